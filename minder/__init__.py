@@ -1,0 +1,23 @@
+"""minder: names the faulty machine of a distributed training job, takes it away, and gets the job going again.
+
+Only light names live here: this module is imported by other people's training processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "heartbeat", "phase", "run"]
+
+if TYPE_CHECKING:
+    from minder.worker import heartbeat, phase, run
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("heartbeat", "phase", "run"):
+        from minder import worker
+
+        return getattr(worker, name)
+    raise AttributeError(f"module 'minder' has no attribute {name!r}")

@@ -1,0 +1,66 @@
+"""Every exception that minder raises on purpose, on one page.
+
+Each message is one line that says what is wrong, where, and how to mend it: the CLI prints it as it is.
+"""
+
+from __future__ import annotations
+
+
+class MinderError(Exception):
+    """Base class. Exit status 1 at the command line: the command itself failed."""
+
+    exit_code = 1
+
+
+class BadInputError(MinderError):
+    """The user's input or usage is wrong. Exit status 2."""
+
+    exit_code = 2
+
+
+class ConfigError(BadInputError):
+    """A configuration file or value is wrong."""
+
+
+class RecordingError(BadInputError):
+    """A recording cannot be read (formats.md section 1)."""
+
+
+class SourceError(MinderError):
+    """A telemetry source did not answer, or answered nonsense. The tick has no data; it is never "healthy"."""
+
+
+class IdentityError(BadInputError):
+    """A telemetry target maps to no machine, or two targets map to one."""
+
+
+class WireError(MinderError):
+    """An agent or a launcher did not answer, refused, or answered something else than the protocol."""
+
+
+class LedgerError(MinderError):
+    """The ledger cannot be read or written: nothing may be acted on."""
+
+
+class CheckpointError(MinderError):
+    """No complete, verified checkpoint, or one could not be published."""
+
+
+class RecoveryError(MinderError):
+    """The job could not be brought back (no standby, launcher gone, deadline passed)."""
+
+
+class ActuatorError(MinderError):
+    """A machine could not be taken away, or it is unknown whether it was."""
+
+
+class LabError(MinderError):
+    """The local lab could not be built on this machine."""
+
+
+class UnsupportedFaultError(BadInputError):
+    """A fault was asked for that this machine cannot inject, with the reason."""
+
+
+class MissingExtraError(BadInputError):
+    """An optional dependency is not installed; the message names the extra."""

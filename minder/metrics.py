@@ -1,0 +1,92 @@
+"""The metric catalogue: canonical names, units, ranges, and what each tells about a fault (formats.md section 1).
+
+`minder_` + canonical name is what our own exporter calls a metric; a counter's exported name ends in `_total`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["CATALOGUE", "Metric", "find_metric"]
+
+Family = Literal["host", "gpu", "interconnect", "network", "tcp", "job"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One canonical metric. low/high: values outside are impossible, in the metric's unit.
+
+    `host_only`: a bump that does not reach the training is housekeeping. `counter`: the total of events so far, not a
+    rate; only its growth means anything. `synchronous`: moves with the training step, so peers move together.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    family: Family
+    host_only: bool = False
+    counter: bool = False
+    synchronous: bool = False
+
+
+_HUGE = 1e15
+
+CATALOGUE: tuple[Metric, ...] = (
+    Metric("cpu_usage_ratio", "ratio", 0.0, 1.0, "host", host_only=True),
+    Metric("memory_usage_ratio", "ratio", 0.0, 1.0, "host", host_only=True),
+    Metric("disk_usage_ratio", "ratio", 0.0, 1.0, "host", host_only=True),
+    Metric("cpu_throttled_ratio", "ratio", 0.0, 1.0, "host"),
+    Metric("processes_stopped", "1", 0.0, 1e6, "host"),
+    Metric("gpu_duty_cycle_ratio", "ratio", 0.0, 1.0, "gpu", synchronous=True),
+    Metric("gpu_sm_activity_ratio", "ratio", 0.0, 1.0, "gpu", synchronous=True),
+    Metric("gpu_tensor_activity_ratio", "ratio", 0.0, 1.0, "gpu", synchronous=True),
+    Metric("gpu_graphics_activity_ratio", "ratio", 0.0, 1.0, "gpu", synchronous=True),
+    Metric("gpu_fp_activity_ratio", "ratio", 0.0, 1.0, "gpu", synchronous=True),
+    Metric("gpu_power_draw_watts", "W", 0.0, 5000.0, "gpu", synchronous=True),
+    Metric("gpu_temperature_celsius", "°C", -20.0, 150.0, "gpu"),
+    Metric("gpu_clock_hertz", "Hz", 0.0, 1e10, "gpu"),
+    Metric("gpu_memory_used_ratio", "ratio", 0.0, 1.0, "gpu"),
+    Metric("gpu_memory_bandwidth_ratio", "ratio", 0.0, 1.0, "gpu", synchronous=True),
+    Metric("nvlink_bandwidth_bytes_per_second", "B/s", 0.0, 1e14, "interconnect", synchronous=True),
+    Metric("pcie_bandwidth_bytes_per_second", "B/s", 0.0, 1e13, "interconnect", synchronous=True),
+    Metric("rdma_throughput_bytes_per_second", "B/s", 0.0, 1e13, "network", synchronous=True),
+    Metric("tcp_throughput_bytes_per_second", "B/s", 0.0, 1e13, "network"),
+    Metric("pfc_tx_packets_per_second", "1/s", 0.0, 1e12, "network"),
+    Metric("ecn_packets_per_second", "1/s", 0.0, 1e12, "network"),
+    Metric("cnp_packets_per_second", "1/s", 0.0, 1e12, "network"),
+    Metric("rdma_xmit_wait_per_second", "1/s", 0.0, 1e12, "network"),
+    Metric("link_errors_per_second", "1/s", 0.0, 1e12, "network"),
+    Metric("link_downs_total", "1", 0.0, _HUGE, "network", counter=True),
+    Metric("gpu_ecc_uncorrectable_total", "1", 0.0, _HUGE, "gpu", counter=True),
+    Metric("gpu_rows_remapped_total", "1", 0.0, _HUGE, "gpu", counter=True),
+    Metric("gpu_throttle_reasons", "bit mask", 0.0, 2.0**63, "gpu"),
+    Metric("pcie_link_width", "lanes", 0.0, 64.0, "interconnect"),
+    Metric("tcp_receive_queue_bytes", "B", 0.0, 1e12, "tcp"),
+    Metric("tcp_send_queue_bytes", "B", 0.0, 1e12, "tcp"),
+    Metric("tcp_retransmits_per_second", "1/s", 0.0, 1e9, "tcp"),
+    Metric("tcp_round_trip_seconds", "s", 0.0, 3600.0, "tcp"),
+    Metric("step_seconds", "s", 0.0, 1e6, "job"),
+    Metric("steps_total", "1", 0.0, _HUGE, "job", counter=True),
+    # Ours, beyond formats.md: how a machine's training processes spend their time, seen from outside.
+    Metric("job_cpu_ratio", "ratio", 0.0, 1e4, "job"),  # CPU seconds of the job's processes per second, in cores
+    Metric("job_busy_ratio", "ratio", 0.0, 1.0, "job"),  # share of instants at which a main thread was not sleeping (R or D)
+    Metric("job_run_delay_ratio", "ratio", 0.0, 1e4, "job"),  # seconds runnable but not running, per second (schedstat)
+    Metric("job_alive_age_seconds", "s", 0.0, 1e9, "job"),  # since the oldest worker's background thread last ticked
+    Metric("job_processes", "1", 0.0, 1e6, "job"),
+    Metric("job_memory_bytes", "B", 0.0, 1e15, "job"),
+    Metric("job_threads", "1", 0.0, 1e7, "job"),
+    Metric("oom_kills_total", "1", 0.0, _HUGE, "host", counter=True),
+)
+
+_BY_NAME = {metric.name: metric for metric in CATALOGUE}
+
+
+def find_metric(name: str) -> Metric | None:
+    """The catalogue's entry, or None for a name that it does not have.
+
+    >>> find_metric("gpu_power_draw_watts").unit
+    'W'
+    """
+    return _BY_NAME.get(name)

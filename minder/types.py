@@ -1,0 +1,316 @@
+"""The records that rooms hand to each other. Plain, frozen, no imports beyond the standard library:
+agents and training processes load this module too.
+
+Shape legend: T grid rows (time), M machines, K metrics. Times are unix seconds (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]
+Tier = Literal["watch", "page", "evict"]
+VerdictKind = Literal["machine", "group", "job", "recovered"]
+SignalKind = Literal[
+    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting"
+]
+RequestKind = Literal["flows", "stacks"]
+
+TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One scrape of one machine (or one device of it): canonical metric name to value, base units."""
+
+    time_s: float
+    machine: str
+    values: Mapping[str, float]
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Aligned telemetry: the grid rows that are new since the last window.
+
+    values_TMK is float with NaN where there is no data. device_TMK, if present, names the index of the most
+    deviating device for evidence (-1: none). present_TM is True where the machine was scraped at all in that row.
+    """
+
+    times_T: np.ndarray
+    machines: tuple[str, ...]
+    metrics: tuple[str, ...]
+    values_TMK: np.ndarray
+    present_TM: np.ndarray
+    device_TMK: np.ndarray | None = None
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """An explicit event (formats.md, events.jsonl, plus `exception`, `nonfinite`, `waiting` from our own workers).
+
+    data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
+    step {step, loss, grad_norm, seconds}, phase {phase, state}, membership {joined, left}, nonfinite {step, what}.
+    """
+
+    time_s: float
+    kind: SignalKind
+    machine: str | None = None
+    message: str = ""
+    rank: int | None = None
+    device: str | None = None
+    pid: int | None = None
+    generation: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One TCP connection of the job, as one end's kernel sees it (NETLINK_SOCK_DIAG).
+
+    Times are ages in seconds at the sample. Addresses are "ip:port".
+    """
+
+    machine: str
+    time_s: float
+    pid: int
+    local: str
+    remote: str
+    receive_queue_bytes: int
+    send_queue_bytes: int
+    unacked_segments: int
+    retransmits: int
+    backoff: int
+    round_trip_s: float
+    bytes_acked: int
+    bytes_received: int
+    last_send_age_s: float
+    last_receive_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One observation for or against a verdict. `observed`/`expected` in the metric's base unit."""
+
+    source: str
+    machine: str | None = None
+    message: str = ""
+    metric: str | None = None
+    device: str | None = None
+    observed: float | None = None
+    expected: float | None = None
+    since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a detector says of each machine at one grid row; higher is more anomalous.
+
+    score_M is in the detector's own unit, threshold in the same unit. evidence and since_s are only filled for machines above
+    half the threshold.
+    """
+
+    time_s: float
+    machines: tuple[str, ...]
+    score_M: np.ndarray
+    threshold: float
+    evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
+    since_s: Mapping[str, float] = field(default_factory=dict)
+    cause: Mapping[str, Cause] = field(default_factory=dict)
+    quiet: bool = False  # a phase that all machines share: nobody's fault
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Who may be to blame, from one source of evidence; `source` is the rule's name."""
+
+    time_s: float
+    source: str
+    kind: Literal["machine", "group", "job"]
+    machines: tuple[str, ...]
+    cause: Cause
+    confidence: float
+    since_s: float
+    tier: Tier = "watch"
+    evidence: tuple[Evidence, ...] = ()
+    against: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The fused conclusion: one per episode; `recovered` closes it."""
+
+    time_s: float
+    kind: VerdictKind
+    tier: Tier
+    machines: tuple[str, ...]
+    cause: Cause
+    confidence: float
+    since_s: float
+    evidence: tuple[Evidence, ...] = ()
+    against: tuple[Evidence, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker slot of a machine, as its launcher tells it."""
+
+    slot: int
+    pid: int | None
+    rank: int | None
+    state: Literal["starting", "waiting", "running", "interrupted", "exited", "ended"]
+    generation: int
+    step: int | None = None
+    step_time_s: float | None = None
+    alive_time_s: float | None = None  # last tick of the worker's own background thread
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """What the controller last heard of a machine. Ages are None if it was never heard of."""
+
+    machine: str
+    agent_age_s: float | None
+    launcher_age_s: float | None
+    workers: tuple[WorkerView, ...] = ()
+    agent_restarted_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """The job as the controller knows it. `quiet_until_s`: start-up, compilation, checkpoint load, evaluation."""
+
+    name: str
+    generation: int
+    phase: Literal["starting", "running", "recovering", "finished", "failed"]
+    machines: tuple[str, ...]
+    standbys: tuple[str, ...]
+    barred: tuple[str, ...]
+    rank_machine: Mapping[int, str]
+    quiet_until_s: float
+    generation_start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that a verdict rule may look at in one tick. Nothing here lies in the future of `now_s`."""
+
+    now_s: float
+    window: Window | None = None
+    signals: Sequence[Signal] = ()
+    job: JobView | None = None
+    fleet: Mapping[str, MachineView] = field(default_factory=dict)
+    flows: Sequence[Flow] = ()
+    clock_error_s: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """Suspects, and what the rule wants to see before it says more."""
+
+    suspects: tuple[Suspect, ...] = ()
+    requests: frozenset[RequestKind] = frozenset()
+
+
+class Rule(Protocol):
+    """A verdict rule: stateful, causal, no I/O."""
+
+    name: str
+
+    def observe(self, observation: Observation) -> RuleResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """GPU-seconds (device-seconds without GPUs) lost by acting now against waiting."""
+
+    acting_gpu_s: float
+    waiting_gpu_s: float
+
+
+Reason = Literal[
+    "act", "dry_run", "below_break_even", "tier_too_low", "no_machine_to_blame", "budget_job", "budget_hour", "breaker",
+    "shared_domain", "cooldown", "paused", "group_too_large", "no_standby", "already_in_progress", "already_barred",
+    "not_in_job", "shared_machine", "max_restarts", "ledger_unavailable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the policy wants done. `evict` includes the restart that follows."""
+
+    operation_id: str
+    time_s: float
+    action: Literal["evict", "restart", "page", "none"]
+    machines: tuple[str, ...]
+    reason: Reason
+    detail: str
+    verdict: Verdict
+    price: Price | None = None
+    replacements: tuple[str, ...] = ()
+    jobs_affected: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()  # "stage: pass" lines, in order
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """What an actuator did. `ambiguous`: it is not known whether it happened; never retried blindly."""
+
+    operation_id: str
+    time_s: float
+    outcome: Literal["done", "already_done", "failed", "ambiguous", "dry_run"]
+    detail: str = ""
+    undo: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """One line of the append-only ledger."""
+
+    id: int
+    time_s: float
+    kind: str
+    job: str | None
+    incident: str | None
+    operation_id: str | None
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Actions (never alarms) are stopped for a scope until a time."""
+
+    scope: Literal["all", "job", "rack"]
+    target: str | None
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastEviction:
+    """One eviction or restart that the ledger knows of."""
+
+    time_s: float
+    job: str
+    machines: tuple[str, ...]
+    action: Literal["evict", "restart"]
+    operation_id: str
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the ledger knows and the policy needs."""
+
+    actions: tuple[PastEviction, ...] = ()
+    pauses: tuple[Pause, ...] = ()
+    barred: frozenset[str] = frozenset()
+    last_restart_s: float | None = None
+    restarts: int = 0
