@@ -1,0 +1,153 @@
+"""The heartbeat file: one page of shared memory per training process, written by it, read by agent and launcher.
+
+Nobody locks: the writer brackets each change with an odd and an even sequence number, a reader that saw a change tries
+again. A page holds the last 64 steps, so that a reader at 1 Hz misses none of a job that steps every 20 ms.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from minder.errors import WireError
+
+__all__ = ["HeartbeatPage", "HeartbeatView", "StepRecord", "read_heartbeat"]
+
+_MAGIC = b"MNDRHB01"
+_SIZE = 4096
+_SEQ = struct.Struct("<Q")  # at 8
+_IDENTITY = struct.Struct("<qqqd")  # at 16: pid, rank, generation, created
+_ALIVE = struct.Struct("<d")  # at 48: last tick of the background thread
+_PHASE = struct.Struct("<16sd")  # at 56: open phase (empty: none), since
+_COUNT = struct.Struct("<Q")  # at 88: records written so far
+_RECORD = struct.Struct("<qddddq")  # step, time, seconds, loss, grad_norm, flags
+_RING_AT, _RING = 128, 64
+NONFINITE_LOCAL_GRADIENT = 1  # flag: this rank's own gradient, before the all-reduce, was not finite
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One heartbeat. seconds: since the previous step's heartbeat (NaN for the first). loss, grad_norm: NaN if not given."""
+
+    step: int
+    time_s: float
+    seconds: float
+    loss: float
+    grad_norm: float
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatView:
+    """What a reader sees. rank, generation are -1 while unknown; alive_time_s is 0 without a background thread."""
+
+    pid: int
+    rank: int
+    generation: int
+    alive_time_s: float
+    phase: str
+    phase_since_s: float
+    count: int
+    recent: tuple[StepRecord, ...]
+
+    @property
+    def last(self) -> StepRecord | None:
+        return self.recent[-1] if self.recent else None
+
+
+class HeartbeatPage:
+    """The writer's side. Creates or takes over the file; every method is a few memory writes."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            os.ftruncate(handle, _SIZE)
+            self._map = mmap.mmap(handle, _SIZE)
+        finally:
+            os.close(handle)
+        self._count = 0
+        self._seq = 0
+        self._last_time_s = math.nan
+        self._map[0 : len(_MAGIC)] = _MAGIC
+        _COUNT.pack_into(self._map, 88, 0)
+        _PHASE.pack_into(self._map, 56, b"", 0.0)
+        _ALIVE.pack_into(self._map, 48, 0.0)
+        self.identify()
+
+    def identify(self, rank: int = -1, generation: int = -1) -> None:
+        """Say who writes. A new generation starts a new series of steps."""
+        self._begin()
+        _IDENTITY.pack_into(self._map, 16, os.getpid(), rank, generation, time.time())
+        self._end()
+        self._last_time_s = math.nan
+
+    def beat(self, step: int, loss: float = math.nan, grad_norm: float = math.nan, flags: int = 0) -> None:
+        now_s = time.time()
+        self._begin()
+        offset = _RING_AT + (self._count % _RING) * _RECORD.size
+        _RECORD.pack_into(self._map, offset, step, now_s, now_s - self._last_time_s, loss, grad_norm, flags)
+        self._count += 1
+        _COUNT.pack_into(self._map, 88, self._count)
+        self._end()
+        self._last_time_s = now_s
+
+    def phase(self, name: str) -> None:
+        """Open a phase (checkpoint, evaluation, compile), or close it with ""."""
+        self._begin()
+        _PHASE.pack_into(self._map, 56, name.encode()[:16], time.time())
+        self._end()
+
+    def alive(self) -> None:
+        """Tick of the background thread: the interpreter still runs."""
+        _ALIVE.pack_into(self._map, 48, time.time())
+
+    def close(self) -> None:
+        self._map.close()
+
+    def _begin(self) -> None:
+        self._seq += 1
+        _SEQ.pack_into(self._map, 8, self._seq)
+
+    def _end(self) -> None:
+        self._seq += 1
+        _SEQ.pack_into(self._map, 8, self._seq)
+
+
+def read_heartbeat(path: str | os.PathLike[str]) -> HeartbeatView:
+    """One consistent look at a page. Raises WireError if it is no heartbeat file or kept changing."""
+    for _ in range(50):
+        try:
+            page = Path(path).read_bytes()
+        except OSError as error:
+            raise WireError(f"heartbeat file {path}: {error.strerror}") from error
+        if len(page) != _SIZE or page[: len(_MAGIC)] != _MAGIC:
+            raise WireError(f"heartbeat file {path} is not one of ours: remove it")
+        before = _SEQ.unpack_from(page, 8)[0]
+        after = _SEQ.unpack_from(_reread(path), 0)[0]
+        if before == after and before % 2 == 0:
+            return _parse(page)
+    raise WireError(f"heartbeat file {path} changed at every look")
+
+
+def _reread(path: str | os.PathLike[str]) -> bytes:
+    with open(path, "rb", buffering=0) as handle:
+        handle.seek(8)
+        return handle.read(8).ljust(8, b"\0")
+
+
+def _parse(page: bytes) -> HeartbeatView:
+    pid, rank, generation, _ = _IDENTITY.unpack_from(page, 16)
+    phase, since_s = _PHASE.unpack_from(page, 56)
+    count = _COUNT.unpack_from(page, 88)[0]
+    first = max(0, count - _RING)
+    recent = tuple(
+        StepRecord(*_RECORD.unpack_from(page, _RING_AT + (index % _RING) * _RECORD.size)) for index in range(first, count)
+    )
+    name = phase.rstrip(b"\0").decode(errors="replace")
+    return HeartbeatView(pid, rank, generation, _ALIVE.unpack_from(page, 48)[0], name, since_s, count, recent)
