@@ -1,0 +1,245 @@
+"""All machines of a job at once: polls agents and launchers in one background thread, hands out what they said.
+
+Each machine's clock is compared with ours at every answer (half the round trip is the error), and every signal's time is
+moved to our clock: who failed first is decided on corrected clocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import httpx
+
+from minder.errors import WireError
+from minder.types import MachineView, Signal, WorkerView
+from minder.wire.client import MachineClient, MachineEndpoints
+from minder.wire.codec import from_json
+
+__all__ = ["Fleet"]
+
+T = TypeVar("T")
+_POLL_S = 1.0
+
+
+@dataclass(slots=True)
+class _Contact:
+    """What we know of one machine's two processes."""
+
+    agent_seen_s: float | None = None
+    launcher_seen_s: float | None = None
+    agent_started_s: float | None = None
+    agent_restarted_s: float | None = None
+    workers: tuple[WorkerView, ...] = ()
+    launcher: Mapping[str, Any] = field(default_factory=dict)
+    offset_s: float = 0.0
+    offset_error_s: float = float("inf")
+    refused: str = ""
+
+
+class Fleet:
+    """Start it, then `drain()` signals and look at `views()`; `capture` and `post_workers` call many machines at once.
+
+    Nothing raises for a machine that does not answer: its age grows, and calls return the WireError as a value.
+    """
+
+    def __init__(self, endpoints: Iterable[MachineEndpoints], on_signal: Callable[[], None] | None = None) -> None:
+        self._endpoints = {item.machine: item for item in endpoints}
+        self._contacts = {machine: _Contact() for machine in self._endpoints}
+        self._signals: deque[Signal] = deque(maxlen=100_000)
+        self._lock = threading.Lock()
+        self._on_signal = on_signal or (lambda: None)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="minder-fleet", daemon=True)
+        self._ready = threading.Event()
+        self._clients: dict[str, MachineClient] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait(10.0)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._cancel_all)
+        self._thread.join(5.0)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return tuple(self._endpoints)
+
+    def drain(self) -> list[Signal]:
+        """Signals since the last call, times on our clock, oldest first."""
+        with self._lock:
+            found = sorted(self._signals, key=lambda signal: signal.time_s)
+            self._signals.clear()
+        return found
+
+    def views(self) -> dict[str, MachineView]:
+        now_s = time.time()
+
+        def age(seen_s: float | None) -> float | None:
+            return None if seen_s is None else max(0.0, now_s - seen_s)
+
+        with self._lock:
+            return {
+                machine: MachineView(machine, age(item.agent_seen_s), age(item.launcher_seen_s), item.workers, item.agent_restarted_s)
+                for machine, item in self._contacts.items()
+            }
+
+    def clock_error_s(self) -> float:
+        """The largest clock error among machines that answer now, at least 5 ms."""
+        with self._lock:
+            known = [item.offset_error_s for item in self._contacts.values() if item.offset_error_s < 10.0]
+        return max([0.005, *known])
+
+    def refusals(self) -> dict[str, str]:
+        """Machines that answered with an error (a wrong token, say), and what they said."""
+        with self._lock:
+            return {machine: item.refused for machine, item in self._contacts.items() if item.refused}
+
+    def launcher_state(self, machine: str) -> Mapping[str, Any]:
+        with self._lock:
+            return dict(self._contacts[machine].launcher)
+
+    def capture(
+        self, machines: Iterable[str], what: list[str], deadline_s: float, *, samples: int = 1, interval_s: float = 0.1
+    ) -> dict[str, Mapping[str, Any] | WireError]:
+        calls = {machine: self._clients[machine].capture(what, deadline_s, samples, interval_s) for machine in machines}
+        return self._together(calls, deadline_s + 2.0)
+
+    def post_workers(self, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float = 5.0) -> dict[str, Mapping[str, Any] | WireError]:
+        calls = {machine: self._clients[machine].workers(body, timeout_s) for machine, body in bodies.items()}
+        return self._together(calls, timeout_s + 2.0)
+
+    def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None:
+        """Ask these launchers for their state now."""
+        self._together({machine: self._read_state(machine, timeout_s) for machine in machines}, timeout_s + 1.0)
+
+    def _together(self, calls: Mapping[str, Coroutine[Any, Any, T]], timeout_s: float) -> dict[str, T | WireError]:
+        async def gather() -> dict[str, T | WireError]:
+            results = await asyncio.gather(*(self._bounded(call, timeout_s) for call in calls.values()))
+            return dict(zip(calls, results, strict=True))
+
+        return asyncio.run_coroutine_threadsafe(gather(), self._loop).result(timeout_s + 5.0)
+
+    @staticmethod
+    async def _bounded(call: Awaitable[T], timeout_s: float) -> T | WireError:
+        try:
+            return await asyncio.wait_for(call, timeout_s)
+        except WireError as error:
+            return error
+        except TimeoutError:
+            return WireError(f"no answer within {timeout_s:.0f} s")
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._poll_all())
+        except asyncio.CancelledError:
+            pass
+        finally:
+            self._loop.close()
+
+    def _cancel_all(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
+    async def _poll_all(self) -> None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        async with httpx.AsyncClient(limits=limits, trust_env=False) as http:
+            self._clients = {machine: MachineClient(item, http) for machine, item in self._endpoints.items()}
+            self._ready.set()
+            polls: list[Coroutine[Any, Any, None]] = []
+            for machine, client in self._clients.items():
+                if client.has_agent:
+                    polls.append(self._follow(machine, "agent"))
+                if client.has_launcher:
+                    polls += [self._follow(machine, "launcher"), self._watch_state(machine)]
+            await asyncio.gather(*polls)
+
+    async def _follow(self, machine: str, part: str) -> None:
+        """Long-poll one log of events for ever; a restarted process starts its count anew."""
+        since = 0
+        client = self._clients[machine]
+        call = client.signals if part == "agent" else client.events
+        while True:
+            try:
+                answer = await call(since, _POLL_S)
+            except WireError as error:
+                self._note_refusal(machine, str(error))
+                await asyncio.sleep(0.3)
+                continue
+            restarted = self._note_answer(machine, part, answer)
+            since = 0 if restarted else int(answer.get("next", since))
+            if not restarted:
+                self._accept(machine, answer.get("signals", ()))
+
+    async def _watch_state(self, machine: str) -> None:
+        while True:
+            try:
+                await self._read_state(machine, 1.0)
+            except WireError as error:
+                self._note_refusal(machine, str(error))
+            await asyncio.sleep(_POLL_S)
+
+    async def _read_state(self, machine: str, timeout_s: float) -> None:
+        answer = await self._clients[machine].state(timeout_s)
+        workers = tuple(from_json(WorkerView, item) for item in answer.get("workers", ()))
+        with self._lock:
+            contact = self._contacts[machine]
+            contact.launcher_seen_s = answer["_received_s"]
+            contact.workers = tuple(_shift_worker(worker, contact.offset_s) for worker in workers)
+            contact.launcher = answer
+        self._note_clock(machine, answer)
+
+    def _note_refusal(self, machine: str, text: str) -> None:
+        with self._lock:
+            self._contacts[machine].refused = text if "HTTP 4" in text else ""
+
+    def _note_answer(self, machine: str, part: str, answer: Mapping[str, Any]) -> bool:
+        """Remember that it answered. True if an agent is a new process, whose count starts at 0."""
+        restarted = False
+        with self._lock:
+            contact = self._contacts[machine]
+            contact.refused = ""
+            if part == "agent":
+                started_s = float(answer.get("started_s", 0.0))
+                restarted = contact.agent_started_s is not None and abs(started_s - contact.agent_started_s) > 0.5
+                contact.agent_restarted_s = started_s if restarted else contact.agent_restarted_s
+                contact.agent_started_s = started_s
+                contact.agent_seen_s = answer["_received_s"]
+            else:
+                contact.launcher_seen_s = answer["_received_s"]
+        return restarted
+
+    def _note_clock(self, machine: str, answer: Mapping[str, Any]) -> None:
+        """NTP's estimate: the best of the answers so far, forgotten slowly so that a stepped clock is noticed."""
+        error_s = (answer["_received_s"] - answer["_sent_s"]) / 2
+        offset_s = float(answer["now_s"]) - (answer["_received_s"] + answer["_sent_s"]) / 2
+        with self._lock:
+            contact = self._contacts[machine]
+            stepped = abs(offset_s - contact.offset_s) > error_s + contact.offset_error_s
+            if error_s <= contact.offset_error_s or stepped:
+                contact.offset_s, contact.offset_error_s = offset_s, error_s
+            else:
+                contact.offset_error_s *= 1.01
+
+    def _accept(self, machine: str, items: Iterable[Any]) -> None:
+        signals = [from_json(Signal, item) for item in items]
+        if not signals:
+            return
+        with self._lock:
+            offset_s = self._contacts[machine].offset_s
+            self._signals.extend(replace(item, time_s=item.time_s - offset_s, machine=machine) for item in signals)
+        self._on_signal()
+
+
+def _shift_worker(worker: WorkerView, offset_s: float) -> WorkerView:
+    def shift(time_s: float | None) -> float | None:
+        return None if time_s is None else time_s - offset_s
+
+    return replace(worker, step_time_s=shift(worker.step_time_s), alive_time_s=shift(worker.alive_time_s))
