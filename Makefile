@@ -1,0 +1,56 @@
+# Everything a checkout can do. Needs python3 (3.11 or newer), git and make; all else is set up in $(VENV).
+#
+#   make demo                           set up, then lose a machine of a real training job and watch it come back
+#   make test                           set up, then the quick tests
+#   make PYTHON=python3.12 demo         another interpreter
+#   make TORCH_INDEX_URL=URL setup      torch from a package index of its own, such as the one with the CPU builds
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX_URL ?=
+PYTEST_ARGS ?=
+SEEDS ?= 5
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.minder-setup
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup demo test test-rest test-all check bench clean
+.DEFAULT_GOAL := test
+
+setup: $(STAMP)
+
+# torch comes first and by itself: its index, if one is named, has the right build of torch but not everybody else's newest release.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "minder needs Python 3.11 or newer as '$(PYTHON)': name another one with make PYTHON=/path/to/python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q $(if $(TORCH_INDEX_URL),--no-deps --index-url $(TORCH_INDEX_URL)) -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch,dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/minder demo
+
+test: setup
+	$(BIN)/python -m pytest -m "not lab and not server and not root" $(PYTEST_ARGS)
+
+test-rest: setup
+	$(BIN)/python -m pytest -m "lab or server or root" $(PYTEST_ARGS)
+
+test-all: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	@set -e; for script in bench/*.py; do \
+		test -e "$$script" || { echo "no benchmark in bench/: nothing to run" >&2; exit 1; }; \
+		echo "== $$script"; $(BIN)/python "$$script" --seeds $(SEEDS); done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
