@@ -49,6 +49,8 @@ class Window:
     present_TM: np.ndarray
     device_TMK: np.ndarray | None = None
     devices: tuple[str, ...] = ()
+    low_TMK: np.ndarray | None = None  # smallest and largest device of the machine, NaN without devices
+    high_TMK: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ class WorkerView:
     step: int | None = None
     step_time_s: float | None = None
     alive_time_s: float | None = None  # last tick of the worker's own background thread
+    phase: str | None = None  # open phase: checkpoint, evaluation, compile
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,9 @@ class HeartbeatPage:
         self.identify()
 
     def identify(self, rank: int = -1, generation: int = -1) -> None:
-        """Say who writes. A new generation starts a new series of steps."""
+        """Say who writes. A new generation starts a new series of steps, and no phase survives into it (dlrover#1749)."""
         self._begin()
+        _PHASE.pack_into(self._map, 56, b"", 0.0)
         _IDENTITY.pack_into(self._map, 16, os.getpid(), rank, generation, time.time())
         self._end()
         self._last_time_s = math.nan

@@ -1,0 +1,159 @@
+"""The typed configuration of one watched job: `job.toml` of `minder run` and `minder watch`. Unknown keys are errors."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from minder.errors import BadInputError, ConfigError
+from minder.topology import Parallelism, Topology
+from minder.wire.client import Endpoint, MachineEndpoints
+from minder.wire.tokens import read_token
+
+__all__ = ["JobConfig", "LocalHandle", "MachineConfig", "PolicySettings", "TelemetryConfig", "default_state_dir", "load_config"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LocalHandle(_Strict):
+    """How a machine that lives on the controller's own host can be ended when nothing of it answers."""
+
+    run_dir: str | None = None
+    cgroups: tuple[str, ...] = ()
+
+
+class MachineConfig(_Strict):
+    """One machine. URLs like "http://10.0.0.7:9401"; a machine without `launcher` is only watched."""
+
+    name: str
+    agent: str | None = None
+    launcher: str | None = None
+    standby: bool = False
+    rack: str | None = None
+    switch: str | None = None
+    local: LocalHandle | None = None
+
+
+class TelemetryConfig(_Strict):
+    """Where samples come from. "auto": Prometheus if `url` is given, else the built-in scraper."""
+
+    source: Literal["auto", "scrape", "prometheus"] = "auto"
+    url: str | None = None
+    interval_s: float = Field(default=1.0, gt=0)
+    machine_label: str = "machine"
+    machine_map: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    mapping: str = "minder"
+    selector: str = ""
+
+
+class PolicySettings(_Strict):
+    """What `minder/policy` takes; here only the values that an operator sets in job.toml."""
+
+    max_restarts: int = Field(default=10, ge=0)
+    evictions_per_job: int = Field(default=8, ge=0)
+    evictions_per_hour: int = Field(default=4, ge=0)
+    breaker_share: float = Field(default=0.34, gt=0, le=1)
+    breaker_window_s: float = Field(default=600.0, gt=0)
+    cooldown_s: float = Field(default=5.0, ge=0)
+    max_group: int = Field(default=2, ge=1)
+
+
+class JobConfig(_Strict):
+    """A whole job: who runs it, where it is watched from, and what may be done to it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
+    machines: tuple[MachineConfig, ...]
+    ranks_per_machine: int = Field(default=1, ge=1)
+    gpus_per_machine: int | None = None
+    parallelism: dict[str, int | str] = {}
+    script: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    in_place: bool = False
+    checkpoint_dir: str | None = None
+    rendezvous_address: str = "127.0.0.1"
+    agent_token_file: str | None = None
+    launcher_token_file: str | None = None
+    state_dir: str | None = None
+    telemetry: TelemetryConfig = TelemetryConfig()
+    policy: PolicySettings = PolicySettings()
+    start_deadline_s: float = Field(default=120.0, gt=0)
+    evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)
+    record_dir: str | None = None
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> JobConfig:
+        names = [machine.name for machine in self.machines]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"machine {twice[0]} stands twice in [[machines]]: name each once")
+        if not any(not machine.standby for machine in self.machines):
+            raise ValueError("no [[machines]] without `standby = true`: a job needs at least one machine")
+        return self
+
+    def topology(self) -> Topology:
+        """Ranks and machines of the first generation. Raises BadInputError if the counts disagree."""
+        active = tuple(machine.name for machine in self.machines if not machine.standby)
+        values: dict[str, Any] = dict(self.parallelism)
+        values.setdefault("data", len(active) * self.ranks_per_machine // max(1, _others(values)))
+        try:
+            parallelism = Parallelism(**values)
+        except TypeError as error:
+            raise ConfigError(f"[parallelism]: {error}; known keys: tensor, pipeline, data, expert, context, rank_order") from error
+        domains = {
+            machine.name: {key: value for key, value in (("rack", machine.rack), ("switch", machine.switch)) if value}
+            for machine in self.machines
+        }
+        standbys = tuple(machine.name for machine in self.machines if machine.standby)
+        return Topology(active, self.ranks_per_machine, parallelism, standbys, domains)
+
+    def endpoints(self) -> list[MachineEndpoints]:
+        agent = read_token(self.agent_token_file) if self.agent_token_file else ""
+        launcher = read_token(self.launcher_token_file) if self.launcher_token_file else agent
+        return [
+            MachineEndpoints(
+                machine.name,
+                Endpoint(machine.agent.rstrip("/"), agent) if machine.agent else None,
+                Endpoint(machine.launcher.rstrip("/"), launcher) if machine.launcher else None,
+            )
+            for machine in self.machines
+        ]
+
+
+def _others(values: dict[str, Any]) -> int:
+    product = 1
+    for axis in ("tensor", "pipeline", "context"):
+        size = values.get(axis, 1)
+        product *= size if isinstance(size, int) else 1
+    return product
+
+
+def load_config(path: str | os.PathLike[str]) -> JobConfig:
+    """Read and check a job.toml. Raises ConfigError with one line: file, key, what is wrong."""
+    try:
+        data = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    try:
+        config = JobConfig(**data)
+        config.topology()
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
+    except BadInputError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return config
+
+
+def default_state_dir() -> Path:
+    """Where ledger and job state live: $MINDER_STATE_DIR, or ~/.local/state/minder."""
+    return Path(os.environ.get("MINDER_STATE_DIR") or Path.home() / ".local/state/minder")

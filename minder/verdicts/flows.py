@@ -1,0 +1,148 @@
+"""What the job's TCP connections say about who holds it up (pure functions over types.Flow).
+
+A receiver that leaves bytes unread does not run; unacknowledged bytes that are sent again have a dead path between their ends,
+and the end that all dead paths share is the one to blame; in a collective, whoever has sent nothing since its peers sent is the
+one that they wait for. None of these reads the process state or any counter that belongs to a cause.
+After Mycroft's flow counters (seed-systems.md section 1), with the receiver's unread bytes that TCP needs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minder.types import Flow
+
+__all__ = ["FlowFinding", "data_flows", "find_broken", "find_silent", "find_slow_paths", "find_unread"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFinding:
+    """One statement about one machine. weight: how far it alone would convince, 0..1."""
+
+    machine: str
+    kind: str
+    weight: float
+    message: str
+    observed: float
+    expected: float
+
+
+Series = Mapping[tuple[str, str, str], Sequence[Flow]]
+
+
+def data_flows(flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[Flow]]:
+    """Connections between two machines of the job, by (machine, local, remote), samples in time order.
+
+    The other end is known by its own row, or, where that machine does not answer, by an address seen before on the job's rows:
+    a connection to a store or to a file server is none of ours.
+    """
+    rows = sorted(flows, key=lambda flow: flow.time_s)
+    ends = {(flow.local, flow.remote): flow.machine for flow in rows}
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for flow in rows:
+        hosts[_host(flow.local)].add(flow.machine)
+    series: dict[tuple[str, str, str], list[Flow]] = defaultdict(list)
+    for flow in rows:
+        peer = ends.get((flow.remote, flow.local))
+        known = peer is not None or (len(hosts.get(_host(flow.remote), ())) == 1 and flow.machine not in hosts[_host(flow.remote)])
+        if known and peer != flow.machine:
+            series[(flow.machine, flow.local, flow.remote)].append(flow)
+    return dict(series)
+
+
+def peer_of(key: tuple[str, str, str], series: Series) -> str | None:
+    """The machine at the other end of a connection."""
+    for machine, local, remote in series:
+        if (local, remote) == (key[2], key[1]):
+            return machine
+    hosts = {_host(local): machine for machine, local, _ in series}
+    return hosts.get(_host(key[2]))
+
+
+def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
+    """Machines whose receive queues keep unread bytes for `held_s` or longer while nothing is read."""
+    unread: dict[str, float] = defaultdict(float)
+    for (machine, _, _), samples in series.items():
+        first, last = samples[0], samples[-1]
+        stuck = all(flow.receive_queue_bytes > 0 for flow in samples) and last.receive_queue_bytes >= first.receive_queue_bytes
+        if stuck and last.time_s - first.time_s >= held_s:
+            unread[machine] += last.receive_queue_bytes
+    message = "leaves {:.0f} B of its peers' data unread"
+    return [FlowFinding(machine, "unread", 0.85, message.format(size), size, 0.0) for machine, size in unread.items()]
+
+
+def find_broken(series: Series) -> list[FlowFinding]:
+    """The end that all connections with unanswered retransmissions share; nobody where only one such connection is seen."""
+    edges: set[frozenset[str]] = set()
+    worst: Counter[str] = Counter()
+    for key, samples in series.items():
+        last = samples[-1]
+        peer = peer_of(key, series)
+        if last.unacked_segments > 0 and last.backoff > 0 and peer is not None and last.send_queue_bytes > 0:
+            edges.add(frozenset((key[0], peer)))
+            worst[key[0]] = max(worst[key[0]], last.backoff)
+            worst[peer] = max(worst[peer], last.backoff)
+    degrees = Counter(machine for edge in edges for machine in edge)
+    if not degrees:
+        return []
+    top, count = degrees.most_common(1)[0]
+    tied = [machine for machine, degree in degrees.items() if degree == count]
+    if len(tied) > 1 or count < 2:
+        weight = 0.3
+    else:
+        weight = 0.9 if count == len(edges) else 0.6
+        tied = [top]
+    return [
+        FlowFinding(
+            machine, "broken", weight, f"{degrees[machine]} of {len(edges)} connections that retransmit without an answer end here",
+            float(degrees[machine]), 0.0,
+        )
+        for machine in tied
+    ]  # fmt: skip
+
+
+def find_silent(series: Series, margin_s: float) -> list[FlowFinding]:
+    """The machine whose newest send to any peer is older than everybody else's by `margin_s`: it has not entered the collective."""
+    newest: dict[str, float] = {}
+    for (machine, _, _), samples in series.items():
+        sent_s = max(flow.time_s - flow.last_send_age_s for flow in samples)
+        newest[machine] = max(newest.get(machine, -np.inf), sent_s)
+    if len(newest) < 3:
+        return []
+    order = sorted(newest, key=lambda machine: newest[machine])
+    first, second = order[0], order[1]
+    gap_s = newest[second] - newest[first]
+    spread_s = newest[order[-1]] - newest[second]
+    if gap_s < margin_s or gap_s < spread_s / 2:
+        return []
+    message = f"sent nothing to its peers for {gap_s:.2f} s after the last of them had sent"
+    return [FlowFinding(first, "silent", 0.75, message, gap_s, spread_s)]
+
+
+def find_slow_paths(series: Series) -> list[FlowFinding]:
+    """The machine all of whose active connections have a round trip far above everybody else's.
+
+    A neighbour of a slow machine has one slow connection among fast ones; the slow machine has only slow ones.
+    """
+    fastest: dict[str, float] = {}
+    for (machine, _, _), samples in series.items():
+        if samples[-1].bytes_acked > samples[0].bytes_acked or samples[-1].bytes_received > samples[0].bytes_received:
+            trip_s = float(np.median([flow.round_trip_s for flow in samples]))
+            fastest[machine] = min(fastest.get(machine, np.inf), trip_s)
+    if len(fastest) < 3:
+        return []
+    order = sorted(fastest, key=lambda machine: -fastest[machine])
+    top, rest = order[0], [fastest[machine] for machine in order[1:]]
+    expected_s = float(np.median(rest))
+    if fastest[top] < 5 * max(expected_s, 2e-4) or fastest[top] < 2 * max(rest):
+        return []
+    message = f"even its fastest connection takes {fastest[top] * 1000:.1f} ms a round trip, its peers' {expected_s * 1000:.2f} ms"
+    return [FlowFinding(top, "slow path", 0.85, message, fastest[top], expected_s)]
+
+
+def _host(address: str) -> str:
+    return address.rsplit(":", 1)[0]

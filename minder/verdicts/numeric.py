@@ -1,0 +1,52 @@
+"""A NaN in one machine's own gradient, found before the all-reduce spreads it: that machine computes wrongly.
+
+Every machine at once is the data or the code, nobody's hardware (byterobust.md sections 2.2 and 3.2).
+"""
+
+from __future__ import annotations
+
+from minder.types import Evidence, Observation, RuleResult, Suspect
+
+__all__ = ["NumericRule"]
+
+_SETTLE_S = 0.6
+
+
+class NumericRule:
+    """Reads `nonfinite` signals of the running generation (types.Rule)."""
+
+    name = "numeric"
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._seen: dict[str, tuple[float, int | None, int | None]] = {}
+        self._told = False
+
+    def observe(self, observation: Observation) -> RuleResult:
+        job = observation.job
+        if job is None:
+            return RuleResult()
+        if job.generation != self._generation:
+            self._generation, self._seen, self._told = job.generation, {}, False
+        for signal in observation.signals:
+            current = signal.generation in (None, job.generation) and signal.time_s >= job.generation_start_s
+            if signal.kind == "nonfinite" and signal.machine and current:
+                self._seen.setdefault(signal.machine, (signal.time_s, signal.rank, signal.data.get("step")))
+        if self._told or not self._seen or observation.now_s - min(item[0] for item in self._seen.values()) < _SETTLE_S:
+            return RuleResult()
+        self._told = True
+        return RuleResult((self._suspect(observation),))
+
+    def _suspect(self, observation: Observation) -> Suspect:
+        since_s = min(item[0] for item in self._seen.values())
+        evidence = tuple(
+            Evidence("gradient", machine, f"rank {rank}: own gradient not finite at step {step}, before the all-reduce", since_s=time_s)
+            for machine, (time_s, rank, step) in sorted(self._seen.items())
+        )
+        machines = tuple(sorted(self._seen))
+        assert observation.job is not None
+        if len(machines) > max(1, len(observation.job.machines) // 2):
+            return Suspect(observation.now_s, self.name, "job", (), "numeric", 0.8, since_s, "page", evidence)
+        if len(machines) > 1:
+            return Suspect(observation.now_s, self.name, "group", machines, "numeric", 0.6, since_s, "page", evidence)
+        return Suspect(observation.now_s, self.name, "machine", machines, "numeric", 0.95, since_s, "evict", evidence)

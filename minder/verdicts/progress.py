@@ -1,0 +1,137 @@
+"""Does the job step, and how fast? Shared by the rules for stalls, slowness and absence.
+
+Progress is the newest step that any rank reported, from telemetry (`steps_total`) or from the launchers' view of the
+heartbeat pages: a hang with progress in any rank is not a hang.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from minder.types import Observation
+
+__all__ = ["Progress"]
+
+_WARM_UP_STEPS = 2  # of each generation: compilation, first all-reduce, lazy initialisation
+QUIET_PHASES = ("checkpoint", "evaluation", "compile", "restart")
+
+
+class Progress:
+    """Feed it every observation once; read the fields afterwards. Times are unix seconds."""
+
+    def __init__(self, min_stall_s: float = 3.0) -> None:
+        self.min_stall_s = min_stall_s
+        self.step: float = -math.inf
+        self.advanced_s: float = math.nan
+        self.generation = -1
+        self.steps_in_generation = 0
+        self.phase = ""
+        self.by_machine: dict[str, float] = {}
+        self._first_step: float = math.nan
+        self._durations: deque[tuple[float, float]] = deque(maxlen=400)  # (at, seconds per step), healthy steps only
+        self._recent: deque[tuple[float, float]] = deque(maxlen=400)
+        self._phase_from_signals = ""
+
+    def update(self, observation: Observation) -> None:
+        job = observation.job
+        if job is not None and job.generation != self.generation:
+            self._start_generation(job.generation)
+        self._read_phase(observation)
+        newest, at_s = self._newest(observation)
+        if newest > self.step:
+            self._advance(newest, at_s)
+
+    @property
+    def typical_s(self) -> float:
+        """Median step time while the job was well, NaN before there are five."""
+        if len(self._durations) < 5:
+            return math.nan
+        return float(np.median([seconds for _, seconds in self._durations]))
+
+    @property
+    def p99_s(self) -> float:
+        if len(self._durations) < 5:
+            return math.nan
+        return float(np.quantile([seconds for _, seconds in self._durations], 0.99))
+
+    def recent_s(self, now_s: float, horizon_s: float) -> float:
+        """Median step time over the last `horizon_s`; a step that is still open counts with its age. NaN without any."""
+        seconds = [value for at_s, value in self._recent if at_s > now_s - horizon_s]
+        if self._recent and now_s - self.advanced_s > max([self.typical_s, *seconds]):
+            seconds.append(now_s - self.advanced_s)
+        return float(np.median(seconds)) if seconds else math.nan
+
+    def stall_limit_s(self) -> float:
+        """Silence longer than this is a stall: three times the job's own P99 step, and at least `min_stall_s`."""
+        p99_s = self.p99_s
+        return self.min_stall_s if math.isnan(p99_s) else max(self.min_stall_s, 3.0 * p99_s)
+
+    def stalled_s(self, observation: Observation) -> float:
+        """Seconds beyond which nobody stepped; 0 while the job steps, starts, recovers or is in a declared phase."""
+        if not self.watches(observation) or math.isnan(self.advanced_s):
+            return 0.0
+        silent_s = observation.now_s - self.advanced_s
+        return silent_s if silent_s > self.stall_limit_s() else 0.0
+
+    def watches(self, observation: Observation) -> bool:
+        """Whether silence or slowness mean anything now: running, past its warm-up, in no quiet phase."""
+        job = observation.job
+        running = job is None or (job.phase == "running" and observation.now_s >= job.quiet_until_s)
+        return running and self.steps_in_generation > _WARM_UP_STEPS and not self.phase
+
+    def forget_slow(self, since_s: float) -> None:
+        """Do not learn from what was just called anomalous: drop step times from `since_s` on."""
+        self._durations = deque((item for item in self._durations if item[0] < since_s), maxlen=400)
+
+    def _start_generation(self, generation: int) -> None:
+        self.generation = generation
+        self.step = -math.inf
+        self.advanced_s = math.nan
+        self.steps_in_generation = 0
+        self.by_machine = {}
+        self.phase = self._phase_from_signals = ""
+        self._first_step = math.nan
+        self._recent.clear()
+
+    def _read_phase(self, observation: Observation) -> None:
+        for signal in observation.signals:
+            if signal.kind == "phase" and signal.data.get("phase") in QUIET_PHASES:
+                begins = signal.data.get("state") == "begin"
+                self._phase_from_signals = str(signal.data["phase"]) if begins else ""
+                self.advanced_s = max(self.advanced_s, signal.time_s) if self.advanced_s == self.advanced_s else math.nan
+        open_now = [worker.phase for view in observation.fleet.values() for worker in view.workers if worker.phase in QUIET_PHASES]
+        if self.phase and not open_now and not self._phase_from_signals:
+            self.advanced_s = observation.now_s  # the pause just ended: silence counts from here
+        self.phase = self._phase_from_signals or (open_now[0] or "" if open_now else "")
+
+    def _newest(self, observation: Observation) -> tuple[float, float]:
+        newest, at_s = -math.inf, math.nan
+        for machine, view in observation.fleet.items():
+            for worker in view.workers:
+                current = worker.generation == self.generation or observation.job is None
+                if worker.step is not None and worker.state == "running" and current:
+                    self.by_machine[machine] = max(self.by_machine.get(machine, -math.inf), float(worker.step))
+                    if worker.step > newest:
+                        newest, at_s = float(worker.step), worker.step_time_s or observation.now_s
+        window = observation.window
+        if window is not None and "steps_total" in window.metrics and not observation.fleet:
+            values_TM = window.values_TMK[:, :, window.metrics.index("steps_total")]
+            for row, time_s in enumerate(window.times_T):
+                if np.isfinite(values_TM[row]).any() and float(np.nanmax(values_TM[row])) > newest:
+                    newest, at_s = float(np.nanmax(values_TM[row])), float(time_s)
+        return newest, at_s
+
+    def _advance(self, step: float, at_s: float) -> None:
+        if math.isfinite(self.step) and not math.isnan(self.advanced_s) and at_s > self.advanced_s:
+            seconds = (at_s - self.advanced_s) / (step - self.step)
+            if step - self._first_step > _WARM_UP_STEPS:
+                self._recent.append((at_s, seconds))
+                self._durations.append((at_s, seconds))
+        else:
+            self._first_step = step
+        self.steps_in_generation = int(step - self._first_step) + 1
+        self.step = step
+        self.advanced_s = at_s

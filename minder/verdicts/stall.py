@@ -1,0 +1,138 @@
+"""The job stands still: who holds it up? In a collective stall every machine looks silent; only one is not waiting.
+
+The rule first asks for the job's connections (twice, some time apart: a single look cannot tell slow from stuck), then weighs
+what each machine's flows, its worker's own liveness and its step say. Without anybody standing out it names nobody; after
+`page_after_s` it tells a person that the job hangs. Sources: byterobust.md section 7.1; seed-systems.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+
+from minder.types import Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier
+from minder.verdicts import flows as flow_facts
+from minder.verdicts.flows import FlowFinding
+from minder.verdicts.progress import Progress
+
+__all__ = ["StallRule", "fuse_findings"]
+
+_FROZEN_S = 2.0
+_SURE = 0.7
+
+
+class StallRule:
+    """Speaks while `Progress` says that the job stalls (types.Rule)."""
+
+    name = "stall"
+
+    def __init__(self, progress: Progress, page_after_s: float = 60.0) -> None:
+        self._progress = progress
+        self._page_after_s = page_after_s
+        self._flows: deque[Flow] = deque(maxlen=200_000)
+        self._told = False
+        self._stalled = False
+
+    def observe(self, observation: Observation) -> RuleResult:
+        stalled_s = self._progress.stalled_s(observation)
+        if not stalled_s:
+            self._stalled = self._told = False
+            self._flows.clear()
+            return RuleResult()
+        since_s = observation.now_s - stalled_s
+        if not self._stalled:
+            self._stalled = True
+            self._progress.forget_slow(since_s)
+        self._flows.extend(observation.flows)
+        if self._told:
+            return RuleResult()
+        requests: frozenset[RequestKind] = frozenset({"flows"})
+        suspects = self._name(observation, since_s, stalled_s)
+        self._told = bool(suspects)
+        return RuleResult(suspects, frozenset() if suspects else requests)
+
+    def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
+        findings = [*self._from_flows(observation), *_frozen(observation), *_behind(self._progress.by_machine)]
+        ranked = fuse_findings(findings)
+        if ranked and _distinct(ranked):
+            machine, confidence = ranked[0]
+            evidence = [_progress_evidence(observation, since_s, stalled_s)]
+            evidence += [_as_evidence(item, since_s) for item in findings if item.machine == machine]
+            against = tuple(_as_evidence(item, since_s) for item in findings if item.machine != machine)
+            if confidence >= _SURE or stalled_s > self._page_after_s:
+                tier: Tier = "evict" if confidence >= _SURE else "page"
+                return (
+                    Suspect(
+                        observation.now_s, self.name, "machine", (machine,), "stall", confidence, since_s, tier, tuple(evidence), against
+                    ),
+                )
+        if stalled_s > self._page_after_s:
+            evidence = [_progress_evidence(observation, since_s, stalled_s), *(_as_evidence(item, since_s) for item in findings)]
+            return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
+        return ()
+
+    def _from_flows(self, observation: Observation) -> list[FlowFinding]:
+        recent = [flow for flow in self._flows if flow.time_s > observation.now_s - 5.0]
+        series = flow_facts.data_flows(recent)
+        if not series:
+            return []
+        typical_s = self._progress.typical_s
+        margin_s = max(0.02, 4 * observation.clock_error_s, 0.1 * typical_s if typical_s == typical_s else 0.0)
+        return [
+            *flow_facts.find_unread(series),
+            *flow_facts.find_broken(series),
+            *flow_facts.find_silent(series, margin_s),
+        ]
+
+
+def fuse_findings(findings: Sequence[FlowFinding]) -> list[tuple[str, float]]:
+    """(machine, confidence), surest first: independent findings about one machine add up, 1 - prod(1 - weight)."""
+    doubt: dict[str, float] = defaultdict(lambda: 1.0)
+    for item in findings:
+        doubt[item.machine] *= 1.0 - item.weight
+    return sorted(((machine, min(0.99, 1.0 - rest)) for machine, rest in doubt.items()), key=lambda pair: -pair[1])
+
+
+def _distinct(ranked: Sequence[tuple[str, float]]) -> bool:
+    return len(ranked) == 1 or (1 - ranked[0][1]) < 0.5 * (1 - ranked[1][1])
+
+
+def _frozen(observation: Observation) -> list[FlowFinding]:
+    """Machines whose launcher answers but whose training process's own background thread no longer ticks."""
+    ages: dict[str, float] = {}
+    for machine, view in observation.fleet.items():
+        if view.launcher_age_s is None or view.launcher_age_s > 2.0:
+            continue
+        for worker in view.workers:
+            if worker.state == "running" and worker.alive_time_s:
+                age_s = observation.now_s - view.launcher_age_s - worker.alive_time_s
+                ages[machine] = max(ages.get(machine, 0.0), age_s)
+    frozen = [machine for machine, age_s in ages.items() if age_s > _FROZEN_S]
+    if not frozen or len(frozen) * 2 > len(ages):
+        return []
+    others_s = max((age for machine, age in ages.items() if machine not in frozen), default=0.0)
+    return [
+        FlowFinding(machine, "frozen", 0.8, f"its training process has not run for {ages[machine]:.1f} s", ages[machine], others_s)
+        for machine in frozen
+    ]
+
+
+def _behind(steps: Mapping[str, float]) -> list[FlowFinding]:
+    """One machine is steps behind all the others, which agree."""
+    if len(steps) < 3:
+        return []
+    order = sorted(steps, key=lambda machine: steps[machine])
+    rest = {steps[machine] for machine in order[1:]}
+    if steps[order[0]] <= min(rest) - 2:
+        message = f"is at step {steps[order[0]]:.0f}, its peers at {min(rest):.0f}"
+        return [FlowFinding(order[0], "behind", 0.6, message, steps[order[0]], min(rest))]
+    return []
+
+
+def _as_evidence(item: FlowFinding, since_s: float) -> Evidence:
+    source = "liveness" if item.kind == "frozen" else "steps" if item.kind == "behind" else "flows"
+    return Evidence(source, item.machine, item.message, None, None, item.observed, item.expected, since_s)
+
+
+def _progress_evidence(observation: Observation, since_s: float, stalled_s: float) -> Evidence:
+    return Evidence("steps", None, f"no rank has stepped for {stalled_s:.1f} s", "steps_total", None, 0.0, None, since_s)
