@@ -1,0 +1,285 @@
+"""The house rules of CONTRIBUTING.md that a linter does not know: sizes, names, purity, broad excepts, documents."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 50
+MAX_PARAMETERS = 6
+
+# Where a broad except may stand, and what becomes of the error it catches. Anything that re-raises needs no entry.
+BROAD_EXCEPTS: dict[str, str] = {}
+
+PURE_ROOMS = ("windows", "detectors", "verdicts", "policy")
+IMPURE_MODULES = {
+    "asyncio",
+    "httpx",
+    "os",
+    "pathlib",
+    "random",
+    "shutil",
+    "socket",
+    "sqlite3",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+}
+IMPURE_CALLS = {"open", "input", "print", "now", "utcnow", "today"}
+FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}
+FORBIDDEN_CLASS_ENDINGS = ("Manager", "Handler", "Processor")
+
+
+@functools.cache
+def tracked_files() -> tuple[Path, ...]:
+    """Files of the project: git's list, and new files that git would not ignore; every file where this is no checkout."""
+    listing = subprocess.run(
+        ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listing.returncode == 0:
+        paths = [ROOT / name for name in listing.stdout.split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not any(part.startswith(".venv") for part in path.parts)]
+    return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def python_files(*folders: str) -> tuple[Path, ...]:
+    return tuple(path for path in tracked_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders)
+
+
+@functools.cache
+def syntax_tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(syntax_tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def place(path: Path, node: ast.AST | None = None) -> str:
+    return str(path.relative_to(ROOT)) + (f":{node.lineno}" if isinstance(node, (ast.stmt, ast.expr, ast.excepthandler)) else "")
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    names = [argument.arg for argument in every if argument is not None]
+    return names[1:] if names and names[0] in ("self", "cls") else names
+
+
+def imported_modules(path: Path) -> Iterator[tuple[ast.stmt, str]]:
+    for node in ast.walk(syntax_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node, node.module or ""
+
+
+# Sizes
+
+
+def test_no_file_holds_two_concepts() -> None:
+    sizes = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files("minder", "serve", "tests", "bench")}
+    assert {name: lines for name, lines in sizes.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    found = [
+        f"{place(path, node)} {node.name}: {lines} lines"
+        for path in python_files("minder", "serve")
+        for node in functions(path)
+        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+    assert found == []
+
+
+def test_no_function_takes_too_many_parameters() -> None:
+    """Commands are exempt: there a parameter is an option of the command line."""
+    found = [
+        f"{place(path, node)} {node.name}: {len(names)} parameters"
+        for path in python_files("minder", "serve")
+        if path.relative_to(ROOT).parts[:2] != ("minder", "cli")
+        for node in functions(path)
+        if len(names := parameters(node)) > MAX_PARAMETERS
+    ]
+    assert found == []
+
+
+# Names
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    found = [
+        place(path)
+        for path in python_files("minder", "serve", "tests", "bench")
+        if FORBIDDEN_STEMS & {*path.relative_to(ROOT).parts, path.stem}
+    ]
+    assert found == []
+
+
+def test_no_class_has_a_name_that_says_nothing() -> None:
+    found = [
+        f"{place(path, node)} {node.name}"
+        for path in python_files("minder", "serve")
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.ClassDef) and node.name.endswith(FORBIDDEN_CLASS_ENDINGS)
+    ]
+    assert found == []
+
+
+def test_data_folders_are_no_packages() -> None:
+    """A package named `datasets` or `tests` would shadow another project's."""
+    found = [
+        place(path) for path in tracked_files() if path.name == "__init__.py" and path.relative_to(ROOT).parts[0] not in ("minder", "serve")
+    ]
+    assert found == []
+
+
+def test_public_names() -> None:
+    import minder
+
+    assert set(minder.__all__) == {"__version__", "heartbeat", "phase", "run"}
+    assert all(hasattr(minder, name) for name in minder.__all__)
+
+
+# Imports
+
+
+def loaded_by(statements: str, suspects: set[str]) -> set[str]:
+    code = f"{statements}\nimport sys\nprint(*sorted({suspects!r} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    return set(answer.stdout.split())
+
+
+def test_what_runs_inside_training_processes_is_light() -> None:
+    assert loaded_by("import minder; minder.heartbeat", {"numpy", "polars", "pydantic", "torch", "httpx"}) == set()
+
+
+@pytest.mark.parametrize("room", ["agent", "launcher"])
+def test_what_runs_beside_jobs_is_light(room: str) -> None:
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in python_files("minder") if path.parent == ROOT / "minder" / room
+    ]
+    assert modules
+    names = [module.removesuffix(".__init__") for module in modules if not module.endswith("__main__")]
+    heavy = {"numpy", "polars", "sqlalchemy", "fastapi", "torch", "matplotlib", "pandas"}
+    assert loaded_by("import " + ", ".join(names), heavy) == set()
+
+
+def test_pure_rooms_do_no_io_and_read_no_clock() -> None:
+    paths = [path for path in python_files("minder") if path.relative_to(ROOT).parts[1] in PURE_ROOMS]
+    assert paths
+    found = [
+        f"{place(path, node)} imports {name}"
+        for path in paths
+        for node, name in imported_modules(path)
+        if name.split(".")[0] in IMPURE_MODULES
+    ]
+    for path in paths:
+        for node in ast.walk(syntax_tree(path)):
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                found += [f"{place(path, node)} calls {name}"] if name in IMPURE_CALLS else []
+    assert found == []
+
+
+# Errors
+
+
+def is_broad(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {node.id for node in caught if isinstance(node, ast.Name)}
+    return handler.type is None or bool(names & {"Exception", "BaseException"})
+
+
+def reraises(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def broad_excepts() -> Iterator[tuple[str, ast.ExceptHandler, Path]]:
+    for path in python_files("minder", "serve"):
+        for function in functions(path):
+            for node in ast.walk(function):
+                if isinstance(node, ast.ExceptHandler) and is_broad(node) and not reraises(node):
+                    yield f"{path.relative_to(ROOT)}::{function.name}", node, path
+
+
+def test_broad_excepts_stand_only_where_they_are_listed() -> None:
+    """A swallowed error looks like "all is well": each place that swallows is listed above, with what it does instead."""
+    found = {name: place(path, handler) for name, handler, path in broad_excepts()}
+    assert {name: where for name, where in found.items() if name not in BROAD_EXCEPTS} == {}
+    assert set(BROAD_EXCEPTS) - set(found) == set(), "these are listed, but catch nothing broadly any more"
+
+
+# Commands
+
+
+def command_names() -> list[str]:
+    folder = ROOT / "minder" / "cli"
+    return sorted(path.stem.replace("_", "-") for path in folder.glob("*.py") if not path.stem.startswith("_"))
+
+
+# Documents
+
+
+def test_links_in_documents_lead_somewhere() -> None:
+    found = []
+    for path in tracked_files():
+        if path.suffix != ".md":
+            continue
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+            file = target.split("#")[0]
+            if file and "://" not in file and not (path.parent / file).exists():
+                found.append(f"{place(path)}: {target}")
+    assert found == []
+
+
+def test_every_document_is_reachable_from_the_readme() -> None:
+    seen, queue = set(), [ROOT / "README.md"]
+    while queue:
+        path = queue.pop()
+        if path in seen or path.suffix != ".md" or not path.is_file():
+            continue
+        seen.add(path)
+        links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+        queue += [(path.parent / link).resolve() for link in links if "://" not in link]
+    documents = {
+        path for path in tracked_files() if path.suffix == ".md" and path.relative_to(ROOT).parts[0] not in ("tests", "datasets", "models")
+    }
+    assert {place(path) for path in documents - seen} == set()
+
+
+def written_texts() -> Iterator[tuple[Path, str]]:
+    """What people wrote: not recorded data, which says what it said when it was recorded."""
+    for path in tracked_files():
+        parts = path.relative_to(ROOT).parts
+        if parts[0] != "datasets" and "data" not in parts:
+            try:
+                yield path, path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+
+
+def test_nothing_tracked_knows_the_machine_it_was_written_on() -> None:
+    pattern = re.compile(r"(?<![\w./-])/(?:[w]ork|[r]oot|[h]ome/\w+|[U]sers/\w+)/[\w.]")
+    assert [place(path) for path, text in written_texts() if pattern.search(text)] == []
+
+
+def test_texts_are_about_the_project_and_not_about_its_making() -> None:
+    pattern = re.compile(r"\b(?:A[I]|[c]o-authored-by|[c]oding assistants?|[c]hat ?bots?)\b", re.IGNORECASE)
+    found = [f"{place(path)}: {match.group()}" for path, text in written_texts() if (match := pattern.search(text))]
+    assert found == []
