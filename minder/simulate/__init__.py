@@ -1,0 +1,1 @@
+"""Clusters that do not exist: the local lab of real processes, and simulated telemetry."""

@@ -1,0 +1,57 @@
+"""Finding and ending the processes of a lab by the mark in their environment, which children inherit whatever session they move to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from minder.simulate.lab.record import start_ticks
+
+__all__ = ["LAB_VARIABLE", "MACHINE_VARIABLE", "OWNER_VARIABLE", "end_processes", "marked_processes", "read_mark"]
+
+LAB_VARIABLE = "MINDER_LAB"
+MACHINE_VARIABLE = "MINDER_LAB_MACHINE"
+OWNER_VARIABLE = "MINDER_LAB_OWNER"
+
+
+def marked_processes(variable: str, value: str) -> list[int]:
+    """Living processes whose environment says `variable=value`. Those of other users cannot be read and are left out."""
+    return [pid for pid in _all_pids() if read_mark(pid, variable) == value and start_ticks(pid) is not None]
+
+
+def read_mark(pid: int, variable: str) -> str | None:
+    """One variable of another process's environment as it was at its start, or None."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    prefix = variable.encode() + b"="
+    for entry in environment.split(b"\0"):
+        if entry.startswith(prefix):
+            return entry[len(prefix) :].decode(errors="replace")
+    return None
+
+
+def end_processes(find: Callable[[], list[int]], deadline_s: float = 5.0) -> bool:
+    """SIGKILL what `find` returns until it returns nothing (a killed parent may have forked meanwhile). False at the deadline."""
+    end_s = time.monotonic() + deadline_s
+    while pids := [pid for pid in find() if pid != os.getpid()]:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _all_pids() -> Iterator[int]:
+    own = os.getpid()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != own:
+            yield int(entry)
