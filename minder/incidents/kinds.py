@@ -1,0 +1,78 @@
+"""Kinds of ledger events, and what their payload holds. A reader ignores keys and kinds that it does not know.
+
+Records (Verdict, Decision, ActionResult) are written as `minder.wire.codec.to_json` of them.
+Events that belong to an incident carry its id in `LedgerEvent.incident`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AMBIGUOUS",
+    "BARRED",
+    "CLOSED",
+    "CONTROLLER_STARTED",
+    "DECISION",
+    "DEGRADED",
+    "EVIDENCE",
+    "FIRST_STEP",
+    "GENERATION_STARTED",
+    "INTENT",
+    "JOB_ENDED",
+    "JOB_REGISTERED",
+    "NOTE",
+    "OUTCOME",
+    "PAUSE",
+    "RECOVERY_PHASE",
+    "RESULT",
+    "SOURCE_ERROR",
+    "UNBARRED",
+    "UNPAUSE",
+    "VERDICT",
+]
+
+# A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
+# {machines, standbys, domains?, gpus?, agents?: {machine: url}, launchers?: {machine: url}, ...}: whatever a restarted controller needs.
+JOB_REGISTERED = "job_registered"
+# {outcome: "finished" | "failed", detail?}
+JOB_ENDED = "job_ended"
+# A controller took over the job. {version?, pid?}
+CONTROLLER_STARTED = "controller_started"
+# {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?}
+GENERATION_STARTED = "generation_started"
+# Verdict. The first one of an incident opens it; kind "recovered" closes an incident in which nothing was done.
+VERDICT = "verdict"
+# Decision
+DECISION = "decision"
+# {action: "evict" | "restart" | any other word for a smaller step, machines: [...], decision?: Decision, ...}. Written by Ledger.intend.
+# Only "evict" and "restart" count against budgets.
+INTENT = "intent"
+# ActionResult with outcome "ambiguous". A RESULT may still follow. Written by Ledger.complete.
+AMBIGUOUS = "ambiguous"
+# ActionResult with any other outcome: at most one per operation. Written by Ledger.complete.
+RESULT = "result"
+# What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
+EVIDENCE = "evidence"
+# {phase: "capture" | "evict" | "restart" | "load" | ..., state: "begin" | "end", detail?}
+RECOVERY_PHASE = "recovery_phase"
+# The job stepped again: closes the incident.
+# {step, generation?, resumed_from?, last_step?, steps_lost?, step_seconds?, gpus?, gpu_seconds_lost?}
+# steps_lost is last_step - resumed_from where it is not given.
+FIRST_STEP = "first_step"
+# The machine is kept out of the event's job (of every job where the event has none). {machine, reason?}
+BARRED = "barred"
+# {machine, by?, note?}; without a job: back in every job
+UNBARRED = "unbarred"
+# {scope: "all" | "job" | "rack", target: name | null, until_s, reason, by?}
+PAUSE = "pause"
+# {scope, target}; {scope: "everything"} ends every pause
+UNPAUSE = "unpause"
+# Was the eviction right? {machine, outcome: "confirmed" | "no-fault-found", note?, by?}
+OUTCOME = "outcome"
+# {text, by?}
+NOTE = "note"
+# An operator closed the incident. {by?, note?}
+CLOSED = "closed"
+# {source, error}
+SOURCE_ERROR = "source_error"
+# minder itself works with less than it should. {what, detail?}
+DEGRADED = "degraded"

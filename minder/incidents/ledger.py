@@ -1,0 +1,272 @@
+"""The append-only ledger: every arrow of the loop is an event, every action an intent before and a result after."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy.exc import IntegrityError
+
+from minder.clock import Clock, SystemClock
+from minder.errors import BadInputError, LedgerError, WireError
+from minder.incidents import kinds
+from minder.incidents.fold import fold_incident
+from minder.incidents.history import HISTORY_KINDS, fold_history
+from minder.incidents.record import Incident
+from minder.store.engine import open_engine, reading, writing
+from minder.store.migrate import migrate
+from minder.store.tables import EVENTS
+from minder.types import ActionResult, Decision, History, LedgerEvent, Verdict
+from minder.wire.codec import from_json, to_json
+
+__all__ = ["Intent", "Ledger", "Operation"]
+
+_HAPPENED = frozenset({"done", "already_done"})
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """`first` is False where this operation had been intended before: then `event` is that earlier one."""
+
+    event: LedgerEvent
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An intent without a result. `ambiguous`: somebody tried and could not tell; look before doing it again."""
+
+    operation_id: str
+    intent: LedgerEvent
+    decision: Decision | None
+    ambiguous: bool
+
+
+class Ledger:
+    """Events in one database; safe for several threads and processes at once.
+
+    Every method raises LedgerError where the database cannot be read or written: then nothing may be acted on.
+    """
+
+    def __init__(self, path_or_url: str | Path, *, create: bool = True, clock: Clock | None = None, busy_timeout_s: float = 5.0) -> None:
+        """`path_or_url`: a file, ":memory:", or a database URL. `create=False` refuses a file that is not there."""
+        self.location = str(path_or_url)
+        self._clock = clock or SystemClock()
+        self._engine = open_engine(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
+        migrate(self._engine)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def append(
+        self,
+        kind: str,
+        payload: Any,
+        *,
+        job: str | None = None,
+        incident: str | None = None,
+        operation_id: str | None = None,
+        time_s: float | None = None,
+    ) -> LedgerEvent:
+        """Write one event; it is on disk when this returns. `payload`: a mapping or one of minder's records."""
+        if kind in (kinds.INTENT, kinds.AMBIGUOUS, kinds.RESULT):
+            raise LedgerError(f'"{kind}" events are written by intend() and complete()')
+        values = self._values(kind, payload, (job, incident, operation_id), time_s)
+        with writing(self._engine) as connection:
+            return _insert(connection, values)
+
+    def events(
+        self,
+        *,
+        since_id: int = 0,
+        job: str | None = None,
+        incident: str | None = None,
+        kinds: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> list[LedgerEvent]:
+        """Events with an id above `since_id`, oldest first."""
+        query = select(EVENTS).where(EVENTS.c.id > since_id).order_by(EVENTS.c.id)
+        if job is not None:
+            query = query.where(EVENTS.c.job == job)
+        if incident is not None:
+            query = query.where(EVENTS.c.incident == incident)
+        if kinds is not None:
+            query = query.where(EVENTS.c.kind.in_(list(kinds)))
+        return self._read(query if limit is None else query.limit(limit))
+
+    def intend(
+        self, operation_id: str, what: Decision | Mapping[str, Any], *, job: str, incident: str | None = None, time_s: float | None = None
+    ) -> Intent:
+        """Write down what is about to be done, before doing it. Unique per operation id.
+
+        `what`: the Decision, or a mapping with at least {"action", "machines"} for smaller steps of an operation.
+        """
+        values = self._values(kinds.INTENT, _intent_payload(what), (job, incident, operation_id), time_s)
+        event, first = self._insert_once(values)
+        return Intent(event, first)
+
+    def complete(self, operation_id: str, result: ActionResult, *, time_s: float | None = None) -> LedgerEvent:
+        """Write down what came of an intent, once.
+
+        The same outcome again (done and already_done are the same) changes nothing and returns the first event; another
+        outcome, or no intent, raises LedgerError. An "ambiguous" outcome leaves the operation open: one other may follow.
+        """
+        intent = self._of_operation(operation_id, kinds.INTENT)
+        if intent is None:
+            raise LedgerError(f"operation {operation_id} has no intent in {self.location}: call intend() before acting")
+        kind = kinds.AMBIGUOUS if result.outcome == "ambiguous" else kinds.RESULT
+        if kind == kinds.AMBIGUOUS and (settled := self._of_operation(operation_id, kinds.RESULT)):
+            return settled
+        values = self._values(kind, result, (intent.job, intent.incident, operation_id), time_s or result.time_s)
+        event, first = self._insert_once(values)
+        earlier = str(event.payload.get("outcome"))
+        if not first and earlier != result.outcome and not {earlier, result.outcome} <= _HAPPENED:
+            raise LedgerError(f"operation {operation_id} ended as {earlier} already: it cannot become {result.outcome}")
+        return event
+
+    def result(self, operation_id: str) -> ActionResult | None:
+        """What came of the operation; None while it is open or ambiguous."""
+        event = self._of_operation(operation_id, kinds.RESULT)
+        return None if event is None else from_json(ActionResult, event.payload)
+
+    def open_operations(self, job: str | None = None) -> list[Operation]:
+        """Intents without a result, oldest first: what a restarted controller must finish, or look into."""
+        results = select(EVENTS.c.operation_id).where(EVENTS.c.kind == kinds.RESULT)
+        query = select(EVENTS).where(EVENTS.c.kind == kinds.INTENT, EVENTS.c.operation_id.not_in(results)).order_by(EVENTS.c.id)
+        found = self._read(query if job is None else query.where(EVENTS.c.job == job))
+        unsure = {event.operation_id for event in self.events(kinds=[kinds.AMBIGUOUS])} if found else set()
+        return [Operation(str(event.operation_id), event, _decision_of(event), event.operation_id in unsure) for event in found]
+
+    def open_incident(self, verdict: Verdict, *, job: str | None, time_s: float | None = None) -> str:
+        """Record a verdict and return its incident's id ("llm-70b-3").
+
+        It joins the job's open incident that names one of its machines (or, for a job verdict, the open one that names none);
+        otherwise it opens a new one. A "recovered" verdict opens none: "" where there was nothing to close. Meant for the controller alone: one process per job.
+        """
+        now_s = self._now(time_s)
+        for incident in self.incidents(job=job, state="open"):
+            same_job = verdict.kind == "job" and not incident.machines
+            if same_job or set(verdict.machines) & set(incident.machines):
+                self.append(kinds.VERDICT, verdict, job=job, incident=incident.id, time_s=now_s)
+                return incident.id
+        if verdict.kind == "recovered":
+            self.append(kinds.VERDICT, verdict, job=job, time_s=now_s)
+            return ""
+        with writing(self._engine) as connection:
+            count = select(func.count(EVENTS.c.incident.distinct())).where(EVENTS.c.job == job if job else EVENTS.c.job.is_(None))
+            name = f"{job or 'fleet'}-{int(connection.execute(count).scalar() or 0) + 1}"
+            _insert(connection, self._values(kinds.VERDICT, verdict, (job, name, None), now_s))
+        return name
+
+    def incident(self, incident: str) -> Incident:
+        """The incident with this id. Raises BadInputError where there is none."""
+        events = self.events(incident=incident)
+        if not events:
+            raise BadInputError(f'no incident "{incident}" in {self.location}: `minder incidents list` shows all')
+        return fold_incident(events)
+
+    def incidents(self, *, job: str | None = None, since_s: float | None = None, state: str | None = None) -> list[Incident]:
+        """Incidents opened since a time, oldest first; state "open" means not closed. Captured evidence is not loaded here."""
+        ids = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None)).group_by(EVENTS.c.incident)
+        if since_s is not None:
+            ids = ids.having(func.min(EVENTS.c.time_s) >= since_s)
+        query = select(EVENTS).where(EVENTS.c.incident.in_(ids), EVENTS.c.kind != kinds.EVIDENCE).order_by(EVENTS.c.id)
+        grouped: dict[str, list[LedgerEvent]] = {}
+        for event in self._read(query if job is None else query.where(EVENTS.c.job == job)):
+            grouped.setdefault(str(event.incident), []).append(event)
+        folded = [fold_incident(events) for events in grouped.values()]
+        return [item for item in folded if state is None or item.state == state or (state == "open" and item.state != "closed")]
+
+    def history(self, job: str, now_s: float | None = None) -> History:
+        """What the policy needs to know of the past (minder.incidents.history)."""
+        return fold_history(self.events(kinds=HISTORY_KINDS), job, self._now(now_s))
+
+    def _now(self, time_s: float | None) -> float:
+        return self._clock.now_s() if time_s is None else time_s
+
+    def _values(self, kind: str, payload: Any, names: tuple[str | None, str | None, str | None], time_s: float | None) -> dict[str, Any]:
+        job, incident, operation_id = names
+        text = _encode(payload)
+        now_s = self._now(time_s)
+        return {"time_s": now_s, "kind": kind, "job": job, "incident": incident, "operation_id": operation_id, "payload": text}
+
+    def _insert_once(self, values: dict[str, Any]) -> tuple[LedgerEvent, bool]:
+        """Insert, or find the event that was there before (by us or by another process)."""
+        operation_id, kind = values["operation_id"], values["kind"]
+        try:
+            with writing(self._engine) as connection:
+                return _insert(connection, values), True
+        except LedgerError as error:
+            earlier = self._of_operation(operation_id, kind) if isinstance(error.__cause__, IntegrityError) else None
+            if earlier is None:
+                raise
+            return earlier, False
+
+    def _of_operation(self, operation_id: str, kind: str) -> LedgerEvent | None:
+        found = self._read(select(EVENTS).where(EVENTS.c.operation_id == operation_id, EVENTS.c.kind == kind).limit(1))
+        return found[0] if found else None
+
+    def _read(self, query: Select[Any]) -> list[LedgerEvent]:
+        with reading(self._engine) as connection:
+            return [_event(row) for row in connection.execute(query)]
+
+
+def _insert(connection: Connection, values: dict[str, Any]) -> LedgerEvent:
+    done = connection.execute(EVENTS.insert().values(**values))
+    key = done.inserted_primary_key
+    assert key is not None
+    return LedgerEvent(id=int(key[0]), **{**values, "payload": json.loads(values["payload"])})
+
+
+def _event(row: Row[Any]) -> LedgerEvent:
+    return LedgerEvent(row.id, row.time_s, row.kind, row.job, row.incident, row.operation_id, json.loads(row.payload))
+
+
+def _intent_payload(what: Decision | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(what, Decision):
+        return {"action": what.action, "machines": list(what.machines), "replacements": list(what.replacements), "decision": to_json(what)}
+    return what
+
+
+def _decision_of(event: LedgerEvent) -> Decision | None:
+    try:
+        return from_json(Decision, event.payload["decision"])
+    except (KeyError, WireError):
+        return None
+
+
+def _encode(payload: Any) -> str:
+    """JSON that any reader takes: ASCII, no NaN (null instead), numpy scalars as numbers."""
+    try:
+        return json.dumps(_finite(to_json(payload)), allow_nan=False, separators=(",", ":"), default=_number)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(f"payload cannot be written as JSON: {error}") from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _number(value: Any) -> Any:
+    if hasattr(value, "item"):
+        number = value.item()
+        return number if not isinstance(number, float) or math.isfinite(number) else None
+    raise TypeError(f"{type(value).__name__} has no JSON form")

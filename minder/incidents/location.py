@@ -1,0 +1,18 @@
+"""Where the ledger lives when nobody says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["find_ledger"]
+
+
+def find_ledger(given: str | None = None) -> str:
+    """The path or URL given, else $MINDER_LEDGER, else ledger.db in $MINDER_STATE_DIR or ~/.local/state/minder."""
+    if given:
+        return given
+    if os.environ.get("MINDER_LEDGER"):
+        return os.environ["MINDER_LEDGER"]
+    folder = os.environ.get("MINDER_STATE_DIR") or str(Path.home() / ".local" / "state" / "minder")
+    return str(Path(folder) / "ledger.db")

@@ -1,0 +1,89 @@
+"""One line of plain English per ledger event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from minder.clock import format_time
+from minder.incidents import kinds
+from minder.types import LedgerEvent
+
+__all__ = ["describe"]
+
+Payload = Mapping[str, Any]
+
+
+def describe(event: LedgerEvent) -> str:
+    """The event in words; its kind where the payload is not what we know.
+
+    >>> describe(LedgerEvent(1, 0.0, "barred", "llm", None, None, {"machine": "node-2", "reason": "evicted"}))
+    'node-2 is barred: evicted'
+    """
+    writer = _WRITERS.get(event.kind)
+    line = writer(event.payload) if writer else event.kind.replace("_", " ")
+    return line.strip()
+
+
+def _names(payload: Payload) -> str:
+    machines = payload.get("machines") or ()
+    return ", ".join(str(machine) for machine in machines) or "the job"
+
+
+def _tail(payload: Payload, *keys: str) -> str:
+    said = [str(payload[key]) for key in keys if payload.get(key)]
+    return ": " + "; ".join(said) if said else ""
+
+
+def _verdict(payload: Payload) -> str:
+    if payload.get("kind") == "recovered":
+        return f"recovered: {_names(payload)}"
+    blame = "nobody to blame" if payload.get("kind") == "job" else _names(payload)
+    confidence = payload.get("confidence")
+    sure = f", confidence {confidence:.2f}" if isinstance(confidence, float) else ""
+    return f"verdict {payload.get('tier')}: {blame}, {payload.get('cause')}{sure}"
+
+
+def _decision(payload: Payload) -> str:
+    return f"decision {payload.get('action')}: {_names(payload)} ({payload.get('reason')}){_tail(payload, 'detail')}"
+
+
+def _phase(payload: Payload) -> str:
+    word = "begins" if payload.get("state") == "begin" else "ends"
+    return f"{payload.get('phase')} {word}{_tail(payload, 'detail')}"
+
+
+def _first_step(payload: Payload) -> str:
+    resumed = payload.get("resumed_from")
+    return f"first new step: {payload.get('step')}" + (f", resumed from checkpoint {resumed}" if resumed is not None else "")
+
+
+def _pause(payload: Payload) -> str:
+    until_s = payload.get("until_s")
+    until = format_time(until_s) if isinstance(until_s, (int, float)) else "?"
+    return f"actions paused ({payload.get('scope')} {payload.get('target') or ''}) until {until}{_tail(payload, 'reason')}"
+
+
+_WRITERS: dict[str, Callable[[Payload], str]] = {
+    kinds.JOB_REGISTERED: lambda p: f"job registered with {len(p.get('machines') or ())} machines",
+    kinds.JOB_ENDED: lambda p: f"job {p.get('outcome', 'ended')}{_tail(p, 'detail')}",
+    kinds.CONTROLLER_STARTED: lambda p: "a controller took over",
+    kinds.GENERATION_STARTED: lambda p: f"generation {p.get('generation')} started{_tail(p, 'reason')}",
+    kinds.VERDICT: _verdict,
+    kinds.DECISION: _decision,
+    kinds.INTENT: lambda p: f"begins to {p.get('action', 'act')}: {_names(p)}",
+    kinds.AMBIGUOUS: lambda p: f"not known whether it happened{_tail(p, 'detail')}",
+    kinds.RESULT: lambda p: f"{str(p.get('outcome', 'ended')).replace('_', ' ')}{_tail(p, 'detail')}",
+    kinds.EVIDENCE: lambda p: f"captured {p.get('what', 'data')} of {p.get('machine', 'the job')}",
+    kinds.RECOVERY_PHASE: _phase,
+    kinds.FIRST_STEP: _first_step,
+    kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
+    kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",
+    kinds.PAUSE: _pause,
+    kinds.UNPAUSE: lambda p: f"pause lifted ({p.get('scope')} {p.get('target') or ''})",
+    kinds.OUTCOME: lambda p: f"{p.get('machine')} was found: {p.get('outcome')}{_tail(p, 'note', 'by')}",
+    kinds.NOTE: lambda p: f"note: {p.get('text', '')}",
+    kinds.CLOSED: lambda p: f"closed by {p.get('by') or 'operator'}{_tail(p, 'note')}",
+    kinds.SOURCE_ERROR: lambda p: f"source {p.get('source')} failed{_tail(p, 'error')}",
+    kinds.DEGRADED: lambda p: f"degraded: {p.get('what')}{_tail(p, 'detail')}",
+}

@@ -1,0 +1,1 @@
+"""The one place with SQLAlchemy: engine, tables, migrations. Import the submodules; this package loads nothing."""
