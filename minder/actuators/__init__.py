@@ -1,0 +1,1 @@
+"""Taking a machine away from a job: one contract, several engines."""

@@ -1,0 +1,70 @@
+"""Brings a generation up: every launcher is told its ranks at once, then the workers are watched until they run.
+
+A launcher that gets a newer generation parks or ends its older workers itself, so survivors and standbys get the same request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from minder.errors import WireError
+from minder.recovery.placement import GenerationPlan
+from minder.types import MachineView
+from minder.wire.fleet import Fleet
+
+__all__ = ["StartResult", "await_waiting", "start_generation"]
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StartResult:
+    """missing: machine to reason, for machines whose workers do not run the generation at the deadline."""
+
+    generation: int
+    missing: Mapping[str, str]
+    seconds: float
+
+
+def await_waiting(fleet: Fleet, machines: Iterable[str], deadline_s: float, *, give_up: Callable[[], bool] = lambda: False) -> list[str]:
+    """Wait until the workers of these machines stand at the barrier. Returns those that do not at the deadline (seconds)."""
+    wanted, end_s = list(machines), time.monotonic() + deadline_s
+    while True:
+        views = fleet.views()
+        late = [machine for machine in wanted if not is_waiting(views.get(machine))]
+        if not late or time.monotonic() > end_s or give_up():
+            return late
+        time.sleep(_POLL_S * 2)
+
+
+def is_waiting(view: MachineView | None) -> bool:
+    """Whether a machine answers and all its worker slots wait at the barrier."""
+    if view is None or view.launcher_age_s is None or view.launcher_age_s > 3.0 or not view.workers:
+        return False
+    return all(worker.state == "waiting" for worker in view.workers)
+
+
+def start_generation(fleet: Fleet, plan: GenerationPlan, deadline_s: float, grace_s: float = 5.0) -> StartResult:
+    """Tell every machine its ranks and wait until all its workers run them. Idempotent: the launchers know the operation."""
+    started_s = time.monotonic()
+    answers = fleet.post_workers({machine: plan.request_for(machine, grace_s) for machine in plan.machines})
+    missing = {machine: str(answer) for machine, answer in answers.items() if isinstance(answer, WireError)}
+    pending = [machine for machine in plan.machines if machine not in missing]
+    while pending and time.monotonic() - started_s < deadline_s:
+        fleet.refresh(pending)
+        views = fleet.views()
+        pending = [machine for machine in pending if not _runs(views.get(machine), plan.generation)]
+        if pending:
+            time.sleep(_POLL_S)
+    for machine in pending:
+        missing[machine] = f"its workers do not run generation {plan.generation} after {deadline_s:.0f} s"
+    return StartResult(plan.generation, missing, time.monotonic() - started_s)
+
+
+def _runs(view: MachineView | None, generation: int) -> bool:
+    if view is None or not view.workers:
+        return False
+    busy = [worker for worker in view.workers if worker.rank is not None]
+    return bool(busy) and all(worker.generation == generation and worker.state in ("running", "exited") for worker in busy)
