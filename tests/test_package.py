@@ -1,0 +1,75 @@
+"""What is installed works without the checkout: the wheel carries all that a command needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = pytest.mark.lab
+
+
+def call(*command: str | Path, cwd: Path) -> str:
+    answer = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    assert answer.returncode == 0, f"{command}: {answer.stdout}{answer.stderr}"
+    return answer.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
+    (path,) = folder.glob("minder_cluster-*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of commands of an environment that has the wheel, and the dependencies of this one behind it.
+
+    A path in a .pth file comes after the environment's own packages, and .pth files found through it are not read: the editable
+    install of the checkout stays out of sight.
+    """
+    environment = tmp_path_factory.mktemp("installed")
+    call(sys.executable, "-m", "venv", "--without-pip", environment, cwd=environment)
+    python = environment / "bin" / "python"
+    packages = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=environment).strip())
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    call(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--ignore-installed", wheel, cwd=environment)
+    return environment / "bin"
+
+
+def test_the_wheel_carries_everything_that_is_no_cache(wheel: Path) -> None:
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    package = ROOT / "minder"
+    files = {str(path.relative_to(ROOT)) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert files - packed == set()
+    assert "minder/py.typed" in packed
+    assert not [name for name in packed if name.startswith(("tests/", "docs/"))]
+
+
+def test_the_installed_package_is_not_the_checkout(installed: Path, tmp_path: Path) -> None:
+    where = call(installed / "python", "-c", "import minder; print(minder.__file__)", cwd=tmp_path).strip()
+    assert Path(where).is_relative_to(installed.parent)
+
+
+def test_the_installed_command_tells_its_version(installed: Path, tmp_path: Path) -> None:
+    import minder
+
+    assert minder.__version__ in call(installed / "minder", "--version", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["replay", "demo", "agent", "launch", "incidents"])
+def test_the_installed_commands_explain_themselves(installed: Path, tmp_path: Path, verb: str) -> None:
+    assert f"minder {verb}" in call(installed / "minder", verb, "--help", cwd=tmp_path)
+
+
+def test_the_installed_ledger_has_its_migrations(wheel: Path) -> None:
+    packed = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in packed if name.startswith("minder/store/") and "migration" in name]
