@@ -7,6 +7,7 @@ import functools
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -225,12 +226,35 @@ def test_broad_excepts_stand_only_where_they_are_listed() -> None:
     assert set(BROAD_EXCEPTS) - set(found) == set(), "these are listed, but catch nothing broadly any more"
 
 
-# Commands
+# Dependencies
 
 
-def command_names() -> list[str]:
-    folder = ROOT / "minder" / "cli"
-    return sorted(path.stem.replace("_", "-") for path in folder.glob("*.py") if not path.stem.startswith("_"))
+def declared_distributions() -> dict[str, str]:
+    """Distribution name to the extra that asks for it; "" for the base."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    by_extra = {"": project["dependencies"], **project["optional-dependencies"]}
+    by_extra.pop("all")
+    return {re.split(r"[<>=\[;~! ]", requirement)[0]: extra for extra, requirements in by_extra.items() for requirement in requirements}
+
+
+def test_every_dependency_says_what_it_is_for() -> None:
+    rows = re.findall(r"^\| ([\w-]+) \| ?([a-z]*) ?\|", (ROOT / "docs/dependencies.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name: extra for name, extra in rows if name != "distribution" and set(name) != {"-"}} == declared_distributions()
+
+
+def test_every_base_dependency_is_used() -> None:
+    """py-spy is called as a command."""
+    modules = {"nvidia-ml-py": "pynvml", "py-spy": None}
+    used = {name.split(".")[0] for path in python_files("minder", "serve") for _, name in imported_modules(path)}
+    base = [name for name, extra in declared_distributions().items() if extra in ("", "torch")]
+    needed = {name: modules.get(name, name.replace("-", "_")) for name in base}
+    assert {name for name, module in needed.items() if module is not None and module not in used} == set()
+
+
+def test_pins_carry_no_local_build_tag() -> None:
+    pins = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    assert pins
+    assert [pin for pin in pins if not re.fullmatch(r"[\w.-]+==[\w.]+", pin)] == []
 
 
 # Documents
