@@ -13,7 +13,7 @@ from pathlib import Path
 from minder.errors import BadInputError, LabError
 from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.network import lab_links, lab_namespaces, remove_network
-from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE, end_processes, marked_processes, read_mark
+from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE, all_pids, end_processes, marked_processes, read_mark
 from minder.simulate.lab.record import LAB_NAME, RUN_ID, LabRecord, Owner, default_state_dir, read_records, start_ticks
 
 __all__ = ["CleanReport", "clean_labs", "remove_lab"]
@@ -101,7 +101,7 @@ def _find_labs(state_dir: Path) -> dict[str, list[Owner]]:
     for name, alias in {**dict.fromkeys(find_layout().names("mdr"), ""), **names}.items():
         if match := LAB_NAME.match(name):
             note(match[1], alias)
-    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+    for pid in all_pids():
         if (run_id := read_mark(pid, LAB_VARIABLE)) and RUN_ID.match(run_id):
             note(run_id, read_mark(pid, OWNER_VARIABLE))
     return owners

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from minder.simulate.lab.record import start_ticks
 
-__all__ = ["LAB_VARIABLE", "MACHINE_VARIABLE", "OWNER_VARIABLE", "end_processes", "marked_processes", "read_mark"]
+__all__ = ["LAB_VARIABLE", "MACHINE_VARIABLE", "OWNER_VARIABLE", "all_pids", "end_processes", "marked_processes", "read_mark"]
 
 LAB_VARIABLE = "MINDER_LAB"
 MACHINE_VARIABLE = "MINDER_LAB_MACHINE"
@@ -19,7 +19,7 @@ OWNER_VARIABLE = "MINDER_LAB_OWNER"
 
 def marked_processes(variable: str, value: str) -> list[int]:
     """Living processes whose environment says `variable=value`. Those of other users cannot be read and are left out."""
-    return [pid for pid in _all_pids() if read_mark(pid, variable) == value and start_ticks(pid) is not None]
+    return [pid for pid in all_pids() if read_mark(pid, variable) == value and start_ticks(pid) is not None]
 
 
 def read_mark(pid: int, variable: str) -> str | None:
@@ -50,8 +50,9 @@ def end_processes(find: Callable[[], list[int]], deadline_s: float = 5.0) -> boo
     return True
 
 
-def _all_pids() -> Iterator[int]:
+def all_pids() -> Iterator[int]:
+    """Every pid but our own."""
     own = os.getpid()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != own:
-            yield int(entry)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != own:
+            yield int(entry.name)

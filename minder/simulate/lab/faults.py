@@ -1,0 +1,240 @@
+"""Real faults for one machine of the lab, and only that one.
+
+hang           SIGSTOP of the machine's training processes
+crash          SIGKILL of one training process
+crash-cascade  the same; the peers die because their collective breaks, so the job must run with in-place restart off
+slow-cpu       a CPU quota on the machine's cgroup, a fraction of what the machine uses at that moment
+slow-link      token buckets on the data link, both directions
+dead-link      the data link drops everything, silently, both directions
+oom            a memory hog under a limit just above present use: the kernel kills the training process
+machine-lost   both links cut, then everything on the machine killed, agent and launcher too
+agent-lost     SIGKILL of the agent
+exception, nan raised and computed by the training script itself; none: nothing happens
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from minder.errors import BadInputError, LabError, UnsupportedFaultError
+from minder.simulate.lab import hog
+from minder.simulate.lab.capabilities import Capabilities
+from minder.simulate.lab.cgroup import Cgroup
+from minder.simulate.lab.machine import LabMachine
+from minder.simulate.lab.network import LabNetwork
+from minder.simulate.lab.processes import end_processes
+from minder.simulate.lab.record import start_ticks
+from minder.simulate.lab.workers import process_tree, training_workers
+
+__all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
+
+SCRIPT_KINDS = ("exception", "nan")  # the training script does these, told by its environment
+_NEEDS: Mapping[str, str] = {"slow-cpu": "cpu-quota", "oom": "memory-limit", "slow-link": "slow-link", "dead-link": "dead-link"}
+_HOG_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault and how bad it is.
+
+    cpu_slowdown: the machine gets its present CPU use divided by this, so its part of every step takes at least so many times as long.
+    link_rate_bit: what is left of the data link, in bit/s. oom_margin_bytes: how far above present use the memory limit is set.
+    """
+
+    kind: str
+    cpu_slowdown: float = 3.0
+    link_rate_bit: int = 10_000_000
+    oom_margin_bytes: int = 48 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionRecord:
+    """What was done to whom and when (unix seconds, the moment before it took effect). `undo` heals what can be healed."""
+
+    kind: str
+    machine: str
+    time_s: float
+    detail: str
+    undo: Callable[[], None]
+
+
+class LabUnderTest(Protocol):
+    """What the injector needs of a lab."""
+
+    @property
+    def mode(self) -> str: ...
+    @property
+    def capabilities(self) -> Capabilities: ...
+    @property
+    def all_machines(self) -> list[LabMachine]: ...
+
+
+def check_fault(kind: str, mode: str, capabilities: Capabilities) -> None:
+    """Can this fault be injected in a lab of this mode here? Raises BadInputError (unknown) or UnsupportedFaultError (with the reason)."""
+    if kind not in FAULT_KINDS:
+        raise BadInputError(f"unknown fault {kind}; known: {', '.join(FAULT_KINDS)}")
+    feature = _NEEDS.get(kind)
+    if feature is None:
+        return
+    if mode == "processes":
+        why = capabilities.refused.get("namespaces") or capabilities.refused.get("cgroups") or "process mode was asked for"
+        raise UnsupportedFaultError(f"fault {kind} needs machines made of network namespaces and cgroups, these are process groups: {why}")
+    if not capabilities.can(feature):
+        raise UnsupportedFaultError(f"fault {kind} cannot be injected here: {capabilities.refused[feature]}")
+
+
+def inject(lab: LabUnderTest, fault: Fault | str, machine_index: int) -> InjectionRecord:
+    """Do it now, to machine `machine_index` of the lab (standbys count on after the machines).
+
+    Returns when the fault is in effect. Raises UnsupportedFaultError before anything is touched, LabError if there is nothing to hurt.
+    """
+    fault = Fault(fault) if isinstance(fault, str) else fault
+    check_fault(fault.kind, lab.mode, lab.capabilities)
+    if not 0 <= machine_index < len(lab.all_machines):
+        raise BadInputError(f"machine index {machine_index} is outside the lab's 0 to {len(lab.all_machines) - 1}")
+    return _INJECTORS[fault.kind](lab.all_machines[machine_index], fault)
+
+
+def _none(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    detail = "the training script does it" if fault.kind in SCRIPT_KINDS else "nothing"
+    return InjectionRecord(fault.kind, machine.name, time.time(), detail, _nothing)
+
+
+def _hang(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    pids = [pid for worker in training_workers(machine) for pid in process_tree(machine, worker.pid)]
+    started = {pid: start_ticks(pid) for pid in pids}
+    now_s = time.time()
+    for pid in pids:
+        _send(pid, signal.SIGSTOP)
+
+    def undo() -> None:
+        for pid, ticks in started.items():
+            if ticks is not None and start_ticks(pid) == ticks:
+                _send(pid, signal.SIGCONT)
+
+    return InjectionRecord(fault.kind, machine.name, now_s, f"stopped processes {pids}", undo)
+
+
+def _crash(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    victim = training_workers(machine)[0]
+    now_s = time.time()
+    _send(victim.pid, signal.SIGKILL)
+    return InjectionRecord(fault.kind, machine.name, now_s, f"killed rank {victim.rank}, pid {victim.pid}", _nothing)
+
+
+def _slow_cpu(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    cgroup, window_s = _cgroup(machine), 1.0
+    before_s = cgroup.cpu_usage_s()
+    time.sleep(window_s)
+    use_cores = (cgroup.cpu_usage_s() - before_s) / window_s
+    quota_cores = max(0.01, use_cores / fault.cpu_slowdown)
+    now_s = time.time()
+    cgroup.set_cpu_quota(quota_cores)
+    detail = f"CPU quota {quota_cores:.3f} cores, use was {use_cores:.3f}"
+    return InjectionRecord(fault.kind, machine.name, now_s, detail, lambda: cgroup.set_cpu_quota(None))
+
+
+def _slow_link(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    network, label = _network(machine), machine.place.label
+    now_s = time.time()
+    network.slow_data_link(label, fault.link_rate_bit)
+    detail = f"data link limited to {fault.link_rate_bit} bit/s"
+    return InjectionRecord(fault.kind, machine.name, now_s, detail, lambda: network.restore_data_link(label))
+
+
+def _dead_link(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    network, label = _network(machine), machine.place.label
+    now_s = time.time()
+    network.drop_data_link(label)
+    return InjectionRecord(fault.kind, machine.name, now_s, "data link drops everything", lambda: network.undrop_data_link(label))
+
+
+def _oom(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    cgroup = _cgroup(machine)
+    for worker in training_workers(machine):
+        # As an engine would mark them: of everything on the machine the job's processes go first.
+        Path(f"/proc/{worker.pid}/oom_score_adj").write_text("900", encoding="utf-8")
+    limit_bytes = cgroup.memory_bytes() + fault.oom_margin_bytes
+    now_s = time.time()
+    cgroup.set_memory_limit(limit_bytes)
+    most_bytes = limit_bytes + fault.oom_margin_bytes
+    eater = machine.spawn([sys.executable, "-I", "-S", hog.__file__, str(cgroup.oom_kills_file()), str(most_bytes)])
+    try:
+        status = eater.wait(timeout=_HOG_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        status = -1
+    finally:
+        end_processes(lambda: [] if eater.poll() is not None else [eater.pid])
+    if status != 0:
+        cgroup.set_memory_limit(None)
+        raise LabError(f"{machine.name}: the kernel killed nobody under a limit of {limit_bytes} bytes (hog ended with {status})")
+    detail = f"the kernel killed under a memory limit of {limit_bytes} bytes"
+    return InjectionRecord(fault.kind, machine.name, now_s, detail, lambda: cgroup.set_memory_limit(None))
+
+
+def _machine_lost(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    network, label = machine.network, machine.place.label
+    now_s = time.time()
+    if network is not None:
+        network.cut(label)  # first, or the kernel would say goodbye (FIN, RST) for the processes that die
+    if not machine.kill_all():
+        raise LabError(f"{machine.name}: processes {machine.pids()} did not die of SIGKILL")
+    detail = "links cut, everything killed" if network else "everything killed (peers see resets: process mode has no links to cut)"
+    return InjectionRecord(fault.kind, machine.name, now_s, detail, _nothing if network is None else lambda: network.join(label))
+
+
+def _agent_lost(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    agent = machine.agent
+    if agent is None or agent.poll() is not None:
+        raise LabError(f"{machine.name} runs no agent")
+    now_s = time.time()
+    agent.kill()
+    agent.wait()
+    return InjectionRecord(fault.kind, machine.name, now_s, f"killed the agent, pid {agent.pid}", _nothing)
+
+
+def _nothing() -> None:
+    return
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _cgroup(machine: LabMachine) -> Cgroup:
+    if machine.cgroup is None:
+        raise UnsupportedFaultError(f"{machine.name} has no cgroup of its own")
+    return machine.cgroup
+
+
+def _network(machine: LabMachine) -> LabNetwork:
+    if machine.network is None:
+        raise UnsupportedFaultError(f"{machine.name} has no network of its own")
+    return machine.network
+
+
+_INJECTORS: Mapping[str, Callable[[LabMachine, Fault], InjectionRecord]] = {
+    "hang": _hang,
+    "crash": _crash,
+    "crash-cascade": _crash,
+    "exception": _none,
+    "slow-cpu": _slow_cpu,
+    "slow-link": _slow_link,
+    "dead-link": _dead_link,
+    "oom": _oom,
+    "nan": _none,
+    "machine-lost": _machine_lost,
+    "agent-lost": _agent_lost,
+    "none": _none,
+}
+FAULT_KINDS = tuple(_INJECTORS)
