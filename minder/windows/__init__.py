@@ -1,0 +1,10 @@
+"""Windows: raw samples become rows of a common grid. Pure: no I/O, no clock, no environment; time is in the data.
+
+Streaming: `Aligner`. A whole recording at once, with the same values: `align_recording`. For detectors: `slide_windows`.
+"""
+
+from minder.windows.aligner import Aligner
+from minder.windows.columns import Columns, align_columns, align_recording
+from minder.windows.slide import slide_windows
+
+__all__ = ["Aligner", "Columns", "align_columns", "align_recording", "slide_windows"]
