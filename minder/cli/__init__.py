@@ -1,0 +1,129 @@
+"""The command line: verbs and nothing else. Each verb's module is imported only when it is called.
+
+Exit status: 0 done, 1 the command failed, 2 bad input or usage; errors are one line on standard error (formats.md section 7).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from minder.errors import MinderError, MissingExtraError
+
+__all__ = ["VERBS", "main"]
+
+VERBS = {
+    "demo": "Run the whole loop on this machine: a training job, a fault, an eviction, a resumed job.",
+    "run": "Run a training script under minder: watched, restarted, its bad machines replaced.",
+    "watch": "Watch a job that runs already: verdicts, no actions.",
+    "replay": "Feed recordings to the online pipeline and print what it would have concluded.",
+    "incidents": "What happened: list incidents, show one.",
+    "machine": "Machines that were evicted: list, return, and whether it was right.",
+    "pause": "Stop actions (never alarms) for a while.",
+    "unpause": "Let minder act again.",
+    "agent": "Observe this machine: metrics, signals, evidence on request.",
+    "launch": "Supervise one machine's training processes for one job.",
+    "lab": "The local lab: check what works here, clean up.",
+}
+
+
+class _LazyGroup(TyperGroup):
+    """Knows its verbs by name; imports `minder.cli.<verb>` when one is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in VERBS:
+            return None
+        home = "pause" if cmd_name == "unpause" else cmd_name
+        module = importlib.import_module(f"minder.cli.{home}")
+        if hasattr(module, "app") and cmd_name != "unpause":
+            module.app._add_completion = False
+            found = typer.main.get_command(module.app)
+        else:
+            single = typer.Typer(add_completion=False)
+            settings = getattr(module, "CONTEXT_SETTINGS", None)
+            single.command(context_settings=settings)(module.unpause if cmd_name == "unpause" else module.command)
+            found = typer.main.get_command(single)
+        found.name = cmd_name
+        found.short_help = VERBS[cmd_name]
+        return found
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+_app = typer.Typer(cls=_LazyGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, invoke_without_command=True)
+
+
+@_app.callback(invoke_without_command=True)
+def _top(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    """minder names the faulty machine of a training job, takes it away, and gets the job going again.
+
+    Example: minder demo --fault hang
+    """
+    if version:
+        from minder import __version__
+
+        typer.echo(f"minder {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    command = typer.main.get_command(_app)
+    try:
+        result = command.main(args=None if arguments is None else list(arguments), prog_name="minder", standalone_mode=False)
+    except MinderError as error:
+        return _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = _missing_extra(error)
+        if missing is None:
+            raise
+        return _fail(str(missing), missing.exit_code)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:  # noqa: BLE001
+        return _usage_error(error)
+    return int(result) if isinstance(result, int) and not isinstance(result, bool) else 0
+
+
+def _usage_error(error: Exception) -> int:
+    """Usage errors of the command-line library become one line; anything else is a bug and keeps its traceback."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "Exit" in kinds:
+        return int(getattr(error, "exit_code", 0))
+    if "Abort" in kinds:
+        return 130
+    if "ClickException" not in kinds:
+        raise error
+    if "NoArgsIsHelpError" in kinds:
+        print(getattr(error, "message", "") or error, file=sys.stderr)
+        return 2
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "minder"
+    message = " ".join(str(error.format_message()).split())  # type: ignore[attr-defined]
+    return _fail(f"{message} See `{path} --help`.", 2)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"minder: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def _missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
+    extras = {"torch": "torch", "sklearn": "models", "pyod": "models", "mlflow": "models", "safetensors": "models"}
+    name = (error.name or "").split(".")[0]
+    if name not in extras:
+        return None
+    return MissingExtraError(f"{name} is not installed: run `pip install 'minder-cluster[{extras[name]}]'`")
