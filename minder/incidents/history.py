@@ -28,6 +28,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
 
     `actions` holds the job's evictions and restarts since its run began (the last job_registered), and those of all jobs in
     the last hour; dry runs are no actions, failed and ambiguous ones are. `restarts` counts this run's plain restarts.
+    `last_restart_s` is the start of the newest generation, if it is not the run's first.
     """
     begun_s = max((event.time_s for event in events if event.kind == kinds.JOB_REGISTERED and event.job == job), default=float("-inf"))
     actions = [action for action in _actions(events) if action.time_s <= now_s]
@@ -38,7 +39,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
         actions=tuple(sorted([*own, *recent], key=lambda action: action.time_s)),
         pauses=active_pauses(events, now_s),
         barred=frozenset(barred_machines(events, job)),
-        last_restart_s=max(started, default=None),
+        last_restart_s=started[-1] if len(started) > 1 else None,
         restarts=sum(action.action == "restart" for action in own),
     )
 

@@ -153,7 +153,8 @@ class Ledger:
         """Record a verdict and return its incident's id ("llm-70b-3").
 
         It joins the job's open incident that names one of its machines (or, for a job verdict, the open one that names none);
-        otherwise it opens a new one. A "recovered" verdict opens none: "" where there was nothing to close. Meant for the controller alone: one process per job.
+        otherwise it opens a new one. A "recovered" verdict opens none: "" where there was nothing to close.
+        Meant for the controller alone: one process per job.
         """
         now_s = self._now(time_s)
         for incident in self.incidents(job=job, state="open"):

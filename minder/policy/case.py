@@ -1,0 +1,75 @@
+"""What a stage sees, and what it may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from minder.policy.config import PolicyConfig
+from minder.policy.context import PolicyContext
+from minder.types import History, PastEviction, Price, Reason, Verdict
+
+__all__ = ["Case", "Ruling", "Stage", "passes", "stops"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One verdict with the action that it asks for.
+
+    `planned` and `taken`: machines to evict and standbys to use that this very call has decided on already.
+    `suspects`: every machine accused now or within the domain window. `preferred`: standbys chosen earlier.
+    """
+
+    verdict: Verdict
+    action: Literal["evict", "restart"]
+    operation_id: str
+    history: History
+    context: PolicyContext
+    config: PolicyConfig
+    planned: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return self.verdict.machines
+
+    @property
+    def past(self) -> tuple[PastEviction, ...]:
+        """This job's earlier actions, without the one being decided."""
+        name = self.context.job.name
+        return tuple(item for item in self.history.actions if item.job == name and item.operation_id != self.operation_id)
+
+    def evicted_since(self, since_s: float) -> int:
+        """Machines of this job whose eviction began at or after `since_s`, those planned in this call included."""
+        past = sum(len(item.machines) for item in self.past if item.action == "evict" and item.time_s >= since_s)
+        return past + len(self.planned)
+
+    @property
+    def breaker_limit(self) -> int:
+        """Machines that may be evicted within the window; one is always allowed, or a small job could never be helped."""
+        return max(1, int(self.config.breaker_share * len(self.context.job.machines)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What one stage says. Without `action` the case goes on to the next stage, with the price or replacements filled in."""
+
+    say: str
+    action: Literal["page", "none"] | None = None
+    reason: Reason = "act"
+    price: Price | None = None
+    replacements: tuple[str, ...] | None = None
+
+
+Stage = Callable[[Case], Ruling]
+
+
+def passes(say: str = "pass") -> Ruling:
+    return Ruling(say)
+
+
+def stops(action: Literal["page", "none"], reason: Reason, say: str) -> Ruling:
+    return Ruling(say, action, reason)

@@ -1,0 +1,89 @@
+"""What a site may set about decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from minder.errors import ConfigError
+
+__all__ = ["PolicyConfig"]
+
+_WHOLE = ("max_restarts", "max_evictions_per_job", "max_evictions_per_hour")
+_SECONDS = ("breaker_window_s", "cooldown_s", "domain_window_s", "operation_timeout_s", "response_s", "slowdown_horizon_s")
+_CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """Limits of the policy. Raises ConfigError for a value that makes no sense."""
+
+    # Decide and record, but evict nobody. Restarting the job's own dead workers follows max_restarts all the same.
+    dry_run: bool = True
+    max_restarts: int = 3
+    max_evictions_per_job: int = 8
+    max_evictions_per_hour: int = 4
+    # Never more than this share of the job's machines evicted within the window (at least one may be, in a small job).
+    breaker_share: float = 0.25
+    breaker_window_s: float = 600.0
+    # After a restart, verdicts wait; except of causes that no start-up looks like.
+    cooldown_s: float = 60.0
+    cooldown_exempt: tuple[str, ...] = ("explicit", "numeric")
+    # Suspects within this window that share one of these are one trouble of what they share.
+    domain_kinds: tuple[str, ...] = ("rack", "switch")
+    domain_window_s: float = 300.0
+    # An action without a result for so long is paged and no longer waited for.
+    operation_timeout_s: float = 900.0
+    # How long a stopped job would stand until a person acts, and for how long a slow one would go on being slow.
+    response_s: float = 1800.0
+    slowdown_horizon_s: float = 86_400.0
+    # Share of speed taken as lost where nobody could measure it.
+    assumed_slowdown_share: float = 0.1
+    # Act only where waiting costs at least so many times what acting costs.
+    break_even: float = 1.0
+    # Evict machines on which other jobs run too (each decision lists them).
+    allow_shared_machines: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("dry_run", "allow_shared_machines"):
+            _demand(isinstance(getattr(self, name), bool), name, getattr(self, name), "true or false")
+        for name in _WHOLE:
+            value = getattr(self, name)
+            _demand(_is_number(value) and value == int(value) and value >= 0, name, value, "a whole number of 0 or more")
+        for name in (*_SECONDS, "break_even"):
+            value = getattr(self, name)
+            _demand(_is_number(value) and value >= 0, name, value, "a number of 0 or more")
+        for name in ("breaker_share", "assumed_slowdown_share"):
+            value = getattr(self, name)
+            _demand(_is_number(value) and 0 < value <= 1, name, value, "a share above 0 and up to 1")
+        for name in ("cooldown_exempt", "domain_kinds"):
+            value = getattr(self, name)
+            _demand(isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value), name, value, "a list of words")
+            object.__setattr__(self, name, tuple(value))
+        unknown = [cause for cause in self.cooldown_exempt if cause not in _CAUSES]
+        _demand(not unknown, "cooldown_exempt", self.cooldown_exempt, f"causes out of {', '.join(_CAUSES)}")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> PolicyConfig:
+        """From a configuration table. Raises ConfigError for an unknown key.
+
+        >>> PolicyConfig.from_mapping({"dry_run": False, "max_restarts": 1}).max_restarts
+        1
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ConfigError(f"policy.{name} is not a setting: use one of {', '.join(known)}")
+        return cls(**values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _demand(holds: bool, name: str, value: Any, wanted: str) -> None:
+    if not holds:
+        raise ConfigError(f"policy.{name} is {value!r}: give {wanted}")

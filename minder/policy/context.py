@@ -1,0 +1,40 @@
+"""The state of the job, and of what stands around it, at the moment of deciding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from minder.types import JobView
+
+__all__ = ["PolicyContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyContext:
+    """All that the policy knows besides verdicts and history.
+
+    `domains`: what each machine hangs on, {"node-1": {"rack": "r1", "switch": "leaf-3"}}.
+    `gpus`: devices of the job (workers where there are none); prices are in their seconds.
+    `suspects`: machines that were accused (page or evict) and when, in unix seconds; those named in this call are added.
+    `in_progress`: the operation that is under way for this job. `other_jobs`: further jobs on each machine.
+    `workers_dead`: a worker of the job is gone and the job cannot go on without a restart.
+    `machines_lost`: machines that answer nobody: a restart in place cannot succeed while the job needs one of them.
+    `speed_lost_share`: 0.2 = the job makes 20 % fewer steps per second than it should; None: unknown.
+    `remaining_s`: how long the job would still run; None: unknown.
+    """
+
+    now_s: float
+    job: JobView
+    standbys_ready: tuple[str, ...] = ()
+    domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    gpus: int = 1
+    since_checkpoint_s: float = 0.0
+    expected_restart_s: float = 30.0
+    other_jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    in_progress: str | None = None
+    suspects: Mapping[str, float] = field(default_factory=dict)
+    workers_dead: bool = False
+    machines_lost: frozenset[str] = frozenset()
+    speed_lost_share: float | None = None
+    remaining_s: float | None = None

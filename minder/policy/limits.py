@@ -1,0 +1,111 @@
+"""Stages that ask whether so much may be taken: shared domains, group size, budgets, breaker, standbys, other jobs, dry run."""
+
+from __future__ import annotations
+
+import math
+
+from minder.policy.case import Case, Ruling, passes, stops
+from minder.types import Reason
+
+__all__ = ["breaker", "budgets", "dry_run", "group_size", "shared_domain", "shared_machine", "standbys"]
+
+HOUR_S = 3600.0
+
+
+def shared_domain(case: Case) -> Ruling:
+    """Two suspects behind one switch, or in one rack, accuse what they share. What the whole job shares tells nothing."""
+    accused = set(case.suspects) | set(case.machines) | set(case.planned) | _recently_evicted(case)
+    domains = case.context.domains
+    for machine in case.machines:
+        for kind in case.config.domain_kinds:
+            name = domains.get(machine, {}).get(kind)
+            if name is None or all(domains.get(other, {}).get(kind) == name for other in case.context.job.machines):
+                continue
+            together = sorted(other for other in accused if domains.get(other, {}).get(kind) == name)
+            if len(together) > 1:
+                return stops("page", "shared_domain", f"{', '.join(together)} share {kind} {name}: it may be at fault")
+    return passes()
+
+
+def _recently_evicted(case: Case) -> set[str]:
+    since_s = case.context.now_s - case.config.domain_window_s
+    own = case.operation_id
+    recent = [item for item in case.history.actions if item.action == "evict" and item.time_s >= since_s and item.operation_id != own]
+    return {machine for item in recent for machine in item.machines}
+
+
+def group_size(case: Case) -> Ruling:
+    """A group goes as a whole or not at all."""
+    size = len(case.machines)
+    if size < 2:
+        return passes()
+    limits = {
+        "evictions per job": case.config.max_evictions_per_job,
+        "evictions per hour": case.config.max_evictions_per_hour,
+        "machines of the breaker": case.breaker_limit,
+        "standbys": len(_ready(case)),
+    }
+    for name, limit in limits.items():
+        if size > limit:
+            return stops("page", "group_too_large", f"{size} machines to evict, but {limit} {name}: never half a group")
+    return passes(f"pass, {size} machines")
+
+
+def budgets(case: Case) -> Ruling:
+    """Evictions of this job: in its whole run, and in the last hour."""
+    wanted = len(case.machines)
+    spans: tuple[tuple[Reason, float, int], ...] = (
+        ("budget_job", -math.inf, case.config.max_evictions_per_job),
+        ("budget_hour", case.context.now_s - HOUR_S, case.config.max_evictions_per_hour),
+    )
+    for reason, since_s, limit in spans:
+        used = case.evicted_since(since_s)
+        if used + wanted > limit:
+            span = "this run" if reason == "budget_job" else "the last hour"
+            return stops("page", reason, f"{used} evicted in {span}, {wanted} more would pass the limit of {limit}")
+    return passes()
+
+
+def breaker(case: Case) -> Ruling:
+    """Many machines out in a short time means that the watcher, or something that all share, is wrong."""
+    used, wanted = case.evicted_since(case.context.now_s - case.config.breaker_window_s), len(case.machines)
+    if used + wanted > case.breaker_limit:
+        window = f"{case.config.breaker_window_s:.0f} s"
+        return stops("page", "breaker", f"{used} evicted within {window}, {wanted} more would pass the breaker's {case.breaker_limit}")
+    return passes()
+
+
+def standbys(case: Case) -> Ruling:
+    """Every place must be filled; a standby behind another switch than the suspects comes first."""
+    ready, wanted = _ready(case), len(case.machines)
+    if len(ready) < wanted:
+        return stops("page", "no_standby", f"{len(ready)} standbys are ready, {wanted} needed")
+    chosen = tuple(sorted(ready, key=lambda standby: (standby not in case.preferred, _near(case, standby)))[:wanted])
+    return Ruling(f"pass, {', '.join(chosen)} in", replacements=chosen)
+
+
+def _ready(case: Case) -> list[str]:
+    unfit = {*case.history.barred, *case.machines, *case.planned, *case.taken, *case.suspects, *case.context.job.machines}
+    return [standby for standby in dict.fromkeys(case.context.standbys_ready) if standby not in unfit]
+
+
+def _near(case: Case, standby: str) -> bool:
+    """Does it share a domain with a machine that is being evicted?"""
+    own = case.context.domains.get(standby, {})
+    others = [case.context.domains.get(machine, {}) for machine in case.machines]
+    return any(kind in own and own[kind] == other.get(kind) for other in others for kind in case.config.domain_kinds)
+
+
+def shared_machine(case: Case) -> Ruling:
+    """Whoever else runs there would die too."""
+    others = sorted({job for machine in case.machines for job in case.context.other_jobs.get(machine, ())} - {case.context.job.name})
+    if others and not case.config.allow_shared_machines:
+        return stops("page", "shared_machine", f"{', '.join(others)} would die too: set policy.allow_shared_machines to allow it")
+    return passes(f"pass, {', '.join(others)} would die too" if others else "pass")
+
+
+def dry_run(case: Case) -> Ruling:
+    """Last, so that its line says what would really have been done."""
+    if case.config.dry_run:
+        return stops("page", "dry_run", f"dry run: would evict {', '.join(case.machines)}; --act turns evictions on")
+    return passes()

@@ -1,0 +1,44 @@
+"""GPU-seconds lost by acting now against waiting for a person."""
+
+from __future__ import annotations
+
+from minder.policy.case import Case, Ruling
+from minder.types import Price
+
+__all__ = ["price", "price_of", "speed_lost_share"]
+
+
+def price(case: Case) -> Ruling:
+    """Below break-even nobody is evicted. A price that cannot be computed (NaN) is below break-even too."""
+    found = price_of(case)
+    said = f"acting costs {found.acting_gpu_s:.0f} GPU-s, waiting {found.waiting_gpu_s:.0f} GPU-s"
+    if found.waiting_gpu_s >= found.acting_gpu_s * case.config.break_even:
+        return Ruling(f"pass, {said}", price=found)
+    return Ruling(said, "page", "below_break_even", price=found)
+
+
+def price_of(case: Case) -> Price:
+    """Acting: restart plus the work since the last checkpoint, on every GPU of the job.
+
+    Waiting, weighed by the verdict's confidence: a stopped job loses everything until a person comes, and then pays the same
+    restart; a slow one loses a share of its speed for the rest of its time.
+    """
+    context, config = case.context, case.config
+    gpus = max(1, context.gpus)
+    acting_s = context.expected_restart_s + context.since_checkpoint_s
+    if case.verdict.cause in ("slowdown", "unknown") and not context.workers_dead:
+        horizon_s = config.slowdown_horizon_s if context.remaining_s is None else context.remaining_s
+        waiting_s = speed_lost_share(case) * horizon_s
+    else:
+        waiting_s = config.response_s + acting_s
+    return Price(acting_gpu_s=gpus * acting_s, waiting_gpu_s=gpus * waiting_s * case.verdict.confidence)
+
+
+def speed_lost_share(case: Case) -> float:
+    """As measured, else from the verdict's step_seconds evidence, else the configured assumption. In 0..1."""
+    if case.context.speed_lost_share is not None:
+        return min(1.0, max(0.0, case.context.speed_lost_share))
+    for item in case.verdict.evidence:
+        if item.metric == "step_seconds" and item.observed and item.expected and item.observed > 0:
+            return min(1.0, max(0.0, 1.0 - item.expected / item.observed))
+    return case.config.assumed_slowdown_share
