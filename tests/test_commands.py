@@ -1,0 +1,67 @@
+"""The surface of the command line: which verbs there are, and what all of them promise (docs/quickstart.md)."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from minder.cli import VERBS, main
+
+FROZEN_VERBS = {"demo", "run", "watch", "replay", "incidents", "machine", "pause", "unpause", "agent", "launch", "lab"}
+
+
+def command_lines() -> list[str]:
+    """Every command as it is typed after `minder`: a verb, or a verb and its own verb. A verb that cannot be imported stands for itself."""
+    lines: list[str] = []
+    for verb in VERBS:
+        try:
+            module = importlib.import_module(f"minder.cli.{verb.replace('-', '_')}")
+        except ModuleNotFoundError:
+            module = None
+        app = getattr(module, "app", None)
+        inner = [] if app is None else [command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands]
+        lines += [f"{verb} {name}" for name in inner] if len(inner) > 1 else [verb]
+    return lines
+
+
+def help_of(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")
+    assert main([*line.split(), "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_verbs_are_these() -> None:
+    """A verb is a promise: whoever adds or takes one away changes this line, CHANGELOG.md and the quickstart."""
+    assert set(VERBS) == FROZEN_VERBS
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_help_shows_an_example_whose_options_exist(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(line, monkeypatch, capsys)
+    example = re.search(rf"Example:\s+(minder {line}\b.*)", text)
+    assert example, text
+    typed = shlex.split(example.group(1).strip(" │"))
+    own = typed[: typed.index("--")] if "--" in typed else typed
+    options = {word.split("=")[0] for word in own if word.startswith("-")}
+    assert {
+        option for option in options if not re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text.replace(example.group(0), ""))
+    } == set()
+
+
+@pytest.mark.parametrize("arguments", [["nosuchverb"], ["replay", "--nosuchoption"], ["replay"], ["--nosuchoption"]])
+def test_wrong_usage_is_one_line_and_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.strip().splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(tmp_path / "nothing")]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "nothing" in line
