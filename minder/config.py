@@ -10,11 +10,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from minder.errors import BadInputError, ConfigError
+from minder.policy.config import PolicyConfig
 from minder.topology import Parallelism, Topology
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.tokens import read_token
 
-__all__ = ["JobConfig", "LocalHandle", "MachineConfig", "PolicySettings", "TelemetryConfig", "default_state_dir", "load_config"]
+__all__ = ["JobConfig", "LocalHandle", "MachineConfig", "TelemetryConfig", "default_state_dir", "load_config"]
 
 
 class _Strict(BaseModel):
@@ -53,18 +54,6 @@ class TelemetryConfig(_Strict):
     selector: str = ""
 
 
-class PolicySettings(_Strict):
-    """What `minder/policy` takes; here only the values that an operator sets in job.toml."""
-
-    max_restarts: int = Field(default=10, ge=0)
-    evictions_per_job: int = Field(default=8, ge=0)
-    evictions_per_hour: int = Field(default=4, ge=0)
-    breaker_share: float = Field(default=0.34, gt=0, le=1)
-    breaker_window_s: float = Field(default=600.0, gt=0)
-    cooldown_s: float = Field(default=5.0, ge=0)
-    max_group: int = Field(default=2, ge=1)
-
-
 class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it."""
 
@@ -82,7 +71,7 @@ class JobConfig(_Strict):
     launcher_token_file: str | None = None
     state_dir: str | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
-    policy: PolicySettings = PolicySettings()
+    policy: dict[str, Any] = {}  # minder.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)
     record_dir: str | None = None
@@ -96,6 +85,10 @@ class JobConfig(_Strict):
         if not any(not machine.standby for machine in self.machines):
             raise ValueError("no [[machines]] without `standby = true`: a job needs at least one machine")
         return self
+
+    def policy_config(self, act: bool) -> PolicyConfig:
+        """The [policy] table; evictions stay a dry run unless `act`. Raises ConfigError that names the key."""
+        return PolicyConfig.from_mapping({**self.policy, "dry_run": not act})
 
     def topology(self) -> Topology:
         """Ranks and machines of the first generation. Raises BadInputError if the counts disagree."""
@@ -145,6 +138,7 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
     try:
         config = JobConfig(**data)
         config.topology()
+        config.policy_config(False)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -114,7 +114,7 @@ class CrashRule:
             return RuleResult()
         case.closed = True
         evidence = tuple(Evidence("exit", item.machine, item.text, since_s=item.time_s) for item in victims[:8])
-        return RuleResult((Suspect(observation.now_s, self.name, "job", (), "unknown", 0.5, case.opened_s, "page", evidence),))
+        return RuleResult((Suspect(observation.now_s, self.name, "job", (), "unknown", 0.5, case.opened_s, "evict", evidence),))
 
     def _first(self, first: _Failure, culprits: Sequence[_Failure], victims: Sequence[_Failure], observation: Observation) -> Suspect:
         kernel = [item for item in self._kernel if item.machine == first.machine and item.data.get("what") == "oom"]
@@ -171,7 +171,7 @@ def _job_suspect(culprits: Sequence[_Failure], now_s: float) -> Suspect:
 def _own_code(first: _Failure, now_s: float) -> Suspect:
     """One rank's exception in the user's code: the first answer is a restart in place (byterobust.md section 4, reattempt)."""
     evidence = (Evidence("exception", first.machine, f"only here, in the job's own code: {first.text}", since_s=first.time_s),)
-    return Suspect(now_s, CrashRule.name, "job", (), "explicit", 0.6, first.time_s, "page", evidence)
+    return Suspect(now_s, CrashRule.name, "job", (), "explicit", 0.6, first.time_s, "evict", evidence)
 
 
 def _tie(tied: Sequence[_Failure], machines: tuple[str, ...], observation: Observation) -> Suspect:

@@ -1,0 +1,218 @@
+"""The only wiring: a configuration becomes a controller with all its stages."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from minder.actuators.local import LocalActuator, LocalMachine
+from minder.clock import Clock, SystemClock
+from minder.config import JobConfig, default_state_dir
+from minder.controller.recover import Recovery, RecoverySettings
+from minder.controller.state import JobState, fold_job
+from minder.controller.step import Controller, SampleSource, Stages
+from minder.errors import ConfigError, RecoveryError
+from minder.incidents import Ledger, kinds
+from minder.policy.context import PolicyContext
+from minder.policy.policy import Policy
+from minder.recovery.restart import await_waiting
+from minder.types import Scores
+from minder.verdicts.absence import AbsenceRule
+from minder.verdicts.crash import CrashRule
+from minder.verdicts.judge import Judge
+from minder.verdicts.numeric import NumericRule
+from minder.verdicts.progress import Progress
+from minder.verdicts.slowdown import SlowdownRule
+from minder.verdicts.stall import StallRule
+from minder.verdicts.start import StartRule
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import Aligner
+from minder.wire.fleet import Fleet
+
+__all__ = ["App", "build", "state_dir_of"]
+
+
+@dataclass(slots=True)
+class App:
+    """A wired job. `begin` brings up its first generation (or finds the running one); `run` watches it to its end."""
+
+    config: JobConfig
+    controller: Controller
+    fleet: Fleet
+    ledger: Ledger
+    recovery: Recovery | None
+    state: JobState
+    wake: threading.Event
+    clock: Clock
+
+    def begin(self) -> None:
+        """Start the job, or take up where an earlier controller stopped. Raises RecoveryError if it cannot start."""
+        self.fleet.start()
+        name, recovery = self.config.name, self.recovery
+        if recovery is None:
+            self._await_contact()
+            self.state.phase = "running"
+            return
+        if self.state.generation and self.state.phase not in ("finished", "failed"):
+            self.ledger.append(kinds.CONTROLLER_STARTED, {"pid": os.getpid()}, job=name)
+            self._await_contact()
+            for line in recovery.resume():
+                self.controller.say(line)
+            return
+        topology = self.config.topology()
+        registered = {"machines": list(topology.machines), "standbys": list(topology.standbys), "gpus": topology.parallelism.world_size}
+        self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
+        self.state.run += 1
+        self.controller.say("waiting for the workers to reach the barrier")
+        placed = self._first_placement(dict(topology.rank_machine))
+        self.state.phase = "starting"
+        result = recovery.bring_up(placed, f"start-{name}-{self.state.run}", None, "start")
+        if result.missing:
+            first = next(iter(result.missing.items()))
+            raise RecoveryError(f"{first[0]} did not start: {first[1]}")
+
+    def run(self, stopping: threading.Event) -> str:
+        """Tick until the job ended or `stopping` is set. Returns the phase it ended in."""
+        self.controller.run(self.wake, stopping, min(1.0, self.config.telemetry.interval_s))
+        return self.state.phase
+
+    def close(self) -> None:
+        self.fleet.stop()
+        self.ledger.close()
+
+    def _await_contact(self, seconds: float = 5.0) -> None:
+        end_s = self.clock.now_s() + seconds
+        wanted = set(self.state.rank_machine.values()) or set(self.fleet.machines)
+        while self.clock.now_s() < end_s:
+            views = self.fleet.views()
+            if all(views[machine].launcher_age_s is not None or views[machine].agent_age_s is not None for machine in wanted):
+                return
+            self.clock.sleep(0.1)
+
+    def _first_placement(self, placed: dict[int, str]) -> dict[int, str]:
+        """Wait for the configured machines; a standby that is ready takes the place of one that does not come."""
+        wanted = [machine for machine in dict.fromkeys(placed.values()) if machine not in self.state.barred]
+        late = await_waiting(self.fleet, wanted, self.config.start_deadline_s)
+        late += [machine for machine in dict.fromkeys(placed.values()) if machine in self.state.barred]
+        if not late:
+            return placed
+        from minder.recovery.placement import replace_machines
+
+        refusals = self.fleet.refusals()
+        ready = self.controller.standbys()
+        ready = [machine for machine in ready if machine not in placed.values()]
+        if len(ready) < len(late):
+            why = refusals.get(late[0], "its workers never reached the barrier; look at its launcher's log")
+            raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
+        return replace_machines(placed, late, ready)
+
+
+def state_dir_of(config: JobConfig) -> Path:
+    return Path(config.state_dir) if config.state_dir else default_state_dir()
+
+
+def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -> App:
+    """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched."""
+    clock = clock or SystemClock()
+    state_dir = state_dir_of(config)
+    state_dir.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(os.environ.get("MINDER_LEDGER") or state_dir / "ledger.db")
+    state = fold_job(config.name, ledger.events(job=config.name))
+    wake = threading.Event()
+    endpoints = config.endpoints()
+    fleet = Fleet(endpoints, on_signal=wake.set)
+    launched = [item for item in endpoints if item.launcher is not None]
+    if launched and len(launched) != len(endpoints):
+        raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
+    if not launched:
+        state.rank_machine = dict(config.topology().rank_machine)
+        state.generation = max(1, state.generation)
+    recovery = _recovery(config, state, ledger, fleet, clock) if launched else None
+    progress = Progress()
+    telemetry = TelemetryRule(config.topology())
+    rules = [
+        CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress), StartRule(progress), telemetry,
+    ]  # fmt: skip
+    policy = Policy(config.policy_config(act))
+    stages = Stages(
+        fleet=fleet,
+        source=build_source(config),
+        windows=Aligner([machine.name for machine in config.machines], interval_s=config.telemetry.interval_s),
+        judge=Judge(rules),
+        policy=policy,
+        recovery=recovery,
+        progress=progress,
+        context=_context_maker(config, progress, fleet),
+        scores=lambda: _last_scores(telemetry),
+    )
+    controller = Controller(state, stages, ledger, clock, state_dir)
+    return App(config, controller, fleet, ledger, recovery, state, wake, clock)
+
+
+def build_source(config: JobConfig) -> SampleSource:
+    """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
+    from minder.telemetry.connect import connect_source
+
+    return connect_source(config)
+
+
+def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock) -> Recovery:
+    local = {
+        machine.name: LocalMachine(
+            Path(machine.local.run_dir) if machine.local.run_dir else None, tuple(Path(path) for path in machine.local.cgroups)
+        )
+        for machine in config.machines
+        if machine.local is not None
+    }
+    environment = dict(config.environment)
+    if config.checkpoint_dir:
+        environment["MINDER_CHECKPOINT_DIR"] = config.checkpoint_dir
+    settings = RecoverySettings(
+        state_dir=state_dir_of(config),
+        rendezvous_address=config.rendezvous_address,
+        environment=environment,
+        checkpoint_dir=Path(config.checkpoint_dir) if config.checkpoint_dir else None,
+        max_restarts=config.policy_config(False).max_restarts,
+        evidence_deadline_s=config.evidence_deadline_s,
+    )
+    return Recovery(state, ledger, fleet, LocalActuator(config.name, fleet, local, clock), settings, clock)
+
+
+def _context_maker(config: JobConfig, progress: Progress, fleet: Fleet):  # type: ignore[no-untyped-def]
+    topology = config.topology()
+    domains: Mapping[str, Mapping[str, str]] = {name: dict(found) for name, found in topology.domains.items() if found}
+
+    def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
+        views = fleet.views()
+        in_job = set(state.rank_machine.values())
+        dead = any(
+            worker.generation == state.generation and worker.state in ("exited", "ended", "interrupted", "waiting")
+            for machine in in_job
+            for worker in views[machine].workers
+        )
+        lost = frozenset(m for m in in_job if (views[m].launcher_age_s or math.inf) > 3.0)
+        typical_s = progress.typical_s
+        recent_s = progress.recent_s(now_s, 6.0)
+        known = math.isfinite(typical_s) and math.isfinite(recent_s) and recent_s > 0
+        return PolicyContext(
+            now_s=now_s,
+            job=state.view(standbys),
+            standbys_ready=tuple(standbys),
+            domains=domains,
+            gpus=len(state.rank_machine) or 1,
+            since_checkpoint_s=typical_s if math.isfinite(typical_s) else 1.0,
+            expected_restart_s=10.0,
+            workers_dead=dead and state.phase == "running",
+            machines_lost=lost,
+            speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
+        )
+
+    return make
+
+
+def _last_scores(rule: TelemetryRule) -> Scores | None:
+    return getattr(rule, "last_scores", None)

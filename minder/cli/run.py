@@ -1,0 +1,72 @@
+"""`minder run`: a training script under minder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["CONTEXT_SETTINGS", "command"]
+
+CONTEXT_SETTINGS = {"allow_interspersed_args": False}
+
+
+def command(
+    script: Annotated[list[str] | None, typer.Argument(help="-- script.py and its arguments; not with --config.")] = None,
+    config: Annotated[Path | None, typer.Option(help="job.toml: machines, standbys, addresses, tokens.")] = None,
+    job: Annotated[str, typer.Option(help="Name of the job (without --config).")] = "local",
+    nproc: Annotated[int, typer.Option(min=1, help="Ranks on this machine (without --config).")] = 1,
+    in_place: Annotated[bool, typer.Option(help="The script calls minder.run(main): restart inside its processes.")] = False,
+    act: Annotated[bool, typer.Option("--act", help="Evict machines for real; without it evictions are a dry run.")] = False,
+) -> None:
+    """Start (or, after the controller was killed, take up again) a job, watch it, restart it, replace its bad machines.
+
+    Restarting the job's own dead workers follows max_restarts also without --act.
+
+    Example: minder run --nproc 2 -- train.py --steps 100
+    """
+    from minder.errors import BadInputError
+
+    if (config is None) == (not script):
+        raise BadInputError("give either --config job.toml or -- script.py with its arguments")
+    if config is not None:
+        from minder.config import load_config
+
+        raise typer.Exit(_watch_to_end(load_config(config), act))
+    from minder.solo import SoloMachine
+
+    words = [word for index, word in enumerate(script or ()) if not (index == 0 and word in ("python", "python3"))]
+    if not words or not Path(words[0]).is_file():
+        raise BadInputError(f"no script {words[0] if words else '(none)'} here: give the path of a Python file after --")
+    with SoloMachine(job, words, ranks=nproc, in_place=in_place) as machine:
+        assert machine.config is not None
+        raise typer.Exit(_watch_to_end(machine.config, act))
+
+
+def _watch_to_end(config, act: bool) -> int:  # type: ignore[no-untyped-def]
+    """Run the controller until the job ends. SIGTERM and Ctrl-C end the controller only: the job goes on, and a controller
+    that is started again with the same state finds it."""
+    import signal
+    import sys
+    import threading
+
+    from minder.app import build
+
+    stopping = threading.Event()
+    app = build(config, act=act)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: (stopping.set(), app.wake.set()))
+    try:
+        app.begin()
+        phase = app.run(stopping)
+    finally:
+        app.close()
+    if phase == "finished":
+        print(f"minder: job {config.name} is finished", file=sys.stderr)
+        return 0
+    if stopping.is_set():
+        print(f"minder: controller of {config.name} stopped; the job runs on and the same command takes it up again", file=sys.stderr)
+        return 0
+    print(f"minder: job {config.name} failed: see `minder incidents list --job {config.name}`", file=sys.stderr)
+    return 1

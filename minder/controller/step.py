@@ -1,0 +1,287 @@
+"""The controller: one straight function per tick. Telemetry, signals, verdicts, decisions, actions; then the first new step.
+
+A stage that fails is counted, written to the ledger and shown; it never ends the loop, and what it would have said is "no data".
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from minder.clock import Clock
+from minder.controller.recover import Recovery
+from minder.controller.state import JobState
+from minder.controller.status import write_status
+from minder.errors import MinderError, WireError
+from minder.incidents import Ledger, kinds
+from minder.policy.context import PolicyContext
+from minder.recovery.restart import is_waiting
+from minder.types import Decision, Flow, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
+from minder.verdicts.progress import Progress
+from minder.wire.codec import from_json
+from minder.wire.fleet import Fleet
+
+__all__ = ["Controller", "Stages"]
+
+T = TypeVar("T")
+
+
+class SampleSource(Protocol):
+    def collect(self, now_s: float) -> Sequence[Sample]: ...
+
+
+class WindowMaker(Protocol):
+    def push(self, samples: Sequence[Sample]) -> None: ...
+
+    def pop(self, now_s: float) -> Window | None: ...
+
+
+class VerdictJudge(Protocol):
+    def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]: ...
+
+
+class DecisionMaker(Protocol):
+    def decide(self, verdicts: Sequence[Verdict], history: History, context: PolicyContext) -> list[Decision]: ...
+
+    def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision: ...
+
+
+class ActionSink(Protocol):
+    """Where samples, signals and truth go besides the pipeline (a recording)."""
+
+    def add_samples(self, samples: Sequence[Sample]) -> None: ...
+
+    def add_signals(self, signals: Sequence[Signal]) -> None: ...
+
+
+@dataclass(slots=True)
+class Stages:
+    """Everything that a tick runs, wired by `minder.app`."""
+
+    fleet: Fleet
+    source: SampleSource
+    windows: WindowMaker
+    judge: VerdictJudge
+    policy: DecisionMaker
+    recovery: Recovery | None
+    progress: Progress
+    context: Callable[[JobState, Sequence[str], float], PolicyContext]
+    recorder: ActionSink | None = None
+    scores: Callable[[], Scores | None] = lambda: None
+
+
+@dataclass(slots=True)
+class _Tick:
+    """What the loop carries from tick to tick."""
+
+    errors: Counter[str] = field(default_factory=Counter)
+    flows: Future[list[Flow]] | None = None
+    message: str = ""
+    loss: float | None = None
+    reported_missing: set[tuple[int, str]] = field(default_factory=set)
+
+
+class Controller:
+    """Watches one job. `run` loops `step` until the job ends; signals wake it before the next tick."""
+
+    def __init__(self, state: JobState, stages: Stages, ledger: Ledger, clock: Clock, state_dir: Path) -> None:
+        self.state = state
+        self._stages = stages
+        self._ledger = ledger
+        self._clock = clock
+        self._state_dir = state_dir
+        self._tick = _Tick()
+        self._captures = ThreadPoolExecutor(1, thread_name_prefix="minder-capture")
+        if stages.recovery is not None:
+            stages.recovery.on_phase = self.say
+
+    def step(self, now_s: float) -> None:
+        """One tick at `now_s` (unix seconds)."""
+        stages, state = self._stages, self.state
+        samples = self._guard("telemetry", lambda: list(stages.source.collect(now_s)), [])
+        window = self._guard("windows", lambda: self._align(samples, now_s), None)
+        signals = stages.fleet.drain()
+        self._record(samples, signals)
+        observation = self._observe(now_s, window, signals)
+        stages.progress.update(observation)
+        self._note_first_step(observation)
+        verdicts, requests = self._guard("judge", lambda: stages.judge.judge(observation), ([], frozenset()))
+        self._request(requests)
+        incidents = {id(verdict): self._ledger.open_incident(verdict, job=state.name, time_s=now_s) for verdict in verdicts}
+        for verdict in verdicts:
+            self.say(_headline(verdict))
+        self._decide([(verdict, incidents[id(verdict)]) for verdict in verdicts if verdict.kind != "recovered"], now_s)
+        self._note_end()
+        self.write_status(now_s)
+
+    def run(self, wake: threading.Event, stopping: threading.Event, interval_s: float) -> None:
+        """Tick every `interval_s`, or as soon as a signal comes, until the job ended or `stopping` is set."""
+        while not stopping.is_set() and self.state.phase not in ("finished", "failed"):
+            self.step(self._clock.now_s())
+            woken = wake.wait(interval_s)
+            wake.clear()
+            if woken:
+                stopping.wait(0.25)  # let the echoes of a failure arrive: they belong to the same tick
+
+    def say(self, message: str) -> None:
+        self._tick.message = message
+        self.write_status(self._clock.now_s())
+
+    def standbys(self) -> list[str]:
+        """Machines outside the job whose workers wait at the barrier, in configured order, none of them barred."""
+        in_job = set(self.state.rank_machine.values())
+        views = self._stages.fleet.views()
+        free = [m for m in self._stages.fleet.machines if m not in in_job and m not in self.state.barred]
+        return [machine for machine in free if is_waiting(views.get(machine))]
+
+    def write_status(self, now_s: float) -> None:
+        extra = {
+            "message": self._tick.message,
+            "step": self._stages.progress.step,
+            "typical_step_s": self._stages.progress.typical_s,
+            "loss": self._tick.loss,
+            "incident": self.state.incident,
+            "standbys": self.standbys(),
+            "scores": self._stages.scores(),
+            "errors": dict(self._tick.errors),
+        }
+        write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
+
+    def _guard(self, stage: str, work: Callable[[], T], nothing: T) -> T:
+        """The stage boundary: whatever goes wrong inside is counted and told, and the tick goes on without that stage."""
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001
+            self._tick.errors[stage] += 1
+            if self._tick.errors[stage] in (1, 10, 100, 1000):
+                kind = kinds.SOURCE_ERROR if stage == "telemetry" else kinds.DEGRADED
+                text = f"{type(error).__name__}: {error}"
+                self._ledger.append(kind, {"source": stage, "what": stage, "error": text, "detail": text}, job=self.state.name)
+            if not isinstance(error, MinderError):
+                self._tick.message = f"{stage} failed: {type(error).__name__}: {error}"
+            return nothing
+
+    def _align(self, samples: Sequence[Sample], now_s: float) -> Window | None:
+        self._stages.windows.push(samples)
+        return self._stages.windows.pop(now_s)
+
+    def _record(self, samples: Sequence[Sample], signals: Sequence[Signal]) -> None:
+        if self._stages.recorder is not None:
+            self._stages.recorder.add_samples(samples)
+            self._stages.recorder.add_signals(signals)
+        losses = [sample.values["job_loss"] for sample in samples if "job_loss" in sample.values]
+        if losses and math.isfinite(losses[-1]):
+            self._tick.loss = losses[-1]
+
+    def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal]) -> Observation:
+        flows: Sequence[Flow] = ()
+        pending = self._tick.flows
+        if pending is not None and pending.done():
+            flows, self._tick.flows = self._guard("capture", pending.result, []), None
+        return Observation(
+            now_s=now_s,
+            window=window,
+            signals=signals,
+            job=self.state.view(self.standbys()),
+            fleet=self._stages.fleet.views(),
+            flows=flows,
+            clock_error_s=self._stages.fleet.clock_error_s(),
+        )
+
+    def _request(self, requests: frozenset[RequestKind]) -> None:
+        """Ask the job's agents for what a rule wants to see; the answer is in a later observation."""
+        if "flows" in requests and self._tick.flows is None:
+            machines = list(dict.fromkeys(self.state.rank_machine.values()))
+            self._tick.flows = self._captures.submit(self._capture_flows, machines)
+
+    def _capture_flows(self, machines: Sequence[str]) -> list[Flow]:
+        answers = self._stages.fleet.capture(machines, ["flows"], 3.0, samples=4, interval_s=0.3)
+        found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
+        return [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
+
+    def _decide(self, verdicts: Sequence[tuple[Verdict, str]], now_s: float) -> None:
+        for verdict, incident in verdicts:
+            context = self._stages.context(self.state, self.standbys(), now_s)
+            history = self._ledger.history(self.state.name, now_s)
+            for decision in self._guard("policy", lambda: self._stages.policy.decide([verdict], history, context), []):  # noqa: B023
+                self._carry_out(decision, incident)
+
+    def _carry_out(self, decision: Decision, incident: str) -> None:
+        name = self.state.name
+        if decision.action in ("evict", "restart") and self._stages.recovery is not None:
+            now_s = self._clock.now_s()
+            context = self._stages.context(self.state, self.standbys(), now_s)
+            decision = self._stages.policy.recheck(decision, self._ledger.history(name, now_s), context)
+        self._ledger.append(kinds.DECISION, decision, job=name, incident=incident, operation_id=decision.operation_id)
+        self.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
+        if decision.action not in ("evict", "restart") or self._stages.recovery is None:
+            return
+        try:
+            result = self._stages.recovery.carry_out(decision, incident)
+        except MinderError as error:
+            self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": str(error)}, job=name, incident=incident)
+            self.say(f"recovery failed: {error}")
+            self.state.phase = "failed"
+            self._ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": str(error)}, job=name)
+            return
+        for machine, why in result.missing.items():
+            self._blame_missing(machine, why)
+
+    def _blame_missing(self, machine: str, why: str) -> None:
+        """A machine that does not start its workers is the next suspect: a standby can be bad too."""
+        from minder.types import Evidence
+
+        key = (self.state.generation, machine)
+        if key in self._tick.reported_missing:
+            return
+        self._tick.reported_missing.add(key)
+        now_s = self._clock.now_s()
+        evidence = (Evidence("launcher", machine, why, since_s=self.state.generation_start_s),)
+        since_s = self.state.generation_start_s
+        verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
+        incident = self._ledger.open_incident(verdict, job=self.state.name, time_s=now_s)
+        self.state.phase = "running"
+        self._decide([(verdict, incident)], now_s)
+
+    def _note_first_step(self, observation: Observation) -> None:
+        state, progress = self.state, self._stages.progress
+        if state.phase == "recovering" or state.generation == 0 or math.isinf(progress.step):
+            return
+        if not state.first_step_seen and progress.generation == state.generation:
+            payload = {
+                "step": int(progress.step),
+                "generation": state.generation,
+                "resumed_from": state.resumed_from,
+                "last_step": None if math.isinf(state.last_step) else int(state.last_step),
+                "step_seconds": None if math.isnan(progress.typical_s) else progress.typical_s,
+                "gpus": len(state.rank_machine),
+            }
+            self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=progress.advanced_s)
+            if state.incident is not None:
+                self.say(f"generation {state.generation} steps again at step {int(progress.step)}")
+            state.first_step_seen, state.phase, state.incident = True, "running", None
+        state.last_step = max(state.last_step, progress.step)
+
+    def _note_end(self) -> None:
+        """The job is over when every rank's script has returned."""
+        state = self.state
+        if state.phase != "running":
+            return
+        views = self._stages.fleet.views()
+        ranks = [worker for machine in set(state.rank_machine.values()) for worker in views[machine].workers if worker.rank is not None]
+        ended = [worker for worker in ranks if worker.state == "exited" and worker.generation == state.generation]
+        if len(ended) == len(state.rank_machine) and ranks:
+            state.phase = "finished"
+            self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
+            self.say("the job is finished")
+
+
+def _headline(verdict: Verdict) -> str:
+    who = ", ".join(verdict.machines) or "the job"
+    return f"verdict: {verdict.kind} {who}, {verdict.cause}, {verdict.tier}, confidence {verdict.confidence:.2f}"
