@@ -10,18 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
-from sqlalchemy.exc import IntegrityError
-
 from minder.clock import Clock, SystemClock
 from minder.errors import BadInputError, LedgerError, WireError
 from minder.incidents import kinds
 from minder.incidents.fold import fold_incident
 from minder.incidents.history import HISTORY_KINDS, fold_history
 from minder.incidents.record import Incident
-from minder.store.engine import open_engine, reading, writing
-from minder.store.migrate import migrate
-from minder.store.tables import EVENTS
+from minder.store.events import EventQuery, EventRow, EventStore
 from minder.types import ActionResult, Decision, History, LedgerEvent, Verdict
 from minder.wire.codec import from_json, to_json
 
@@ -58,11 +53,10 @@ class Ledger:
         """`path_or_url`: a file, ":memory:", or a database URL. `create=False` refuses a file that is not there."""
         self.location = str(path_or_url)
         self._clock = clock or SystemClock()
-        self._engine = open_engine(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
-        migrate(self._engine)
+        self._store = EventStore(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
 
     def close(self) -> None:
-        self._engine.dispose()
+        self._store.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -83,9 +77,7 @@ class Ledger:
         """Write one event; it is on disk when this returns. `payload`: a mapping or one of minder's records."""
         if kind in (kinds.INTENT, kinds.AMBIGUOUS, kinds.RESULT):
             raise LedgerError(f'"{kind}" events are written by intend() and complete()')
-        values = self._values(kind, payload, (job, incident, operation_id), time_s)
-        with writing(self._engine) as connection:
-            return _insert(connection, values)
+        return self._store.insert(EventRow(self._now(time_s), kind, _encode(payload), job, incident, operation_id))
 
     def events(
         self,
@@ -97,14 +89,7 @@ class Ledger:
         limit: int | None = None,
     ) -> list[LedgerEvent]:
         """Events with an id above `since_id`, oldest first."""
-        query = select(EVENTS).where(EVENTS.c.id > since_id).order_by(EVENTS.c.id)
-        if job is not None:
-            query = query.where(EVENTS.c.job == job)
-        if incident is not None:
-            query = query.where(EVENTS.c.incident == incident)
-        if kinds is not None:
-            query = query.where(EVENTS.c.kind.in_(list(kinds)))
-        return self._read(query if limit is None else query.limit(limit))
+        return self._store.select(EventQuery(since_id, job, incident, None, None if kinds is None else tuple(kinds), limit=limit))
 
     def intend(
         self, operation_id: str, what: Decision | Mapping[str, Any], *, job: str, incident: str | None = None, time_s: float | None = None
@@ -113,9 +98,8 @@ class Ledger:
 
         `what`: the Decision, or a mapping with at least {"action", "machines"} for smaller steps of an operation.
         """
-        values = self._values(kinds.INTENT, _intent_payload(what), (job, incident, operation_id), time_s)
-        event, first = self._insert_once(values)
-        return Intent(event, first)
+        row = EventRow(self._now(time_s), kinds.INTENT, _encode(_intent_payload(what)), job, incident, operation_id)
+        return Intent(*self._store.insert_once(row))
 
     def complete(self, operation_id: str, result: ActionResult, *, time_s: float | None = None) -> LedgerEvent:
         """Write down what came of an intent, once.
@@ -129,8 +113,8 @@ class Ledger:
         kind = kinds.AMBIGUOUS if result.outcome == "ambiguous" else kinds.RESULT
         if kind == kinds.AMBIGUOUS and (settled := self._of_operation(operation_id, kinds.RESULT)):
             return settled
-        values = self._values(kind, result, (intent.job, intent.incident, operation_id), time_s or result.time_s)
-        event, first = self._insert_once(values)
+        when_s = result.time_s if time_s is None else time_s
+        event, first = self._store.insert_once(EventRow(when_s, kind, _encode(result), intent.job, intent.incident, operation_id))
         earlier = str(event.payload.get("outcome"))
         if not first and earlier != result.outcome and not {earlier, result.outcome} <= _HAPPENED:
             raise LedgerError(f"operation {operation_id} ended as {earlier} already: it cannot become {result.outcome}")
@@ -143,9 +127,7 @@ class Ledger:
 
     def open_operations(self, job: str | None = None) -> list[Operation]:
         """Intents without a result, oldest first: what a restarted controller must finish, or look into."""
-        results = select(EVENTS.c.operation_id).where(EVENTS.c.kind == kinds.RESULT)
-        query = select(EVENTS).where(EVENTS.c.kind == kinds.INTENT, EVENTS.c.operation_id.not_in(results)).order_by(EVENTS.c.id)
-        found = self._read(query if job is None else query.where(EVENTS.c.job == job))
+        found = self._store.select_unanswered(kinds.INTENT, kinds.RESULT, job)
         unsure = {event.operation_id for event in self.events(kinds=[kinds.AMBIGUOUS])} if found else set()
         return [Operation(str(event.operation_id), event, _decision_of(event), event.operation_id in unsure) for event in found]
 
@@ -165,11 +147,8 @@ class Ledger:
         if verdict.kind == "recovered":
             self.append(kinds.VERDICT, verdict, job=job, time_s=now_s)
             return ""
-        with writing(self._engine) as connection:
-            count = select(func.count(EVENTS.c.incident.distinct())).where(EVENTS.c.job == job if job else EVENTS.c.job.is_(None))
-            name = f"{job or 'fleet'}-{int(connection.execute(count).scalar() or 0) + 1}"
-            _insert(connection, self._values(kinds.VERDICT, verdict, (job, name, None), now_s))
-        return name
+        event = self._store.insert_first(EventRow(now_s, kinds.VERDICT, _encode(verdict), job), job or "fleet")
+        return str(event.incident)
 
     def incident(self, incident: str) -> Incident:
         """The incident with this id. Raises BadInputError where there is none."""
@@ -180,12 +159,9 @@ class Ledger:
 
     def incidents(self, *, job: str | None = None, since_s: float | None = None, state: str | None = None) -> list[Incident]:
         """Incidents opened since a time, oldest first; state "open" means not closed. Captured evidence is not loaded here."""
-        ids = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None)).group_by(EVENTS.c.incident)
-        if since_s is not None:
-            ids = ids.having(func.min(EVENTS.c.time_s) >= since_s)
-        query = select(EVENTS).where(EVENTS.c.incident.in_(ids), EVENTS.c.kind != kinds.EVIDENCE).order_by(EVENTS.c.id)
+        query = EventQuery(job=job, without_kinds=(kinds.EVIDENCE,), any_incident=True, incident_since_s=since_s)
         grouped: dict[str, list[LedgerEvent]] = {}
-        for event in self._read(query if job is None else query.where(EVENTS.c.job == job)):
+        for event in self._store.select(query):
             grouped.setdefault(str(event.incident), []).append(event)
         folded = [fold_incident(events) for events in grouped.values()]
         return [item for item in folded if state is None or item.state == state or (state == "open" and item.state != "closed")]
@@ -197,42 +173,9 @@ class Ledger:
     def _now(self, time_s: float | None) -> float:
         return self._clock.now_s() if time_s is None else time_s
 
-    def _values(self, kind: str, payload: Any, names: tuple[str | None, str | None, str | None], time_s: float | None) -> dict[str, Any]:
-        job, incident, operation_id = names
-        text = _encode(payload)
-        now_s = self._now(time_s)
-        return {"time_s": now_s, "kind": kind, "job": job, "incident": incident, "operation_id": operation_id, "payload": text}
-
-    def _insert_once(self, values: dict[str, Any]) -> tuple[LedgerEvent, bool]:
-        """Insert, or find the event that was there before (by us or by another process)."""
-        operation_id, kind = values["operation_id"], values["kind"]
-        try:
-            with writing(self._engine) as connection:
-                return _insert(connection, values), True
-        except LedgerError as error:
-            earlier = self._of_operation(operation_id, kind) if isinstance(error.__cause__, IntegrityError) else None
-            if earlier is None:
-                raise
-            return earlier, False
-
     def _of_operation(self, operation_id: str, kind: str) -> LedgerEvent | None:
-        found = self._read(select(EVENTS).where(EVENTS.c.operation_id == operation_id, EVENTS.c.kind == kind).limit(1))
+        found = self._store.select(EventQuery(operation_id=operation_id, kinds=(kind,), limit=1))
         return found[0] if found else None
-
-    def _read(self, query: Select[Any]) -> list[LedgerEvent]:
-        with reading(self._engine) as connection:
-            return [_event(row) for row in connection.execute(query)]
-
-
-def _insert(connection: Connection, values: dict[str, Any]) -> LedgerEvent:
-    done = connection.execute(EVENTS.insert().values(**values))
-    key = done.inserted_primary_key
-    assert key is not None
-    return LedgerEvent(id=int(key[0]), **{**values, "payload": json.loads(values["payload"])})
-
-
-def _event(row: Row[Any]) -> LedgerEvent:
-    return LedgerEvent(row.id, row.time_s, row.kind, row.job, row.incident, row.operation_id, json.loads(row.payload))
 
 
 def _intent_payload(what: Decision | Mapping[str, Any]) -> Mapping[str, Any]:

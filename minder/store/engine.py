@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from minder.errors import LedgerError, MissingExtraError
+from minder.errors import BadInputError, LedgerError, MissingExtraError
 
 __all__ = ["MEMORY", "database_errors", "open_engine", "reading", "writing"]
 
@@ -25,7 +25,8 @@ _SWITCH_ATTEMPTS = 50
 def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create: bool = True) -> Engine:
     """An engine for a file path, ":memory:", or an SQLAlchemy URL ("postgresql+psycopg://...").
 
-    `create=False` refuses a file that does not exist. Raises LedgerError, MissingExtraError (no driver for the URL).
+    `create=False` refuses a file that does not exist. Raises BadInputError (no such file, a folder, not a URL), MissingExtraError
+    (no driver for the URL), LedgerError.
     """
     text = str(path_or_url)
     if "://" in text:
@@ -44,7 +45,7 @@ def _open_url(url: str) -> Engine:
     try:
         engine = create_engine(url, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError) as error:
-        raise LedgerError(f'ledger URL "{_safe(url)}" is not understood ({error}): give a file path or a postgresql:// URL') from error
+        raise BadInputError(f'ledger URL "{_safe(url)}" is not understood ({error}): give a file path or a postgresql:// URL') from error
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the ledger URL needs the Python package {error.name}: pip install {error.name}") from error
     if engine.dialect.name == "sqlite":
@@ -62,11 +63,11 @@ def _safe(url: str) -> str:
 
 def _check_file(path: Path, create: bool) -> None:
     if path.is_dir():
-        raise LedgerError(f"ledger {path} is a folder: name a file in it, such as {path / 'ledger.db'}")
+        raise BadInputError(f"ledger {path} is a folder: name a file in it, such as {path / 'ledger.db'}")
     if path.exists():
         return
     if not create:
-        raise LedgerError(f"no ledger at {path}: name an existing one with --ledger or MINDER_LEDGER")
+        raise BadInputError(f"no ledger at {path}: name an existing one with --ledger or MINDER_LEDGER")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

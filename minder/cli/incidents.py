@@ -1,0 +1,82 @@
+"""`minder incidents`: what happened, out of the ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "list_incidents", "show"]
+
+app = typer.Typer(help="What happened: list incidents, show one.", no_args_is_help=True)
+
+LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
+FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
+
+
+@app.command("list")
+def list_incidents(
+    job: Annotated[str | None, typer.Option(help="Only this job's.")] = None,
+    since: Annotated[str, typer.Option(help="How far back: 12h, 7d.")] = "7d",
+    state: Annotated[str | None, typer.Option(help="open or closed.")] = None,
+    format_: FormatOption = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """Incidents, newest first.
+
+    Example: minder incidents list --since 7d
+    """
+    import json
+    import time
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.incidents import Ledger, find_ledger
+    from minder.incidents.report import incident_json, incident_rows
+    from minder.incidents.spans import parse_span
+
+    check_choice("--format", format_, ("table", "json"))
+    if state is not None:
+        check_choice("--state", state, ("open", "closed"))
+    since_s = time.time() - parse_span(since, "--since")
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        found = opened.incidents(job=job, since_s=since_s, state=state)
+    if format_ == "json":
+        newest_first = sorted(found, key=lambda incident: incident.opened_s, reverse=True)
+        typer.echo(json.dumps([incident_json(incident) for incident in newest_first], indent=1))
+    elif found:
+        print_table(incident_rows(found))
+    else:
+        typer.echo(f"no incidents in the last {since}")
+
+
+@app.command("show")
+def show(
+    incident: Annotated[str, typer.Argument(help="The incident's id, as `minder incidents list` prints it.")],
+    captures: Annotated[bool, typer.Option("--captures", help="Print also what was captured: stacks, sockets, last log lines.")] = False,
+    format_: FormatOption = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """One incident: who, why, what was done, how to undo it, when.
+
+    Example: minder incidents show llm-70b-1
+    """
+    import json
+
+    from minder.cli.tables import check_choice
+    from minder.incidents import Ledger, find_ledger, kinds
+    from minder.incidents.report import incident_json, incident_report
+
+    check_choice("--format", format_, ("table", "json"))
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        found = opened.incident(incident)
+        evidence = opened.events(incident=incident, kinds=[kinds.EVIDENCE]) if captures else []
+    if format_ == "json":
+        document = incident_json(found)
+        if captures:
+            document["captures"] = [dict(event.payload) for event in evidence]
+        typer.echo(json.dumps(document, indent=1))
+        return
+    typer.echo(incident_report(found), nl=False)
+    for event in evidence:
+        typer.echo(f"\nCaptured: {event.payload.get('what', 'data')} of {event.payload.get('machine', 'the job')}")
+        typer.echo(json.dumps(event.payload.get("data"), indent=1))

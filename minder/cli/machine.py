@@ -1,0 +1,110 @@
+"""`minder machine`: machines that were evicted: list them, give them back, say whether it was right."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "give_back", "list_machines", "outcome"]
+
+app = typer.Typer(help="Machines that were evicted: list, return, and whether it was right.", no_args_is_help=True)
+
+LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
+NameArgument = Annotated[str, typer.Argument(help="The machine's name, as `minder machine list` prints it.")]
+
+
+@app.command("list")
+def list_machines(
+    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """Every machine that was evicted or barred, and whether it still is.
+
+    Example: minder machine list
+    """
+    import json
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.clock import format_time
+    from minder.incidents import Ledger, find_ledger
+    from minder.incidents.machines import MACHINE_KINDS, fold_machines
+    from minder.wire.codec import to_json
+
+    check_choice("--format", format_, ("table", "json"))
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        records = sorted(fold_machines(opened.events(kinds=MACHINE_KINDS)).values(), key=lambda record: record.machine)
+    if format_ == "json":
+        typer.echo(json.dumps(to_json(records), indent=1))
+        return
+    if not records:
+        typer.echo("no machine was ever evicted or barred")
+        return
+    rows = [("machine", "barred from", "evictions", "last eviction", "incident", "right?")]
+    for record in records:
+        last = "-" if record.last_eviction_s is None else format_time(record.last_eviction_s)[:19] + "Z"
+        barred = ", ".join(record.barred_in) or "-"
+        rows.append((record.machine, barred, str(record.evictions), last, record.incident or "-", record.outcome or "-"))
+    print_table(rows)
+
+
+@app.command("outcome")
+def outcome(
+    name: NameArgument,
+    verdict: Annotated[str, typer.Argument(help="confirmed or no-fault-found.", metavar="confirmed|no-fault-found")],
+    note: Annotated[str, typer.Option(help="What was found.")] = "",
+    incident: Annotated[str | None, typer.Option(help="The incident meant; the machine's latest if not given.")] = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Record what the repair found: was the eviction right?
+
+    Example: minder machine outcome node-0002 confirmed --note "bad HBM, GPU 3"
+    """
+    from minder.cli.tables import check_choice, operator_name
+    from minder.errors import BadInputError
+    from minder.incidents import Ledger, find_ledger, kinds
+    from minder.incidents.machines import MACHINE_KINDS, fold_machines
+
+    check_choice("the outcome", verdict, ("confirmed", "no-fault-found"))
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        record = fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name)
+        if incident is not None:
+            meant = opened.incident(incident)
+            if name not in (*meant.machines, *meant.evicted):
+                raise BadInputError(f"incident {incident} does not name {name}: it names {', '.join(meant.machines) or 'nobody'}")
+            found, job = meant.id, meant.job
+        elif record is not None:
+            found, job = record.incident or "", record.job
+        else:
+            raise BadInputError(f'machine "{name}" was never evicted or barred: `minder machine list` shows those that were')
+        payload = {"machine": name, "outcome": verdict, "note": note, "by": operator_name()}
+        opened.append(kinds.OUTCOME, payload, job=job, incident=found or None)
+    typer.echo(f"{name}: {verdict}" + (f" (incident {found})" if found else ""))
+
+
+@app.command("return")
+def give_back(
+    name: NameArgument,
+    job: Annotated[str | None, typer.Option(help="Only for this job; every job if not given.")] = None,
+    note: Annotated[str, typer.Option(help="Why it is fit again.")] = "",
+    ledger: LedgerOption = None,
+) -> None:
+    """Let a barred machine work again.
+
+    Example: minder machine return node-0002
+    """
+    from minder.cli.tables import operator_name
+    from minder.errors import BadInputError
+    from minder.incidents import Ledger, find_ledger, kinds
+    from minder.incidents.history import barred_machines
+
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        events = opened.events(kinds=[kinds.BARRED, kinds.UNBARRED])
+        barring = barred_machines(events, job).get(name)
+        if barring is None:
+            where = f"from job {job}" if job else "from any job"
+            raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
+        if job is not None and barring.job is None:
+            raise BadInputError(f"{name} is barred from every job: return it without --job")
+        opened.append(kinds.UNBARRED, {"machine": name, "by": operator_name(), "note": note}, job=job, incident=barring.incident)
+    typer.echo(f"{name} may work again" + (f" for job {job}" if job else ""))

@@ -1,0 +1,133 @@
+"""Events in the database: insert and select, nothing else. What they mean is for minder.incidents."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy.exc import IntegrityError
+
+from minder.errors import LedgerError
+from minder.store.engine import open_engine, reading, writing
+from minder.store.migrate import migrate
+from minder.store.tables import EVENTS
+from minder.types import LedgerEvent
+
+__all__ = ["EventQuery", "EventRow", "EventStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event before it has an id; `payload` is JSON text."""
+
+    time_s: float
+    kind: str
+    payload: str
+    job: str | None = None
+    incident: str | None = None
+    operation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventQuery:
+    """Every condition that is given must hold. `incident_since_s`: events of incidents whose first event is not older."""
+
+    since_id: int = 0
+    job: str | None = None
+    incident: str | None = None
+    operation_id: str | None = None
+    kinds: tuple[str, ...] | None = None
+    without_kinds: tuple[str, ...] = ()
+    any_incident: bool = False
+    incident_since_s: float | None = None
+    limit: int | None = None
+
+
+class EventStore:
+    """The events table of one database. Every method raises LedgerError where the database refuses."""
+
+    def __init__(self, path_or_url: str | Path, *, create: bool = True, busy_timeout_s: float = 5.0) -> None:
+        self._engine = open_engine(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
+        try:
+            migrate(self._engine)
+        except LedgerError:
+            self._engine.dispose()
+            raise
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def insert(self, row: EventRow) -> LedgerEvent:
+        """On disk when this returns."""
+        with writing(self._engine) as connection:
+            return _insert(connection, row)
+
+    def insert_once(self, row: EventRow) -> tuple[LedgerEvent, bool]:
+        """Insert, or find the event of the same kind and operation that was there before (ours or another process's)."""
+        try:
+            return self.insert(row), True
+        except LedgerError as error:
+            clash = isinstance(error.__cause__, IntegrityError)
+            query = EventQuery(operation_id=row.operation_id, kinds=(row.kind,), limit=1)
+            earlier = self.select(query) if clash and row.operation_id else []
+            if not earlier:
+                raise
+            return earlier[0], False
+
+    def insert_first(self, row: EventRow, prefix: str) -> LedgerEvent:
+        """Insert as the first event of a new incident "<prefix>-<n>", n counting the incidents of the row's job."""
+        of_job = EVENTS.c.job.is_(None) if row.job is None else EVENTS.c.job == row.job
+        with writing(self._engine) as connection:
+            count = connection.execute(select(func.count(EVENTS.c.incident.distinct())).where(of_job)).scalar()
+            return _insert(connection, row, incident=f"{prefix}-{int(count or 0) + 1}")
+
+    def select(self, query: EventQuery) -> list[LedgerEvent]:
+        """Matching events, oldest first."""
+        return self._read(_statement(query))
+
+    def select_unanswered(self, kind: str, answer: str, job: str | None) -> list[LedgerEvent]:
+        """Events of `kind` for whose operation no event of kind `answer` stands."""
+        answered = select(EVENTS.c.operation_id).where(EVENTS.c.kind == answer, EVENTS.c.operation_id.is_not(None))
+        return self._read(_statement(EventQuery(job=job, kinds=(kind,))).where(EVENTS.c.operation_id.not_in(answered)))
+
+    def _read(self, statement: Select[Any]) -> list[LedgerEvent]:
+        with reading(self._engine) as connection:
+            return [_event(row) for row in connection.execute(statement)]
+
+
+def _statement(query: EventQuery) -> Select[Any]:
+    found = select(EVENTS).where(EVENTS.c.id > query.since_id).order_by(EVENTS.c.id)
+    for name in ("job", "incident", "operation_id"):
+        if (value := getattr(query, name)) is not None:
+            found = found.where(EVENTS.c[name] == value)
+    if query.kinds is not None:
+        found = found.where(EVENTS.c.kind.in_(query.kinds))
+    if query.without_kinds:
+        found = found.where(EVENTS.c.kind.not_in(query.without_kinds))
+    if query.any_incident or query.incident_since_s is not None:
+        found = found.where(EVENTS.c.incident.is_not(None))
+    if query.incident_since_s is not None:
+        opened = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None)).group_by(EVENTS.c.incident)
+        found = found.where(EVENTS.c.incident.in_(opened.having(func.min(EVENTS.c.time_s) >= query.incident_since_s)))
+    return found if query.limit is None else found.limit(query.limit)
+
+
+def _insert(connection: Connection, row: EventRow, *, incident: str | None = None) -> LedgerEvent:
+    values = {
+        "time_s": row.time_s,
+        "kind": row.kind,
+        "job": row.job,
+        "incident": incident or row.incident,
+        "operation_id": row.operation_id,
+        "payload": row.payload,
+    }
+    key = connection.execute(EVENTS.insert().values(**values)).inserted_primary_key
+    assert key is not None
+    return LedgerEvent(id=int(key[0]), **{**values, "payload": json.loads(row.payload)})
+
+
+def _event(row: Row[Any]) -> LedgerEvent:
+    return LedgerEvent(row.id, row.time_s, row.kind, row.job, row.incident, row.operation_id, json.loads(row.payload))
