@@ -32,7 +32,7 @@ from minder.simulate.lab.cgroup import Cgroup
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.processes import end_processes
-from minder.simulate.lab.record import start_ticks
+from minder.simulate.lab.record import process_state, start_ticks
 from minder.simulate.lab.workers import process_tree, training_workers
 
 __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
@@ -115,6 +115,7 @@ def _hang(machine: LabMachine, fault: Fault) -> InjectionRecord:
     now_s = time.time()
     for pid in pids:
         _send(pid, signal.SIGSTOP)
+    _wait_until_stopped(pids)
 
     def undo() -> None:
         for pid, ticks in started.items():
@@ -161,13 +162,14 @@ def _dead_link(machine: LabMachine, fault: Fault) -> InjectionRecord:
 def _oom(machine: LabMachine, fault: Fault) -> InjectionRecord:
     cgroup = _cgroup(machine)
     for worker in training_workers(machine):
-        # As an engine would mark them: of everything on the machine the job's processes go first.
-        Path(f"/proc/{worker.pid}/oom_score_adj").write_text("900", encoding="utf-8")
+        # With 1000 a process counts as if it held the whole limit besides its own memory: no other can weigh more.
+        Path(f"/proc/{worker.pid}/oom_score_adj").write_text("1000", encoding="utf-8")
     limit_bytes = cgroup.memory_bytes() + fault.oom_margin_bytes
     now_s = time.time()
     cgroup.set_memory_limit(limit_bytes)
     most_bytes = limit_bytes + fault.oom_margin_bytes
-    eater = machine.spawn([sys.executable, "-I", "-S", hog.__file__, str(cgroup.oom_kills_file()), str(most_bytes)])
+    log = machine.place.directory / "hog.log"
+    eater = machine.spawn([sys.executable, "-I", "-S", hog.__file__, str(cgroup.oom_kills_file()), str(most_bytes)], log_path=log)
     try:
         status = eater.wait(timeout=_HOG_DEADLINE_S)
     except subprocess.TimeoutExpired:
@@ -176,7 +178,7 @@ def _oom(machine: LabMachine, fault: Fault) -> InjectionRecord:
         end_processes(lambda: [] if eater.poll() is not None else [eater.pid])
     if status != 0:
         cgroup.set_memory_limit(None)
-        raise LabError(f"{machine.name}: the kernel killed nobody under a limit of {limit_bytes} bytes (hog ended with {status})")
+        raise LabError(f"{machine.name}: the kernel killed nobody under a limit of {limit_bytes} bytes ({_last_line(log) or status})")
     detail = f"the kernel killed under a memory limit of {limit_bytes} bytes"
     return InjectionRecord(fault.kind, machine.name, now_s, detail, lambda: cgroup.set_memory_limit(None))
 
@@ -202,6 +204,11 @@ def _agent_lost(machine: LabMachine, fault: Fault) -> InjectionRecord:
     return InjectionRecord(fault.kind, machine.name, now_s, f"killed the agent, pid {agent.pid}", _nothing)
 
 
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return lines[-1] if lines else ""
+
+
 def _nothing() -> None:
     return
 
@@ -209,6 +216,13 @@ def _nothing() -> None:
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def _wait_until_stopped(pids: list[int], deadline_s: float = 2.0) -> None:
+    """A stop takes effect when the process next leaves the kernel; one that waits for a disk may take a while."""
+    end_s = time.monotonic() + deadline_s
+    while any(process_state(pid) not in ("T", "t", "Z", "X", "") for pid in pids) and time.monotonic() < end_s:
+        time.sleep(0.001)
 
 
 def _cgroup(machine: LabMachine) -> Cgroup:

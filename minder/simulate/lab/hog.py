@@ -5,6 +5,7 @@ Arguments: the file whose line `oom_kill N` counts the kernel's kills, and the m
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -23,8 +24,10 @@ def kills(path: Path) -> int:
 def main() -> int:
     """Take memory chunk by chunk; every page is written, as untouched pages are not charged."""
     counter, most_bytes = Path(sys.argv[1]), int(sys.argv[2])
-    # The kernel must choose among the others: the hog is the cause, not the victim.
-    Path("/proc/self/oom_score_adj").write_text("-1000", encoding="utf-8")
+    # The kernel must choose among the others: the hog is the cause, not the victim. Root without CAP_SYS_RESOURCE may not say so;
+    # then it is enough that the injector has put the training processes first.
+    with contextlib.suppress(PermissionError):
+        Path("/proc/self/oom_score_adj").write_text("-1000", encoding="utf-8")
     before = kills(counter)
     taken = []
     for _ in range(most_bytes // _CHUNK_BYTES + 1):

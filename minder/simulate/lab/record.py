@@ -106,12 +106,23 @@ def read_records(state_dir: Path) -> Iterator[LabRecord]:
 
 def start_ticks(pid: int) -> int | None:
     """When a living process started, in clock ticks since boot; None if it is gone or a zombie."""
+    fields = stat_fields(pid)
+    return None if not fields or fields[0] in "ZX" else int(fields[19])
+
+
+def process_state(pid: int) -> str:
+    """The state letter of a process (proc(5)), "" if it is gone."""
+    fields = stat_fields(pid)
+    return fields[0] if fields else ""
+
+
+def stat_fields(pid: int) -> list[str]:
+    """/proc/<pid>/stat from the state letter on; empty if the process is gone. The name before it may hold spaces and brackets."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
-    fields = text[text.rfind(")") + 2 :].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+        return []
+    return text[text.rfind(")") + 2 :].split()
 
 
 def _pid_namespace() -> str:

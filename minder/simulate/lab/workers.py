@@ -9,6 +9,7 @@ from typing import Any
 
 from minder.errors import LabError
 from minder.simulate.lab.machine import LabMachine
+from minder.simulate.lab.record import stat_fields
 
 __all__ = ["TrainingWorker", "process_tree", "training_workers"]
 
@@ -60,8 +61,5 @@ def _job_files(folder: Path) -> list[dict[str, Any]]:
 
 
 def _parent(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    return int(text[text.rfind(")") + 2 :].split()[1])
+    fields = stat_fields(pid)
+    return int(fields[1]) if fields else 0
