@@ -1,0 +1,145 @@
+"""Evidence on request: connections, stacks, process states, kernel log and last log lines, inside a deadline.
+
+Arguments and environments of processes are never part of it: they carry secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minder.agent.kernel import read_kernel_tail
+from minder.agent.stacks import dump_stacks
+from minder.errors import BadInputError
+from minder.telemetry.exporters.flows import FlowExporter
+from minder.telemetry.exporters.jobs import JobProcess
+from minder.telemetry.exporters.procfs import read_stat, read_text, read_tree
+from minder.types import Flow
+from minder.wire.codec import to_json
+
+__all__ = ["PARTS", "CaptureRequest", "capture", "parse_request"]
+
+PARTS = ("flows", "stacks", "processes", "kernel", "logs")
+_LOG_LINES, _LOG_BYTES = 50, 65536
+_MOST_SAMPLES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """samples, interval_s: how often the connections are looked at, so that progress can be told from standstill."""
+
+    what: tuple[str, ...] = PARTS
+    deadline_s: float = 10.0
+    samples: int = 1
+    interval_s: float = 0.1
+
+
+def parse_request(body: Any) -> CaptureRequest:
+    """A decoded JSON body. Raises BadInputError that names the field."""
+    if not isinstance(body, dict):
+        raise BadInputError('the body must be an object such as {"what": ["flows"]}')
+    what = body.get("what", list(PARTS))
+    if not isinstance(what, list) or not set(map(str, what)) <= set(PARTS):
+        raise BadInputError(f"what is {what!r}: a list of {', '.join(PARTS)}")
+    deadline_s = _number(body, "deadline_s", 10.0, 0.1, 60.0)
+    samples = int(_number(body, "samples", 1, 1, _MOST_SAMPLES))
+    interval_s = _number(body, "interval_s", 0.1, 0.0, 10.0)
+    return CaptureRequest(tuple(what), deadline_s, samples, interval_s)
+
+
+def _number(body: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
+    value = body.get(name, default)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
+        raise BadInputError(f"{name} is {value!r}: a number from {low:g} to {high:g}")
+    return float(value)
+
+
+async def capture(machine: str, processes: Sequence[JobProcess], request: CaptureRequest, show_states: bool = True) -> dict[str, Any]:
+    """All parts at once; a part that does not come in time is told as an empty one. show_states: False masks T and wchan."""
+    ends_s = time.monotonic() + request.deadline_s
+    answer: dict[str, Any] = {
+        "machine": machine,
+        "time_s": time.time(),
+        "job": next((process.job for process in processes), None),
+        "flows": [],
+        "stacks": [],
+        "processes": [],
+        "kernel": [],
+        "logs": {},
+        "late": [],
+    }
+    parts: dict[str, Callable[[], Awaitable[Any]]] = {
+        "flows": lambda: _flows(machine, processes, request, ends_s),
+        "stacks": lambda: dump_stacks(processes, ends_s),
+        "processes": lambda: asyncio.to_thread(_states, processes, show_states),
+        "kernel": lambda: asyncio.to_thread(read_kernel_tail),
+        "logs": lambda: asyncio.to_thread(_logs, processes),
+    }
+    tasks = {name: asyncio.ensure_future(parts[name]()) for name in request.what}
+    if tasks:
+        await asyncio.wait(tasks.values(), timeout=max(0.0, ends_s - time.monotonic()) + 0.2)
+    for name, task in tasks.items():
+        if not task.done():
+            task.cancel()
+            answer["late"].append(name)
+        elif task.exception() is not None:
+            answer["late"].append(f"{name}: {task.exception()}")
+        else:
+            answer[name] = task.result()
+    return answer
+
+
+async def _flows(machine: str, processes: Sequence[JobProcess], request: CaptureRequest, ends_s: float) -> list[Any]:
+    exporter = FlowExporter(machine)
+    found: list[Flow] = []
+    for index in range(request.samples):
+        if index:
+            await asyncio.sleep(request.interval_s)
+        if time.monotonic() > ends_s:
+            break
+        found.extend(await asyncio.to_thread(exporter.flows, processes, time.time()))
+    return [to_json(flow) for flow in found]
+
+
+def _states(processes: Sequence[JobProcess], show_states: bool) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for process in processes:
+        for pid in read_tree([process.pid]):
+            stat = read_stat(pid)
+            if stat is None:
+                continue
+            wchan = (read_text(f"/proc/{pid}/wchan") or "").strip("\0\n ")
+            rows.append(
+                {
+                    "pid": pid,
+                    "rank": process.rank,
+                    "name": stat.name,
+                    "state": stat.state if show_states else None,
+                    "threads": stat.threads,
+                    "rss_bytes": stat.rss_bytes,
+                    "cpu_s": stat.cpu_s,
+                    "wchan": wchan if show_states and wchan not in ("", "0") else None,
+                }
+            )
+    return rows
+
+
+def _logs(processes: Sequence[JobProcess]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for process in processes:
+        if process.log is None:
+            continue
+        name = f"rank{process.rank}" if process.rank is not None else f"slot{process.slot}"
+        try:
+            with Path(process.log).open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - _LOG_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            continue
+        found[name] = lines[-_LOG_LINES:]
+    return found

@@ -1,0 +1,138 @@
+"""The sampling loop: reads every exporter once an interval, in a thread of its own, and keeps the last reading."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from minder.agent.exposition import hide
+from minder.agent.options import AgentOptions
+from minder.agent.ring import SignalRing
+from minder.telemetry.exporters.cgroup import Cgroup
+from minder.telemetry.exporters.flows import FlowExporter
+from minder.telemetry.exporters.gpu import GpuExporter
+from minder.telemetry.exporters.heartbeat import HeartbeatExporter
+from minder.telemetry.exporters.host import CgroupExporter, HostExporter, TreeExporter
+from minder.telemetry.exporters.infiniband import InfinibandExporter
+from minder.telemetry.exporters.job import JobExporter
+from minder.telemetry.exporters.jobs import JobProcess, JobTable
+from minder.telemetry.exporters.network import NetworkExporter
+from minder.telemetry.exporters.nic import NicExporter
+from minder.telemetry.exporters.procfs import read_tree
+from minder.telemetry.exporters.reading import Reading
+
+__all__ = ["Sampler"]
+
+_LOOK_S = 0.1
+_FRESH_INTERVALS = 3.0
+_log = logging.getLogger("minder.agent")
+
+
+class Sampler:
+    """`latest` is what /metrics serves; `processes` the job's processes at the last sample.
+
+    An exporter that fails is counted (minder_agent_errors_total), logged once per message, and its metrics are absent.
+    """
+
+    def __init__(self, options: AgentOptions, ring: SignalRing) -> None:
+        self.processes: list[JobProcess] = []
+        self._options = options
+        self._ring = ring
+        cgroup = Cgroup(options.cgroup, options.cgroup_root) if options.cgroup else None
+        self.table = JobTable(options.run_dir, options.pids, options.finds_jobs, cgroup.processes_file() if cgroup else None)
+        self._job = JobExporter()
+        self._flows = FlowExporter(options.machine)
+        self._heartbeat = HeartbeatExporter(options.machine)
+        self._gpu = GpuExporter(options.machine, options.gpu)
+        self._independent: dict[str, Callable[[float], Reading]] = {
+            "host": self._machine(cgroup),
+            "network": NetworkExporter(options.machine, options.interfaces).read,
+            "infiniband": InfinibandExporter(options.infiniband_root, options.machine).read,
+            "nic": NicExporter(options.interfaces).read,
+            "gpu": self._gpu.read,
+        }
+        self._latest: tuple[float, Reading] | None = None
+        self._scraped_s = -math.inf
+        self._errors = 0
+        self._told: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="minder-sampler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(2.0)
+        self._gpu.close()
+
+    def latest(self) -> Reading | None:
+        """The last reading, or None if it is older than three intervals: stale values are no data."""
+        if self._latest is None or time.monotonic() - self._latest[0] > _FRESH_INTERVALS * self._options.interval_s:
+            return None
+        return self._latest[1]
+
+    def scraped(self) -> None:
+        """Somebody took the last reading: averages start anew."""
+        self._scraped_s = time.time()
+
+    def sample(self) -> Reading:
+        """One reading of everything."""
+        started_s, reading = time.perf_counter(), Reading()
+        now_s = time.time()
+        since_s = max(self._scraped_s, now_s - 60.0)
+        self._guarded("registry", reading, lambda: self._read_registry(now_s))
+        ranks = [process for process in self.processes if process.rank is not None or process.slot is None]
+        self._guarded("job", reading, lambda: self._job.read(ranks, now_s, since_s))
+        self._guarded("flows", reading, lambda: self._flows.read(ranks, now_s))
+        self._guarded("heartbeat", reading, lambda: self._heartbeat.read(ranks, now_s, since_s))
+        for name, read in self._independent.items():
+            self._guarded(name, reading, lambda read=read: read(now_s))  # type: ignore[misc]
+        reading.counter("agent_errors", self._errors)
+        reading.gauge("agent_sample_seconds", time.perf_counter() - started_s)
+        return reading
+
+    def _machine(self, cgroup: Cgroup | None) -> Callable[[float], Reading]:
+        if cgroup is not None:
+            return CgroupExporter(cgroup).read
+        if self._options.processes_of is not None:
+            return TreeExporter(self._tree).read
+        return HostExporter().read
+
+    def _tree(self) -> list[int]:
+        root = self._options.processes_of
+        roots = list(self.table.launchers) if root == "registry" else [int(root)] if root is not None else []
+        return read_tree(roots + [process.pid for process in self.processes])
+
+    def _read_registry(self, now_s: float) -> Reading:
+        reading = Reading()
+        self.processes = self.table.read(now_s)
+        reading.info = [("job_info", {"job": job}) for job in sorted({process.job for process in self.processes})]
+        return reading
+
+    def _guarded(self, name: str, reading: Reading, read: Callable[[], Reading]) -> None:
+        try:
+            reading.merge(read())
+        except Exception as error:  # noqa: BLE001 - one broken source must not silence the others; counted and logged
+            self._errors += 1
+            text = f"{name} exporter: {type(error).__name__}: {error}"
+            if text not in self._told and len(self._told) < 100:
+                self._told.add(text)
+                _log.warning("%s (its metrics are absent)", text)
+
+    def _run(self) -> None:
+        due_s = time.monotonic()
+        look_s = due_s
+        while not self._stop.wait(max(0.0, min(due_s, look_s) - time.monotonic())):
+            now_s = time.monotonic()
+            if now_s >= look_s:
+                self._job.look(time.time())
+                look_s = max(look_s + _LOOK_S, now_s)
+            if now_s >= due_s:
+                reading = self.sample()
+                self._ring.append(reading.signals)
+                self._latest = (time.monotonic(), hide(reading, self._options.hidden))
+                due_s = max(due_s + self._options.interval_s, now_s)

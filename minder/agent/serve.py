@@ -1,0 +1,63 @@
+"""Runs the agent until it is told to stop: one process, one worker, one address."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import signal
+import socket
+
+import uvicorn
+
+from minder.agent.options import AgentOptions
+from minder.agent.service import build_application
+from minder.errors import BadInputError, MinderError
+
+__all__ = ["bind", "serve"]
+
+
+def serve(options: AgentOptions) -> None:
+    """Blocks until SIGTERM or SIGINT. Raises MinderError if the address cannot be had, BadInputError if it is unsafe."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if options.token is None and not _is_loopback(options.host):
+        raise BadInputError(f"{options.host} can be reached from outside: give --token-file (or MINDER_TOKEN), or listen on 127.0.0.1")
+    application = build_application(options)
+    listener = bind(options.host, options.port)
+    host, port = listener.getsockname()[:2]
+    logging.getLogger("minder.agent").info("agent of %s listens on http://%s:%d", options.machine, host, port)
+    config = uvicorn.Config(
+        application, loop="asyncio", lifespan="on", log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=1
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
+        signal.signal(number, _end)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(0)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket on exactly this address. Raises MinderError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise MinderError(f"{host}:{port} is in use: stop what listens there (another agent?) or give --listen another port") from error
+        raise MinderError(f"cannot listen on {host}:{port}: {error.strerror}; --listen needs an address of this machine") from error
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,143 @@
+"""The agent's HTTP endpoints (Starlette): metrics, signals, captures, health. A bearer token guards all of them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from minder import __version__
+from minder.agent.capture import capture, parse_request
+from minder.agent.exposition import render
+from minder.agent.kernel import KernelFollower
+from minder.agent.options import AgentOptions
+from minder.agent.ring import SignalRing
+from minder.agent.sampling import Sampler
+from minder.errors import BadInputError
+from minder.telemetry.exporters.reading import Reading
+from minder.types import Signal
+from minder.wire.codec import to_json
+from minder.wire.tokens import is_authorised
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["build_application"]
+
+_LONGEST_WAIT_S = 60.0
+_PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Service:
+    """The endpoints, with what they share."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        self.options = options
+        self.started_s = time.time()
+        self.ring = SignalRing()
+        self.sampler = Sampler(options, self.ring)
+        self.kernel = KernelFollower(options.machine, self.ring.append, self._belongs)
+
+    async def metrics(self, request: Request) -> Response:
+        reading = self.sampler.latest() or Reading()
+        self.sampler.scraped()
+        return Response(render(reading), media_type=_PROMETHEUS_TEXT)
+
+    async def signals(self, request: Request) -> Response:
+        try:
+            since = int(request.query_params.get("since", "0"))
+            wait_s = min(_LONGEST_WAIT_S, max(0.0, float(request.query_params.get("wait", "0"))))
+        except ValueError:
+            return PlainTextResponse("since must be a whole number and wait a number of seconds\n", 400)
+        found = await self.ring.wait(max(0, since), wait_s)
+        answer = self._identity() | {"now_s": time.time(), "next": found.next, "signals": [to_json(item) for item in found.signals]}
+        if found.dropped:
+            answer["dropped"] = found.dropped
+        return JSONResponse(_finite(answer))
+
+    async def capture(self, request: Request) -> Response:
+        try:
+            wanted = parse_request(await request.json())
+        except BadInputError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except ValueError:
+            return PlainTextResponse("the body is not JSON\n", 400)
+        show_states = "processes_stopped" not in self.options.hidden
+        processes = self.sampler.table.read(time.time())
+        return JSONResponse(await capture(self.options.machine, processes, wanted, show_states))
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse(self._identity())
+
+    def _identity(self) -> dict[str, Any]:
+        return {"machine": self.options.machine, "version": __version__, "started_s": self.started_s}
+
+    def _belongs(self, signal: Signal) -> bool:
+        """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, and a link by none:
+        the kernel's names are the host's (the machine's own links are watched in its namespace)."""
+        whole_host = self.options.cgroup is None and self.options.processes_of is None
+        if signal.kind == "link":
+            return whole_host
+        if signal.data.get("what") != "oom":
+            return True
+        if self.options.cgroup is not None:
+            name = "/" + self.options.cgroup.strip("/")
+            group = str(signal.data.get("cgroup") or "")
+            return group == name or group.startswith(name + "/")
+        if self.options.processes_of is not None:
+            return signal.pid in {process.pid for process in self.sampler.processes}
+        return True
+
+
+class _Guard:
+    """Answers 401 to every request that does not carry the token."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._token is not None:
+            headers: dict[bytes, bytes] = dict(scope["headers"])
+            if not is_authorised(headers.get(b"authorization", b"").decode("latin-1"), self._token):
+                await PlainTextResponse("wrong or missing token\n", 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def build_application(options: AgentOptions) -> ASGIApp:
+    """The agent as an ASGI application; its sampling runs while the application does. Raises ConfigError."""
+    service = _Service(options)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        service.sampler.start()
+        service.kernel.start()
+        try:
+            yield
+        finally:
+            service.kernel.stop()
+            service.sampler.stop()
+
+    routes = [
+        Route("/metrics", service.metrics),
+        Route("/v1/signals", service.signals),
+        Route("/v1/capture", service.capture, methods=["POST"]),
+        Route("/v1/health", service.health),
+    ]
+    return _Guard(Starlette(routes=routes, lifespan=lifespan), options.token)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: a number that is none becomes null."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value

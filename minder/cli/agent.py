@@ -1,0 +1,64 @@
+"""`minder agent`: observe this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+
+def command(
+    listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1:9401",
+    token_file: Annotated[Path | None, typer.Option(help="File with the bearer token; or set MINDER_TOKEN.")] = None,
+    machine: Annotated[str | None, typer.Option(help="This machine's name; the host name if not given.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Where this machine's launcher keeps its registry.")] = None,
+    interval: Annotated[float, typer.Option(min=0.1, max=60.0, help="Seconds between samples.")] = 1.0,
+    cgroup: Annotated[str | None, typer.Option(help="The machine is this cgroup, not the whole host.")] = None,
+    processes_of: Annotated[
+        str | None, typer.Option(help="The machine is this pid's process tree, or `registry`: the launchers' trees.")
+    ] = None,
+    pids: Annotated[str | None, typer.Option(help="Training processes, comma separated, of a job that no launcher of ours runs.")] = None,
+    discover: Annotated[
+        bool | None, typer.Option(help="Find training processes by RANK and WORLD_SIZE. [default: on a whole host]")
+    ] = None,
+    interface: Annotated[list[str] | None, typer.Option(help="Only this network interface; repeat for more.")] = None,
+    hide: Annotated[str | None, typer.Option(envvar="MINDER_AGENT_HIDE", help="Metrics not to export, comma separated.")] = None,
+    gpu: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",
+) -> None:
+    """Export this machine's metrics and signals, and capture evidence on request.
+
+    Example: minder agent --listen 127.0.0.1:9401
+    """
+    import dataclasses
+
+    from minder.agent.options import AgentOptions, find_token, parse_listen, parse_names, parse_processes_of
+    from minder.agent.serve import serve
+    from minder.errors import BadInputError
+
+    if gpu not in ("auto", "on", "off"):
+        raise BadInputError(f"--gpu is {gpu!r}: auto, on or off")
+    given = parse_names(pids)
+    if not all(pid.isdigit() for pid in given):
+        raise BadInputError(f"--pids {pids!r}: process numbers, comma separated")
+    host, port = parse_listen(listen)
+    options = AgentOptions(
+        host=host,
+        port=port,
+        token=find_token(token_file),
+        interval_s=interval,
+        cgroup=cgroup,
+        processes_of=parse_processes_of(processes_of),
+        pids=tuple(map(int, given)),
+        discover=discover,
+        interfaces=tuple(interface or ()),
+        hidden=frozenset(parse_names(hide)),
+        gpu=gpu,
+    )
+    if machine is not None:
+        options = dataclasses.replace(options, machine=machine)
+    if run_dir is not None:
+        options = dataclasses.replace(options, run_dir=run_dir)
+    serve(options)
