@@ -1,0 +1,60 @@
+"""`minder launch`: supervise this machine's workers of one job."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from minder.errors import BadInputError
+
+__all__ = ["command"]
+
+
+def command(
+    script: Annotated[list[str], typer.Argument(help="The training script and its arguments, after --.", metavar="-- SCRIPT [ARGS]")],
+    job: Annotated[str, typer.Option(help="Name of the job.")],
+    machine: Annotated[str, typer.Option(help="Name of this machine, as the controller knows it.")],
+    listen: Annotated[str, typer.Option(help="ADDRESS:PORT for the controller's calls.")],
+    slots: Annotated[int, typer.Option(help="Worker processes on this machine.")] = 1,
+    token_file: Annotated[Path | None, typer.Option(help="File with the bearer token; needed on any but a loopback address.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Where agent and launcher of this machine meet (default: as the agent).")] = None,
+    log_dir: Annotated[Path | None, typer.Option(help="Worker logs (default: RUN_DIR/logs).")] = None,
+    barrier: Annotated[str, typer.Option(help="Who waits for the rank: `bootstrap`, or the `script` by minder.run(main).")] = "bootstrap",
+    warm_spares: Annotated[bool, typer.Option("--warm-spares", help="Keep a second process per slot waiting at the barrier.")] = False,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the workers; may be repeated.")] = None,
+    cgroup: Annotated[str | None, typer.Option(help="Existing cgroup that the workers join.")] = None,
+    step_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step` for the job's own log lines.")] = None,
+) -> None:
+    """Start this machine's workers of a job, let them wait at the barrier, and do what the controller asks.
+
+    Example: minder launch --job demo --machine m1 --listen 127.0.0.1:7710 --slots 2 -- train.py --steps 100
+    """
+    from minder.launcher.settings import LaunchSettings, check_settings, parse_environment, parse_listen
+    from minder.worker.pulse import default_run_dir
+
+    if barrier not in ("script", "bootstrap"):
+        raise BadInputError(f"--barrier {barrier!r}: script or bootstrap")
+    host, port = parse_listen(listen)
+    folder = run_dir if run_dir is not None else default_run_dir()
+    settings = LaunchSettings(
+        job=job,
+        machine=machine,
+        host=host,
+        port=port,
+        slots=slots,
+        command=tuple(script),
+        run_dir=folder.absolute(),
+        log_dir=(log_dir if log_dir is not None else folder / "logs").absolute(),
+        barrier=cast(Literal["script", "bootstrap"], barrier),
+        warm_spares=warm_spares,
+        env=parse_environment(env or []),
+        cgroup=cgroup,
+        step_pattern=step_pattern,
+    )
+    settings = dataclasses.replace(settings, token=check_settings(settings, token_file))
+    from minder.launcher.serve import serve
+
+    serve(settings)

@@ -1,0 +1,62 @@
+"""A worker's log file: kept below a size, and read for the steps that a script prints.
+
+Workers write to the file themselves (append mode), so that a launcher that hangs never blocks a print. Rotation copies and
+truncates: lines written in between, some milliseconds, are lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from minder.signals.steps import StepLine, StepReader
+
+__all__ = ["LogFollower"]
+
+_CHUNK_BYTES = 256 * 1024
+
+
+class LogFollower:
+    """Reads what was appended since the last look; starts at the end of what is there. `pattern`: see StepReader."""
+
+    def __init__(self, path: Path, limit_bytes: int, pattern: str | None = None) -> None:
+        self._path, self._limit_bytes = path, limit_bytes
+        self._offset = path.stat().st_size if path.exists() else 0
+        self._rest = b""
+        self._reader = StepReader(pattern)
+
+    def read_steps(self) -> list[StepLine]:
+        """Steps in the new lines; at most 256 KiB of log are read per look, the newest."""
+        steps = [self._reader.read(line) for line in self._new_lines()]
+        self._rotate()
+        return [step for step in steps if step is not None]
+
+    def _new_lines(self) -> list[str]:
+        try:
+            size = self._path.stat().st_size
+            if size < self._offset:
+                self._offset, self._rest = 0, b""
+            if size == self._offset:
+                return []
+            start = max(self._offset, size - _CHUNK_BYTES)
+            with self._path.open("rb") as handle:
+                handle.seek(start)
+                data = handle.read(size - start)
+        except OSError:
+            return []
+        rest = self._rest if start == self._offset else b""
+        *lines, self._rest = (rest + data).split(b"\n")
+        self._rest = self._rest[-_CHUNK_BYTES:]
+        self._offset = start + len(data)
+        return [part for line in lines for part in line.decode(errors="replace").split("\r")]
+
+    def _rotate(self) -> None:
+        try:
+            if self._path.stat().st_size <= self._limit_bytes:
+                return
+            shutil.copyfile(self._path, self._path.with_name(self._path.name + ".1"))
+            with self._path.open("rb+") as handle:
+                handle.truncate(0)
+        except OSError:
+            return
+        self._offset, self._rest = 0, b""

@@ -1,0 +1,69 @@
+"""The launcher process: one event loop for HTTP and supervision."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+
+import uvicorn
+
+from minder.errors import BadInputError
+from minder.launcher.endpoints import build_endpoints
+from minder.launcher.register import Register
+from minder.launcher.settings import LaunchSettings
+from minder.launcher.supervisor import Supervisor
+
+__all__ = ["serve"]
+
+_END_GRACE_S = 3.0
+
+
+def serve(settings: LaunchSettings) -> None:
+    """Run until SIGTERM or SIGINT; then end the workers. Raises BadInputError if the port or the job is taken."""
+    listener = _listen(settings.host, settings.port)
+    for folder in (settings.heartbeat_dir, settings.log_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    register = Register(settings.register_path)
+    for pid in register.end_orphans():
+        print(f"minder launch: ended process {pid}, left by an earlier launcher", file=sys.stderr, flush=True)
+    asyncio.run(_serve(settings, register, listener))
+
+
+async def _serve(settings: LaunchSettings, register: Register, listener: socket.socket) -> None:
+    supervisor = Supervisor(settings, register)
+    supervisor.start()
+    config = uvicorn.Config(
+        build_endpoints(supervisor, settings.token),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
+    host, port = listener.getsockname()[:2]
+    print(f"minder launch: job {settings.job} on {settings.machine}, {settings.slots} slots, at {host}:{port}", flush=True)
+    following = asyncio.create_task(supervisor.follow_logs())
+    server = uvicorn.Server(config)
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        await supervisor.end_all(_END_GRACE_S)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise BadInputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --listen, or end what holds it") from error
+    listener.set_inheritable(False)
+    return listener

@@ -1,0 +1,46 @@
+"""What runs inside a training process: heartbeat, phases, the standby barrier, in-place restart, the gradient guard.
+
+Everything here loads on first use: a training script that only beats never loads the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = [
+    "Interrupted",
+    "NonFiniteGradient",
+    "fingerprint",
+    "heartbeat",
+    "install_gradient_guard",
+    "is_victim",
+    "phase",
+    "run",
+]
+
+if TYPE_CHECKING:
+    from minder.worker.barrier import run
+    from minder.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim
+    from minder.worker.gradients import install_gradient_guard
+    from minder.worker.pulse import heartbeat, phase
+
+_HOME = {
+    "heartbeat": "pulse",
+    "phase": "pulse",
+    "run": "barrier",
+    "Interrupted": "failures",
+    "NonFiniteGradient": "failures",
+    "fingerprint": "failures",
+    "is_victim": "failures",
+    "install_gradient_guard": "gradients",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'minder.worker' has no attribute {name!r}")
+    found = getattr(import_module(f"minder.worker.{home}"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,199 @@
+"""The heartbeat of a training loop: one call per step, some microseconds, and no way to break or block the job.
+
+The page is at MINDER_HEARTBEAT_FILE (set by the launcher for its own worker, whose pid is in MINDER_HEARTBEAT_PID), or else
+at `<run dir>/heartbeats/pid-<pid>`. Whatever goes wrong here is counted in `swallowed()` and never reaches the caller.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, HeartbeatPage
+
+__all__ = ["default_run_dir", "heartbeat", "phase", "swallowed"]
+
+_SIZE_BYTES = 4096
+_page: HeartbeatPage | None = None
+_page_pid = 0
+_failed_pid = 0  # the process in which opening the page failed: it stays silent
+_swallowed = 0
+_beats = 0
+_last_step = -1
+
+
+def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = None, **ignored: Any) -> None:
+    """Say that `step` is done. Never raises and never blocks; unknown keywords are ignored.
+
+    loss and grad_norm are numbers or CPU tensors of one element. A tensor on an accelerator is not read, since reading it
+    would wait for the device: pass `loss.item()` where the loop reads it anyway.
+    """
+    global _swallowed, _beats, _last_step
+    try:
+        page = _page if _page_pid == os.getpid() else _open()
+        if page is not None:
+            _last_step = int(step)
+            page.beat(_last_step, _number(loss), _number(grad_norm))
+            _beats += 1
+    except Exception:  # noqa: BLE001 - a heartbeat must not be able to end a training step: counted, see swallowed()
+        _swallowed += 1
+
+
+class phase:  # it reads as a word of the user's script: `with minder.phase("checkpoint"):`
+    """Mark a stretch of time (checkpoint, evaluation, compile) in which missing steps are no hang. May be nested."""
+
+    __slots__ = ("_name", "_outer")
+    _open_name = ""
+
+    def __init__(self, name: str) -> None:
+        self._name = str(name)
+        self._outer = ""
+
+    def __enter__(self) -> phase:
+        self._outer, phase._open_name = phase._open_name, self._name
+        _mark_phase(self._name)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        phase._open_name = self._outer
+        _mark_phase(self._outer)
+
+
+def default_run_dir() -> Path:
+    """Where agent, launcher and workers of one machine meet: MINDER_RUN_DIR, /run/minder as root, else a private folder."""
+    chosen = os.environ.get("MINDER_RUN_DIR")
+    if chosen:
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return Path("/run/minder")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "minder" if runtime else Path(f"/tmp/minder-{os.getuid()}")
+
+
+def swallowed() -> int:
+    """How many heartbeats could not be written, and were dropped in silence."""
+    return _swallowed
+
+
+def beats() -> int:
+    """How many heartbeats this process's own script has written."""
+    return _beats
+
+
+def switch_page(path: str | None, rank: int, generation: int) -> None:
+    """A worker got its place: write to that page from now on, as that rank. Called between generations, by the barrier."""
+    global _page, _page_pid, _failed_pid, _swallowed, _beats, _last_step
+    try:
+        if path and (_page is None or str(_page.path) != path or _page_pid != os.getpid()):
+            stale = _page if _page_pid == os.getpid() else None
+            _page, _page_pid = _create(Path(path)), os.getpid()
+            if stale is not None:
+                stale.path.unlink(missing_ok=True)
+        _failed_pid, _beats, _last_step, phase._open_name = 0, 0, -1, ""
+        if _page is not None:
+            _page.phase("")
+            _page.identify(rank, generation)
+    except Exception:  # noqa: BLE001 - no page (read-only or full disk) must not stop the job: counted, see swallowed()
+        _swallowed += 1
+
+
+def tick() -> None:
+    """The interpreter still runs: called by the background thread. Never opens a page."""
+    page = _page
+    if page is not None and _page_pid == os.getpid():
+        page.alive()
+
+
+def beat_from_log(step: int, loss: float | None, grad_norm: float | None) -> None:
+    """A step that the launcher read in the log: written only while the script itself never beats."""
+    if _beats == 0 and _page is not None and _page_pid == os.getpid():
+        _page.beat(step, _number(loss), _number(grad_norm))
+
+
+def beat_nonfinite(step: int) -> None:
+    """This rank's own gradient was not finite before the all-reduce."""
+    global _swallowed
+    try:
+        page = _page if _page_pid == os.getpid() else _open()
+        if page is not None:
+            page.beat(step, flags=NONFINITE_LOCAL_GRADIENT)
+    except Exception:  # noqa: BLE001 - reported over the control channel as well: counted, see swallowed()
+        _swallowed += 1
+
+
+def last_step() -> int:
+    """The newest step that this process wrote, or -1."""
+    return _last_step
+
+
+def _number(value: Any) -> float:
+    if value is None:
+        return math.nan
+    if type(value) is float:
+        return value
+    device = getattr(value, "device", None)
+    if device is not None and getattr(device, "type", "cpu") != "cpu":
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return math.nan
+
+
+def _mark_phase(name: str) -> None:
+    global _swallowed
+    try:
+        page = _page if _page_pid == os.getpid() else _open()
+        if page is not None:
+            page.phase(name)
+    except Exception:  # noqa: BLE001 - as for heartbeat: counted, see swallowed()
+        _swallowed += 1
+
+
+def _open() -> HeartbeatPage | None:
+    """The page of this very process: a forked or spawned child never writes its parent's page."""
+    global _page, _page_pid, _failed_pid, _swallowed
+    pid = os.getpid()
+    if _failed_pid == pid:
+        _swallowed += 1
+        return None
+    _failed_pid = pid
+    given = os.environ.get("MINDER_HEARTBEAT_FILE")
+    owner = os.environ.get("MINDER_HEARTBEAT_PID", str(pid) if _page is None else "")
+    if given and owner == str(pid):
+        path = Path(given)
+        os.environ["MINDER_HEARTBEAT_PID"] = str(pid)  # so that a child that inherits the variable keeps off this page
+    else:
+        path = default_run_dir() / "heartbeats" / f"pid-{pid}"
+        atexit.register(_remove, path, pid)
+    page = _create(path)
+    page.identify(_environment_number("RANK"), _environment_number("MINDER_GENERATION"))
+    _page, _page_pid, _failed_pid = page, pid, 0
+    return page
+
+
+def _create(path: Path) -> HeartbeatPage:
+    """Reserve the blocks before mapping them: a write into a hole of a full disk would kill the process (SIGBUS)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(handle, 0, _SIZE_BYTES)
+    finally:
+        os.close(handle)
+    return HeartbeatPage(path)
+
+
+def _environment_number(name: str) -> int:
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return -1
+
+
+def _remove(path: Path, pid: int) -> None:
+    if pid == os.getpid():
+        path.unlink(missing_ok=True)
