@@ -86,6 +86,13 @@ def place(path: Path, node: ast.AST | None = None) -> str:
     return str(path.relative_to(ROOT)) + (f":{node.lineno}" if isinstance(node, (ast.stmt, ast.expr, ast.excepthandler)) else "")
 
 
+def length(path: Path, function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function; of a command without its signature, which is the list of its options."""
+    is_command = path.relative_to(ROOT).parts[:2] == ("minder", "cli")
+    first = function.body[0].lineno if is_command else function.lineno
+    return (function.end_lineno or first) - first + 1
+
+
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
@@ -114,7 +121,7 @@ def test_no_function_is_too_long() -> None:
         f"{place(path, node)} {node.name}: {lines} lines"
         for path in python_files("minder", "serve")
         for node in functions(path)
-        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
+        if (lines := length(path, node)) > MAX_FUNCTION_LINES
     ]
     assert found == []
 

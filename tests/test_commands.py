@@ -11,6 +11,7 @@ import pytest
 
 from minder.cli import VERBS, main
 
+ROOT = Path(__file__).resolve().parent.parent
 FROZEN_VERBS = {"demo", "run", "watch", "replay", "incidents", "machine", "pause", "unpause", "agent", "launch", "lab"}
 
 
@@ -65,3 +66,37 @@ def test_a_file_that_is_not_there_is_one_line_and_exit_2(tmp_path: Path, capsys:
     assert main(["replay", str(tmp_path / "nothing")]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "nothing" in line
+
+
+# Documents
+
+
+def typed_in_documents() -> list[str]:
+    """Every command that README.md or a page of docs/ tells the reader to type, from its indented blocks."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    typed = [re.sub(r"\s+#.*", "", line).strip() for line in lines if re.match(r"    (\.venv/bin/)?minder ", line)]
+    return list(dict.fromkeys(line.removeprefix(".venv/bin/") for line in typed))
+
+
+@pytest.mark.parametrize("command", typed_in_documents())
+def test_commands_in_documents_have_verbs_and_options_that_exist(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shlex.split(command)[1:]
+    own = words[: words.index("--")] if "--" in words else words
+    line = next((line for line in command_lines() if line.split() == own[: len(line.split())]), None)
+    assert line, f"no such command: {command}"
+    text = help_of(line, monkeypatch, capsys)
+    assert {word for word in own if word.startswith("--") and not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)} == set()
+
+
+def test_the_configuration_in_the_quickstart_is_valid(tmp_path: Path) -> None:
+    from minder.config import load_config
+
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/quickstart.md").read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "job.toml"
+    path.write_text(block, encoding="utf-8")
+    config = load_config(path)
+    assert [machine.name for machine in config.machines if machine.standby] == ["node-0100"]
+    assert config.topology().machines == ("node-0001", "node-0002")
