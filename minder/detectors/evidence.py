@@ -1,0 +1,44 @@
+"""From deviations to one score per machine: families witness, and evidence accumulates at the square of their number.
+
+One family that deviates fully needs `patience_s` to convict, two a quarter of it, three a ninth: strong evidence speaks in seconds,
+weak evidence waits. Evidence that does not last leaks away.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.detectors.traits import TraitTable
+
+__all__ = ["distinctness", "family_evidence", "needed_z"]
+
+
+def needed_z(machines: int, metrics: int) -> float:
+    """Deviation below which nothing counts: grows with the number of series, of which one is always the most unusual.
+
+    >>> round(needed_z(4, 5), 2), round(needed_z(1500, 19), 2)
+    (2.95, 5.03)
+    """
+    return float(0.5 + np.sqrt(2.0 * np.log(max(2.0, machines * metrics)))) if machines * metrics > 0 else 3.0
+
+
+def family_evidence(traits: TraitTable, evidence_KM: np.ndarray) -> np.ndarray:
+    """(F, M): the strongest member speaks for its family; a second one adds a little. evidence_KM in 0..1."""
+    weighted_KM = evidence_KM * traits.weight_K1
+    found_FM = np.zeros((len(traits.members), evidence_KM.shape[1]))
+    for f, members in enumerate(traits.members):
+        part = weighted_KM[members]
+        found_FM[f] = part.max(axis=0) if len(part) > 1 else part[0]
+    return found_FM
+
+
+def distinctness(strength_M: np.ndarray) -> np.ndarray:
+    """0..1 per machine: 0 up to 1.25 times the strongest other machine, 1 from twice on."""
+    if len(strength_M) < 2:
+        return np.zeros_like(strength_M)
+    order = np.argpartition(strength_M, -2)[-2:]
+    second, first = float(strength_M[order[0]]), float(strength_M[order[1]])
+    others_M = np.full_like(strength_M, first)
+    others_M[order[1]] = second
+    ratio_M = strength_M / np.maximum(others_M, 0.05)
+    return np.asarray(np.clip((ratio_M - 1.25) / 0.75, 0.0, 1.0))

@@ -1,0 +1,145 @@
+"""What all machines do together: checkpoints, evaluations, restarts, congestion, and the echo of a fault in everybody's step.
+
+`moving`: the common level is on its way; machines whose samples lag look odd for a moment and nobody is judged.
+`idle`: the GPUs of (nearly) everybody rest, as in a checkpoint, an evaluation or a restart; spinning in a stalled collective is not
+idle. `effect`: 0..1, how plainly the common level of the training has left its usual place: the second witness of a fault.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.detectors.memory import Memory
+from minder.detectors.traits import TraitTable
+
+__all__ = ["FIELDS", "Phase", "follow_phase", "learn_common"]
+
+FIELDS: dict[str, tuple[str, float]] = {
+    "common_K": ("K", np.nan),  # slow common level
+    "common_n_K": ("K", 0.0),
+    "fast_K": ("K", np.nan),  # fast common level
+    "jitter_K": ("K", np.nan),  # usual distance of the common level from the fast one
+    "shift_K": ("K", 0.0),  # smoothed distance from the slow one
+    "wobble_K": ("K", np.nan),  # and its usual size
+    "moving_until_s": ("", -np.inf),
+    "idle_since_s": ("", np.nan),
+    "grace_until_s": ("", -np.inf),
+    "effect_since_s": ("", np.nan),
+}
+_SLOW_S = 500.0
+_IDLE_LEVELS = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high at rest in a stalled collective, low in a real rest
+
+
+class Phase:
+    """The job as a whole in one row. shift_K: smoothed common deviation in scaled units."""
+
+    __slots__ = ("effect", "effect_since_s", "grace", "idle", "idle_s", "moving", "shift_K")
+
+    def __init__(
+        self, moving: bool, idle: bool, idle_s: float, grace: bool, effect: float, effect_since_s: float, shift_K: np.ndarray
+    ) -> None:
+        self.moving = moving
+        self.idle = idle
+        self.idle_s = idle_s
+        self.grace = grace
+        self.effect = effect
+        self.effect_since_s = effect_since_s
+        self.shift_K = shift_K
+
+
+def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
+    """One row. center_K: median of all machines, scaled; pace: (seconds since the last row, usual scrape interval)."""
+    gap_s, interval_s = pace
+    known_K = ~np.isnan(center_K)
+    watched_K = traits.activity_K & known_K
+    moving = _follow_fast(memory, center_K, watched_K, (time_s, gap_s, interval_s))
+    shift_K = _follow_shift(memory, center_K, gap_s, interval_s)
+    effect = _effect(memory, watched_K, shift_K)
+    if effect < 0.25:
+        memory.set_number("effect_since_s", np.nan)
+    elif np.isnan(memory.number("effect_since_s")):
+        memory.set_number("effect_since_s", time_s)
+    idle = _is_idle(memory, traits, center_K)
+    idle_s = _note_idle(memory, time_s, idle, interval_s)
+    grace = time_s < memory.number("grace_until_s")
+    return Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K)
+
+
+def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pace: tuple[float, float, float]) -> bool:
+    time_s, gap_s, interval_s = pace
+    fast_K, jitter_K = memory["fast_K"], memory["jitter_K"]
+    gain = 1.0 - np.exp(-gap_s / max(2.0, 1.5 * interval_s))
+    step_K = center_K - fast_K
+    size_K = np.abs(step_K)
+    usual_K = np.where(np.isnan(jitter_K), 0.05, jitter_K)
+    jump_K = watched_K & (size_K > np.maximum(5.0 * usual_K, 0.12))
+    new_K = np.isnan(fast_K)
+    memory["fast_K"] = np.where(np.isnan(center_K), fast_K, np.where(new_K, center_K, fast_K + gain * step_K))
+    slow = 1.0 - np.exp(-gap_s / 60.0)
+    bounded_K = np.minimum(size_K, 3.0 * usual_K)
+    memory["jitter_K"] = np.where(np.isnan(size_K), jitter_K, usual_K + slow * (bounded_K - usual_K))
+    if jump_K.sum() >= max(1, 0.25 * watched_K.sum()):
+        memory.set_number("moving_until_s", time_s + max(1.2 * interval_s, 2.0))
+    return bool(time_s <= memory.number("moving_until_s"))
+
+
+def _follow_shift(memory: Memory, center_K: np.ndarray, gap_s: float, interval_s: float) -> np.ndarray:
+    """Smoothed distance of the common level from its slow self (learned in `learn_common`)."""
+    distance_K = np.where(np.isnan(center_K - memory["common_K"]), 0.0, center_K - memory["common_K"])
+    gain = 1.0 - np.exp(-gap_s / max(6.0, interval_s))
+    memory["shift_K"] = memory["shift_K"] + gain * (distance_K - memory["shift_K"])
+    return memory["shift_K"]
+
+
+def _effect(memory: Memory, watched_K: np.ndarray, shift_K: np.ndarray) -> float:
+    wobble_K = np.where(np.isnan(memory["wobble_K"]), 0.05, memory["wobble_K"])
+    z_K = np.abs(shift_K[watched_K]) / np.maximum(wobble_K[watched_K], 0.015)
+    if not len(z_K):
+        return 0.0
+    strength_K = np.clip((z_K - 3.0) / 4.0, 0.0, 1.0)
+    return float(min(1.0, strength_K.sum() / min(2, len(z_K))))
+
+
+def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
+    """Let the slow common level follow; hardly while the job is disturbed."""
+    slow_K, n_K = memory["common_K"], memory["common_n_K"]
+    known_K = ~np.isnan(center_K)
+    if phase.idle and phase.idle_s < 600:
+        return
+    calm = 1.0 if phase.effect < 0.25 else 0.15
+    memory["common_n_K"] = n_K + np.where(known_K, gap_s * calm, 0.0)
+    gain_K = np.maximum(gap_s * calm / np.maximum(memory["common_n_K"], gap_s), 1.0 - np.exp(-gap_s * calm / _SLOW_S))
+    step_K = center_K - slow_K
+    memory["common_K"] = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
+    wobble_K = memory["wobble_K"]
+    usual_K = np.where(np.isnan(wobble_K), 0.05, wobble_K)
+    size_K = np.minimum(np.abs(phase.shift_K), 3.0 * usual_K)
+    memory["wobble_K"] = usual_K + (1.0 - np.exp(-gap_s * calm / 120.0)) * (1.25 * size_K - usual_K)
+
+
+def _is_idle(memory: Memory, traits: TraitTable, center_K: np.ndarray) -> bool:
+    """The first exported of the levels that tell rest from spinning lies far below its usual place."""
+    for name in _IDLE_LEVELS:
+        if name not in traits.metrics:
+            continue
+        k = traits.metrics.index(name)
+        fall = center_K[k] - memory["common_K"][k]
+        if np.isnan(fall):
+            continue
+        return bool(fall < -0.45)
+    return False
+
+
+def _note_idle(memory: Memory, time_s: float, idle: bool, interval_s: float) -> float:
+    since_s = memory.number("idle_since_s")
+    if idle:
+        if np.isnan(since_s):
+            memory.set_number("idle_since_s", time_s)
+            return 0.0
+        return time_s - since_s
+    if not np.isnan(since_s):
+        lasted_s = time_s - since_s
+        grace_s = 5.0 + interval_s if lasted_s < 45.0 else min(150.0, 1.5 * lasted_s)
+        memory.set_number("grace_until_s", time_s + grace_s)
+        memory.set_number("idle_since_s", np.nan)
+    return 0.0

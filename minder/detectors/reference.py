@@ -1,0 +1,113 @@
+"""How far each machine is from where it stands usually, seen from its peers.
+
+The yardstick is the median of the others (over all machines, and over those of the same pipeline stage), the machine's own standing
+offset from it is learned and taken away, and what is left is smoothed and measured in its own usual size, wander included: uneven
+experts and long sequences make a machine differ for a minute, and have done so before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minder.detectors.memory import Memory
+from minder.detectors.peers import median_of_others
+from minder.detectors.traits import TraitTable
+
+__all__ = ["MeasureContext", "Measured", "distances", "fields", "learn_reference", "measure"]
+
+_OFFSET_S = 300.0  # a standing offset is learned over this time
+_SPREAD_S = 300.0
+_ECHO = 0.12  # share of a common move by which healthy machines may differ in following it
+_Z_LIMIT = 25.0
+
+
+def fields(name: str) -> dict[str, tuple[str, float]]:
+    """Memory of one yardstick."""
+    return {
+        f"{name}_offset_KM": ("KM", np.nan),
+        f"{name}_n_KM": ("KM", 0.0),  # seconds of data behind the offset
+        f"{name}_smooth_KM": ("KM", np.nan),  # smoothed residual
+        f"{name}_spread_KM": ("KM", np.nan),  # its usual size
+    }
+
+
+def measure(memory: Memory, traits: TraitTable, name: str, distance_KM: np.ndarray, context: MeasureContext) -> Measured:
+    """Smoothed deviation in units of its usual size; 0 where nothing is known yet.
+
+    distance_KM: scaled value minus the median of the others, NaN where there is no data.
+    """
+    residual_KM = distance_KM - memory[f"{name}_offset_KM"]
+    smooth_KM = memory[f"{name}_smooth_KM"]
+    known_KM = ~np.isnan(residual_KM)
+    started_KM = np.where(np.isnan(smooth_KM), residual_KM, smooth_KM + context.gain * (residual_KM - smooth_KM))
+    memory[f"{name}_smooth_KM"] = np.where(known_KM, started_KM, smooth_KM)
+    spread_KM = np.nan_to_num(memory[f"{name}_spread_KM"], nan=0.0)
+    pooled_K1 = _pooled(spread_KM, memory[f"{name}_n_KM"] > 0)
+    n_KM = memory[f"{name}_n_KM"]
+    young_KM = 1.0 + context.warmup_s / np.maximum(n_KM, 1.0)
+    unit_KM = np.maximum(np.maximum(spread_KM, pooled_K1) * young_KM, traits.floor_K1)
+    unit_KM = np.sqrt(unit_KM**2 + (_ECHO / 3.0 * context.shift_K[:, None]) ** 2)
+    z_KM = np.clip(memory[f"{name}_smooth_KM"] / unit_KM, -_Z_LIMIT, _Z_LIMIT)
+    return Measured(distance_KM, memory[f"{name}_smooth_KM"], np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0))
+
+
+class Measured:
+    """One row seen from one yardstick, all (K, M): distance from the peers, smoothed residual, deviation in usual sizes."""
+
+    __slots__ = ("distance_KM", "smooth_KM", "z_KM")
+
+    def __init__(self, distance_KM: np.ndarray, smooth_KM: np.ndarray, z_KM: np.ndarray) -> None:
+        self.distance_KM = distance_KM
+        self.smooth_KM = smooth_KM
+        self.z_KM = z_KM
+
+
+class MeasureContext:
+    """gain: of the smoothing in this row; shift_K: how far the common level is off; warmup_s: data needed before a word is said."""
+
+    __slots__ = ("gain", "shift_K", "warmup_s")
+
+    def __init__(self, gain: float, shift_K: np.ndarray, warmup_s: float) -> None:
+        self.gain = gain
+        self.shift_K = shift_K
+        self.warmup_s = warmup_s
+
+
+def learn_reference(memory: Memory, name: str, row: Measured, frozen_KM: np.ndarray, gap_s: float) -> None:
+    """Offsets and spreads follow, except where frozen. A single far value moves the spread by a bounded step only."""
+    distance_KM = row.distance_KM
+    known_KM = ~np.isnan(distance_KM)
+    offset_KM, n_KM = memory[f"{name}_offset_KM"], memory[f"{name}_n_KM"]
+    weight_KM = np.where(known_KM & ~frozen_KM, gap_s, 0.0)
+    n_KM = n_KM + weight_KM
+    gain_KM = np.maximum(weight_KM / np.maximum(n_KM, gap_s), 1.0 - np.exp(-weight_KM / _OFFSET_S))
+    new_KM = np.isnan(offset_KM)
+    moved_KM = np.where(new_KM, distance_KM, offset_KM + gain_KM * (distance_KM - offset_KM))
+    memory[f"{name}_offset_KM"] = np.where(known_KM & (new_KM | ~frozen_KM), moved_KM, offset_KM)
+    memory[f"{name}_n_KM"] = n_KM
+    spread_KM = memory[f"{name}_spread_KM"]
+    size_KM = 1.25 * np.abs(row.smooth_KM)  # a normal deviate's mean size is 0.8 of its standard deviation
+    old_KM = np.nan_to_num(spread_KM, nan=0.0)
+    bounded_KM = np.where(n_KM > 20 * gap_s, np.minimum(size_KM, 4.0 * old_KM + 1e-3), size_KM)
+    gain_KM = np.maximum(weight_KM / np.maximum(n_KM, gap_s), 1.0 - np.exp(-weight_KM / _SPREAD_S))
+    memory[f"{name}_spread_KM"] = np.where(weight_KM > 0, old_KM + gain_KM * (np.nan_to_num(bounded_KM) - old_KM), spread_KM)
+
+
+def distances(scaled_KM: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Distance of each machine from the median of the others in its group; NaN for a machine alone in its group."""
+    if len(groups) == 1:
+        return np.asarray(scaled_KM - median_of_others(scaled_KM))
+    distance_KM = np.full_like(scaled_KM, np.nan)
+    for members in groups:
+        if len(members) > 1:
+            part_KM = scaled_KM[:, members]
+            distance_KM[:, members] = part_KM - median_of_others(part_KM)
+    return distance_KM
+
+
+def _pooled(spread_KM: np.ndarray, known_KM: np.ndarray) -> np.ndarray:
+    """(K, 1): mean spread over machines, a robust stand-in for a machine that has been calm so far."""
+    count_K1 = np.maximum(known_KM.sum(axis=1, keepdims=True), 1)
+    return np.asarray((spread_KM * known_KM).sum(axis=1, keepdims=True) / count_K1)

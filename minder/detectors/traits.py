@@ -1,0 +1,125 @@
+"""How the default detector reads each metric: its scale, the smallest deviation that matters, and which family it speaks for.
+
+A family is a group of metrics that move together for one physical reason: however many of them deviate, they are one witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minder.metrics import find_metric
+
+__all__ = ["FAMILIES", "HIGH", "LOW", "Trait", "TraitTable", "trait_of"]
+
+LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
+
+FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "thermal", "tcp", "hardware", "job")
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """scale "log": log(value + offset), so that a standing difference is a factor; "linear": value / offset.
+
+    floor: the smallest noise believed, in scaled units. weight: what a full deviation of this metric counts, 1 for a metric
+    that only moves if the training does. activity: falls or rises with the training step on every machine.
+    """
+
+    scale: str
+    offset: float
+    floor: float
+    family: str
+    weight: float
+    activity: bool = False
+    reach: float = 0.4  # scaled change from which on the machine has plainly changed, whatever its peers do
+
+
+def _log(offset: float, floor: float, family: str, weight: float = 1.0, activity: bool = False, reach: float = 0.4) -> Trait:
+    return Trait("log", offset, floor, family, weight, activity, reach)
+
+
+def _linear(offset: float, floor: float, family: str, weight: float) -> Trait:
+    return Trait("linear", offset, floor, family, weight, reach=np.inf)
+
+
+_TRAITS: dict[str, Trait] = {
+    "gpu_duty_cycle_ratio": _log(0.05, 0.02, "activity", activity=True),
+    "gpu_sm_activity_ratio": _log(0.05, 0.02, "activity", activity=True),
+    "gpu_tensor_activity_ratio": _log(0.03, 0.02, "activity", activity=True),
+    "gpu_graphics_activity_ratio": _log(0.05, 0.02, "activity", activity=True),
+    "gpu_fp_activity_ratio": _log(0.03, 0.02, "activity", activity=True),
+    "gpu_memory_bandwidth_ratio": _log(0.03, 0.02, "activity", activity=True),
+    "gpu_power_draw_watts": _log(30.0, 0.015, "power", activity=True, reach=0.3),
+    "gpu_clock_hertz": _log(1e7, 0.006, "power", reach=0.15),
+    "gpu_temperature_celsius": _linear(1.0, 1.0, "thermal", 0.2),
+    "gpu_memory_used_ratio": _linear(1.0, 0.02, "hardware", 0.6),
+    "nvlink_bandwidth_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
+    "pcie_bandwidth_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
+    "rdma_throughput_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
+    "tcp_throughput_bytes_per_second": _log(1e6, 0.15, "tcp", 0.35),
+    "pfc_tx_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "ecn_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "cnp_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "rdma_xmit_wait_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "link_errors_per_second": _log(1.0, 0.2, "congestion", reach=1.2),
+    "cpu_usage_ratio": _log(0.03, 0.04, "host", 0.6, reach=0.7),
+    "cpu_throttled_ratio": _linear(1.0, 0.05, "host", 0.6),
+    "memory_usage_ratio": _linear(1.0, 0.01, "storage", 0.15),
+    "disk_usage_ratio": _linear(1.0, 0.01, "storage", 0.15),
+    "gpu_ecc_uncorrectable_total": _linear(1.0, 0.1, "hardware", 0.7),
+    "gpu_rows_remapped_total": _linear(1.0, 0.1, "hardware", 0.3),
+    "pcie_link_width": _log(0.1, 0.05, "hardware", 1.0, reach=0.5),
+    "processes_stopped": _linear(1.0, 0.1, "job", 1.0),
+    "step_seconds": _log(0.01, 0.03, "job", 0.6),
+    "job_busy_ratio": _linear(1.0, 0.05, "job", 0.8),
+    "job_run_delay_ratio": _linear(1.0, 0.05, "host", 0.6),
+    "job_processes": _linear(1.0, 0.2, "job", 0.8),
+}
+_IGNORED = Trait("linear", 1.0, 1.0, "job", 0.0)
+
+
+def trait_of(name: str) -> Trait:
+    """The trait of a metric (also of its LOW and HIGH device); metrics that say nothing about a machine weigh 0."""
+    plain = name.removesuffix(LOW).removesuffix(HIGH)
+    return _TRAITS.get(plain, _IGNORED)
+
+
+class TraitTable:
+    """The traits of K metrics as arrays: *_K1 has shape (K, 1)."""
+
+    def __init__(self, metrics: Sequence[str]) -> None:
+        traits = [trait_of(name) for name in metrics]
+        self.metrics = tuple(metrics)
+        self.is_log_K1 = np.array([[t.scale == "log"] for t in traits], dtype=bool).reshape(-1, 1)
+        self.offset_K1 = self._column([t.offset for t in traits])
+        self.floor_K1 = self._column([t.floor for t in traits])
+        self.weight_K1 = self._column([t.weight for t in traits])
+        self.reach_K1 = self._column([t.reach for t in traits])
+        self.activity_K = np.array(
+            [t.activity and not name.endswith((LOW, HIGH)) for t, name in zip(traits, metrics, strict=True)], dtype=bool
+        )
+        used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
+        self.families = tuple(used)
+        self.members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]
+        bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
+        self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.nan for m in bounds])
+
+    def scale(self, values_KM: np.ndarray) -> np.ndarray:
+        """Scaled values; anything not finite or below 0 on a log scale is no data (NaN)."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            logs_KM = np.log(np.maximum(values_KM, 0.0) + self.offset_K1)
+            scaled_KM = np.where(self.is_log_K1, logs_KM, values_KM / self.offset_K1)
+        scaled_KM[~np.isfinite(values_KM) | (np.abs(scaled_KM) > 1e9)] = np.nan
+        return np.asarray(scaled_KM)
+
+    def unscale(self, k: int, value: float) -> float:
+        """One scaled value of metric k back in its base unit."""
+        if self.is_log_K1[k, 0]:
+            return float(np.exp(min(value, 80.0)) - self.offset_K1[k, 0])
+        return float(value * self.offset_K1[k, 0])
+
+    @staticmethod
+    def _column(values: list[float]) -> np.ndarray:
+        return np.array(values, dtype=np.float64).reshape(-1, 1)

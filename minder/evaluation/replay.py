@@ -1,0 +1,152 @@
+"""A recording through the online pipeline: the same rules and the same judge as live, in time order, never looking ahead.
+
+Each grid row is one observation; what the events say is known at the row after them. Cut the recording at a verdict's time and the
+same verdict stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from minder.detectors.default import DefaultDetector
+from minder.topology import Topology
+from minder.types import JobView, Observation, Signal, Verdict, Window
+from minder.verdicts.judge import Judge
+from minder.verdicts.signals import SignalRule
+from minder.verdicts.telemetry import TelemetryRule, keep_machines, rows_of
+from minder.windows import align_columns
+
+if TYPE_CHECKING:
+    from minder.telemetry.recording import Recording
+
+__all__ = ["build_judge", "replay", "replay_recording"]
+
+_CLOCK = "\0clock"  # a machine without data whose only sample marks the end of the grid
+
+
+def replay(path: str | Path, until_s: float | None = None) -> Iterator[Verdict]:
+    """Verdicts of one recording folder, in time order. until_s: only what was known then (inclusive).
+
+    Raises RecordingError if the recording cannot be read.
+    """
+    from minder.telemetry.recording import read_recording
+
+    recording = read_recording(path)
+    return replay_recording(recording if until_s is None else recording.until(until_s), until_s)
+
+
+def build_judge(topology: Topology) -> Judge:
+    """The rules that need nothing but a recording: telemetry and explicit signals."""
+    stages = {machine: topology.stages_of(machine) for machine in topology.machines}
+    return Judge([TelemetryRule(DefaultDetector(stages)), SignalRule()])
+
+
+def replay_recording(recording: Recording, until_s: float | None = None) -> Iterator[Verdict]:
+    """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not told again."""
+    judge = build_judge(recording.topology)
+    members = _Members(recording.machines, recording.job.standbys)
+    open_machines: set[tuple[str, ...]] = set()
+    for row, signals, now_s in _ticks(recording, until_s):
+        members.follow(signals)
+        window = None if row is None else keep_machines(row, members.machines)
+        verdicts, _ = judge.judge(Observation(now_s=now_s, window=window, signals=signals, job=members.view(recording)))
+        for verdict in verdicts:
+            if verdict.kind == "recovered":
+                open_machines.discard(verdict.machines)
+            elif verdict.machines in open_machines:
+                continue
+            else:
+                open_machines.add(verdict.machines)
+            yield verdict
+
+
+@dataclass(slots=True)
+class _Members:
+    """Who belongs to the job, as its membership events tell."""
+
+    machines: tuple[str, ...]
+    standbys: tuple[str, ...]
+
+    def follow(self, signals: Sequence[Signal]) -> None:
+        for signal in signals:
+            if signal.kind != "membership":
+                continue
+            left = _names(signal.data, "left")
+            joined = [name for name in _names(signal.data, "joined") if name not in self.machines]
+            self.machines = (*(name for name in self.machines if name not in left), *joined)
+            self.standbys = tuple(name for name in self.standbys if name not in joined)
+
+    def view(self, recording: Recording) -> JobView:
+        return JobView(
+            name=recording.job.name,
+            generation=0,
+            phase="running",
+            machines=self.machines,
+            standbys=self.standbys,
+            barred=(),
+            rank_machine=recording.topology.rank_machine,
+            quiet_until_s=-math.inf,
+            generation_start_s=-math.inf,
+        )
+
+
+def _names(data: Mapping[str, object], key: str) -> list[str]:
+    found = data.get(key)
+    return [str(name) for name in found] if isinstance(found, (list, tuple)) else []
+
+
+def _ticks(recording: Recording, until_s: float | None) -> Iterator[tuple[Window | None, tuple[Signal, ...], float]]:
+    """(row, signals since the last one, now) in time order; signals after the last row come as ticks of their own."""
+    signals = recording.signals
+    next_signal = 0
+    for row in rows_of(_aligned(recording)):
+        now_s = float(row.times_T[0])
+        if until_s is not None and now_s > until_s + 1e-6:
+            return
+        end = next_signal
+        while end < len(signals) and signals[end].time_s <= now_s:
+            end += 1
+        yield row, signals[next_signal:end], now_s
+        next_signal = end
+    for signal in signals[next_signal:]:
+        if until_s is None or signal.time_s <= until_s + 1e-3:
+            yield None, (signal,), signal.time_s
+
+
+def _aligned(recording: Recording) -> Window:
+    """All rows, the last one included that ends the newest sample's interval: a machine's samples lie between the rows."""
+    frames, step_s = recording.frames, recording.interval_s
+    if not len(frames.times_N):
+        return align_columns(frames, step_s)
+    end_s = math.ceil(float(frames.times_N.max()) / step_s - 1e-6) * step_s
+    marked = _Marked(frames.times_N, frames.machine_N, frames.device_N, frames.values_NK, frames.machines, frames.devices, frames.metrics)
+    return keep_machines(align_columns(marked.with_clock(end_s), step_s), frames.machines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    times_N: np.ndarray
+    machine_N: np.ndarray
+    device_N: np.ndarray
+    values_NK: np.ndarray
+    machines: tuple[str, ...]
+    devices: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    def with_clock(self, time_s: float) -> _Marked:
+        """The same columns and one empty sample of a machine that does not exist."""
+        return _Marked(
+            np.append(self.times_N, time_s),
+            np.append(self.machine_N, len(self.machines)),
+            np.append(self.device_N, -1),
+            np.concatenate([self.values_NK, np.full((1, self.values_NK.shape[1]), np.nan)]),
+            (*self.machines, _CLOCK),
+            self.devices,
+            self.metrics,
+        )

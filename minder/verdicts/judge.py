@@ -1,0 +1,145 @@
+"""The judge: suspects of several rules become verdicts, one per episode.
+
+- Rules that name the same machines agree: confidence is 1 - prod(1 - each). A rule that names another contradicts: its evidence goes
+  into `against` and the tier falls to page.
+- An episode opens with its first verdict of tier page or evict and lasts until nobody has suspected its machines for `recovered_s`;
+  then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
+  evict is told again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
+- In the shadow of an open episode, and for `shadow_s` after it, nobody else is named: peers that stall or go dark behind the culprit
+  are its victims. Two things end the shadow: the episode's machines left the job, or an explicit sign of tier evict
+  about another machine while the open episode only pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from minder.types import TIER_ORDER, Evidence, Observation, RequestKind, Rule, Suspect, Tier, Verdict
+
+__all__ = ["Judge"]
+
+_EXPLICIT = frozenset({"explicit", "numeric"})
+
+
+@dataclass(slots=True)
+class _Episode:
+    verdict: Verdict
+    seen_s: float
+    closed_s: float | None = None
+
+
+class Judge:
+    """Stateful and causal; time is the observation's. Feed every observation, in order."""
+
+    def __init__(self, rules: Sequence[Rule], recovered_s: float = 180.0, shadow_s: float = 600.0, memory_s: float = 20.0) -> None:
+        self.rules = tuple(rules)
+        self._recovered_s = recovered_s
+        self._shadow_s = shadow_s
+        self._memory_s = memory_s
+        self._recent: dict[tuple[str, tuple[str, ...], str], Suspect] = {}
+        self._episodes: list[_Episode] = []
+
+    @property
+    def open_verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts of the episodes that last."""
+        return tuple(episode.verdict for episode in self._episodes if episode.closed_s is None)
+
+    def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]:
+        """New verdicts of this observation, and what the rules want to see before they say more."""
+        requests: frozenset[RequestKind] = frozenset()
+        fresh: list[Suspect] = []
+        for rule in self.rules:
+            result = rule.observe(observation)
+            requests |= result.requests
+            fresh.extend(result.suspects)
+        now_s = observation.now_s
+        self._forget(now_s, observation)
+        for suspect in fresh:
+            self._recent[(suspect.source, suspect.machines, suspect.kind)] = suspect
+        verdicts = [verdict for group in _by_target(fresh) if (verdict := self._consider(group, now_s)) is not None]
+        return [*verdicts, *self._close(now_s)], requests
+
+    def _forget(self, now_s: float, observation: Observation) -> None:
+        self._recent = {key: item for key, item in self._recent.items() if now_s - item.time_s <= self._memory_s}
+        self._episodes = [item for item in self._episodes if item.closed_s is None or now_s - item.closed_s <= self._shadow_s]
+        if observation.job is not None:
+            here = set(observation.job.machines)
+            self._episodes = [item for item in self._episodes if not item.verdict.machines or here & set(item.verdict.machines)]
+
+    def _consider(self, suspects: Sequence[Suspect], now_s: float) -> Verdict | None:
+        verdict = self._fuse(suspects, now_s)
+        own = next((item for item in self._episodes if _same(item.verdict, verdict) and item.closed_s is None), None)
+        if own is not None:
+            own.seen_s = now_s
+            if TIER_ORDER[verdict.tier] > TIER_ORDER[own.verdict.tier]:
+                own.verdict = replace(verdict, since_s=own.verdict.since_s)
+                return own.verdict
+            return None
+        if verdict.tier == "watch" or self._is_shadowed(verdict):
+            return None
+        self._episodes.append(_Episode(verdict, now_s))
+        return verdict
+
+    def _fuse(self, suspects: Sequence[Suspect], now_s: float) -> Verdict:
+        target = suspects[0]
+        agreeing = [item for item in self._recent.values() if item.machines == target.machines and item.kind == target.kind]
+        opposing = [item for item in self._recent.values() if _contradicts(item, target)]
+        doubt = math.prod(1.0 - item.confidence for item in agreeing)
+        best = max(agreeing, key=lambda item: (TIER_ORDER[item.tier], item.confidence))
+        tier: Tier = "page" if opposing and best.tier == "evict" else best.tier
+        against = [piece for item in agreeing for piece in item.against]
+        for item in opposing:
+            message = f"{item.source} names {', '.join(item.machines)} ({item.cause}, confidence {item.confidence:.2f})"
+            against.append(Evidence(item.source, item.machines[0], message, since_s=item.since_s))
+        confidence = min(0.99, 1.0 - doubt)
+        if opposing:
+            confidence = max(0.1, confidence - 0.3 * max(item.confidence for item in opposing))
+        return Verdict(
+            time_s=now_s,
+            kind=target.kind,
+            tier=tier,
+            machines=target.machines,
+            cause=best.cause,
+            confidence=confidence,
+            since_s=min(item.since_s for item in agreeing),
+            evidence=tuple(piece for item in agreeing for piece in item.evidence),
+            against=tuple(against),
+            sources=tuple(sorted({item.source for item in agreeing})),
+        )
+
+    def _is_shadowed(self, verdict: Verdict) -> bool:
+        for episode in self._episodes:
+            if _same(episode.verdict, verdict) and episode.closed_s is not None:
+                continue  # the same machine fell ill again
+            if verdict.tier == "evict" and verdict.cause in _EXPLICIT and episode.verdict.tier == "page":
+                continue
+            return True
+        return False
+
+    def _close(self, now_s: float) -> list[Verdict]:
+        closed = []
+        for episode in self._episodes:
+            if episode.closed_s is None and now_s - episode.seen_s > self._recovered_s:
+                episode.closed_s = now_s
+                closed.append(replace(episode.verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=()))
+        return closed
+
+
+def _by_target(suspects: Sequence[Suspect]) -> list[list[Suspect]]:
+    """Suspects of this observation by whom they name, the gravest first."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Suspect]] = {}
+    for suspect in suspects:
+        groups.setdefault((suspect.kind, suspect.machines), []).append(suspect)
+    return sorted(groups.values(), key=lambda group: -max(TIER_ORDER[item.tier] + item.confidence for item in group))
+
+
+def _contradicts(item: Suspect, target: Suspect) -> bool:
+    """Another rule's suspicion of somebody else that is worth a page; a sick job contradicts nobody."""
+    disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
+    return disjoint and item.source != target.source and item.tier != "watch"
+
+
+def _same(one: Verdict, other: Verdict) -> bool:
+    return one.kind == other.kind and one.machines == other.machines

@@ -1,0 +1,135 @@
+"""From the detector's scores to a suspect: who, how surely, and what should be done about it.
+
+A score over the threshold already means: different from its peers and from itself, for long enough, distinct from the second. The tier
+adds what it may cost to be wrong: `evict` needs two independent families of metrics (or silence that the peers' stall confirms),
+anything less pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from minder.detectors.contract import Detector
+from minder.detectors.traits import trait_of
+from minder.types import Cause, Evidence, Observation, RuleResult, Scores, Suspect, Tier, Window
+
+__all__ = ["TelemetryRule"]
+
+_HOLD = 0.3  # share of the threshold above which an accused machine stays accused
+_GROUP_S = 10.0  # machines that turn odd within this time of each other were hit together
+
+
+class TelemetryRule:
+    """Feeds windows to a detector row by row (types.Rule): score, judge, learn from everybody who was not just called anomalous."""
+
+    name = "telemetry"
+
+    def __init__(self, detector: Detector) -> None:
+        self._detector = detector
+        self._accused: frozenset[str] = frozenset()
+        self.scores: Scores | None = None  # of the newest row, for displays
+
+    def observe(self, observation: Observation) -> RuleResult:
+        window = observation.window
+        if window is None or not len(window.times_T):
+            return RuleResult()
+        if observation.job is not None:
+            window = keep_machines(window, observation.job.machines)
+        newest: dict[tuple[str, ...], Suspect] = {}
+        for row in rows_of(window):
+            newest = {suspect.machines: suspect for suspect in self._observe_row(row)}
+        return RuleResult(tuple(newest.values()))
+
+    def _observe_row(self, row: Window) -> list[Suspect]:
+        suspects: list[Suspect] = []
+        for scores in self._detector.score(row):
+            self.scores = scores
+            suspects = self._suspects(scores)
+        self._accused = frozenset(name for suspect in suspects for name in suspect.machines)
+        self._detector.learn(row, self._accused)
+        return suspects
+
+    def _suspects(self, scores: Scores) -> list[Suspect]:
+        over = [m for m in np.flatnonzero(scores.score_M >= _HOLD * scores.threshold).tolist() if self._stands(scores, m)]
+        if not over:
+            return []
+        leader = _leader(scores, over)
+        return [_suspect(scores, leader, self.name)]
+
+    def _stands(self, scores: Scores, m: int) -> bool:
+        return bool(scores.score_M[m] >= scores.threshold or scores.machines[m] in self._accused)
+
+
+def _leader(scores: Scores, over: Sequence[int]) -> int:
+    """The first to turn odd, if it is clearly the first; else the strongest."""
+    since = {m: scores.since_s.get(scores.machines[m], scores.time_s) for m in over}
+    first = min(over, key=lambda m: (since[m], -scores.score_M[m], scores.machines[m]))
+    strongest = max(over, key=lambda m: (scores.score_M[m], scores.machines[m]))
+    return first if since[strongest] - since[first] > 2.0 else strongest
+
+
+def _suspect(scores: Scores, m: int, source: str) -> Suspect:
+    machine = scores.machines[m]
+    evidence = scores.evidence.get(machine, ())
+    since_s = scores.since_s.get(machine, scores.time_s)
+    cause: Cause = scores.cause.get(machine, "unknown")
+    families = _families(evidence)
+    confidence = min(0.99, 0.72 + 0.09 * families + 0.03 * min(3.0, scores.score_M[m] / scores.threshold - 1.0))
+    tier: Tier = "evict" if families >= 2 or cause == "absence" else "page"
+    group = _hit_together(scores, m)
+    against = tuple(Evidence("telemetry", name, "turned odd at about the same time", since_s=scores.since_s[name]) for name in group)
+    if group:
+        confidence -= 0.1
+    return Suspect(scores.time_s, source, "machine", (machine,), cause, float(confidence), since_s, tier, evidence, against)
+
+
+def _families(evidence: Sequence[Evidence]) -> int:
+    return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > 0.3})
+
+
+def _hit_together(scores: Scores, m: int) -> list[str]:
+    """Others that are as odd as the accused, since about the same time: the group that it drew along."""
+    since_s = scores.since_s.get(scores.machines[m], scores.time_s)
+    return [
+        name
+        for other, name in enumerate(scores.machines)
+        if other != m
+        and name in scores.since_s
+        and abs(scores.since_s[name] - since_s) <= _GROUP_S
+        and scores.score_M[other] >= 0.7 * scores.score_M[m]
+    ]
+
+
+def rows_of(window: Window) -> Iterator[Window]:
+    """Windows of one row each, without copying."""
+    for t in range(len(window.times_T)):
+        part = slice(t, t + 1)
+        yield replace(
+            window,
+            times_T=window.times_T[part],
+            values_TMK=window.values_TMK[part],
+            present_TM=window.present_TM[part],
+            device_TMK=None if window.device_TMK is None else window.device_TMK[part],
+            low_TMK=None if window.low_TMK is None else window.low_TMK[part],
+            high_TMK=None if window.high_TMK is None else window.high_TMK[part],
+        )
+
+
+def keep_machines(window: Window, machines: Sequence[str]) -> Window:
+    """Only these machines (those that the window has), in the window's order; the window itself if nothing falls away."""
+    wanted = set(machines)
+    places = [index for index, name in enumerate(window.machines) if name in wanted]
+    if len(places) == len(window.machines):
+        return window
+    return replace(
+        window,
+        machines=tuple(window.machines[index] for index in places),
+        values_TMK=window.values_TMK[:, places],
+        present_TM=window.present_TM[:, places],
+        device_TMK=None if window.device_TMK is None else window.device_TMK[:, places],
+        low_TMK=None if window.low_TMK is None else window.low_TMK[:, places],
+        high_TMK=None if window.high_TMK is None else window.high_TMK[:, places],
+    )
