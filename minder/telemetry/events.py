@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from minder.clock import format_time, parse_time
 from minder.errors import RecordingError
@@ -83,7 +83,7 @@ def _signal(item: Any, where: str, unknown: set[str]) -> Signal | None:
             raise RecordingError(f"{where}: {name} is {value!r}: expected {kind_of.__name__}")
         fields[name] = value
     data = {key: value for key, value in item.items() if key not in _FIELDS and key not in ("time", "kind")}
-    return Signal(time_s=time_s, kind=kind, data=data, **fields)
+    return Signal(time_s=time_s, kind=cast(SignalKind, kind), data=data, **fields)
 
 
 def signal_line(signal: Signal) -> str:

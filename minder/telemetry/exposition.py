@@ -1,0 +1,47 @@
+"""Prometheus' text format, read: only what a sample needs (types and help lines are skipped)."""
+
+from __future__ import annotations
+
+import re
+
+from minder.errors import SourceError
+
+__all__ = ["parse_exposition"]
+
+_LINE = re.compile(r'([A-Za-z_:][\w:]*)\s*(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)(?:\s+(-?\d+(?:\.\d+)?))?\s*$')
+_LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+
+def parse_exposition(text: str) -> list[tuple[str, dict[str, str], float]]:
+    """(series name, labels, value) of every line. A time stamp, if any, is ignored: the arrival counts.
+
+    Raises SourceError for a text that was cut off or is none: half an answer must not pass for a whole one.
+
+    >>> parse_exposition('a_total{device="eth0"} 3\\n')
+    [('a_total', {'device': 'eth0'}, 3.0)]
+    """
+    if text and not text.endswith("\n"):
+        raise SourceError("the metrics text does not end with a line feed: it was cut off")
+    found = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line or line[0] == "#" or line.isspace():
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            raise SourceError(f"line {number} of the metrics text is no sample: {line[:60]!r}")
+        name, labels, value = match[1], match[2], match[3]
+        try:
+            found.append((name, _labels(labels) if labels else {}, float(value)))
+        except ValueError as error:
+            raise SourceError(f"line {number} of the metrics text has no number: {line[:60]!r}") from error
+    return found
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels = dict(_LABEL.findall(text))
+    return {name: re.sub(r"\\.", _unescape, value) if "\\" in value else value for name, value in labels.items()}
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[0], match[0])
