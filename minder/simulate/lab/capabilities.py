@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from minder.errors import LabError
 from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.clean import remove_lab
-from minder.simulate.lab.network import CONTROLLER_HOST, LabNetwork, find_free_subnets
+from minder.simulate.lab.network import CONTROLLER_HOST, LabNetwork, find_free_subnets, find_program
 from minder.simulate.lab.record import Owner
 
 __all__ = ["FEATURES", "Capabilities", "find_capabilities"]
@@ -91,8 +90,7 @@ def _try_network(found: Capabilities, run_id: str) -> LabNetwork | None:
 
     def build() -> None:
         for command in ("ip", "nsenter"):
-            if shutil.which(command) is None:
-                raise LabError(f"the command {command} is not installed (Debian: apt-get install iproute2 util-linux)")
+            find_program(command)
         network = LabNetwork(run_id, *find_free_subnets(2))
         network.build(["m0", "m1"], str(Owner.current()))
         _knock(network, "m0", str(network.data[2]))
@@ -105,7 +103,7 @@ def _try_network(found: Capabilities, run_id: str) -> LabNetwork | None:
 
 def _knock(network: LabNetwork, label: str, address: str) -> None:
     space = f"--net=/var/run/netns/{network.namespace(label)}"
-    command = ["nsenter", space, "--", sys.executable, "-I", "-S", "-c", _KNOCK, address]
+    command = [find_program("nsenter"), space, "--", sys.executable, "-I", "-S", "-c", _KNOCK, address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from minder.errors import BadInputError, LabError
 from minder.simulate.lab.cgroup import Cgroup, find_layout
-from minder.simulate.lab.network import lab_links, lab_namespaces, remove_network
+from minder.simulate.lab.network import has_program, lab_links, lab_namespaces, remove_network
 from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE, all_pids, end_processes, marked_processes, read_mark
 from minder.simulate.lab.record import LAB_NAME, RUN_ID, LabRecord, Owner, default_state_dir, read_records, start_ticks
 
@@ -55,7 +54,7 @@ def remove_lab(run_id: str, record: LabRecord | None = None) -> list[str]:
         cgroup.kill()
         cgroup.remove()
         found.append(f"cgroup {name}")
-    if shutil.which("ip") is None:
+    if not has_program("ip"):
         return found
     found += [f"network {name}" for name in remove_network(run_id)]
     if left := [name for name in (*lab_links(), *lab_namespaces()) if name.startswith(f"mdr{run_id}")]:
@@ -97,7 +96,7 @@ def _find_labs(state_dir: Path) -> dict[str, list[Owner]]:
             note(path.stem, None)
     for record in read_records(state_dir):
         note(record.run_id, record.owner)
-    names = {**lab_links(), **dict.fromkeys(lab_namespaces(), "")} if shutil.which("ip") else {}
+    names = {**lab_links(), **dict.fromkeys(lab_namespaces(), "")} if has_program("ip") else {}
     for name, alias in {**dict.fromkeys(find_layout().names("mdr"), ""), **names}.items():
         if match := LAB_NAME.match(name):
             note(match[1], alias)

@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import Popen
@@ -95,19 +95,15 @@ class Lab:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def start_agent(self, machine: LabMachine, token_file: Path, port: int, extra: Sequence[str] = ()) -> Popen[bytes]:
-        """Start `minder agent` on a machine, listening on its management address."""
-        flags = ["--machine", machine.name, "--listen", f"{machine.address}:{port}", "--token-file", str(token_file)]
-        flags += ["--run-dir", str(machine.run_dir), *extra]
-        machine.agent = self._start_minder(machine, ["agent", *flags], "agent.log")
+    def start_agent(self, machine: LabMachine, token_file: Path, port: int, flags: Sequence[str] = ()) -> Popen[bytes]:
+        """Start `minder agent <flags>` on a machine, listening on its management address, its view narrowed to the machine."""
+        view = ["--cgroup", machine.cgroup.name] if machine.cgroup else ["--processes-of", "registry"]
+        machine.agent = self._start_minder("agent", machine, token_file, port, [*view, *flags])
         return machine.agent
 
-    def start_launcher(
-        self, machine: LabMachine, flags: Sequence[str], command: Sequence[str], env: Mapping[str, str] | None = None
-    ) -> Popen[bytes]:
-        """Start `minder launch <flags> -- <command>` on a machine; machine name and run directory are filled in."""
-        own = ["--machine", machine.name, "--run-dir", str(machine.run_dir)]
-        machine.launcher = self._start_minder(machine, ["launch", *own, *flags, "--", *command], "launcher.log", env)
+    def start_launcher(self, machine: LabMachine, token_file: Path, port: int, arguments: Sequence[str]) -> Popen[bytes]:
+        """Start `minder launch <arguments>` on a machine, listening on its management address; arguments begin with --job."""
+        machine.launcher = self._start_minder("launch", machine, token_file, port, arguments)
         return machine.launcher
 
     def close(self) -> None:
@@ -121,8 +117,10 @@ class Lab:
                 self.record = None
         self._restore_signals()
 
-    def _start_minder(self, machine: LabMachine, arguments: Sequence[str], log: str, env: Mapping[str, str] | None = None) -> Popen[bytes]:
-        return machine.spawn([sys.executable, "-m", "minder", *arguments], env, machine.place.directory / log)
+    def _start_minder(self, verb: str, machine: LabMachine, token_file: Path, port: int, arguments: Sequence[str]) -> Popen[bytes]:
+        own = ["--machine", machine.name, "--listen", f"{machine.address}:{port}", "--token-file", str(token_file)]
+        command = [sys.executable, "-m", "minder", verb, *own, "--run-dir", str(machine.run_dir), *arguments]
+        return machine.spawn(command, log_path=machine.place.directory / f"{verb}.log")
 
     def _build(self) -> None:
         mode = self._choose_mode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -17,7 +18,16 @@ from collections.abc import Iterable, Sequence
 
 from minder.errors import LabError
 
-__all__ = ["CONTROLLER_HOST", "LabNetwork", "find_free_subnets", "lab_links", "lab_namespaces"]
+__all__ = [
+    "CONTROLLER_HOST",
+    "LabNetwork",
+    "find_free_subnets",
+    "find_program",
+    "has_program",
+    "lab_links",
+    "lab_namespaces",
+    "remove_network",
+]
 
 CONTROLLER_HOST = 254
 _RANGE = ipaddress.IPv4Network("10.64.0.0/10")
@@ -94,10 +104,10 @@ class LabNetwork:
             "  chain out { type filter hook output priority 0; oifname data0 drop; }\n"
             "}\n"
         )
-        _run(["nsenter", f"--net=/var/run/netns/{self.namespace(label)}", "nft", "-f", "-"], rules)
+        _run(["nsenter", f"--net=/var/run/netns/{self.namespace(label)}", find_program("nft"), "-f", "-"], rules)
 
     def undrop_data_link(self, label: str) -> None:
-        _run(["nsenter", f"--net=/var/run/netns/{self.namespace(label)}", "nft", "delete", "table", "inet", "mdr"])
+        _run(["nsenter", f"--net=/var/run/netns/{self.namespace(label)}", find_program("nft"), "delete", "table", "inet", "mdr"])
 
     def cut(self, label: str) -> None:
         """Pull both cables out of the machine."""
@@ -159,6 +169,24 @@ def find_free_subnets(count: int, avoid: Iterable[str] = (), seed: int | None = 
     raise LabError(f"no {count} unused /24 networks in {_RANGE} for the lab: routes or addresses of this machine cover it")
 
 
+def has_program(name: str) -> bool:
+    """Is this tool installed?"""
+    return shutil.which(name, path=_search_path()) is not None
+
+
+def find_program(name: str) -> str:
+    """The path of a tool. Raises LabError if it is not installed."""
+    path = shutil.which(name, path=_search_path())
+    if path is None:
+        raise LabError(f"the command {name} is not installed (Debian: apt-get install iproute2 nftables util-linux)")
+    return path
+
+
+def _search_path() -> str:
+    """The tools live in sbin, which a PATH may lack."""
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
 def _networks_in_use() -> list[ipaddress.IPv4Network]:
     found = []
     for interface in json.loads(_run(["ip", "-json", "-4", "address", "show"]) or "[]"):
@@ -176,10 +204,9 @@ def _batch(commands: Sequence[str], namespace: str | None = None, force: bool = 
 
 
 def _run(command: Sequence[str], text: str | None = None) -> str:
-    if shutil.which(command[0]) is None:
-        raise LabError(f"the command {command[0]} is not installed (Debian: apt-get install iproute2 nftables util-linux)")
-    # The tools live in sbin, which a user's PATH may lack; a missing tool is then found by which() as missing, with the same message.
-    done = subprocess.run(command, input=text or "", capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [find_program(command[0]), *command[1:]], input=text or "", capture_output=True, text=True, timeout=30, check=False
+    )
     if done.returncode != 0:
         reason = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[0]
         raise LabError(f"`{' '.join(command[:6])}` failed: {reason}")

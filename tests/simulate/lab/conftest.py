@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,14 +15,14 @@ from minder.simulate.lab.capabilities import find_capabilities
 from minder.simulate.lab.cgroup import find_layout
 from minder.simulate.lab.lab import Lab
 from minder.simulate.lab.machine import LabMachine
-from minder.simulate.lab.network import lab_links, lab_namespaces
+from minder.simulate.lab.network import has_program, lab_links, lab_namespaces
 from minder.simulate.lab.processes import LAB_VARIABLE, marked_processes
 
 
 def lab_traces(run_id: str) -> list[str]:
     """Everything on this machine that carries a lab's run id."""
     prefix = f"mdr{run_id}"
-    network = (*lab_links(), *lab_namespaces()) if shutil.which("ip") else ()
+    network = (*lab_links(), *lab_namespaces()) if has_program("ip") else ()
     names = [*find_layout().names(prefix), *(name for name in network if name.startswith(prefix))]
     return [*names, *map(str, marked_processes(LAB_VARIABLE, run_id))]
 

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from minder.errors import LabError
 from minder.simulate.lab import capabilities, network
 from minder.simulate.lab.capabilities import FEATURES, find_capabilities
 from minder.simulate.lab.cgroup import find_layout
@@ -20,7 +21,7 @@ def test_the_trial_leaves_nothing_behind(monkeypatch, traces):
 
 
 def test_a_missing_tool_is_a_reason(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda command: None)
+    monkeypatch.setattr(shutil, "which", lambda command, path=None: None)
     refused = find_capabilities().refused
     assert "not installed" in refused["namespaces"]
     assert refused["dead-link"] == refused["namespaces"]
@@ -30,14 +31,14 @@ def test_without_nft_only_the_dead_link_goes(monkeypatch, is_root):
     if not is_root:
         pytest.skip("needs root")
     everything = find_capabilities().refused
-    original = network._run
+    original = network.find_program
 
-    def without_nft(command, text=None):
-        if "nft" in command:
-            raise network.LabError("the command nft is not installed")
-        return original(command, text)
+    def without_nft(name):
+        if name == "nft":
+            raise LabError("the command nft is not installed")
+        return original(name)
 
-    monkeypatch.setattr(network, "_run", without_nft)
+    monkeypatch.setattr(network, "find_program", without_nft)
     refused = find_capabilities().refused
     assert set(refused) - set(everything) <= {"dead-link"}
     assert "nft" in refused["dead-link"] or "dead-link" in everything
