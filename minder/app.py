@@ -15,14 +15,18 @@ from minder.config import JobConfig, default_state_dir
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller, SampleSource, Stages
+from minder.detectors.default import DefaultDetector
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
-from minder.types import Scores
+from minder.telemetry.mapping import load_mapping
+from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
+from minder.types import Rule
 from minder.verdicts.absence import AbsenceRule
 from minder.verdicts.crash import CrashRule
+from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.numeric import NumericRule
 from minder.verdicts.progress import Progress
@@ -133,10 +137,11 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -
         state.generation = max(1, state.generation)
     recovery = _recovery(config, state, ledger, fleet, clock) if launched else None
     progress = Progress()
-    telemetry = TelemetryRule(config.topology())
-    rules = [
-        CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress), StartRule(progress), telemetry,
-    ]  # fmt: skip
+    topology = config.topology()
+    stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
+    telemetry = GatedRule(TelemetryRule(DefaultDetector(stages_of)), progress)
+    rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
+    rules += [StartRule(progress), telemetry]
     policy = Policy(config.policy_config(act))
     stages = Stages(
         fleet=fleet,
@@ -147,7 +152,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -
         recovery=recovery,
         progress=progress,
         context=_context_maker(config, progress, fleet),
-        scores=lambda: _last_scores(telemetry),
+        scores=lambda: telemetry.scores,
     )
     controller = Controller(state, stages, ledger, clock, state_dir)
     return App(config, controller, fleet, ledger, recovery, state, wake, clock)
@@ -155,9 +160,22 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -
 
 def build_source(config: JobConfig) -> SampleSource:
     """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
-    from minder.telemetry.connect import connect_source
+    telemetry = config.telemetry
+    mapping = load_mapping(telemetry.mapping)
+    known = [machine.name for machine in config.machines]
+    if telemetry.source == "prometheus" or (telemetry.source == "auto" and telemetry.url):
+        from minder.telemetry.identity import MachineMap
+        from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
 
-    return connect_source(config)
+        if not telemetry.url:
+            raise ConfigError('telemetry.source is "prometheus" but telemetry.url is missing: give the server\'s address')
+        options = PrometheusOptions(telemetry.url, telemetry.interval_s, telemetry.selector, telemetry.headers)
+        machines = MachineMap(telemetry.machine_label, machines=telemetry.machine_map, known=known)
+        return PrometheusSource(options, machines, mapping)
+    targets = [
+        ScrapeTarget(item.machine, item.agent.url, item.agent.token) for item in config.endpoints() if item.agent is not None
+    ]  # fmt: skip
+    return ScrapeSource(targets, mapping, telemetry.interval_s)
 
 
 def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock) -> Recovery:
@@ -212,7 +230,3 @@ def _context_maker(config: JobConfig, progress: Progress, fleet: Fleet):  # type
         )
 
     return make
-
-
-def _last_scores(rule: TelemetryRule) -> Scores | None:
-    return getattr(rule, "last_scores", None)

@@ -86,6 +86,10 @@ class JobConfig(_Strict):
             raise ValueError("no [[machines]] without `standby = true`: a job needs at least one machine")
         return self
 
+    def without_launchers(self) -> JobConfig:
+        """The same job, only watched."""
+        return self.model_copy(update={"machines": tuple(item.model_copy(update={"launcher": None}) for item in self.machines)})
+
     def policy_config(self, act: bool) -> PolicyConfig:
         """The [policy] table; evictions stay a dry run unless `act`. Raises ConfigError that names the key."""
         return PolicyConfig.from_mapping({**self.policy, "dry_run": not act})

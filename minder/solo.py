@@ -36,11 +36,10 @@ class SoloMachine:
         agent, launcher = _free_port(), _free_port()
         machine, run_dir = socket.gethostname().split(".")[0], self.state_dir / "run"
         run_dir.mkdir(exist_ok=True)
-        self._spawn(
-            ["agent", "--machine", machine, "--listen", f"127.0.0.1:{agent}", "--token-file", str(token), "--run-dir", str(run_dir)], "agent"
-        )
-        flags = ["--job", self._name, "--machine", machine, "--listen", f"127.0.0.1:{launcher}", "--token-file", str(token)]
-        flags += ["--run-dir", str(run_dir), "--slots", str(self._ranks), "--log-dir", str(self.state_dir / "logs")]
+        both = ["--machine", machine, "--token-file", str(token), "--run-dir", str(run_dir)]
+        self._spawn(["agent", *both, "--listen", f"127.0.0.1:{agent}"], "agent")
+        flags = [*both, "--job", self._name, "--listen", f"127.0.0.1:{launcher}"]
+        flags += ["--slots", str(self._ranks), "--log-dir", str(self.state_dir / "logs")]
         flags += ["--barrier", "script" if self._in_place else "bootstrap"]
         self._spawn(["launch", *flags, "--", *self._script], "launcher")
         handle = LocalHandle(run_dir=str(run_dir))
@@ -60,10 +59,9 @@ class SoloMachine:
         self._stack.close()
 
     def _spawn(self, arguments: list[str], log: str) -> None:
-        output = self._stack.enter_context(open(self.state_dir / f"{log}.log", "ab"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "minder", *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(os.environ)
-        )
+        command = [sys.executable, "-m", "minder", *arguments]
+        with (self.state_dir / f"{log}.log").open("ab") as output:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(os.environ))
         self._stack.callback(_end, process)
 
 

@@ -173,6 +173,7 @@ class WorkerView:
     step_time_s: float | None = None
     alive_time_s: float | None = None  # last tick of the worker's own background thread
     phase: str | None = None  # open phase: checkpoint, evaluation, compile
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

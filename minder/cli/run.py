@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from minder.config import JobConfig
 
 __all__ = ["CONTEXT_SETTINGS", "command"]
 
@@ -44,7 +47,7 @@ def command(
         raise typer.Exit(_watch_to_end(machine.config, act))
 
 
-def _watch_to_end(config, act: bool) -> int:  # type: ignore[no-untyped-def]
+def _watch_to_end(config: JobConfig, act: bool) -> int:
     """Run the controller until the job ends. SIGTERM and Ctrl-C end the controller only: the job goes on, and a controller
     that is started again with the same state finds it."""
     import signal
@@ -55,8 +58,13 @@ def _watch_to_end(config, act: bool) -> int:  # type: ignore[no-untyped-def]
 
     stopping = threading.Event()
     app = build(config, act=act)
+
+    def stop(*unused: object) -> None:
+        stopping.set()
+        app.wake.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: (stopping.set(), app.wake.set()))
+        signal.signal(number, stop)
     try:
         app.begin()
         phase = app.run(stopping)

@@ -5,6 +5,7 @@ A stage that fails is counted, written to the ledger and shown; it never ends th
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections import Counter
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from minder.clock import Clock
 from minder.controller.recover import Recovery
@@ -21,6 +22,7 @@ from minder.controller.status import write_status
 from minder.errors import MinderError, WireError
 from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
+from minder.policy.policy import RETRY_REASONS
 from minder.recovery.restart import is_waiting
 from minder.types import Decision, Flow, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
 from minder.verdicts.progress import Progress
@@ -30,6 +32,7 @@ from minder.wire.fleet import Fleet
 __all__ = ["Controller", "Stages"]
 
 T = TypeVar("T")
+_ASK_AGAIN_S = 60.0
 
 
 class SampleSource(Protocol):
@@ -83,7 +86,8 @@ class _Tick:
     errors: Counter[str] = field(default_factory=Counter)
     flows: Future[list[Flow]] | None = None
     message: str = ""
-    loss: float | None = None
+    finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
+    pending: list[tuple[Verdict, str]] = field(default_factory=list)  # the policy said "not now"
     reported_missing: set[tuple[int, str]] = field(default_factory=set)
 
 
@@ -98,24 +102,28 @@ class Controller:
         self._state_dir = state_dir
         self._tick = _Tick()
         self._captures = ThreadPoolExecutor(1, thread_name_prefix="minder-capture")
+        self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         if stages.recovery is not None:
             stages.recovery.on_phase = self.say
 
     def step(self, now_s: float) -> None:
         """One tick at `now_s` (unix seconds)."""
         stages, state = self._stages, self.state
-        samples = self._guard("telemetry", lambda: list(stages.source.collect(now_s)), [])
+        silence: list[Sample] = []
+        samples = self._guard("telemetry", lambda: list(stages.source.collect(now_s)), silence)
         window = self._guard("windows", lambda: self._align(samples, now_s), None)
         signals = stages.fleet.drain()
         self._record(samples, signals)
         observation = self._observe(now_s, window, signals)
         stages.progress.update(observation)
         self._note_first_step(observation)
-        verdicts, requests = self._guard("judge", lambda: stages.judge.judge(observation), ([], frozenset()))
+        nothing: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
+        verdicts, requests = self._guard("judge", lambda: stages.judge.judge(observation), nothing)
         self._request(requests)
         incidents = {id(verdict): self._ledger.open_incident(verdict, job=state.name, time_s=now_s) for verdict in verdicts}
         for verdict in verdicts:
             self.say(_headline(verdict))
+            self.on_verdict(verdict)
         self._decide([(verdict, incidents[id(verdict)]) for verdict in verdicts if verdict.kind != "recovered"], now_s)
         self._note_end()
         self.write_status(now_s)
@@ -145,13 +153,18 @@ class Controller:
             "message": self._tick.message,
             "step": self._stages.progress.step,
             "typical_step_s": self._stages.progress.typical_s,
-            "loss": self._tick.loss,
+            "loss": self._newest_loss(),
             "incident": self.state.incident,
             "standbys": self.standbys(),
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
         }
         write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
+
+    def _newest_loss(self) -> float | None:
+        workers = [worker for view in self._stages.fleet.views().values() for worker in view.workers]
+        known = [(worker.step or 0, worker.loss) for worker in workers if worker.loss is not None]
+        return max(known)[1] if known else None
 
     def _guard(self, stage: str, work: Callable[[], T], nothing: T) -> T:
         """The stage boundary: whatever goes wrong inside is counted and told, and the tick goes on without that stage."""
@@ -175,9 +188,9 @@ class Controller:
         if self._stages.recorder is not None:
             self._stages.recorder.add_samples(samples)
             self._stages.recorder.add_signals(signals)
-        losses = [sample.values["job_loss"] for sample in samples if "job_loss" in sample.values]
-        if losses and math.isfinite(losses[-1]):
-            self._tick.loss = losses[-1]
+        for signal in signals:
+            if signal.kind == "exit" and signal.data.get("code") == 0 and signal.generation == self.state.generation:
+                self._tick.finished.add((self.state.generation, signal.rank))
 
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal]) -> Observation:
         flows: Sequence[Flow] = ()
@@ -206,10 +219,16 @@ class Controller:
         return [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
 
     def _decide(self, verdicts: Sequence[tuple[Verdict, str]], now_s: float) -> None:
-        for verdict, incident in verdicts:
+        waiting = [item for item in self._tick.pending if item[0].time_s > now_s - _ASK_AGAIN_S]
+        self._tick.pending = []
+        for verdict, incident in [*waiting, *verdicts]:
             context = self._stages.context(self.state, self.standbys(), now_s)
             history = self._ledger.history(self.state.name, now_s)
-            for decision in self._guard("policy", lambda: self._stages.policy.decide([verdict], history, context), []):  # noqa: B023
+            none: list[Decision] = []
+            for decision in self._guard("policy", functools.partial(self._stages.policy.decide, [verdict], history, context), none):
+                if decision.reason in RETRY_REASONS:
+                    self._tick.pending.append((verdict, incident))
+                    continue
                 self._carry_out(decision, incident)
 
     def _carry_out(self, decision: Decision, incident: str) -> None:
@@ -271,12 +290,9 @@ class Controller:
     def _note_end(self) -> None:
         """The job is over when every rank's script has returned."""
         state = self.state
-        if state.phase != "running":
+        if state.phase != "running" or not state.rank_machine:
             return
-        views = self._stages.fleet.views()
-        ranks = [worker for machine in set(state.rank_machine.values()) for worker in views[machine].workers if worker.rank is not None]
-        ended = [worker for worker in ranks if worker.state == "exited" and worker.generation == state.generation]
-        if len(ended) == len(state.rank_machine) and ranks:
+        if all((state.generation, rank) in self._tick.finished for rank in state.rank_machine):
             state.phase = "finished"
             self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
             self.say("the job is finished")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import math
 import os
 import signal
 import sys
@@ -152,5 +154,12 @@ class Supervisor:
             return view
         if page.pid != worker.pid:
             return view
-        step, step_time_s = (page.last.step, page.last.time_s) if page.last is not None else (None, None)
-        return WorkerView(slot.index, pid, worker.rank, worker.state, worker.generation, step, step_time_s, page.alive_time_s or None)
+        last = page.last
+        return dataclasses.replace(
+            view,
+            step=None if last is None else last.step,
+            step_time_s=None if last is None else last.time_s,
+            alive_time_s=page.alive_time_s or None,
+            phase=page.phase or None,
+            loss=None if last is None or not math.isfinite(last.loss) else last.loss,
+        )

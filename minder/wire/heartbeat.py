@@ -81,8 +81,11 @@ class HeartbeatPage:
         self.identify()
 
     def identify(self, rank: int = -1, generation: int = -1) -> None:
-        """Say who writes. A new generation starts a new series of steps, and no phase survives into it (dlrover#1749)."""
+        """Say who writes. A new generation starts a new series of steps, and neither an old step nor an open phase survives into it
+        (dlrover#1749: a dangling "checkpoint begun" killed the job for ever)."""
         self._begin()
+        self._count = 0
+        _COUNT.pack_into(self._map, 88, 0)
         _PHASE.pack_into(self._map, 56, b"", 0.0)
         _IDENTITY.pack_into(self._map, 16, os.getpid(), rank, generation, time.time())
         self._end()
@@ -147,8 +150,6 @@ def _parse(page: bytes) -> HeartbeatView:
     phase, since_s = _PHASE.unpack_from(page, 56)
     count = _COUNT.unpack_from(page, 88)[0]
     first = max(0, count - _RING)
-    recent = tuple(
-        StepRecord(*_RECORD.unpack_from(page, _RING_AT + (index % _RING) * _RECORD.size)) for index in range(first, count)
-    )
+    recent = tuple(StepRecord(*_RECORD.unpack_from(page, _RING_AT + (index % _RING) * _RECORD.size)) for index in range(first, count))
     name = phase.rstrip(b"\0").decode(errors="replace")
     return HeartbeatView(pid, rank, generation, _ALIVE.unpack_from(page, 48)[0], name, since_s, count, recent)

@@ -1,0 +1,1 @@
+"""`minder demo`: the whole loop on one machine, from a training job to an incident report."""

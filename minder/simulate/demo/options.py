@@ -1,0 +1,67 @@
+"""What `minder demo` was asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from minder.errors import BadInputError
+from minder.simulate.lab.faults import FAULT_KINDS
+
+__all__ = ["DemoOptions"]
+
+_SLOW_KINDS = ("slow-cpu", "slow-link")  # detected by comparing step times: more healthy steps first
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """Raises BadInputError for a combination that makes no sense.
+
+    at_step: the fault comes when this step is done. masked: the injector's fingerprints are hidden from the agents.
+    plain: the training script calls no minder function. telemetry: "auto" takes Prometheus if it is on the PATH.
+    """
+
+    fault: str = "hang"
+    out: Path = Path("demo-out")
+    at_step: int | None = None
+    machine: int = 2
+    seed: int = 0
+    machines: int = 6
+    standbys: int = 2
+    steps: int | None = None
+    step_seconds: float = 0.25
+    masked: bool = False
+    plain: bool = False
+    mode: Literal["auto", "namespaces", "processes"] = "auto"
+    telemetry: str = "auto"
+    scrape_interval_s: float = 1.0
+    record: Path | None = None
+    faults_at: tuple[tuple[str, int, int], ...] = field(default=())  # further (fault, machine, step)
+
+    def __post_init__(self) -> None:
+        if self.fault not in FAULT_KINDS:
+            raise BadInputError(f"--fault {self.fault}: use one of {', '.join(FAULT_KINDS)}")
+        if not 3 <= self.machines <= 32:
+            raise BadInputError(f"--machines {self.machines}: 3 to 32; two machines that disagree cannot say who is wrong")
+        if not 0 <= self.machine < self.machines:
+            raise BadInputError(f"--machine {self.machine}: the lab's machines are 0 to {self.machines - 1}")
+        if self.injected_at < 5 or self.injected_at >= self.total_steps - 5:
+            raise BadInputError(f"--at {self.injected_at}: give a step from 5 to {self.total_steps - 6}, or more --steps")
+
+    @property
+    def injected_at(self) -> int:
+        if self.at_step is not None:
+            return self.at_step
+        return 40 if self.fault in _SLOW_KINDS else 25
+
+    @property
+    def total_steps(self) -> int:
+        if self.steps is not None:
+            return self.steps
+        return self.injected_at + (45 if self.fault in _SLOW_KINDS else 35)
+
+    @property
+    def in_place(self) -> bool:
+        """A cascade is what happens without in-place restart; a script without our two lines has none."""
+        return not self.plain and self.fault != "crash-cascade"

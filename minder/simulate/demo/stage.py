@@ -1,0 +1,191 @@
+"""Sets the stage: lab, agents, launchers, telemetry store, controller. Everything is a real process with its own log."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from minder.incidents import Ledger
+from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.prometheus import LabPrometheus, find_prometheus
+from minder.simulate.lab.faults import InjectionRecord, check_fault, inject
+from minder.simulate.lab.lab import Lab
+from minder.simulate.lab.machine import LabMachine
+from minder.wire.tokens import write_token
+
+__all__ = ["MASKED_METRICS", "Stage"]
+
+_AGENT_PORT, _LAUNCHER_PORT = 9401, 9402
+MASKED_METRICS = ("processes_stopped", "cpu_throttled_ratio", "oom_kills_total", "memory_usage_ratio", "link_downs_total")
+
+
+class Stage:
+    """A lab with a job on it. Enter it, `start_controller`, inject; leaving it ends and removes everything."""
+
+    def __init__(self, options: DemoOptions) -> None:
+        self.options = options
+        self.folder = options.out.absolute()
+        self._stack = ExitStack()
+        self._controller: subprocess.Popen[bytes] | None = None
+        self.prometheus: LabPrometheus | None = None
+
+    def __enter__(self) -> Stage:
+        for name in ("state", "train", "checkpoints"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        try:
+            self._build()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.stop_controller()
+        self._stack.close()
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.folder / "state" / "ledger.db"
+
+    @property
+    def job(self) -> str:
+        return f"lab-{self.lab.run_id}"
+
+    @property
+    def status_path(self) -> Path:
+        return self.folder / "state" / "status.json"
+
+    @property
+    def target(self) -> LabMachine:
+        return self.lab.machines[self.options.machine]
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.ledger_path)
+
+    def start_controller(self) -> None:
+        """`minder run --config`; called again after `kill_controller` it is a restarted controller."""
+        command = [sys.executable, "-m", "minder", "run", "--config", str(self.folder / "job.toml"), "--act"]
+        with (self.folder / "controller.log").open("ab") as log:
+            self._controller = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def kill_controller(self) -> None:
+        if self._controller is not None:
+            self._controller.kill()
+            self._controller.wait()
+
+    def stop_controller(self) -> None:
+        if self._controller is not None and self._controller.poll() is None:
+            self._controller.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._controller.wait(10.0)
+            self.kill_controller()
+
+    def controller_status(self) -> int | None:
+        """None while it runs, else its exit status."""
+        return None if self._controller is None else self._controller.poll()
+
+    def inject(self, kind: str, machine_index: int) -> InjectionRecord:
+        return inject(self.lab, kind, machine_index)
+
+    def restart_agent(self, machine: LabMachine) -> None:
+        if machine.agent is not None:
+            machine.agent.kill()
+            machine.agent.wait()
+        self._start_agent(machine)
+
+    def _build(self) -> None:
+        options = self.options
+        self.lab = self._stack.enter_context(
+            Lab(options.machines, options.standbys, root_dir=self.folder / "machines", mode=options.mode)
+        )  # fmt: skip
+        check_fault(options.fault, self.lab.mode, self.lab.capabilities)
+        self._token_file = self.folder / "state" / "token"
+        self._token = write_token(self._token_file)
+        for machine in self.lab.all_machines:
+            self._start_agent(machine)
+            self._start_launcher(machine)
+        telemetry = self._start_telemetry()
+        (self.folder / "job.toml").write_text(self._job_toml(telemetry))
+        self._stack.callback(self._stop_rendezvous)
+
+    def _stop_rendezvous(self) -> None:
+        from minder.recovery.rendezvous import RendezvousHost
+
+        RendezvousHost(self.folder / "state", self.lab.controller_address).stop()
+
+    def _start_agent(self, machine: LabMachine) -> None:
+        extra = ["--gpu", "off"]
+        if self.options.masked:
+            extra += ["--hide", ",".join(MASKED_METRICS)]
+        self.lab.start_agent(machine, self._token_file, _AGENT_PORT, extra)
+
+    def _start_launcher(self, machine: LabMachine) -> None:
+        options = self.options
+        flags = ["--job", self.job, "--slots", "1", "--barrier", "script" if options.in_place else "bootstrap"]
+        flags += ["--env", f"GLOO_SOCKET_IFNAME={machine.place.data_interface}"]
+        if not options.in_place:
+            flags.append("--warm-spares")
+        if options.fault in ("exception", "nan"):
+            rank = f":{options.machine}" if options.fault == "nan" else ""
+            flags += ["--env", f"MINDER_LAB_FAULT={options.fault}@{options.injected_at}{rank}"]
+        script = [str(training_script()), "--output", str(self.folder / "train"), "--steps", str(options.total_steps)]
+        script += ["--seed", str(options.seed), "--step-seconds", str(options.step_seconds), "--no-sync"]
+        if options.plain:
+            script += ["--plain", "--log-every-rank"]
+        self.lab.start_launcher(machine, self._token_file, _LAUNCHER_PORT, [*flags, "--", *script])
+
+    def _start_telemetry(self) -> dict[str, Any]:
+        options = self.options
+        wanted = options.telemetry
+        if wanted == "auto":
+            wanted = "prometheus" if find_prometheus() else "scrape"
+        if wanted == "scrape":
+            return {"source": "scrape", "interval_s": options.scrape_interval_s}
+        if wanted == "prometheus":
+            targets = {machine.name: f"{machine.address}:{_AGENT_PORT}" for machine in self.lab.all_machines}
+            server = LabPrometheus(self.folder / "prometheus", targets, self._token, options.scrape_interval_s)
+            self.prometheus = self._stack.enter_context(server)
+            wanted = server.url
+        return {"source": "prometheus", "url": wanted, "interval_s": options.scrape_interval_s}
+
+    def _job_toml(self, telemetry: dict[str, Any]) -> str:
+        lines = [
+            f'name = "{self.job}"',
+            f'state_dir = "{self.folder / "state"}"',
+            f'checkpoint_dir = "{self.folder / "checkpoints"}"',
+            f'rendezvous_address = "{self.lab.controller_address}"',
+            f'agent_token_file = "{self._token_file}"',
+            f'launcher_token_file = "{self._token_file}"',
+            f"in_place = {str(self.options.in_place).lower()}",
+        ]
+        if self.options.record is not None:
+            lines.append(f'record_dir = "{self.options.record.absolute()}"')
+        lines += ["", "[telemetry]", *(f"{key} = {_toml(value)}" for key, value in telemetry.items())]
+        lines += ["", "[policy]", "breaker_share = 0.5", "cooldown_s = 4.0", ""]
+        for index, machine in enumerate(self.lab.all_machines):
+            lines += [
+                "[[machines]]",
+                f'name = "{machine.name}"',
+                f'agent = "http://{machine.address}:{_AGENT_PORT}"',
+                f'launcher = "http://{machine.address}:{_LAUNCHER_PORT}"',
+                f"standby = {str(index >= self.options.machines).lower()}",
+                f'local = {{ run_dir = "{machine.run_dir}" }}',
+                "",
+            ]
+        return "\n".join(lines)
+
+
+def training_script() -> Path:
+    """The lab's training script, as a user would name it on the command line."""
+    import minder.simulate.lab as lab_package
+
+    return Path(os.path.dirname(lab_package.__file__ or "")) / "train.py"
+
+
+def _toml(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
