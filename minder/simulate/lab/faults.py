@@ -31,7 +31,6 @@ from minder.simulate.lab.capabilities import Capabilities
 from minder.simulate.lab.cgroup import Cgroup
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.network import LabNetwork
-from minder.simulate.lab.processes import end_processes
 from minder.simulate.lab.record import process_state, start_ticks
 from minder.simulate.lab.workers import process_tree, training_workers
 
@@ -40,6 +39,7 @@ __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 SCRIPT_KINDS = ("exception", "nan")  # the training script does these, told by its environment
 _NEEDS: Mapping[str, str] = {"slow-cpu": "cpu-quota", "oom": "memory-limit", "slow-link": "slow-link", "dead-link": "dead-link"}
 _HOG_DEADLINE_S = 20.0
+_GONE = ("Z", "X", "")  # process states (proc(5)); "" has no entry any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _hang(machine: LabMachine, fault: Fault) -> InjectionRecord:
     now_s = time.time()
     for pid in pids:
         _send(pid, signal.SIGSTOP)
-    _wait_until_stopped(pids)
+    _wait_until(lambda: all(process_state(pid) in ("T", "t", *_GONE) for pid in pids))
 
     def undo() -> None:
         for pid, ticks in started.items():
@@ -160,26 +160,23 @@ def _dead_link(machine: LabMachine, fault: Fault) -> InjectionRecord:
 
 
 def _oom(machine: LabMachine, fault: Fault) -> InjectionRecord:
-    cgroup = _cgroup(machine)
-    for worker in training_workers(machine):
-        # With 1000 a process counts as if it held the whole limit besides its own memory: no other can weigh more.
-        Path(f"/proc/{worker.pid}/oom_score_adj").write_text("1000", encoding="utf-8")
-    limit_bytes = cgroup.memory_bytes() + fault.oom_margin_bytes
+    cgroup, victim = _cgroup(machine), training_workers(machine)[0]
+    # With 1000 a process counts as if it held the whole limit besides its own memory: no other weighs more.
+    Path(f"/proc/{victim.pid}/oom_score_adj").write_text("1000", encoding="utf-8")
+    limit_bytes, kills_before = cgroup.memory_bytes() + fault.oom_margin_bytes, cgroup.oom_kills()
     now_s = time.time()
     cgroup.set_memory_limit(limit_bytes)
-    most_bytes = limit_bytes + fault.oom_margin_bytes
-    log = machine.place.directory / "hog.log"
-    eater = machine.spawn([sys.executable, "-I", "-S", hog.__file__, str(cgroup.oom_kills_file()), str(most_bytes)], log_path=log)
-    try:
-        status = eater.wait(timeout=_HOG_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        status = -1
-    finally:
-        end_processes(lambda: [] if eater.poll() is not None else [eater.pid])
-    if status != 0:
+    arguments = [str(cgroup.oom_kills_file()), str(limit_bytes + fault.oom_margin_bytes)]
+    eater = machine.spawn([sys.executable, "-I", "-S", hog.__file__, *arguments])
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        eater.wait(timeout=_HOG_DEADLINE_S)
+    eater.kill()
+    eater.wait()
+    _wait_until(lambda: process_state(victim.pid) in _GONE)
+    if cgroup.oom_kills() == kills_before or process_state(victim.pid) not in _GONE:
         cgroup.set_memory_limit(None)
-        raise LabError(f"{machine.name}: the kernel killed nobody under a limit of {limit_bytes} bytes ({_last_line(log) or status})")
-    detail = f"the kernel killed under a memory limit of {limit_bytes} bytes"
+        raise LabError(f"{machine.name}: the kernel did not kill process {victim.pid} under a memory limit of {limit_bytes} bytes")
+    detail = f"the kernel killed rank {victim.rank}, pid {victim.pid}, under a memory limit of {limit_bytes} bytes"
     return InjectionRecord(fault.kind, machine.name, now_s, detail, lambda: cgroup.set_memory_limit(None))
 
 
@@ -204,11 +201,6 @@ def _agent_lost(machine: LabMachine, fault: Fault) -> InjectionRecord:
     return InjectionRecord(fault.kind, machine.name, now_s, f"killed the agent, pid {agent.pid}", _nothing)
 
 
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return lines[-1] if lines else ""
-
-
 def _nothing() -> None:
     return
 
@@ -218,10 +210,10 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _wait_until_stopped(pids: list[int], deadline_s: float = 2.0) -> None:
-    """A stop takes effect when the process next leaves the kernel; one that waits for a disk may take a while."""
+def _wait_until(condition: Callable[[], bool], deadline_s: float = 2.0) -> None:
+    """A signal takes effect when the process next leaves the kernel; one that waits for a disk may take a while."""
     end_s = time.monotonic() + deadline_s
-    while any(process_state(pid) not in ("T", "t", "Z", "X", "") for pid in pids) and time.monotonic() < end_s:
+    while not condition() and time.monotonic() < end_s:
         time.sleep(0.001)
 
 

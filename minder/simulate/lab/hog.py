@@ -5,7 +5,6 @@ Arguments: the file whose line `oom_kill N` counts the kernel's kills, and the m
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from pathlib import Path
@@ -24,10 +23,9 @@ def kills(path: Path) -> int:
 def main() -> int:
     """Take memory chunk by chunk; every page is written, as untouched pages are not charged."""
     counter, most_bytes = Path(sys.argv[1]), int(sys.argv[2])
-    # The kernel must choose among the others: the hog is the cause, not the victim. Root without CAP_SYS_RESOURCE may not say so;
-    # then it is enough that the injector has put the training processes first.
-    with contextlib.suppress(PermissionError):
-        Path("/proc/self/oom_score_adj").write_text("-1000", encoding="utf-8")
+    # Second in the row behind the training process that the injector has put first (1000). The kernel may look for another victim
+    # before the first one's memory is free; had the hog the usual 0, that could be the agent.
+    Path("/proc/self/oom_score_adj").write_text("900", encoding="utf-8")
     before = kills(counter)
     taken = []
     for _ in range(most_bytes // _CHUNK_BYTES + 1):

