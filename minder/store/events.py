@@ -33,7 +33,11 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Every condition that is given must hold. `incident_since_s`: events of incidents whose first event is not older."""
+    """Every condition that is given must hold.
+
+    `any_incident`: events that belong to an incident; with `job`, to one that has an event of this job (a machine that is given
+    back to every job says so without a job). `incident_since_s`: events of incidents whose first event is not older.
+    """
 
     since_id: int = 0
     job: str | None = None
@@ -100,15 +104,17 @@ class EventStore:
 
 def _statement(query: EventQuery) -> Select[Any]:
     found = select(EVENTS).where(EVENTS.c.id > query.since_id).order_by(EVENTS.c.id)
-    for name in ("job", "incident", "operation_id"):
+    if query.any_incident:
+        of_incidents = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None))
+        of_job = of_incidents if query.job is None else of_incidents.where(EVENTS.c.job == query.job)
+        found = found.where(EVENTS.c.incident.in_(of_job))
+    for name in ("incident", "operation_id") if query.any_incident else ("job", "incident", "operation_id"):
         if (value := getattr(query, name)) is not None:
             found = found.where(EVENTS.c[name] == value)
     if query.kinds is not None:
         found = found.where(EVENTS.c.kind.in_(query.kinds))
     if query.without_kinds:
         found = found.where(EVENTS.c.kind.not_in(query.without_kinds))
-    if query.any_incident or query.incident_since_s is not None:
-        found = found.where(EVENTS.c.incident.is_not(None))
     if query.incident_since_s is not None:
         opened = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None)).group_by(EVENTS.c.incident)
         found = found.where(EVENTS.c.incident.in_(opened.having(func.min(EVENTS.c.time_s) >= query.incident_since_s)))

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from minder.errors import BadInputError
+from minder.incidents import Ledger, fold_incident, kinds
+from minder.types import ActionResult, Decision, LedgerEvent, Verdict
+from minder.wire.codec import to_json
+
+Event = Callable[..., LedgerEvent]
+
+
+def test_a_hang_from_the_fault_to_the_first_new_step(ledger: Ledger, recovered_incident: str, verdict: Verdict, decision: Decision) -> None:
+    found = ledger.incident(recovered_incident)
+    assert (found.id, found.job, found.state, found.closed_by) == ("llm-1", "llm", "closed", "first new step")
+    assert (found.verdict, found.machines, found.decision) == (verdict, ("m2",), decision)
+    assert (found.evidence, found.against) == (verdict.evidence, verdict.against)
+    assert (found.evicted, found.replacements) == (("m2",), ("s1",))
+    assert found.captured == ("stacks of m2",)
+    assert found.undo == ("minder machine return m2",)
+    times = found.timings
+    assert (times.time_to_detect_s, times.time_to_decide_s, times.capture_s) == (8.0, 1.0, 1.5)
+    assert (times.evict_s, times.restart_s, times.to_first_step_s, times.downtime_s) == (1.0, 2.0, 2.0, 16.0)
+    assert (found.step, found.steps_lost) == (41, 1)
+    assert found.gpu_seconds_lost == 4 * (16.0 + 0.5)
+
+
+def test_a_slowdown_loses_time_from_the_moment_of_acting(event: Event, verdict: Verdict) -> None:
+    slow = replace(verdict, cause="slowdown", since_s=100.0)
+    found = fold_incident(
+        [
+            event(kinds.VERDICT, to_json(slow), 1000.0),
+            event(kinds.INTENT, {"action": "evict", "machines": ["m2"]}, 1010.0, operation_id="op"),
+            event(kinds.RESULT, to_json(ActionResult("op", 1011.0, "done", undo="resume node m2")), 1011.0, operation_id="op"),
+            event(kinds.FIRST_STEP, {"step": 7, "gpus": 2}, 1020.0),
+        ]
+    )
+    assert found.gpu_seconds_lost == 20.0
+    assert found.undo == ("resume node m2", "minder machine return m2")
+
+
+def test_states_follow_the_events(event: Event, verdict: Verdict) -> None:
+    events = [event(kinds.VERDICT, to_json(verdict), 1.0)]
+    assert fold_incident(events).state == "open"
+    events.append(event(kinds.INTENT, {"action": "end-workers", "machines": ["m2"]}, 2.0, operation_id="op/end"))
+    assert fold_incident(events).state == "open"
+    events.append(event(kinds.INTENT, {"action": "evict", "machines": ["m2"]}, 2.0, operation_id="op"))
+    assert fold_incident(events).state == "acting"
+    events.append(event(kinds.AMBIGUOUS, {"operation_id": "op", "time_s": 3.0, "outcome": "ambiguous"}, 3.0, operation_id="op"))
+    assert fold_incident(events).state == "acting"
+    assert fold_incident(events).evicted == ()
+    events.append(event(kinds.RESULT, {"operation_id": "op", "time_s": 3.0, "outcome": "done"}, 3.0, operation_id="op"))
+    assert fold_incident(events).state == "recovering"
+    events.append(event(kinds.FIRST_STEP, {"step": 3}, 4.0))
+    closed = fold_incident(events)
+    assert (closed.state, closed.closed_s, closed.gpu_seconds_lost) == ("closed", 4.0, None)
+
+
+def test_recovering_by_itself_closes_only_what_nobody_acted_on(event: Event, verdict: Verdict) -> None:
+    recovered = to_json(replace(verdict, kind="recovered"))
+    alone = fold_incident([event(kinds.VERDICT, to_json(verdict), 1.0), event(kinds.VERDICT, recovered, 5.0)])
+    assert (alone.state, alone.closed_s, alone.closed_by) == ("closed", 5.0, "recovered by itself")
+    assert alone.verdict == verdict
+    acted = fold_incident(
+        [
+            event(kinds.VERDICT, to_json(verdict), 1.0),
+            event(kinds.INTENT, {"action": "evict", "machines": ["m2"]}, 2.0, operation_id="op"),
+            event(kinds.VERDICT, recovered, 5.0),
+        ]
+    )
+    assert acted.state == "acting"
+
+
+def test_an_operator_closes_an_incident(event: Event, verdict: Verdict) -> None:
+    found = fold_incident([event(kinds.VERDICT, to_json(verdict), 1.0), event(kinds.CLOSED, {"by": "ann"}, 9.0)])
+    assert (found.state, found.closed_by) == ("closed", "ann")
+
+
+def test_a_failed_eviction_evicted_nobody_and_has_nothing_to_undo(event: Event, verdict: Verdict) -> None:
+    found = fold_incident(
+        [
+            event(kinds.VERDICT, to_json(verdict), 1.0),
+            event(kinds.INTENT, {"action": "evict", "machines": ["m2"]}, 2.0, operation_id="op"),
+            event(kinds.RESULT, {"operation_id": "op", "time_s": 3.0, "outcome": "failed", "undo": "x"}, 3.0, operation_id="op"),
+        ]
+    )
+    assert (found.evicted, found.undo) == ((), ())
+
+
+def test_a_machine_that_was_given_back_needs_no_undo(ledger: Ledger, recovered_incident: str) -> None:
+    ledger.append(kinds.UNBARRED, {"machine": "m2"}, incident=recovered_incident)
+    ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "no-fault-found"}, job="llm", incident=recovered_incident)
+    found = ledger.incident(recovered_incident)
+    assert found.undo == ()
+    assert found.outcomes == {"m2": "no-fault-found"}
+
+
+def test_events_of_a_newer_version_do_not_break_an_incident(event: Event, verdict: Verdict) -> None:
+    found = fold_incident(
+        [
+            event(kinds.VERDICT, to_json(verdict), 1.0),
+            event(kinds.DECISION, {"action": "reboot", "new_field": 1}, 2.0),
+            event("quarantined", {"machine": "m2"}, 3.0),
+        ]
+    )
+    assert found.decisions == ()
+    assert [line for _, line in found.timeline][1:] == ["decision reboot: the job (None)", "quarantined"]
+
+
+def test_phases_that_repeat_add_up(event: Event, verdict: Verdict) -> None:
+    events = [event(kinds.VERDICT, to_json(verdict), 0.0)]
+    for begin_s, end_s in ((1.0, 2.0), (5.0, 7.5)):
+        events.append(event(kinds.RECOVERY_PHASE, {"phase": "restart", "state": "begin"}, begin_s))
+        events.append(event(kinds.RECOVERY_PHASE, {"phase": "restart", "state": "end"}, end_s))
+    times = fold_incident(events).timings
+    assert (times.restart_s, times.restarted_s) == (3.5, 7.5)
+
+
+def test_no_events_are_no_incident() -> None:
+    with pytest.raises(BadInputError):
+        fold_incident([])

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minder.incidents import fold_history, kinds
+from minder.incidents.history import active_pauses, barred_machines
+from minder.types import LedgerEvent
+
+Event = Callable[..., LedgerEvent]
+
+
+def act(
+    event: Event, name: str, time_s: float, outcome: str | None = "done", *, job: str = "llm", action: str = "evict"
+) -> list[LedgerEvent]:
+    found = [event(kinds.INTENT, {"action": action, "machines": ["m2"]}, time_s, operation_id=name, job=job)]
+    return found + ([event(kinds.RESULT, {"outcome": outcome}, time_s + 1, operation_id=name, job=job)] if outcome else [])
+
+
+def test_actions_of_this_run_and_of_the_last_hour(event: Event) -> None:
+    events = [
+        *act(event, "long ago", 0.0),
+        *act(event, "other job", 5000.0, job="other"),
+        *act(event, "other job long ago", 10.0, job="other"),
+        *act(event, "run before", 5000.0),
+        event(kinds.JOB_REGISTERED, {}, 6000.0),
+        *act(event, "evict", 6100.0),
+        *act(event, "restart", 6200.0, action="restart"),
+        *act(event, "open", 6300.0, None),
+        *act(event, "smaller step", 6300.0, action="end-workers"),
+    ]
+    history = fold_history(events, "llm", 7000.0)
+    assert [item.operation_id for item in history.actions] == ["other job", "run before", "evict", "restart", "open"]
+    assert [item.finished for item in history.actions] == [True, True, True, True, False]
+    assert history.restarts == 1
+
+
+def test_a_long_run_keeps_all_its_actions(event: Event) -> None:
+    events = [event(kinds.JOB_REGISTERED, {}, 0.0), *act(event, "op", 10.0)]
+    assert len(fold_history(events, "llm", 1e7).actions) == 1
+
+
+def test_a_dry_run_is_no_action_and_a_failed_one_is(event: Event) -> None:
+    events = [*act(event, "dry", 1.0, "dry_run"), *act(event, "failed", 2.0, "failed")]
+    assert [item.operation_id for item in fold_history(events, "llm", 10.0).actions] == ["failed"]
+
+
+def test_nothing_of_the_future_counts(event: Event) -> None:
+    assert fold_history(act(event, "op", 100.0), "llm", 50.0).actions == ()
+
+
+def test_the_first_generation_of_a_run_is_no_restart(event: Event) -> None:
+    events = [event(kinds.GENERATION_STARTED, {"generation": 3}, 1.0), event(kinds.JOB_REGISTERED, {}, 10.0)]
+    events.append(event(kinds.GENERATION_STARTED, {"generation": 0}, 11.0))
+    assert fold_history(events, "llm", 20.0).last_restart_s is None
+    events.append(event(kinds.GENERATION_STARTED, {"generation": 1}, 15.0))
+    assert fold_history(events, "llm", 20.0).last_restart_s == 15.0
+
+
+def test_pauses_end_by_themselves_or_when_lifted(event: Event) -> None:
+    def pause(scope: str, target: str | None, until_s: float) -> LedgerEvent:
+        return event(kinds.PAUSE, {"scope": scope, "target": target, "until_s": until_s, "reason": "why"})
+
+    events = [pause("all", None, 100.0), pause("job", "llm", 200.0), pause("rack", "r1", 300.0)]
+    assert [item.scope for item in active_pauses(events, 150.0)] == ["job", "rack"]
+    assert active_pauses(events, 300.0) == ()
+    lifted = [*events, event(kinds.UNPAUSE, {"scope": "job", "target": "llm"})]
+    assert [item.scope for item in active_pauses(lifted, 50.0)] == ["all", "rack"]
+    assert active_pauses([*events, event(kinds.UNPAUSE, {"scope": "everything"})], 50.0) == ()
+    shorter = [*events, pause("rack", "r1", 60.0)]
+    assert [item.scope for item in active_pauses(shorter, 70.0)] == ["all", "job"]
+    assert active_pauses([event(kinds.PAUSE, {"scope": "planet"})], 0.0) == ()
+
+
+def test_bars_hold_for_a_job_or_for_all_until_they_are_lifted(event: Event) -> None:
+    def bar(machine: str, job: str | None, kind: str = kinds.BARRED) -> LedgerEvent:
+        return event(kind, {"machine": machine}, job=job)
+
+    events = [bar("m1", "llm"), bar("m2", None), bar("m3", "other"), bar("m4", "llm"), bar("m4", "other")]
+    assert set(barred_machines(events, "llm")) == {"m1", "m2", "m4"}
+    assert set(barred_machines(events, None)) == {"m1", "m2", "m3", "m4"}
+    events.append(bar("m4", "llm", kinds.UNBARRED))
+    assert set(barred_machines(events, "llm")) == {"m1", "m2"}
+    assert "m4" in barred_machines(events, "other")
+    events.append(bar("m4", None, kinds.UNBARRED))
+    assert "m4" not in barred_machines(events, "other")

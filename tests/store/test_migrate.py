@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+import minder.store.migrate as migrations
+from minder.errors import LedgerError
+from minder.store.engine import open_engine, reading, writing
+from minder.store.migrate import HEAD, REVISIONS, migrate, schema_revision
+from minder.store.tables import METADATA
+
+
+def test_a_new_file_gets_the_schema_and_opening_again_changes_nothing(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "ledger.db")
+    migrate(engine)
+    migrate(engine)
+    with reading(engine) as connection:
+        assert schema_revision(connection) == HEAD
+        differences = compare_metadata(MigrationContext.configure(connection), METADATA)
+    assert {item[0] for item in differences} == {"remove_index"}, "the indexes alone are the migrations' own affair"
+
+
+def test_revisions_in_code_are_those_in_the_folder() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
+    script = ScriptDirectory.from_config(config)
+    assert tuple(item.revision for item in reversed(list(script.walk_revisions()))) == REVISIONS
+    assert script.get_current_head() == HEAD
+
+
+def test_a_newer_ledger_is_refused_in_one_line_and_left_alone(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "ledger.db")
+    migrate(engine)
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0999'"))
+    with pytest.raises(LedgerError, match=r"has schema 0999, this minder knows up to .*: upgrade minder") as caught:
+        migrate(engine)
+    assert "\n" not in str(caught.value)
+    with reading(engine) as connection:
+        assert schema_revision(connection) == "0999"
+
+
+def test_processes_that_open_a_new_ledger_together_all_succeed(tmp_path: Path) -> None:
+    code = "import sys; from minder.store.engine import open_engine; from minder.store.migrate import migrate; migrate(open_engine(sys.argv[1]))"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "ledger.db")], stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [(process.communicate()[1][-300:], process.returncode) for process in started] == [("", 0)] * 4
+
+
+def test_opening_an_up_to_date_ledger_does_not_import_alembic(tmp_path: Path) -> None:
+    migrate(open_engine(tmp_path / "ledger.db"))
+    code = (
+        "import sys; from minder.store.engine import open_engine; from minder.store.migrate import migrate; "
+        "migrate(open_engine(sys.argv[1])); sys.exit('alembic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "ledger.db")], check=False).returncode == 0
