@@ -1,0 +1,122 @@
+"""Writes a recording (formats.md section 1) while a job runs. What was flushed survives a crash: as parts, which
+`read_recording` reads too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import polars as pl
+
+from minder.errors import RecordingError
+from minder.metrics import CATALOGUE
+from minder.telemetry.events import Truth, signal_line, write_truth
+from minder.telemetry.jobfile import RecordedJob, write_job
+from minder.telemetry.recording import PARTS
+from minder.types import Sample, Signal
+
+__all__ = ["Recorder"]
+
+_METRICS = tuple(metric.name for metric in CATALOGUE)
+
+
+class Recorder:
+    """One recording being written. A context manager; `close` makes telemetry.parquet out of the parts.
+
+    part_rows, part_s: a part is written after so many samples, or when the samples span so many seconds.
+    Raises RecordingError if the folder already holds a recording or cannot be written.
+    """
+
+    def __init__(self, folder: str | Path, job: RecordedJob, part_rows: int = 5000, part_s: float = 15.0) -> None:
+        self.folder = Path(folder)
+        if (self.folder / "job.toml").exists():
+            raise RecordingError(f"{self.folder} already holds a recording: name a new folder")
+        try:
+            (self.folder / PARTS).mkdir(parents=True, exist_ok=True)
+            write_job(self.folder / "job.toml", job)
+            self._events = open(self.folder / "events.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise RecordingError(f"{self.folder} cannot be written: {error.strerror}") from error
+        self._part_rows, self._part_s = part_rows, part_s
+        self._rows: list[Sample] = []
+        self._parts = 0
+        self._ranks: dict[tuple[int, int], str] = {}
+        self._closed = False
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def append_samples(self, samples: Iterable[Sample]) -> None:
+        """Samples of any machines, in any order."""
+        self._rows.extend(samples)
+        if self._rows and (len(self._rows) >= self._part_rows or self._rows[-1].time_s - self._rows[0].time_s >= self._part_s):
+            self.flush()
+
+    def append_signals(self, signals: Iterable[Signal]) -> None:
+        """Signals reach the file at once."""
+        self._events.writelines(signal_line(signal) for signal in signals)
+        self._events.flush()
+
+    def note_ranks(self, generation: int, rank_machine: Mapping[int, str]) -> None:
+        """Where a generation's ranks are; written to ranks.json at once."""
+        self._ranks.update({(generation, rank): machine for rank, machine in rank_machine.items()})
+        places = [{"rank": rank, "machine": name, "generation": gen} for (gen, rank), name in sorted(self._ranks.items())]
+        _replace(self.folder / "ranks.json", json.dumps(places, indent=1) + "\n")
+
+    def note_truth(self, truth: Truth) -> None:
+        """What was done to the job, for `minder evaluate`; replay does not read it."""
+        write_truth(self.folder / "truth.json", [truth], single=True)
+
+    def flush(self) -> None:
+        """Write the samples so far as one part."""
+        if not self._rows:
+            return
+        rows, self._rows = self._rows, []
+        path = self.folder / PARTS / f"{self._parts:06d}.parquet"
+        self._parts += 1
+        hidden = path.with_suffix(".tmp")
+        _table(rows).write_parquet(hidden)
+        hidden.rename(path)
+
+    def close(self) -> None:
+        """Write what is left and put the parts together. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.flush()
+        self._events.close()
+        folder = self.folder / PARTS
+        parts = sorted(folder.glob("*.parquet"))
+        if parts:
+            table = pl.concat([pl.read_parquet(part) for part in parts], how="diagonal").sort("timestamp", maintain_order=True)
+            hidden = self.folder / "telemetry.parquet.tmp"
+            table.write_parquet(hidden)
+            hidden.rename(self.folder / "telemetry.parquet")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _table(samples: list[Sample]) -> pl.DataFrame:
+    """Wide rows; only the metrics that these samples have become columns."""
+    present = {name for sample in samples for name in sample.values}
+    columns: dict[str, pl.Series] = {
+        "timestamp": pl.Series([round(sample.time_s * 1000) for sample in samples], dtype=pl.Int64).cast(pl.Datetime("ms", "UTC")),
+        "machine": pl.Series([sample.machine for sample in samples], dtype=pl.String),
+    }
+    if any(sample.device is not None for sample in samples):
+        columns["device"] = pl.Series([sample.device for sample in samples], dtype=pl.String)
+    for name in _METRICS:
+        if name in present:
+            columns[name] = pl.Series([sample.values.get(name) for sample in samples], dtype=pl.Float64)
+    return pl.DataFrame(columns)
+
+
+def _replace(path: Path, text: str) -> None:
+    hidden = path.with_name(path.name + ".tmp")
+    hidden.write_text(text, encoding="utf-8")
+    hidden.rename(path)
