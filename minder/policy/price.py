@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from minder.policy.case import Case, Ruling
 from minder.types import Price
 
@@ -9,10 +11,10 @@ __all__ = ["price", "price_of", "speed_lost_share"]
 
 
 def price(case: Case) -> Ruling:
-    """Below break-even nobody is evicted. A price that cannot be computed (NaN) is below break-even too."""
+    """Below break-even nobody is evicted; where the price cannot be told (NaN, infinite) neither."""
     found = price_of(case)
     said = f"acting costs {found.acting_gpu_s:.0f} GPU-s, waiting {found.waiting_gpu_s:.0f} GPU-s"
-    if found.waiting_gpu_s >= found.acting_gpu_s * case.config.break_even:
+    if math.isfinite(found.acting_gpu_s) and found.waiting_gpu_s >= found.acting_gpu_s * case.config.break_even:
         return Ruling(f"pass, {said}", price=found)
     return Ruling(said, "page", "below_break_even", price=found)
 

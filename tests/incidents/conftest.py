@@ -59,12 +59,10 @@ def event() -> Event:
     """event(kind, payload, time_s=..., ...) with ids that count up."""
     count = 0
 
-    def make(
-        kind: str, payload: dict[str, object], time_s: float = 0.0, *, operation_id: str | None = None, job: str | None = "llm"
-    ) -> LedgerEvent:
+    def make(kind: str, payload: dict[str, object], time_s: float = 0.0, **names: str | None) -> LedgerEvent:
         nonlocal count
         count += 1
-        return LedgerEvent(count, time_s, kind, job, "llm-1", operation_id, payload)
+        return LedgerEvent(count, time_s, kind, names.get("job", "llm"), "llm-1", names.get("operation_id"), payload)
 
     return make
 

@@ -9,9 +9,9 @@ from minder.types import LedgerEvent
 Event = Callable[..., LedgerEvent]
 
 
-def act(
-    event: Event, name: str, time_s: float, outcome: str | None = "done", *, job: str = "llm", action: str = "evict"
-) -> list[LedgerEvent]:
+def act(event: Event, name: str, time_s: float, outcome: str | None = "done", **more: str) -> list[LedgerEvent]:
+    """An intent and its result; more: job, action."""
+    job, action = more.get("job", "llm"), more.get("action", "evict")
     found = [event(kinds.INTENT, {"action": action, "machines": ["m2"]}, time_s, operation_id=name, job=job)]
     return found + ([event(kinds.RESULT, {"outcome": outcome}, time_s + 1, operation_id=name, job=job)] if outcome else [])
 

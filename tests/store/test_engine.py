@@ -22,7 +22,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "ledger.db")
     with writing(engine) as connection:
         connection.execute(text("CREATE TABLE t (x INTEGER)"))
-    with pytest.raises(LedgerError, match="UNIQUE|no such|NOT"), writing(engine) as connection:
+    with pytest.raises(LedgerError, match="no such table"), writing(engine) as connection:
         connection.execute(text("INSERT INTO t VALUES (1)"))
         connection.execute(text("INSERT INTO nowhere VALUES (1)"))
     with reading(engine) as connection:
@@ -59,11 +59,11 @@ def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
 def test_bad_places_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="is a folder"):
         open_engine(tmp_path)
-    with pytest.raises(BadInputError, match="no ledger at .*--ledger"):
+    with pytest.raises(BadInputError, match=r"no ledger at .*--ledger"):
         open_engine(tmp_path / "missing.db", create=False)
     assert not (tmp_path / "missing.db").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerError, match="folder .* cannot be made"):
+    with pytest.raises(LedgerError, match=r"folder .* cannot be made"):
         open_engine(tmp_path / "file" / "ledger.db")
 
 

@@ -39,7 +39,7 @@ def test_what_is_inserted_comes_back(store: EventStore) -> None:
 )
 def test_no_row_can_be_changed_or_deleted_by_whatever_tool(store: EventStore, tmp_path: Path, statement: str) -> None:
     event = store.insert(EventRow(1.0, "intent", '{"action":"evict"}', operation_id="op"))
-    with pytest.raises(sqlite3.Error, match="append-only|already"):
+    with pytest.raises(sqlite3.Error, match=r"append-only|already"):
         raw(tmp_path).execute(statement)
     assert store.select(EventQuery()) == [event]
 

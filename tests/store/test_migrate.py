@@ -49,7 +49,7 @@ def test_a_newer_ledger_is_refused_in_one_line_and_left_alone(tmp_path: Path) ->
 
 
 def test_processes_that_open_a_new_ledger_together_all_succeed(tmp_path: Path) -> None:
-    code = "import sys; from minder.store.engine import open_engine; from minder.store.migrate import migrate; migrate(open_engine(sys.argv[1]))"
+    code = "import sys; from minder.store.events import EventStore; EventStore(sys.argv[1])"
     started = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "ledger.db")], stderr=subprocess.PIPE, text=True) for _ in range(4)
     ]

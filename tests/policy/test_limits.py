@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from minder.policy import PolicyConfig
+from minder.policy.case import Case
+from minder.policy.limits import breaker, budgets, dry_run, group_size, shared_domain, shared_machine, standbys
+from minder.types import History, PastEviction, Verdict
+
+Make = Callable[..., Case]
+Accuse = Callable[..., Verdict]
+Evicted = Callable[..., PastEviction]
+
+RACKS = {f"m{n}": {"rack": "r1" if n < 4 else "r2", "switch": f"leaf-{n % 4}", "pod": "p1"} for n in range(8)}
+
+
+def test_two_suspects_that_share_a_rack_or_a_switch_evict_nobody(case: Make, accuse: Accuse) -> None:
+    assert shared_domain(case(accuse("m1"), suspects=("m1",), domains=RACKS)).action is None
+    for other, shared in (("m2", "rack r1"), ("m5", "switch leaf-1")):
+        ruling = shared_domain(case(accuse("m1"), suspects=("m1", other), domains=RACKS))
+        assert (ruling.action, ruling.reason) == ("page", "shared_domain")
+        assert shared in ruling.say
+    assert shared_domain(case(accuse("m1"), suspects=("m1", "m6"), domains=RACKS)).action is None
+    assert shared_domain(case(accuse("m1", "m2"), domains=RACKS)).action == "page"
+
+
+def test_an_eviction_just_before_counts_as_a_suspect(case: Make, accuse: Accuse, evicted: Evicted) -> None:
+    domains = {**RACKS, "gone": {"rack": "r1"}}
+    assert shared_domain(case(domains=domains, history=History(actions=(evicted("gone", ago_s=299),)))).action == "page"
+    assert shared_domain(case(domains=domains, history=History(actions=(evicted("gone", ago_s=301),)))).action is None
+    restart = evicted(ago_s=10, action="restart")
+    assert shared_domain(case(domains=domains, history=History(actions=(restart,)))).action is None
+
+
+def test_what_the_whole_job_shares_tells_nothing(case: Make, accuse: Accuse) -> None:
+    one_rack = {f"m{n}": {"rack": "r1"} for n in range(8)}
+    assert shared_domain(case(accuse("m1"), suspects=("m1", "m2"), domains=one_rack)).action is None
+
+
+def test_a_group_goes_as_a_whole_or_not_at_all(case: Make, accuse: Accuse) -> None:
+    config = PolicyConfig(dry_run=False, breaker_share=0.5)
+    group = accuse("m0", "m1", "m2")
+    assert group_size(case(group)).action is None
+    assert group_size(case(group, config=replace(config, max_evictions_per_hour=2))).reason == "group_too_large"
+    assert group_size(case(group, config=replace(config, max_evictions_per_job=2))).reason == "group_too_large"
+    assert group_size(case(group, config=replace(config, breaker_share=0.25))).reason == "group_too_large"
+    ruling = group_size(case(group, standbys_ready=("s0", "s1")))
+    assert (ruling.action, ruling.reason) == ("page", "group_too_large")
+    assert group_size(case(accuse("m0"), standbys_ready=())).action is None
+
+
+@pytest.mark.parametrize(("setting", "reason"), [("max_evictions_per_job", "budget_job"), ("max_evictions_per_hour", "budget_hour")])
+def test_budgets_are_never_passed(case: Make, accuse: Accuse, evicted: Evicted, setting: str, reason: str) -> None:
+    config = replace(PolicyConfig(dry_run=False, max_evictions_per_hour=50, max_evictions_per_job=50), **{setting: 2})
+    one, two = (evicted("a"),), (evicted("a"), evicted("b", ago_s=60))
+    assert budgets(case(config=config, history=History(actions=one))).action is None
+    ruling = budgets(case(config=config, history=History(actions=two)))
+    assert (ruling.action, ruling.reason) == ("page", reason)
+    assert budgets(case(config=config, history=History(actions=one), planned=("m5",))).reason == reason
+    assert budgets(case(accuse("m1", "m2"), config=config, history=History(actions=one))).reason == reason
+    other_job = tuple(replace(item, job="other") for item in two)
+    restarts = tuple(replace(item, action="restart") for item in two)
+    assert budgets(case(config=config, history=History(actions=other_job))).action is None
+    assert budgets(case(config=config, history=History(actions=restarts))).action is None
+
+
+def test_the_hour_passes_and_the_run_does_not(case: Make, evicted: Evicted) -> None:
+    history = History(actions=(evicted("a", ago_s=3601),))
+    assert budgets(case(config=PolicyConfig(max_evictions_per_hour=1), history=history)).action is None
+    assert budgets(case(config=PolicyConfig(max_evictions_per_job=1), history=history)).action == "page"
+    assert budgets(case(config=PolicyConfig(max_evictions_per_job=0))).action == "page"
+
+
+def test_the_breaker_counts_machines_within_its_window(case: Make, evicted: Evicted) -> None:
+    config = PolicyConfig(breaker_share=0.25, breaker_window_s=600)  # 2 of 8 machines
+    assert breaker(case(config=config, history=History(actions=(evicted("a"),)))).action is None
+    tripped = breaker(case(config=config, history=History(actions=(evicted("a", "b"),))))
+    assert (tripped.action, tripped.reason) == ("page", "breaker")
+    assert breaker(case(config=config, history=History(actions=(evicted("a", "b", ago_s=601),)))).action is None
+    assert breaker(case(config=config, planned=("m5", "m6"))).reason == "breaker"
+
+
+def test_a_small_job_may_lose_one_machine_and_not_two(case: Make, evicted: Evicted) -> None:
+    config = PolicyConfig(breaker_share=0.01)
+    assert breaker(case(config=config)).action is None
+    assert breaker(case(config=config, history=History(actions=(evicted("a"),)))).reason == "breaker"
+
+
+def test_every_place_is_filled_by_a_fit_standby(case: Make, accuse: Accuse) -> None:
+    assert standbys(case()).replacements == ("s0",)
+    assert standbys(case(taken=("s0",))).replacements == ("s1",)
+    assert standbys(case(history=History(barred=frozenset({"s0"})), suspects=("s1",))).replacements == ("s2",)
+    assert standbys(case(preferred=("s2",))).replacements == ("s2",)
+    assert standbys(case(accuse("m1", "m2"))).replacements == ("s0", "s1")
+    ruling = standbys(case(standbys_ready=("m3", "s0", "s0"), taken=("s0",)))
+    assert (ruling.action, ruling.reason) == ("page", "no_standby")
+
+
+def test_a_standby_behind_another_switch_comes_first(case: Make) -> None:
+    domains = {"m1": {"switch": "leaf-1"}, "s0": {"switch": "leaf-1"}, "s1": {"switch": "leaf-2"}}
+    assert standbys(case(domains=domains)).replacements == ("s1",)
+
+
+def test_other_jobs_on_the_machine_are_named(case: Make) -> None:
+    assert shared_machine(case(other_jobs={"m2": ("ads",)})).action is None
+    assert shared_machine(case(other_jobs={"m1": ("llm",)})).action is None
+    ruling = shared_machine(case(other_jobs={"m1": ("ads", "llm")}))
+    assert (ruling.action, ruling.reason) == ("page", "shared_machine")
+    assert "ads would die too" in ruling.say
+    assert shared_machine(case(other_jobs={"m1": ("ads",)}, config=PolicyConfig(allow_shared_machines=True))).action is None
+
+
+def test_a_dry_run_says_what_it_would_have_done(case: Make) -> None:
+    ruling = dry_run(case(config=PolicyConfig()))
+    assert (ruling.action, ruling.reason) == ("page", "dry_run")
+    assert "would evict m1" in ruling.say
+    assert dry_run(case()).action is None

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from minder.policy import PolicyConfig
+from minder.policy.case import Case
+from minder.policy.price import price, price_of, speed_lost_share
+from minder.types import Evidence, Verdict
+
+Make = Callable[..., Case]
+Accuse = Callable[..., Verdict]
+
+
+def test_a_stopped_job_loses_everything_until_a_person_comes(case: Make, accuse: Accuse) -> None:
+    found = price_of(case(accuse("m1", confidence=0.5), config=PolicyConfig(response_s=600)))
+    assert found.acting_gpu_s == 8 * (10 + 20)
+    assert found.waiting_gpu_s == 8 * (600 + 30) * 0.5
+
+
+def test_a_slow_job_loses_a_share_for_the_rest_of_its_time(case: Make, accuse: Accuse) -> None:
+    slow = accuse("m1", cause="slowdown", confidence=1.0)
+    assert price_of(case(slow, speed_lost_share=0.25, remaining_s=1000.0)).waiting_gpu_s == 8 * 250
+    ruling = price(case(slow, speed_lost_share=0.25, remaining_s=100.0))
+    assert (ruling.action, ruling.reason) == ("page", "below_break_even")
+    assert ruling.price is not None
+    assert price(case(slow, speed_lost_share=0.25, remaining_s=120.0)).action is None
+
+
+def test_a_slowdown_is_taken_from_the_steps_where_they_were_measured(case: Make, accuse: Accuse) -> None:
+    steps = Evidence("heartbeat", "m1", metric="step_seconds", observed=1.0, expected=0.6)
+    assert speed_lost_share(case(accuse("m1", cause="slowdown", evidence=(steps,)))) == 0.4
+    assert speed_lost_share(case(accuse("m1", cause="slowdown"))) == PolicyConfig().assumed_slowdown_share
+    assert speed_lost_share(case(speed_lost_share=7.0)) == 1.0
+    assert speed_lost_share(case(accuse("m1", evidence=(replace(steps, observed=0.5),)))) == 0.0
+
+
+def test_a_break_even_above_one_asks_for_more(case: Make, accuse: Accuse) -> None:
+    slow = accuse("m1", cause="slowdown", confidence=1.0)
+    assert price(case(slow, speed_lost_share=0.25, remaining_s=200.0, config=PolicyConfig(break_even=2.0))).action == "page"
+    assert price(case(slow, speed_lost_share=0.25, remaining_s=240.0, config=PolicyConfig(break_even=2.0))).action is None
+
+
+def test_a_price_that_nobody_knows_never_evicts(case: Make) -> None:
+    for unknown in (float("nan"), float("inf")):
+        assert price(case(since_checkpoint_s=unknown)).action == "page"
+
+
+def test_a_job_without_gpus_is_priced_in_seconds_of_its_workers(case: Make) -> None:
+    assert price_of(case(gpus=0)).acting_gpu_s == 30
