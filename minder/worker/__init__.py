@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = [
     "Interrupted",
     "NonFiniteGradient",
+    "check_gradient",
     "fingerprint",
     "heartbeat",
     "install_gradient_guard",
@@ -22,7 +23,7 @@ __all__ = [
 if TYPE_CHECKING:
     from minder.worker.barrier import run
     from minder.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim
-    from minder.worker.gradients import install_gradient_guard
+    from minder.worker.gradients import check_gradient, install_gradient_guard
     from minder.worker.pulse import heartbeat, phase
 
 _HOME = {
@@ -33,6 +34,7 @@ _HOME = {
     "NonFiniteGradient": "failures",
     "fingerprint": "failures",
     "is_victim": "failures",
+    "check_gradient": "gradients",
     "install_gradient_guard": "gradients",
 }
 

@@ -135,7 +135,7 @@ def report_exception(control: Control, error: BaseException, generation: int) ->
     """Tell the launcher what main raised, and mark it so that the bootstrap does not tell it again."""
     message, victim = str(error), is_victim(type(error).__name__, str(error))
     fields: dict[str, Any] = {"time_s": time.time(), "generation": generation, "step": pulse.last_step()}
-    if isinstance(error, NonFiniteGradient):
+    if isinstance(error, NonFiniteGradient) and not error.told:
         control.send("nonfinite", what="gradient", message=message, **fields)
     control.send(
         "exception",

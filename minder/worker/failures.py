@@ -23,6 +23,8 @@ class Interrupted(BaseException):
 class NonFiniteGradient(RuntimeError):
     """This rank's own gradient, before the all-reduce, holds a NaN or an infinity."""
 
+    told = False  # the launcher knows already
+
 
 _PEER_TYPES = frozenset(
     {

@@ -6,16 +6,18 @@ bucket. torch is loaded by whoever calls this.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from minder.errors import BadInputError
 from minder.worker import pulse
+from minder.worker.control import current
 from minder.worker.failures import NonFiniteGradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["install_gradient_guard"]
+__all__ = ["check_gradient", "install_gradient_guard"]
 
 
 def install_gradient_guard(model: Any, action: Literal["raise", "record"] = "raise", group: Any = None) -> None:
@@ -32,18 +34,35 @@ def install_gradient_guard(model: Any, action: Literal["raise", "record"] = "rai
     model.register_comm_hook(group, _build_hook(action))
 
 
+def check_gradient(flat_N: Any, step: int | None = None, action: str = "raise") -> bool:
+    """Whether this rank's own gradient (any tensor, before it is reduced) is finite; for loops that reduce it themselves.
+
+    If not, the heartbeat page and the launcher are told, and action "raise" raises NonFiniteGradient. step: the one under way
+    (default: the last heartbeat's, plus one). On an accelerator this waits for the gradient.
+    """
+    import torch
+
+    # a sum is one pass without a temporary; it is finite if all are, unless finite values overflow: then look at each
+    if bool(torch.isfinite(flat_N.sum())) or bool(torch.isfinite(flat_N).all()):
+        return True
+    step = pulse.last_step() + 1 if step is None else step
+    message = f"this rank's own gradient is not finite before the all-reduce of step {step}"
+    pulse.beat_nonfinite(step)
+    control = current()
+    told = control is not None and control.send("nonfinite", what="gradient", message=message, step=step, time_s=time.time())
+    if action == "raise":
+        error = NonFiniteGradient(message)
+        error.told = told
+        raise error
+    return False
+
+
 def _build_hook(action: str) -> Callable[[Any, Any], Any]:
     import torch
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     def look_then_reduce(group: Any, bucket: Any) -> Any:
-        # a sum is one pass without a temporary; it is finite if all are, unless finite values overflow: then look at each
-        flat_N = bucket.buffer()
-        if not bool(torch.isfinite(flat_N.sum())) and not bool(torch.isfinite(flat_N).all()):
-            step = pulse.last_step() + 1
-            pulse.beat_nonfinite(step)
-            if action == "raise":
-                raise NonFiniteGradient(f"this rank's own gradient is not finite before the all-reduce of step {step}")
+        check_gradient(bucket.buffer(), action=action)
         return allreduce_hook(group, bucket)
 
     # DDP looks at the annotations of a hook

@@ -36,7 +36,7 @@ def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = No
     try:
         page = _page if _page_pid == os.getpid() else _open()
         if page is not None:
-            _last_step = int(step)
+            _last_step = _whole(step)
             page.beat(_last_step, _number(loss), _number(grad_norm))
             _beats += 1
     except Exception:  # noqa: BLE001 - a heartbeat must not be able to end a training step: counted, see swallowed()
@@ -85,17 +85,19 @@ def beats() -> int:
 
 
 def switch_page(path: str | None, rank: int, generation: int) -> None:
-    """A worker got its place: write to that page from now on, as that rank. Called between generations, by the barrier."""
+    """A worker got its place: write to that page from now on, as that rank. Called between generations, by the barrier.
+
+    The page starts afresh even in the same file: an interrupt may have cut the last write of the old generation in two.
+    """
     global _page, _page_pid, _failed_pid, _swallowed, _beats, _last_step
     try:
-        if path and (_page is None or str(_page.path) != path or _page_pid != os.getpid()):
+        if path:
             stale = _page if _page_pid == os.getpid() else None
             _page, _page_pid = _create(Path(path)), os.getpid()
-            if stale is not None:
+            if stale is not None and stale.path != _page.path:
                 stale.path.unlink(missing_ok=True)
         _failed_pid, _beats, _last_step, phase._open_name = 0, 0, -1, ""
         if _page is not None:
-            _page.phase("")
             _page.identify(rank, generation)
     except Exception:  # noqa: BLE001 - no page (read-only or full disk) must not stop the job: counted, see swallowed()
         _swallowed += 1
@@ -128,6 +130,14 @@ def beat_nonfinite(step: int) -> None:
 def last_step() -> int:
     """The newest step that this process wrote, or -1."""
     return _last_step
+
+
+def _whole(step: Any) -> int:
+    """Checked before the page is touched: an error in the middle of a write would leave the page unreadable."""
+    number = int(step)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(step)
+    return number
 
 
 def _number(value: Any) -> float:
