@@ -72,6 +72,7 @@ class App:
         self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
         self.state.run += 1
         self.controller.say("waiting for the workers to reach the barrier")
+        recovery.prepare()
         placed = self._first_placement(dict(topology.rank_machine))
         self.state.phase = "starting"
         result = recovery.bring_up(placed, f"start-{name}-{self.state.run}", None, "start")

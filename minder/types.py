@@ -174,6 +174,8 @@ class WorkerView:
     alive_time_s: float | None = None  # last tick of the worker's own background thread
     phase: str | None = None  # open phase: checkpoint, evaluation, compile
     loss: float | None = None
+    first_step: int | None = None  # of this generation
+    first_step_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,10 @@ class Recovery:
         self._clock = clock
         self.on_phase: Callable[[str], None] = lambda text: None
 
+    def prepare(self) -> None:
+        """Start what takes seconds to start, while the workers are still on their way to the barrier."""
+        RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
+
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
         """Evict (if the decision says so) and restart. Raises RecoveryError if the next generation cannot be placed."""
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)

@@ -273,17 +273,18 @@ class Controller:
         if state.phase == "recovering" or state.generation == 0 or math.isinf(progress.step):
             return
         if not state.first_step_seen and progress.generation == state.generation:
+            step, time_s = progress.first or (progress.step, progress.advanced_s)
             payload = {
-                "step": int(progress.step),
+                "step": int(step),
                 "generation": state.generation,
                 "resumed_from": state.resumed_from,
                 "last_step": None if math.isinf(state.last_step) else int(state.last_step),
                 "step_seconds": None if math.isnan(progress.typical_s) else progress.typical_s,
                 "gpus": len(state.rank_machine),
             }
-            self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=progress.advanced_s)
+            self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=time_s)
             if state.incident is not None:
-                self.say(f"generation {state.generation} steps again at step {int(progress.step)}")
+                self.say(f"generation {state.generation} steps again at step {int(step)}")
             state.first_step_seen, state.phase, state.incident = True, "running", None
         state.last_step = max(state.last_step, progress.step)
 

@@ -162,4 +162,6 @@ class Supervisor:
             alive_time_s=page.alive_time_s or None,
             phase=page.phase or None,
             loss=None if last is None or not math.isfinite(last.loss) else last.loss,
+            first_step=page.recent[0].step if page.recent else None,
+            first_step_time_s=page.recent[0].time_s if page.recent else None,
         )

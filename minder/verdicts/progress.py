@@ -30,6 +30,7 @@ class Progress:
         self.steps_in_generation = 0
         self.phase = ""
         self.by_machine: dict[str, float] = {}
+        self.first: tuple[float, float] | None = None  # (step, time) of the generation's first step
         self._first_step: float = math.nan
         self._durations: deque[tuple[float, float]] = deque(maxlen=400)  # (at, seconds per step), healthy steps only
         self._recent: deque[tuple[float, float]] = deque(maxlen=400)
@@ -92,6 +93,7 @@ class Progress:
         self.advanced_s = math.nan
         self.steps_in_generation = 0
         self.by_machine = {}
+        self.first = None
         self.phase = self._phase_from_signals = ""
         self._first_step = math.nan
         self._recent.clear()
@@ -113,6 +115,7 @@ class Progress:
             for worker in view.workers:
                 current = worker.generation == self.generation or observation.job is None
                 if worker.step is not None and worker.state == "running" and current:
+                    self._note_first(worker.first_step, worker.first_step_time_s)
                     self.by_machine[machine] = max(self.by_machine.get(machine, -math.inf), float(worker.step))
                     if worker.step > newest:
                         newest, at_s = float(worker.step), worker.step_time_s or observation.now_s
@@ -124,6 +127,11 @@ class Progress:
                     newest, at_s = float(np.nanmax(values_TM[row])), float(time_s)
         return newest, at_s
 
+    def _note_first(self, step: int | None, time_s: float | None) -> None:
+        """A page holds the last 64 steps: what it calls the first is that only at the first look."""
+        if self.first is None and step is not None and time_s is not None:
+            self.first = (float(step), time_s)
+
     def _advance(self, step: float, at_s: float) -> None:
         if math.isfinite(self.step) and not math.isnan(self.advanced_s) and at_s > self.advanced_s:
             seconds = (at_s - self.advanced_s) / (step - self.step)
@@ -131,7 +139,7 @@ class Progress:
                 self._recent.append((at_s, seconds))
                 self._durations.append((at_s, seconds))
         else:
-            self._first_step = step
+            self._first_step = self.first[0] if self.first is not None else step
         self.steps_in_generation = int(step - self._first_step) + 1
         self.step = step
         self.advanced_s = at_s

@@ -19,6 +19,7 @@ __all__ = ["StallRule", "fuse_findings"]
 
 _FROZEN_S = 2.0
 _SURE = 0.7
+_WAIT_FOR_FLOWS_S = 3.0
 
 
 class StallRule:
@@ -46,6 +47,8 @@ class StallRule:
         self._flows.extend(observation.flows)
         if self._told:
             return RuleResult()
+        if not self._flows and stalled_s < self._progress.stall_limit_s() + _WAIT_FOR_FLOWS_S:
+            return RuleResult((), frozenset({"flows"}))  # one witness more before anybody is named
         requests: frozenset[RequestKind] = frozenset({"flows"})
         suspects = self._name(observation, since_s, stalled_s)
         self._told = bool(suspects)

@@ -242,4 +242,9 @@ def _shift_worker(worker: WorkerView, offset_s: float) -> WorkerView:
     def shift(time_s: float | None) -> float | None:
         return None if time_s is None else time_s - offset_s
 
-    return replace(worker, step_time_s=shift(worker.step_time_s), alive_time_s=shift(worker.alive_time_s))
+    return replace(
+        worker,
+        step_time_s=shift(worker.step_time_s),
+        alive_time_s=shift(worker.alive_time_s),
+        first_step_time_s=shift(worker.first_step_time_s),
+    )
