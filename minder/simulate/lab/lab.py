@@ -97,7 +97,8 @@ class Lab:
 
     def start_agent(self, machine: LabMachine, token_file: Path, port: int, flags: Sequence[str] = ()) -> Popen[bytes]:
         """Start `minder agent <flags>` on a machine, listening on its management address, its view narrowed to the machine."""
-        view = ["--cgroup", machine.cgroup.name] if machine.cgroup else ["--processes-of", "registry"]
+        # Without a namespace the interfaces are the host's, and a machine's metrics must be its own: it has none of that name.
+        view = ["--cgroup", machine.cgroup.name] if machine.cgroup else ["--processes-of", "registry", "--interface", "none"]
         machine.agent = self._start_minder("agent", machine, token_file, port, [*view, *flags])
         return machine.agent
 

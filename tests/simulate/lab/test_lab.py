@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -164,3 +166,36 @@ def test_a_build_that_fails_half_way_leaves_nothing(make_lab, monkeypatch, trace
     with pytest.raises(LabError, match="no space left"), make_lab(2, mode="namespaces", run_id="fa11"):
         pass
     assert traces("fa11") == []
+
+
+def ask(url, token):
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        return answer.read().decode()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_agents_and_launchers_run_on_their_machines_addresses_and_see_only_them(make_lab, mode, tmp_path, wait_until):
+    token_file, token = tmp_path / "token", "0123456789abcdef0123"
+    token_file.write_text(token)
+    token_file.chmod(0o600)
+    script = tmp_path / "script.py"
+    script.write_text("")
+
+    def answers(url):
+        try:
+            return ask(url, token)
+        except OSError:
+            return ""
+
+    with make_lab(2, mode=mode) as lab:
+        for machine in lab.machines:
+            lab.start_agent(machine, token_file, 9401, ["--gpu", "off"])
+            lab.start_launcher(machine, token_file, 9402, ["--job", "job", "--", str(script)])
+        for machine in lab.machines:
+            wait_until(lambda url=f"http://{machine.address}:9401/v1/health": answers(url), 30)
+            wait_until(lambda url=f"http://{machine.address}:9402/v1/state": answers(url), 30)
+            assert machine.name in ask(f"http://{machine.address}:9402/v1/state", token)
+            metrics = ask(f"http://{machine.address}:9401/metrics", token)
+            devices = set(re.findall(r'minder_tcp_receive_bytes_total{device="(\w+)"}', metrics))
+            assert devices == ({"data0", "mgmt0"} if mode == "namespaces" else set())
