@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import sys
+from collections.abc import Iterator
 
 import uvicorn
 
@@ -31,6 +33,17 @@ def serve(settings: LaunchSettings) -> None:
     asyncio.run(_serve(settings, register, listener))
 
 
+class _Server(uvicorn.Server):  # type: ignore[misc]
+    """Leaves signals to us: uvicorn would raise them again when it is done, before the workers are ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+
 async def _serve(settings: LaunchSettings, register: Register, listener: socket.socket) -> None:
     supervisor = Supervisor(settings, register)
     supervisor.start()
@@ -46,7 +59,9 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
     host, port = listener.getsockname()[:2]
     print(f"minder launch: job {settings.job} on {settings.machine}, {settings.slots} slots, at {host}:{port}", flush=True)
     following = asyncio.create_task(supervisor.follow_logs())
-    server = uvicorn.Server(config)
+    server = _Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
     try:
         await server.serve(sockets=[listener])
     finally:

@@ -154,6 +154,8 @@ class Supervisor:
             return view
         if page.pid != worker.pid:
             return view
+        if page.generation not in (-1, worker.generation):
+            return dataclasses.replace(view, alive_time_s=page.alive_time_s or None)  # the worker has not read its new rank yet
         last = page.last
         return dataclasses.replace(
             view,

@@ -1,0 +1,5 @@
+"""Never initialised."""
+
+
+def is_available() -> bool:
+    return False

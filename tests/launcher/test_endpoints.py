@@ -1,0 +1,200 @@
+"""What the controller relies on: tokens, idempotent operations, generations that are over, the life of a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from minder.wire.tokens import write_token
+
+Start = Callable[..., Any]
+PLAIN = {"PYTHONPATH": str(Path(__file__).parent / "scripts" / "no_torch")}  # workers start without torch: quick
+RANK0 = [{"RANK": "0"}]
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _wait_gone(pid: int, limit_s: float = 10.0) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not _gone(pid):
+        assert time.monotonic() < deadline_s, f"process {pid} is still there"
+        time.sleep(0.02)
+
+
+def test_token_is_asked_for_everywhere(launch: Start, tmp_path: Path) -> None:
+    token = write_token(tmp_path / "token")
+    launcher = launch("idle.py", options=["--token-file", str(tmp_path / "token")], env=PLAIN).connect(token)
+    assert launcher.get("/v1/state")["slots"] == 1
+    base = str(launcher.http.base_url)
+    for method, path in (("GET", "/v1/state"), ("GET", "/v1/events"), ("POST", "/v1/workers")):
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            assert httpx.request(method, base + path, headers=headers).status_code == 401
+
+
+def test_operation_is_done_once_and_old_generations_are_refused(launch: Start) -> None:
+    launcher = launch("idle.py", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    assert launcher.post("run", 3, RANK0, operation_id="start").json()["outcome"] == "done"
+    [before] = launcher.wait_states("running")
+    assert launcher.post("run", 3, RANK0, operation_id="start").json()["outcome"] == "already_done"
+    refused = launcher.post("ended", 2)
+    assert refused.status_code == 409 and "generation 2 is over" in refused.json()["error"]
+    [after] = launcher.workers()
+    assert (after["pid"], after["state"], after["generation"]) == (before["pid"], "running", 3)
+    assert launcher.logs().count("script runs as rank 0 of generation 3") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("no json", "JSON"),
+        ("[]", "expected an object"),
+        ('{"generation": 1, "desired": "run"}', "operation_id"),
+        ('{"operation_id": "a", "generation": 1, "desired": "dance"}', "dance"),
+        ('{"operation_id": "a", "generation": "one", "desired": "run"}', "generation"),
+        ('{"operation_id": "a", "generation": -1, "desired": "parked"}', "generation is -1"),
+        ('{"operation_id": "a", "generation": 1, "desired": "run", "assignments": [{"slot": 9}]}', "slots [9]"),
+        ('{"operation_id": "a", "generation": 1, "desired": "run"}', "without assignments"),
+        ('{"operation_id": "a", "generation": 1, "desired": "ended", "grace_s": -1}', "grace_s"),
+    ],
+)
+def test_bad_requests_say_what_is_wrong(body: str, hint: str) -> None:
+    import asyncio
+
+    from minder.launcher.endpoints import build_endpoints
+
+    class Supervisor:
+        class settings:
+            job, machine, slots = "demo", "m1", 2
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=build_endpoints(Supervisor(), None))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://launcher") as client:
+            return await client.post("/v1/workers", content=body)
+
+    answer = asyncio.run(ask())
+    assert answer.status_code == 400 and hint in answer.json()["error"]
+
+
+def test_worker_life_from_standby_to_end(launch: Start) -> None:
+    launcher = launch("idle.py", env=PLAIN).connect()
+    [waiting] = launcher.wait_states("waiting")
+    assert waiting["rank"] is None
+    launcher.post("run", 0, [{"RANK": "5"}])
+    [running] = launcher.wait_states("running")
+    assert (running["pid"], running["rank"]) == (waiting["pid"], 5)
+    entry = launcher.register()
+    assert entry["workers"][0]["pid"] == running["pid"] and entry["workers"][0]["rank"] == 5
+    assert entry["launcher_pid"] == launcher.process.pid
+    launcher.post("parked", 1)
+    [parked] = launcher.wait_for(lambda workers: workers[0]["state"] == "waiting" and workers[0]["pid"] != running["pid"])
+    launcher.post("ended", 2)
+    launcher.wait_states("ended")
+    _wait_gone(parked["pid"])
+    launcher.post("run", 3, RANK0)
+    [again] = launcher.wait_states("running")
+    assert again["generation"] == 3
+
+
+def test_dead_worker_is_told_once_and_its_place_is_warm_again(launch: Start) -> None:
+    launcher = launch("idle.py", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    [running] = launcher.wait_states("running")
+    os.kill(running["pid"], signal.SIGKILL)
+    [death] = [event for event in launcher.wait_events("exit") if event["kind"] == "exit"]
+    assert death["data"] == {"slot": 0, "finished": False, "code": None, "signal": 9, "expected": False}
+    assert death["generation"] == 0 and "SIGKILL" in death["message"]
+    [fresh] = launcher.wait_states("waiting")
+    assert fresh["pid"] != running["pid"] and fresh["rank"] is None
+
+
+def test_exits_keep_their_order(launch: Start) -> None:
+    launcher = launch("idle.py", options=["--slots", "3"], env=PLAIN).connect()
+    workers = launcher.wait_states("waiting", "waiting", "waiting")
+    for slot in (2, 0, 1):
+        os.kill(workers[slot]["pid"], signal.SIGKILL)
+        _wait_gone(workers[slot]["pid"])
+    exits = [event for event in launcher.wait_events("exit", "exit", "exit") if event["kind"] == "exit"]
+    assert [event["data"]["slot"] for event in exits] == [2, 0, 1]
+    assert [event["time_s"] for event in exits] == sorted(event["time_s"] for event in exits)
+
+
+def test_script_that_fails_is_reported_before_it_exits(launch: Start) -> None:
+    launcher = launch("idle.py", "fail", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    found = [event for event in launcher.wait_events("exception", "exit") if event["kind"] in ("exception", "exit")]
+    assert [event["kind"] for event in found] == ["exception", "exit"]
+    assert found[0]["data"]["type"] == "KeyError" and found[0]["data"]["victim"] is False
+    assert found[1]["data"]["code"] == 1
+    assert "the script's own mistake" in launcher.logs()
+
+
+def test_exit_code_of_the_script_is_kept(launch: Start) -> None:
+    launcher = launch("idle.py", "exit", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    [death] = [event for event in launcher.wait_events("exit") if event["kind"] == "exit"]
+    assert death["data"]["code"] == 7 and not death["data"]["finished"]
+
+
+def test_steps_in_the_log_become_heartbeats(launch: Start) -> None:
+    launcher = launch("idle.py", "log", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    [found] = launcher.wait_for(lambda workers: (workers[0]["step"] or 0) > 20)
+    assert found["loss"] == 2.5
+
+
+def test_killed_launcher_takes_its_workers_with_it(launch: Start) -> None:
+    launcher = launch("idle.py", options=["--slots", "2"], env=PLAIN).connect()
+    workers = launcher.wait_states("waiting", "waiting")
+    os.kill(workers[1]["pid"], signal.SIGSTOP)
+    launcher.process.kill()
+    launcher.process.wait()
+    for worker in workers:
+        _wait_gone(worker["pid"])
+
+
+def test_terminated_launcher_ends_its_workers_and_its_entry(launch: Start) -> None:
+    launcher = launch("idle.py", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    [worker] = launcher.wait_states("running")
+    launcher.process.terminate()
+    assert launcher.process.wait(15) in (0, -signal.SIGTERM)
+    assert _gone(worker["pid"]) and not (launcher.run_dir / "jobs" / "demo.json").exists()
+
+
+def test_children_of_a_worker_end_with_it(launch: Start, tmp_path: Path) -> None:
+    launcher = launch("family.py", str(tmp_path / "child"), env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    launcher.wait_for(lambda workers: (tmp_path / "child").exists() and (tmp_path / "child").read_text() != "")
+    child = int((tmp_path / "child").read_text())
+    launcher.post("ended", 1, grace_s=0.2)
+    launcher.wait_states("ended")
+    _wait_gone(child)
+
+
+def test_worker_that_ignores_sigterm_is_killed_after_its_grace(launch: Start, tmp_path: Path) -> None:
+    launcher = launch("family.py", str(tmp_path / "child"), "stubborn", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    launcher.wait_for(lambda workers: (tmp_path / "child").exists())
+    launcher.post("ended", 1, grace_s=0.3)
+    [death] = [event for event in launcher.wait_events("exit") if event["kind"] == "exit"]
+    assert death["data"]["signal"] == 9 and death["data"]["expected"] is True
