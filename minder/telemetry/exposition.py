@@ -34,13 +34,19 @@ def parse_exposition(text: str) -> list[tuple[str, dict[str, str], float]]:
         try:
             found.append((name, _labels(labels) if labels else {}, float(value)))
         except ValueError as error:
-            raise SourceError(f"line {number} of the metrics text has no number: {line[:60]!r}") from error
+            raise SourceError(f"line {number} of the metrics text is no sample: {line[:60]!r}") from error
     return found
 
 
 def _labels(text: str) -> dict[str, str]:
-    labels = dict(_LABEL.findall(text))
-    return {name: re.sub(r"\\.", _unescape, value) if "\\" in value else value for name, value in labels.items()}
+    """The labels between the braces. Raises ValueError if there is anything else."""
+    labels, at = {}, 0
+    while match := _LABEL.match(text, at):
+        labels[match[1]] = re.sub(r"\\.", _unescape, match[2]) if "\\" in match[2] else match[2]
+        at = match.end()
+    if text[at:].strip():
+        raise ValueError(text[at:])
+    return labels
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -1,0 +1,127 @@
+"""The built-in scraper: what a bad, slow or missing target does, and does not do to the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from minder.clock import FakeClock
+from minder.errors import IdentityError
+from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
+
+PAGE = b"minder_cpu_usage_ratio 0.5\n"
+
+
+def scrape(site, clock=None, **options):
+    options.setdefault("timeout_s", 5.0)
+    return ScrapeSource([ScrapeTarget("m0", site.url, "secret")], clock=clock or FakeClock(1000.0), **options)
+
+
+def test_samples_carry_the_machine_and_the_time_of_arrival(site):
+    site.answer = lambda request: (200, PAGE)
+    (sample,) = scrape(site, FakeClock(1234.5)).collect(1234.5)
+    assert (sample.machine, sample.time_s, dict(sample.values)) == ("m0", 1234.5, {"cpu_usage_ratio": 0.5})
+    assert site.requests[0][0] == "/metrics" and site.requests[0][1]["Authorization"] == "Bearer secret"
+
+
+def half_with_length(request):
+    request.send_response(200)
+    request.send_header("Content-Length", "1000")
+    request.end_headers()
+    request.wfile.write(PAGE)
+
+
+def half_without_length(request):
+    request.send_response(200)
+    request.end_headers()
+    request.wfile.write(PAGE + b"minder_memory_usage_ra")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (half_with_length, "peer closed"),
+        (half_without_length, "cut off"),
+        (lambda request: (401, b"who?"), "the token is wrong"),
+        (lambda request: (500, b""), "HTTP 500"),
+        (lambda request: (200, b"\xff\xfe\n"), "decode"),
+        (lambda request: (200, b"<html></html>\n"), "is no sample"),
+    ],
+)
+def test_half_an_answer_or_none_is_absence_with_a_reason(site, answer, words):
+    site.answer = answer
+    source = scrape(site)
+    assert source.collect(1000.0) == []
+    assert words in source.failures["m0"]
+
+
+def test_a_target_that_answers_again_is_no_failure_any_more(site):
+    site.answer = lambda request: (500, b"")
+    source = scrape(site)
+    source.collect(1000.0)
+    site.answer = lambda request: (200, PAGE)
+    assert _until(lambda now_s: source.collect(now_s)) and source.failures == {}
+
+
+def _until(collect):
+    for second in range(1, 200):
+        found = collect(1000.0 + second)
+        if found:
+            return found
+        time.sleep(0.02)
+    return []
+
+
+def test_a_hung_target_does_not_keep_the_others_and_speaks_when_it_can(site):
+    release = threading.Event()
+
+    def answer(request):
+        if request.path.startswith("/slow"):
+            release.wait(20.0)
+        return 200, PAGE
+
+    site.answer = answer
+    targets = [ScrapeTarget("quick", site.url), ScrapeTarget("slow", site.url + "/slow")]
+    source = ScrapeSource(targets, timeout_s=1.0, clock=FakeClock(1000.0))
+    source._client.timeout = 20.0  # the socket would wait longer than the round does
+    assert [sample.machine for sample in source.collect(1000.0)] == ["quick"]
+    release.set()
+    names = {sample.machine for sample in _until(lambda now_s: [s for s in source.collect(now_s) if s.machine == "slow"])}
+    assert names == {"slow"}
+    source.close()
+
+
+def test_a_round_comes_once_per_interval(site):
+    site.answer = lambda request: (200, PAGE)
+    source = scrape(site, interval_s=15.0)
+    for second in range(60):
+        source.collect(1005.0 + second)
+    assert len(site.requests) in (4, 5)
+
+
+def test_in_the_background_it_keeps_the_pace_by_itself(site):
+    site.answer = lambda request: (200, PAGE)
+    source = ScrapeSource([ScrapeTarget("m0", site.url)], interval_s=0.05, timeout_s=5.0)
+    source.start()
+    times = []
+    for _ in range(500):
+        times.extend(sample.time_s for sample in source.collect(time.time()))
+        if len(times) >= 4:
+            break
+        time.sleep(0.02)
+    source.close()
+    assert len(times) >= 4 and times == sorted(set(times))
+
+
+def test_two_targets_that_speak_for_one_machine_are_an_error(site):
+    site.answer = lambda request: (200, PAGE)
+    clock = FakeClock(1000.0)
+    source = ScrapeSource([ScrapeTarget("m0", site.url + "/a"), ScrapeTarget("m0", site.url + "/b")], timeout_s=5.0, clock=clock)
+    with pytest.raises(IdentityError, match="both map to machine m0"):
+        source.collect(1000.0)
+
+
+def test_a_token_is_not_shown():
+    assert "secret" not in repr(ScrapeTarget("m0", "http://x", "secret"))
