@@ -21,7 +21,9 @@ from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
+from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
+from minder.telemetry.recorder import Recorder
 from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
 from minder.types import Rule
 from minder.verdicts.absence import AbsenceRule
@@ -86,6 +88,7 @@ class App:
         return self.state.phase
 
     def close(self) -> None:
+        self.controller.close()
         self.fleet.stop()
         self.ledger.close()
 
@@ -153,6 +156,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -
         recovery=recovery,
         progress=progress,
         context=_context_maker(config, progress, fleet),
+        recorder=_recorder(config),
         scores=lambda: telemetry.scores,
     )
     controller = Controller(state, stages, ledger, clock, state_dir)
@@ -177,6 +181,23 @@ def build_source(config: JobConfig) -> SampleSource:
         ScrapeTarget(item.machine, item.agent.url, item.agent.token) for item in config.endpoints() if item.agent is not None
     ]  # fmt: skip
     return ScrapeSource(targets, mapping, telemetry.interval_s)
+
+
+def _recorder(config: JobConfig) -> Recorder | None:
+    """A recording of what the pipeline was fed, if the configuration asks for one."""
+    if config.record_dir is None:
+        return None
+    topology = config.topology()
+    job = RecordedJob(
+        config.name,
+        topology.machines,
+        topology.standbys,
+        config.ranks_per_machine,
+        topology.parallelism,
+        config.telemetry.interval_s,
+        topology.domains,
+    )
+    return Recorder(config.record_dir, job)
 
 
 def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock) -> Recovery:

@@ -9,7 +9,7 @@ import functools
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,9 +58,13 @@ class DecisionMaker(Protocol):
 class ActionSink(Protocol):
     """Where samples, signals and truth go besides the pipeline (a recording)."""
 
-    def add_samples(self, samples: Sequence[Sample]) -> None: ...
+    def append_samples(self, samples: Sequence[Sample]) -> None: ...
 
-    def add_signals(self, signals: Sequence[Signal]) -> None: ...
+    def append_signals(self, signals: Sequence[Signal]) -> None: ...
+
+    def note_ranks(self, generation: int, rank_machine: Mapping[int, str]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -86,6 +90,7 @@ class _Tick:
     errors: Counter[str] = field(default_factory=Counter)
     flows: Future[list[Flow]] | None = None
     message: str = ""
+    recorded: int = 0  # generation whose ranks the recording knows
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
     pending: list[tuple[Verdict, str]] = field(default_factory=list)  # the policy said "not now"
     reported_missing: set[tuple[int, str]] = field(default_factory=set)
@@ -137,6 +142,12 @@ class Controller:
             if woken:
                 stopping.wait(0.25)  # let the echoes of a failure arrive: they belong to the same tick
 
+    def close(self) -> None:
+        """Finish the recording; captures that still run are left to end by themselves."""
+        self._captures.shutdown(wait=False, cancel_futures=True)
+        if self._stages.recorder is not None:
+            self._stages.recorder.close()
+
     def say(self, message: str) -> None:
         self._tick.message = message
         self.write_status(self._clock.now_s())
@@ -186,8 +197,11 @@ class Controller:
 
     def _record(self, samples: Sequence[Sample], signals: Sequence[Signal]) -> None:
         if self._stages.recorder is not None:
-            self._stages.recorder.add_samples(samples)
-            self._stages.recorder.add_signals(signals)
+            self._stages.recorder.append_samples(samples)
+            self._stages.recorder.append_signals(signals)
+            if self._tick.recorded != self.state.generation:
+                self._stages.recorder.note_ranks(self.state.generation, self.state.rank_machine)
+                self._tick.recorded = self.state.generation
         for signal in signals:
             if signal.kind == "exit" and signal.data.get("code") == 0 and signal.generation == self.state.generation:
                 self._tick.finished.add((self.state.generation, signal.rank))

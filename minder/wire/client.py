@@ -13,6 +13,8 @@ from minder.errors import WireError
 
 __all__ = ["Endpoint", "MachineClient", "MachineEndpoints"]
 
+_CONNECT_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -68,9 +70,10 @@ class MachineClient:
         if endpoint is None:
             raise WireError(f"{self.machine} has no {part} configured")
         headers = {"Authorization": f"Bearer {endpoint.token}"}
+        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S))
         started_s = time.time()
         try:
-            answer = await self._http.request(method, endpoint.url + path, headers=headers, timeout=timeout_s, **arguments)
+            answer = await self._http.request(method, endpoint.url + path, headers=headers, timeout=timeout, **arguments)
         except httpx.HTTPError as error:
             raise WireError(f"{part} of {self.machine} at {endpoint.url}: {type(error).__name__} {error}".rstrip()) from error
         if answer.status_code != 200:

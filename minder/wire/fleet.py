@@ -25,6 +25,7 @@ __all__ = ["Fleet"]
 
 T = TypeVar("T")
 _POLL_S = 1.0
+_SILENT_S = 2.5
 
 
 @dataclass(slots=True)
@@ -108,11 +109,22 @@ class Fleet:
     def capture(
         self, machines: Iterable[str], what: list[str], deadline_s: float, *, samples: int = 1, interval_s: float = 0.1
     ) -> dict[str, Mapping[str, Any] | WireError]:
-        calls = {machine: self._clients[machine].capture(what, deadline_s, samples, interval_s) for machine in machines}
+        """A machine whose agent has been silent for some seconds gets one second: the evidence is that it does not answer."""
+        silent = {machine for machine, view in self.views().items() if view.agent_age_s is None or view.agent_age_s > _SILENT_S}
+        calls = {
+            machine: self._bounded(
+                self._clients[machine].capture(what, deadline_s, samples, interval_s), 1.0 if machine in silent else deadline_s + 2.0
+            )
+            for machine in machines
+        }
         return self._together(calls, deadline_s + 2.0)
 
     def post_workers(self, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float = 5.0) -> dict[str, Mapping[str, Any] | WireError]:
-        calls = {machine: self._clients[machine].workers(body, timeout_s) for machine, body in bodies.items()}
+        views = self.views()
+        silent = {machine for machine, view in views.items() if view.launcher_age_s is None or view.launcher_age_s > _SILENT_S}
+        calls = {
+            machine: self._clients[machine].workers(body, 1.0 if machine in silent else timeout_s) for machine, body in bodies.items()
+        }
         return self._together(calls, timeout_s + 2.0)
 
     def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None:
