@@ -16,6 +16,8 @@ __all__ = ["FlowExporter"]
 _ACTIVE_S = 5.0  # a connection that carried data this recently has a round trip worth telling
 _MAP_SHARE = 0.002  # of one core, spent on finding out which process holds which socket
 _MAP_AT_LEAST_EVERY_S = 15.0
+_READ_SHARE = 0.005  # of one core, spent on dumps: with thousands of foreign connections they are not taken every second
+_READ_AT_LEAST_EVERY_S = 5.0
 
 
 class FlowExporter:
@@ -32,10 +34,21 @@ class FlowExporter:
         self._mapped_s = float("-inf")
         self._map_cost_s = 0.0
         self._mapped_pids: frozenset[int] = frozenset()
+        self._read_s = float("-inf")
+        self._read_cost_s = 0.0
+        self._last = Reading()
         self._retransmits = 0
         self._per_socket: dict[int, int] = {}
 
     def read(self, processes: Sequence[JobProcess], now_s: float) -> Reading:
+        if now_s - self._read_s < min(_READ_AT_LEAST_EVERY_S, self._read_cost_s / _READ_SHARE - 0.5) and processes:
+            return self._last
+        started_s = time.thread_time()
+        self._last = self._read(processes, now_s)
+        self._read_cost_s, self._read_s = time.thread_time() - started_s, now_s
+        return self._last
+
+    def _read(self, processes: Sequence[JobProcess], now_s: float) -> Reading:
         reading = Reading()
         connections = self._connections(processes, now_s, fresh=False)
         if not connections and not self._per_socket:
@@ -71,9 +84,9 @@ class FlowExporter:
         return connections
 
     def _map(self, pids: frozenset[int], now_s: float) -> None:
-        started_s = time.perf_counter()
+        started_s = time.thread_time()
         self._owners = {inode: pid for pid in sorted(pids, reverse=True) for inode in socket_inodes(pid)}
-        self._map_cost_s = time.perf_counter() - started_s
+        self._map_cost_s = time.thread_time() - started_s
         self._mapped_s, self._mapped_pids = now_s, pids
 
     def _count_retransmits(self, connections: list[Connection]) -> None:

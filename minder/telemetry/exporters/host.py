@@ -54,9 +54,10 @@ class HostExporter:
             text = read_text(f"/proc/pressure/{resource}")
             if text:
                 reading.counter(f"{resource}_pressure_seconds", parse_pressure(text))
-        for line in (read_text("/proc/vmstat") or "").splitlines():
-            if line.startswith("oom_kill "):
-                reading.counter("oom_kills", int(line.split()[1]))
+        counts = read_text("/proc/vmstat") or ""
+        at = counts.find("\noom_kill ")
+        if at >= 0:
+            reading.counter("oom_kills", int(counts[at + 10 : counts.find("\n", at + 1)]))
 
 
 class CgroupExporter:

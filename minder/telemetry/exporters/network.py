@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from minder.telemetry.exporters.reading import Reading
-from minder.telemetry.exporters.rtnetlink import Interface, list_interfaces
+from minder.telemetry.exporters.rtnetlink import Interface, list_interfaces, read_interfaces
 from minder.types import Signal
 
 __all__ = ["NetworkExporter", "choose_interfaces"]
 
 _MOST = 16
+_LIST_EVERY_S = 15.0
 
 
 class NetworkExporter:
     """named: only these interfaces (lo too, if named). Otherwise the hardware, or where there is none (a container, a lab
-    machine) everything but lo."""
+    machine) everything but lo. Which there are is asked every 15 s; how the chosen ones are, at every sample."""
 
     def __init__(self, machine: str, named: Collection[str] = ()) -> None:
         self._machine = machine
         self._named = named
         self._before: dict[str, Interface] = {}
+        self._listed_s = float("-inf")
 
     def read(self, now_s: float) -> Reading:
         """Raises OSError if the kernel does not answer."""
         reading = Reading()
-        interfaces = choose_interfaces(list_interfaces(), self._named)
+        interfaces = self._interfaces(now_s)
         for item in interfaces:
             reading.counter("tcp_receive_bytes", item.receive_bytes, item.name)
             reading.counter("tcp_transmit_bytes", item.transmit_bytes, item.name)
@@ -36,6 +38,14 @@ class NetworkExporter:
             reading.signals.append(_link_signal(self._machine, name, "down", now_s, f"interface {name} is gone"))
         self._before = {item.name: item for item in interfaces}
         return reading
+
+    def _interfaces(self, now_s: float) -> list[Interface]:
+        if now_s - self._listed_s < _LIST_EVERY_S:
+            found = read_interfaces(item.index for item in self._before.values())
+            if len(found) == len(self._before):
+                return found
+        self._listed_s = now_s
+        return choose_interfaces(list_interfaces(), self._named)
 
 
 def choose_interfaces(found: list[Interface], named: Collection[str] = ()) -> list[Interface]:
