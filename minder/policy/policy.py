@@ -113,7 +113,8 @@ class Policy:
         if stuck and in_place and not found:
             whole = replace(stuck[0].verdict, machines=(), kind="job")
             found = [_run(self._case(whole, "restart", history, context), RESTART_STAGES)]
-            found = [item for item in found if item.action == "restart" or item.reason == "max_restarts"]
+            told = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
+            found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not told]
         kept = [decision for decision in found if decision.action == "restart"][:1]
         return kept + [_wait_for(kept[0], item) if item.action == "restart" else item for item in found if item not in kept]
 

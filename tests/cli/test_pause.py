@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from minder.cli import main
+from minder.incidents import Ledger, kinds
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main([*arguments, "--ledger", str(tmp_path / "ledger.db")])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.append(kinds.JOB_REGISTERED, {"machines": ["m1"], "domains": {"m1": {"rack": "r1"}}}, job="llm")
+    return ledger
+
+
+def test_a_pause_reaches_the_policys_history_and_ends_by_itself(run: Run, ledger: Ledger) -> None:
+    status, out, err = run("pause", "--job", "llm", "--for", "2h", "--reason", "firmware")
+    assert (status, err) == (0, "")
+    assert out.startswith("actions are paused for job llm until ") and "alarms go on" in out
+    (pause,) = ledger.history("llm").pauses
+    assert (pause.scope, pause.target, pause.reason) == ("job", "llm", "firmware")
+    assert pause.until_s == pytest.approx(time.time() + 7200, abs=60)
+    assert ledger.history("llm", time.time() + 7300).pauses == ()
+
+
+def test_pauses_are_listed_and_lifted(run: Run, ledger: Ledger) -> None:
+    assert run("pause", "--list")[1] == "nothing is paused\n"
+    run("pause", "--all", "--for", "30m", "--reason", "power work")
+    run("pause", "--rack", "r1", "--for", "1h", "--reason", "switch")
+    listed = run("pause", "--list")[1]
+    assert "every job" in listed and "rack r1" in listed and "power work" in listed
+    assert run("unpause", "--rack", "r1")[0] == 0
+    assert [pause.scope for pause in ledger.history("llm").pauses] == ["all"]
+    run("pause", "--rack", "r1", "--for", "1h", "--reason", "switch")
+    status, out, _ = run("unpause")
+    assert status == 0 and out.count("\n") == 2
+    assert ledger.history("llm").pauses == ()
+
+
+def test_a_name_that_nobody_knows_is_said(run: Run, ledger: Ledger) -> None:
+    status, _, err = run("pause", "--rack", "r2", "--for", "1h", "--reason", "x")
+    assert status == 0 and 'has not seen rack "r2" yet (it knows: r1)' in err
+    assert 'job "lmm" yet (it knows: llm)' in run("pause", "--job", "lmm", "--for", "1h", "--reason", "x")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("pause", "--for", "1h", "--reason", "x"), "one of --job NAME, --rack NAME or --all"),
+        (("pause", "--all", "--job", "llm", "--for", "1h", "--reason", "x"), "one of"),
+        (("pause", "--all", "--reason", "x"), "--for is missing"),
+        (("pause", "--all", "--for", "1h"), "--reason is missing"),
+        (("pause", "--all", "--for", "1h", "--reason", " "), "--reason is missing"),
+        (("pause", "--all", "--for", "soon", "--reason", "x"), '--for "soon" is no length of time'),
+        (("pause", "--everything"), "No such option"),
+        (("unpause",), "no pause holds"),
+        (("unpause", "--job", "llm"), "no pause holds for job llm"),
+    ],
+)
+def test_bad_input_is_one_line_exit_2_and_writes_nothing(run: Run, ledger: Ledger, arguments: tuple[str, ...], said: str) -> None:
+    before = ledger.events()
+    status, out, err = run(*arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert ledger.events() == before

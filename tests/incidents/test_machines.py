@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from minder.incidents import Ledger, kinds
+from minder.incidents.machines import MACHINE_KINDS, fold_machines
+from minder.types import ActionResult
+
+
+def test_a_machine_is_known_by_its_evictions_bars_and_outcomes(ledger: Ledger, recovered_incident: str) -> None:
+    ledger.intend("evict-2", {"action": "evict", "machines": ["m7"]}, job="llm", incident="llm-2")
+    ledger.complete("evict-2", ActionResult("evict-2", 5.0, "failed"))
+    records = fold_machines(ledger.events(kinds=MACHINE_KINDS))
+    assert set(records) == {"m2"}, "an eviction that failed made nobody a former machine"
+    found = records["m2"]
+    assert (found.evictions, found.last_eviction_s, found.incident, found.job) == (1, 1013.0, "llm-1", "llm")
+    assert (found.barred_in, found.outcome) == (("llm",), None)
+    ledger.append(kinds.UNBARRED, {"machine": "m2"})
+    ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed"}, job="llm", incident="llm-1")
+    found = fold_machines(ledger.events(kinds=MACHINE_KINDS))["m2"]
+    assert (found.barred_in, found.outcome) == ((), "confirmed")
+
+
+def test_an_outcome_belongs_to_the_eviction_before_it(ledger: Ledger, recovered_incident: str) -> None:
+    ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed"}, job="llm", incident="llm-1")
+    ledger.intend("evict-2", {"action": "evict", "machines": ["m2"]}, job="llm", incident="llm-2")
+    ledger.complete("evict-2", ActionResult("evict-2", 5.0, "done"))
+    found = fold_machines(ledger.events(kinds=MACHINE_KINDS))["m2"]
+    assert (found.evictions, found.incident, found.outcome) == (2, "llm-2", None)
+
+
+def test_a_machine_barred_from_every_job_says_so(ledger: Ledger) -> None:
+    ledger.append(kinds.BARRED, {"machine": "m9", "reason": "smells"})
+    ledger.append(kinds.BARRED, {"machine": "m1"}, job="llm")
+    records = fold_machines(ledger.events(kinds=MACHINE_KINDS))
+    assert records["m9"].barred_in == ("every job", "llm")
+    assert records["m1"].barred_in == ("llm",)

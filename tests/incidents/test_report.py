@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from minder.incidents import Ledger, fold_incident, kinds
+from minder.incidents.report import incident_json, incident_report, incident_rows
+from minder.types import LedgerEvent
+
+
+def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovered_incident: str) -> None:
+    text = incident_report(ledger.incident(recovered_incident))
+    for answer in (
+        "Incident llm-1: m2 at fault, stall (tier evict, confidence 0.98)",
+        "m2: cpu_usage_ratio is 0.01, expected 0.93 (telemetry, since 1970-01-01T00:16:42.000Z)",
+        "m2: its agent answers (signals)",
+        "stacks of m2",
+        "evict m2 (act): every stage passed",
+        "in their place: s1",
+        "price: 100 GPU-s by acting, 2000 GPU-s by waiting",
+        "evict-1: done, workers ended",
+        "minder machine return m2",
+        "minder machine outcome m2 confirmed",
+        "detect: 8.0 s",
+        "downtime in all: 16.0 s",
+        "steps done twice: 1",
+        "GPU-seconds lost: 66",
+        "00:16:58.000     +16.0 s  first new step: 41, resumed from checkpoint 40",
+    ):
+        assert answer in text
+    order = ["Evidence for", "Evidence against", "Captured", "Decision", "Done", "To undo it", "Timeline"]
+    assert [text.index(title) for title in order] == sorted(text.index(title) for title in order)
+
+
+def test_an_incident_without_anything_is_still_readable(event: Callable[..., LedgerEvent]) -> None:
+    text = incident_report(fold_incident([event(kinds.NOTE, {"text": "somebody looked"}, 5.0)]))
+    assert "no verdict is recorded" in text and "nothing to undo" in text and "somebody looked" in text
+
+
+def test_the_document_is_json_with_durations_and_iso_times(ledger: Ledger, recovered_incident: str) -> None:
+    document = json.loads(json.dumps(incident_json(ledger.incident(recovered_incident)), allow_nan=False))
+    assert document["opened"] == "1970-01-01T00:16:50.000Z"
+    assert document["durations"]["downtime_s"] == 16.0
+    assert document["verdict"]["machines"] == ["m2"]
+    assert document["timeline"][0] == {"time": "1970-01-01T00:16:50.000Z", "what": "verdict evict: m2, stall, confidence 0.98"}
+
+
+def test_rows_are_newest_first(ledger: Ledger, recovered_incident: str) -> None:
+    ledger.append(kinds.NOTE, {"text": "x"}, job="llm", incident="llm-2", time_s=2000.0)
+    header, newest, oldest = incident_rows(ledger.incidents())
+    assert (header[0], newest[0], oldest[0]) == ("incident", "llm-2", "llm-1")
+    assert oldest[3:] == ("closed", "m2", "stall", "evict", "16.0 s", "-")

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from minder.incidents import kinds
+from minder.incidents.timeline import describe
+from minder.types import LedgerEvent
+
+
+@pytest.mark.parametrize("kind", [getattr(kinds, name) for name in kinds.__all__])
+def test_every_kind_has_words_even_for_an_empty_payload(kind: str) -> None:
+    assert describe(LedgerEvent(1, 0.0, kind, None, None, None, {}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "line"),
+    [
+        (
+            kinds.VERDICT,
+            {"kind": "job", "tier": "page", "cause": "explicit", "confidence": 1.0},
+            "verdict page: nobody to blame, explicit, confidence 1.00",
+        ),
+        (
+            kinds.PAUSE,
+            {"scope": "rack", "target": "r1", "until_s": 0, "reason": "x"},
+            "actions paused (rack r1) until 1970-01-01T00:00:00.000Z: x",
+        ),
+        (kinds.RECOVERY_PHASE, {"phase": "load", "state": "end", "detail": "step 40"}, "load ends: step 40"),
+        (kinds.AMBIGUOUS, {"detail": "timed out"}, "not known whether it happened: timed out"),
+        (kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed", "by": "ann"}, "m2 was found: confirmed: ann"),
+    ],
+)
+def test_what_happened_in_words(kind: str, payload: dict[str, object], line: str) -> None:
+    assert describe(LedgerEvent(1, 0.0, kind, None, None, None, payload)) == line
