@@ -117,17 +117,14 @@ class Checkpointer:
         for value in state.values():
             if isinstance(value, torch.optim.Optimizer):
                 _materialise(value)
-        metadata = dcp.FileSystemReader(chosen.path).read_metadata()
         full = dict(state)
-        own = _random_tensors(self._ranks.rank)
-        if f"{_OWN_KEY}.random.{self._ranks.rank}" in metadata.state_dict_metadata:
+        if own := self._own_random_tensors(chosen):
             full[_OWN_KEY] = own
         try:
             dcp.load(full, checkpoint_id=chosen.path, process_group=self._ranks.group, no_dist=self._ranks.group is None)
         except CheckpointException as error:
             raise CheckpointError(f"checkpoint {chosen.path} does not fit this model or optimiser: {_first_line(error)}") from error
-        if _OWN_KEY in full:
-            random_state.restore(full.pop(_OWN_KEY)["random"][str(self._ranks.rank)])
+        _restore_random(full.pop(_OWN_KEY, {}), str(self._ranks.rank))
         state.update(full)
         return chosen.step
 
@@ -145,6 +142,12 @@ class Checkpointer:
                 f"all {len(candidates)} complete checkpoints in {self.directory} are damaged: repair one, or move them away to start again"
             )
         return None
+
+    def _own_random_tensors(self, chosen: Manifest) -> dict[str, Any]:
+        """Tensors to load this rank's generators into, as far as the checkpoint has them (it may come from fewer ranks)."""
+        known = dcp.FileSystemReader(chosen.path).read_metadata().state_dict_metadata
+        rank = str(self._ranks.rank)
+        return {kind: found for kind, found in _random_tensors(self._ranks.rank).items() if f"{_OWN_KEY}.{kind}.{rank}" in known}
 
     def _choose_generation(self) -> int:
         """The launcher's generation, or one above what the folder knows: a restart must never write over its forerunner."""
@@ -200,6 +203,13 @@ def _random_tensors(rank: int) -> dict[str, Any]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["cuda"] = {str(rank): torch.cuda.get_rng_state()}
     return state
+
+
+def _restore_random(loaded: Mapping[str, Any], rank: str) -> None:
+    if "random" in loaded:
+        random_state.restore(loaded["random"][rank])
+    if "cuda" in loaded:
+        torch.cuda.set_rng_state(loaded["cuda"][rank])
 
 
 def _materialise(optimizer: torch.optim.Optimizer) -> None:

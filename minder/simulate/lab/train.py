@@ -57,7 +57,7 @@ class Job:
     generation: int
     corpus: torch.Tensor
     model: torch.nn.Module
-    ddp: torch.nn.Module
+    ddp: Any
     optimizer: torch.optim.Optimizer
     loop: Any
 
@@ -104,6 +104,9 @@ def main(options: argparse.Namespace) -> None:
         time.sleep(max(0.0, started_s + options.step_seconds - time.monotonic()))
     _finish(job)
     job.loop.close()
+    # DDP's reducer frees a group while it holds the interpreter's lock, and a group waits for threads that may want that lock
+    # (seen: a finished rank that never ended). So DDP goes first; the group's own reference goes without the lock.
+    job.loop = job.ddp = None
     dist.destroy_process_group()
 
 

@@ -6,14 +6,11 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import torch.distributed.algorithms.ddp_comm_hooks.default_hooks  # noqa: F401  the guard needs it: loaded before the barrier
+
 import minder
 from minder.recovery.checkpoint import Checkpointer
-
-try:
-    from minder.worker.gradients import install_gradient_guard
-except ImportError:  # until the worker room has it
-
-    def install_gradient_guard(ddp: Any) -> None: ...
+from minder.worker import install_gradient_guard
 
 
 class WatchedLoop:
