@@ -33,6 +33,7 @@ class Stage:
         self._stack = ExitStack()
         self._controller: subprocess.Popen[bytes] | None = None
         self.prometheus: LabPrometheus | None = None
+        self.injected: InjectionRecord | None = None
 
     def __enter__(self) -> Stage:
         for name in ("state", "train", "checkpoints"):
@@ -59,6 +60,24 @@ class Stage:
     @property
     def status_path(self) -> Path:
         return self.folder / "state" / "status.json"
+
+    @property
+    def recording_path(self) -> Path:
+        """What the pipeline was fed is always recorded: the report's picture is drawn from it."""
+        return (self.options.record or self.folder / "recording").absolute()
+
+    @property
+    def lab_mode(self) -> str:
+        return self.lab.mode
+
+    @property
+    def telemetry(self) -> str:
+        """Where the samples come from, for a reader."""
+        if self.prometheus is not None:
+            return f"Prometheus every {self.options.scrape_interval_s:g} s"
+        if self.options.telemetry in ("auto", "scrape"):
+            return f"built-in scraper every {self.options.scrape_interval_s:g} s"
+        return f"Prometheus at {self.options.telemetry}"
 
     @property
     def target(self) -> LabMachine:
@@ -90,7 +109,8 @@ class Stage:
         return None if self._controller is None else self._controller.poll()
 
     def inject(self, kind: str, machine_index: int) -> InjectionRecord:
-        return inject(self.lab, kind, machine_index)
+        self.injected = inject(self.lab, kind, machine_index)
+        return self.injected
 
     def restart_agent(self, machine: LabMachine) -> None:
         if machine.agent is not None:
@@ -129,7 +149,7 @@ class Stage:
         flags = ["--job", self.job, "--slots", "1", "--barrier", "script" if options.in_place else "bootstrap"]
         flags += ["--env", f"GLOO_SOCKET_IFNAME={machine.place.data_interface}"]
         if not options.in_place:
-            flags.append("--warm-spares")
+            flags += ["--warm-spares", "--env", "MINDER_PRELOAD=torch.distributed.checkpoint,torch.nn.parallel"]
         if options.fault in ("exception", "nan"):
             rank = f":{options.machine}" if options.fault == "nan" else ""
             flags += ["--env", f"MINDER_LAB_FAULT={options.fault}@{options.injected_at}{rank}"]
@@ -163,8 +183,7 @@ class Stage:
             f'launcher_token_file = "{self._token_file}"',
             f"in_place = {str(self.options.in_place).lower()}",
         ]
-        if self.options.record is not None:
-            lines.append(f'record_dir = "{self.options.record.absolute()}"')
+        lines.append(f'record_dir = "{self.recording_path}"')
         lines += ["", "[telemetry]", *(f"{key} = {_toml(value)}" for key, value in telemetry.items())]
         lines += ["", "[policy]", "breaker_share = 0.5", "cooldown_s = 4.0", ""]
         for index, machine in enumerate(self.lab.all_machines):

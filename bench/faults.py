@@ -1,0 +1,127 @@
+"""Every fault of the lab, several seeds, under minder and under plain torchrun, in one run; the table is written as it goes.
+
+    python bench/faults.py [--seeds 5] [--faults hang,crash] [--variants default,masked,prometheus15,torchrun] [--out bench-out/faults]
+
+default      scrape at 1 Hz (a real Prometheus if there is one), the script calls minder.heartbeat
+masked       the injector's fingerprints hidden (stopped states, throttle counters, OOM counters, cgroup memory), and a script that
+             calls no minder function at all
+prometheus15 a real Prometheus that scrapes every 15 s
+torchrun     the same job and fault under torchrun (bench/torchrun_baseline.py); faults that it cannot notice are given `--limit` seconds
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from torchrun_baseline import run_torchrun
+
+from minder.errors import MinderError
+from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.play import play
+from minder.simulate.lab.faults import FAULT_KINDS
+
+VARIANTS = ("default", "masked", "prometheus15", "torchrun")
+TORCHRUN_NOTICES = ("crash", "crash-cascade", "oom", "exception", "machine-lost", "nan")
+
+
+def main() -> int:
+    arguments = parse()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+        for variant in arguments.variants.split(","):
+            for fault in arguments.faults.split(","):
+                if variant == "torchrun" and fault in ("none", "agent-lost", "slow-cpu", "slow-link"):
+                    continue
+                if variant == "masked" and fault in ("exception", "nan", "none", "agent-lost"):
+                    continue
+                row = measure(variant, fault, seed, arguments)
+                rows.append(row)
+                with (arguments.out / "faults.jsonl").open("a") as log:
+                    log.write(json.dumps(row) + "\n")
+                (arguments.out / "faults.md").write_text(table(read(arguments.out)))
+                print(json.dumps(row), flush=True)
+    return 0 if all(row["right"] for row in rows if row["variant"] != "torchrun") else 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--faults", default=",".join(FAULT_KINDS))
+    parser.add_argument("--variants", default="default,masked,torchrun")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds that torchrun gets to recover")
+    parser.add_argument("--out", type=Path, default=Path("bench-out/faults"))
+    return parser.parse_args()
+
+
+def measure(variant: str, fault: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    folder = (arguments.out / f"{variant}-{fault}-{seed}-{int(time.time())}").absolute()
+    settings: dict[str, Any] = {"fault": fault, "seed": seed, "out": folder, "machine": 1 + seed % 5}
+    row: dict[str, Any] = {"variant": variant, "fault": fault, "seed": seed, "right": False}
+    try:
+        if variant == "torchrun":
+            found = run_torchrun(DemoOptions(**settings), folder, 120.0 if fault in TORCHRUN_NOTICES else arguments.limit)
+            return {**row, "right": found.downtime_s is not None, "downtime_s": found.downtime_s, "steps_lost": found.steps_lost}
+        if variant == "masked":
+            settings |= {"masked": True, "plain": True}
+        if variant == "prometheus15":
+            settings |= {"telemetry": "prometheus", "scrape_interval_s": 15.0, "steps": 400, "at_step": 200}
+        played = play(DemoOptions(**settings), lambda stage, message: None, deadline_s=400.0)
+    except (MinderError, OSError, SystemExit) as error:
+        return {**row, "error": str(error)}
+    outcome = played.outcome
+    equal = None if played.comparison is None else bool(played.comparison.equal)
+    return {
+        **row,
+        "right": outcome.right,
+        "equal": equal,
+        "wrong": list(outcome.wrong),
+        "detect_s": outcome.detect_s,
+        "downtime_s": outcome.first_step_s,
+        "beyond_s": outcome.downtime_beyond_detection_s,
+        "steps_lost": outcome.steps_lost,
+        "seconds": played.seconds,
+    }
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "faults.jsonl").read_text().splitlines()]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Medians (and the worst) over seeds, per fault and variant."""
+    lines = [
+        "| fault | variant | right | losses equal | detect s | downtime s | beyond detection s | steps lost |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    keys = list(dict.fromkeys((row["fault"], row["variant"]) for row in rows))
+    for fault, variant in sorted(keys, key=lambda key: (FAULT_KINDS.index(key[0]), VARIANTS.index(key[1]))):
+        mine = [row for row in rows if (row["fault"], row["variant"]) == (fault, variant)]
+        right = f"{sum(row['right'] for row in mine)}/{len(mine)}"
+        known = [row["equal"] for row in mine if row.get("equal") is not None]
+        equal = f"{sum(known)}/{len(known)}" if known else "-"
+        cells = [spread(mine, name) for name in ("detect_s", "downtime_s", "beyond_s", "steps_lost")]
+        lines.append(f"| {fault} | {variant} | {right} | {equal} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def spread(rows: list[dict[str, Any]], name: str) -> str:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    if not values:
+        return "-"
+    missing = len(rows) - len(values)
+    text = f"{statistics.median(values):.1f} ({max(values):.1f})"
+    return f"{text}, {missing} never" if missing and name == "downtime_s" else text
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,100 @@
+"""The same job, lab and fault under plain `torchrun --max-restarts` with elastic --nnodes: what minder is compared with.
+
+One torchrun per machine, in the machine's own namespace and cgroup; one spare node more than the job needs is not possible
+without minder's standby, so the job may shrink by one (--nnodes 5:6). The rendezvous store is the first machine's, as torchrun
+does by itself; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is set, since without it torch 2.13 does not recover from a lost member.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.stage import training_script
+from minder.simulate.lab.faults import inject
+from minder.simulate.lab.lab import Lab
+from minder.simulate.lab.machine import LabMachine
+from minder.wire.tokens import write_token
+
+__all__ = ["TorchrunRow", "run_torchrun"]
+
+_PORT = 29400
+
+
+@dataclass(frozen=True, slots=True)
+class TorchrunRow:
+    """downtime_s: from the fault to the first new step; None: no new step within the limit."""
+
+    fault: str
+    seed: int
+    downtime_s: float | None
+    steps_lost: int | None
+    limit_s: float
+
+
+def run_torchrun(options: DemoOptions, out: Path, limit_s: float) -> TorchrunRow:
+    """Run, inject, and wait for the first step that is newer than the fault."""
+    train = out / "train"
+    train.mkdir(parents=True, exist_ok=True)
+    write_token(out / "token")
+    with Lab(options.machines, 0, root_dir=out / "machines", mode=options.mode) as lab:
+        for machine in lab.machines:
+            _start(lab, machine, options, train)
+        if not _wait(train, lambda last: last is not None and last["step"] >= options.injected_at, 180.0):
+            raise SystemExit(f"the torchrun job did not reach step {options.injected_at}: see {out}")
+        before = _last(train)
+        assert before is not None
+        record = inject(lab, options.fault, options.machine)
+        _wait(train, lambda last: last is not None and _is_new(last, before, record.time_s), limit_s)
+        lines = [line for line in _lines(train) if line["generation"] != before["generation"] and line["time"] > record.time_s]
+    if not lines:
+        return TorchrunRow(options.fault, options.seed, None, None, limit_s)
+    first = min(lines, key=lambda line: line["time"])
+    reached = max(line["step"] for line in _lines(train) if line["generation"] == before["generation"])
+    return TorchrunRow(options.fault, options.seed, first["time"] - record.time_s, max(0, reached - first["step"] + 1), limit_s)
+
+
+def _start(lab: Lab, machine: LabMachine, options: DemoOptions, train: Path) -> None:
+    first = lab.machines[0]
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.machines - 1}:{options.machines}", "--nproc-per-node=1"]
+    command += ["--rdzv-backend=c10d", f"--rdzv-endpoint={first.address}:{_PORT}", f"--rdzv-id={lab.run_id}"]
+    command += ["--rdzv-conf=join_timeout=120,last_call_timeout=5", "--max-restarts=10", "--monitor-interval=0.2"]
+    command += [f"--local-addr={machine.address}", str(training_script()), "--output", str(train), "--steps", str(options.total_steps)]
+    command += ["--seed", str(options.seed), "--step-seconds", str(options.step_seconds), "--no-sync"]
+    environment = {
+        "GLOO_SOCKET_IFNAME": machine.place.data_interface,
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PATH": os.environ["PATH"],
+    }
+    machine.spawn(command, environment, machine.place.directory / "torchrun.log")
+
+
+def _wait(train: Path, reached, seconds: float) -> bool:  # type: ignore[no-untyped-def]
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        if reached(_last(train)):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _is_new(last: dict, before: dict, fault_s: float) -> bool:  # type: ignore[type-arg]
+    return last["generation"] != before["generation"] and last["time"] > fault_s
+
+
+def _lines(train: Path) -> list[dict]:  # type: ignore[type-arg]
+    try:
+        return [json.loads(line) for line in (train / "losses.jsonl").read_text().splitlines() if line.endswith("}")]
+    except OSError:
+        return []
+
+
+def _last(train: Path) -> dict | None:  # type: ignore[type-arg]
+    lines = _lines(train)
+    return lines[-1] if lines else None
