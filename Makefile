@@ -3,6 +3,7 @@
 #   make demo                           set up, then lose a machine of a real training job and watch it come back
 #   make test                           set up, then the quick tests
 #   make PYTHON=python3.12 demo         another interpreter
+#   make bench SEEDS=1 BENCH_ARGS='--faults hang'
 #   make TORCH_INDEX_URL=URL setup      torch from a package index of its own, such as the one with the CPU builds
 
 PYTHON ?= python3
@@ -10,6 +11,7 @@ VENV ?= .venv
 TORCH_INDEX_URL ?=
 PYTEST_ARGS ?=
 SEEDS ?= 5
+BENCH_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.minder-setup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -46,10 +48,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The faults come last: they take hours with five seeds. torchrun_baseline.py is started by faults.py.
 bench: setup
-	@set -e; for script in bench/*.py; do \
-		test -e "$$script" || { echo "no benchmark in bench/: nothing to run" >&2; exit 1; }; \
-		echo "== $$script"; $(BIN)/python "$$script" --seeds $(SEEDS); done
+	@set -e; for script in $(filter-out bench/faults.py bench/torchrun_baseline.py,$(wildcard bench/*.py)); do \
+		echo "== $$script"; $(BIN)/python "$$script"; done
+	$(BIN)/python bench/faults.py --seeds $(SEEDS) $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
