@@ -40,6 +40,7 @@ class DefaultConfig:
     leak_s: float = 25.0
     smooth_s: float = 4.0
     relearn_s: float = 900.0
+    effect_boost: float = 2.0
 
 
 _FIELDS: dict[str, tuple[str, float]] = {
@@ -148,8 +149,11 @@ class DefaultDetector:
         reaching_M = families_FM[reaching].sum(axis=0) if len(families_FM) else np.zeros(len(seen.silence_M))
         total_M = families_FM.sum(axis=0) if len(families_FM) else reaching_M
         suffers = phase.effect if not phase.idle else 0.0
-        boost_M = np.maximum(np.where(reached_M, 1.0, 0.3), suffers)
-        total_M = np.where((reaching_M > 0.1) | (suffers > 0.5), total_M * boost_M, 0.0)
+        since_M = np.where(np.isnan(self._memory["since_M"]), time_s, self._memory["since_M"])
+        joined_M = np.abs(since_M - phase.effect_since_s) < 240.0 if suffers > 0 else np.zeros(len(since_M), dtype=bool)
+        boost_M = np.maximum(np.where(reached_M, 1.0, 0.3), suffers * np.where(joined_M, self.config.effect_boost, 1.0))
+        alone_M = np.where(joined_M, suffers * total_M, 0.0)  # signs of the host alone: only if the training suffers since then
+        total_M = np.where(reaching_M > 0.1, total_M * boost_M, alone_M)
         return np.asarray(total_M + self._absence(seen, phase, time_s))
 
     def _absence(self, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
@@ -174,12 +178,13 @@ class DefaultDetector:
         silent_M = self._silent(seen)
         fresh_M = seen.news_KM.any(axis=0)
         credit_M = np.where(fresh_M, _credit(seen.since_news_M), np.where(silent_M, _credit(np.array(seen.gap_s)), 0.0))
-        pace = 0.0 if phase.moving or self._is_outage(seen) else 1.0
+        early_M = since_M < memory.number("moving_since_s") - max(2.0, 1.1 * seen.interval_s)
+        pace_M = np.where(early_M | (not phase.moving), 0.0 if self._is_outage(seen) else 1.0, 0.0)
         if phase.idle:
-            pace *= 0.0 if phase.idle_s < 20.0 else 0.3
+            pace_M *= 0.0 if phase.idle_s < 20.0 else 0.3
         elif phase.grace:
-            pace *= 0.1
-        gained_M = pace * credit_M * strength_M**2 * distinctness(strength_M)
+            pace_M *= 0.1
+        gained_M = pace_M * credit_M * strength_M**2 * distinctness(strength_M)
         calm_M = (strength_M < _CALM) & (fresh_M | silent_M)
         if not phase.moving:
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / config.leak_s), score_M)

@@ -21,12 +21,16 @@ FIELDS: dict[str, tuple[str, float]] = {
     "jitter_K": ("K", np.nan),  # usual distance of the common level from the fast one
     "shift_K": ("K", 0.0),  # smoothed distance from the slow one
     "wobble_K": ("K", np.nan),  # and its usual size
+    "long_shift_K": ("K", 0.0),  # the same, smoothed over half a minute: long iterations and few scrapes blur the short one
+    "long_wobble_K": ("K", np.nan),
+    "moving_since_s": ("", -np.inf),
     "moving_until_s": ("", -np.inf),
     "idle_since_s": ("", np.nan),
     "grace_until_s": ("", -np.inf),
     "effect_since_s": ("", np.nan),
 }
 _SLOW_S = 500.0
+_SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
 _IDLE_LEVELS = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high at rest in a stalled collective, low in a real rest
 
 
@@ -54,7 +58,7 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     watched_K = traits.activity_K & known_K
     moving = _follow_fast(memory, center_K, watched_K, (time_s, gap_s, interval_s))
     shift_K = _follow_shift(memory, center_K, gap_s, interval_s)
-    effect = _effect(memory, watched_K, shift_K)
+    effect = _effect(memory, watched_K)
     if effect < 0.25:
         memory.set_number("effect_since_s", np.nan)
     elif np.isnan(memory.number("effect_since_s")):
@@ -79,6 +83,8 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
     bounded_K = np.minimum(size_K, 3.0 * usual_K)
     memory["jitter_K"] = np.where(np.isnan(size_K), jitter_K, usual_K + slow * (bounded_K - usual_K))
     if jump_K.sum() >= max(1, 0.25 * watched_K.sum()):
+        if time_s > memory.number("moving_until_s"):
+            memory.set_number("moving_since_s", time_s)
         memory.set_number("moving_until_s", time_s + max(1.2 * interval_s, 2.0))
     return bool(time_s <= memory.number("moving_until_s"))
 
@@ -86,18 +92,22 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
 def _follow_shift(memory: Memory, center_K: np.ndarray, gap_s: float, interval_s: float) -> np.ndarray:
     """Smoothed distance of the common level from its slow self (learned in `learn_common`)."""
     distance_K = np.where(np.isnan(center_K - memory["common_K"]), 0.0, center_K - memory["common_K"])
-    gain = 1.0 - np.exp(-gap_s / max(6.0, interval_s))
-    memory["shift_K"] = memory["shift_K"] + gain * (distance_K - memory["shift_K"])
+    for shift, _, tau_s, _ in _SHIFTS:
+        gain = 1.0 - np.exp(-gap_s / max(tau_s, interval_s))
+        memory[shift] = memory[shift] + gain * (distance_K - memory[shift])
     return memory["shift_K"]
 
 
-def _effect(memory: Memory, watched_K: np.ndarray, shift_K: np.ndarray) -> float:
-    wobble_K = np.where(np.isnan(memory["wobble_K"]), 0.05, memory["wobble_K"])
-    z_K = np.abs(shift_K[watched_K]) / np.maximum(wobble_K[watched_K], 0.015)
-    if not len(z_K):
-        return 0.0
-    strength_K = np.clip((z_K - 3.0) / 4.0, 0.0, 1.0)
-    return float(min(1.0, strength_K.sum() / min(2, len(z_K))))
+def _effect(memory: Memory, watched_K: np.ndarray) -> float:
+    """The plainer of the two smoothed shifts; two metrics that have left their place make it certain."""
+    found = 0.0
+    for shift, wobble, _, least in _SHIFTS:
+        usual_K = np.where(np.isnan(memory[wobble]), 0.05, memory[wobble])
+        z_K = np.abs(memory[shift][watched_K]) / np.maximum(usual_K[watched_K], least)
+        if len(z_K):
+            strength_K = np.clip((z_K - 4.0) / 3.0, 0.0, 1.0)
+            found = max(found, float(min(1.0, strength_K.sum() / min(2, len(z_K)))))
+    return found
 
 
 def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
@@ -111,10 +121,12 @@ def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phas
     gain_K = np.maximum(gap_s * calm / np.maximum(memory["common_n_K"], gap_s), 1.0 - np.exp(-gap_s * calm / _SLOW_S))
     step_K = center_K - slow_K
     memory["common_K"] = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
-    wobble_K = memory["wobble_K"]
-    usual_K = np.where(np.isnan(wobble_K), 0.05, wobble_K)
-    size_K = np.minimum(np.abs(phase.shift_K), 3.0 * usual_K)
-    memory["wobble_K"] = usual_K + (1.0 - np.exp(-gap_s * calm / 120.0)) * (1.25 * size_K - usual_K)
+    for shift, wobble, tau_s, _ in _SHIFTS:
+        usual_K = np.where(np.isnan(memory[wobble]), 0.05, memory[wobble])
+        size_K = np.abs(memory[shift])
+        share_K = np.where(size_K > 4.0 * usual_K, 0.2, 1.0)  # what is far off hardly counts as usual
+        gain = 1.0 - np.exp(-gap_s * calm / (120.0 + tau_s))
+        memory[wobble] = usual_K + gain * share_K * (1.25 * np.minimum(size_K, 3.0 * usual_K) - usual_K)
 
 
 def _is_idle(memory: Memory, traits: TraitTable, center_K: np.ndarray) -> bool:
