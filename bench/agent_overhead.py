@@ -147,7 +147,7 @@ def start_agent(folder: Path, discover: bool, stack: ExitStack) -> tuple[subproc
     agent = subprocess.Popen([*command, "--discover" if discover else "--no-discover"])
     stack.callback(agent.wait)
     stack.callback(agent.kill)
-    for _ in range(100):
+    for _ in range(600):  # a busy machine may take long to start it
         try:
             scrape(f"http://{address}")
             break

@@ -38,11 +38,19 @@ class KernelFollower:
 
     def start(self) -> None:
         try:
-            self._handle = os.open(self._device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(self._handle, 0, os.SEEK_END)
-            asyncio.get_running_loop().add_reader(self._handle, self._drain)
+            handle = os.open(self._device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            self.stop()
+            return
+        try:
+            os.lseek(handle, 0, os.SEEK_END)
+            self.follow(handle)
+        except OSError:
+            os.close(handle)
+
+    def follow(self, handle: int) -> None:
+        """Read an open, non-blocking log from where it stands; it is ours to close from now on."""
+        asyncio.get_running_loop().add_reader(handle, self._drain)
+        self._handle = handle
 
     def stop(self) -> None:
         if self._handle is not None:

@@ -28,21 +28,22 @@ from minder.wire.tokens import is_authorised
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["build_application"]
+__all__ = ["Service", "build_application"]
 
 _LONGEST_WAIT_S = 60.0
 _PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class _Service:
+class Service:
     """The endpoints, with what they share."""
 
     def __init__(self, options: AgentOptions) -> None:
         self.options = options
         self.started_s = time.time()
         self.ring = SignalRing()
+        self._last_killed: int | None = None
         self.sampler = Sampler(options, self.ring)
-        self.kernel = KernelFollower(options.machine, self.ring.append, self._belongs)
+        self.kernel = KernelFollower(options.machine, self.ring.append, self.belongs)
 
     async def metrics(self, request: Request) -> Response:
         reading = self.sampler.latest() or Reading()
@@ -78,7 +79,7 @@ class _Service:
     def _identity(self) -> dict[str, Any]:
         return {"machine": self.options.machine, "version": __version__, "started_s": self.started_s}
 
-    def _belongs(self, signal: Signal) -> bool:
+    def belongs(self, signal: Signal) -> bool:
         """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, and a link by none:
         the kernel's names are the host's (the machine's own links are watched in its namespace)."""
         whole_host = self.options.cgroup is None and self.options.processes_of is None
@@ -92,7 +93,10 @@ class _Service:
             return group == name or group.startswith(name + "/")
         if self.options.processes_of is not None:
             return signal.pid in {process.pid for process in self.sampler.processes}
-        return True
+        # Newer kernels write two lines per kill, and only the first knows the cgroup.
+        repeated = not signal.data.get("cgroup") and signal.pid == self._last_killed
+        self._last_killed = signal.pid
+        return not repeated
 
 
 class _Guard:
@@ -113,7 +117,7 @@ class _Guard:
 
 def build_application(options: AgentOptions) -> ASGIApp:
     """The agent as an ASGI application; its sampling runs while the application does. Raises ConfigError."""
-    service = _Service(options)
+    service = Service(options)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

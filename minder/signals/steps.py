@@ -74,7 +74,7 @@ class StepReader:
             return self._from_progress(match)
         if _DICT.search(line):
             return self._from_dict(line)
-        if match := _TABLE.search(line):
+        if (match := _TABLE.search(line)) and "val loss" not in line:  # nanoGPT prints its evaluations in this form
             return _from_groups(match, line)
         return None
 

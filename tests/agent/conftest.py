@@ -28,7 +28,8 @@ page.identify(int(sys.argv[2]), 3)
 step = 0
 print("worker of the test begins", flush=True)
 while True:
-    page.beat(step, loss=2.0, grad_norm=0.5, flags=int(step == int(sys.argv[3])))
+    if step < int(sys.argv[4]):
+        page.beat(step, loss=2.0, grad_norm=0.5, flags=int(step == int(sys.argv[3])))
     page.alive()
     step += 1
     time.sleep(0.05)
@@ -48,7 +49,7 @@ time.sleep(60)
 """
 
 
-def wait_for(look: Callable[[], Any], what: str, limit_s: float = 15.0) -> Any:
+def wait_for(look: Callable[[], Any], what: str, limit_s: float = 30.0) -> Any:
     """The first truthy answer of `look`."""
     end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s:
@@ -112,9 +113,9 @@ class Bench:
         self._stack.callback(_end, process)
         return process
 
-    def worker(self, rank: int, flagged_step: int = -1) -> subprocess.Popen[bytes]:
+    def worker(self, rank: int, flagged_step: int = -1, steps: int = 1_000_000) -> subprocess.Popen[bytes]:
         page = self.run_dir / "heartbeats" / f"testjob-{rank}"
-        process = self.python(WORKER, str(page), str(rank), str(flagged_step))
+        process = self.python(WORKER, str(page), str(rank), str(flagged_step), str(steps))
         assert process.stdout is not None and b"begins" in process.stdout.readline()
         return process
 
@@ -150,7 +151,7 @@ class Bench:
             except httpx.TransportError:
                 return False
 
-        wait_for(answers, "the agent's answer")
+        wait_for(answers, "the agent's answer", 60.0)
         return agent
 
 

@@ -150,7 +150,7 @@ def test_a_flagged_gradient_becomes_one_signal(bench: Any, wait: Any) -> None:
 
 
 def test_an_agent_that_starts_later_tells_the_flag_too(bench: Any, wait: Any) -> None:
-    bench.register(bench.worker(0, flagged_step=0))
+    bench.register(bench.worker(0, flagged_step=0, steps=9))
     agent = bench.agent()
     wait(lambda: _nonfinite(agent, wait=1.0), "the signal")
     time.sleep(1.0)
