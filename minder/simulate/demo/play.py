@@ -15,7 +15,7 @@ from minder.simulate.demo.outcome import Outcome, judge_outcome
 from minder.simulate.demo.stage import Stage
 from minder.types import LedgerEvent
 
-__all__ = ["Played", "play"]
+__all__ = ["Played", "compare_with_undisturbed", "play"]
 
 _SCRIPT_FAULTS = ("exception", "nan")
 
@@ -55,7 +55,7 @@ def play(options: DemoOptions, show: Callable[[Stage, str], None], *, deadline_s
         target = None if options.fault in ("none", "agent-lost", "exception") else stage.target.name
         job = stage.job
     outcome = judge_outcome(options.fault, target, fault_s, events)
-    comparison = _compare(options) if compare and not options.plain else None
+    comparison = compare_with_undisturbed(options) if compare and not options.plain else None
     return Played(options, job, target, fault_s, outcome, comparison, events, time.time() - started_s)
 
 
@@ -95,8 +95,13 @@ def _script_fault_time(options: DemoOptions, events: tuple[LedgerEvent, ...]) ->
     return float(first[0]) if first and first[0] is not None else None
 
 
-def _compare(options: DemoOptions) -> Any:
+def compare_with_undisturbed(options: DemoOptions) -> Any:
+    """The run's losses beside those of an undisturbed run of the same seed, which is computed once and kept beside the runs' folders.
+
+    Returns a Comparison. Raises LabError if the undisturbed run cannot be had.
+    """
     from minder.simulate.lab.reference import compare_losses, reference_losses
 
-    reference = reference_losses(options.seed, options.total_steps, options.machines)
-    return compare_losses(options.out.absolute() / "train", reference)
+    out = options.out.absolute()
+    reference = reference_losses(options.seed, options.total_steps, options.machines, out.parent / "undisturbed")
+    return compare_losses(out / "train", reference)

@@ -1,0 +1,1 @@
+"""Every figure that minder draws. matplotlib is imported only when something is drawn."""
