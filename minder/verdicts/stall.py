@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from minder.types import Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier
 from minder.verdicts import flows as flow_facts
@@ -19,6 +20,7 @@ __all__ = ["StallRule", "fuse_findings"]
 
 _FROZEN_S = 2.0
 _SURE = 0.7
+_PATIENCE_S = 10.0
 _WAIT_FOR_FLOWS_S = 3.0
 
 
@@ -55,7 +57,7 @@ class StallRule:
         return RuleResult(suspects, frozenset() if suspects else requests)
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
-        findings = [*self._from_flows(observation), *_frozen(observation), *_behind(self._progress.by_machine)]
+        findings = [*self._from_flows(observation, stalled_s), *_frozen(observation), *_behind(self._progress.by_machine)]
         ranked = fuse_findings(findings)
         if ranked and _distinct(ranked):
             machine, confidence = ranked[0]
@@ -74,18 +76,16 @@ class StallRule:
             return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
         return ()
 
-    def _from_flows(self, observation: Observation) -> list[FlowFinding]:
+    def _from_flows(self, observation: Observation, stalled_s: float) -> list[FlowFinding]:
         recent = [flow for flow in self._flows if flow.time_s > observation.now_s - 5.0]
         series = flow_facts.data_flows(recent)
         if not series:
             return []
         typical_s = self._progress.typical_s
-        margin_s = max(0.02, 4 * observation.clock_error_s, 0.1 * typical_s if typical_s == typical_s else 0.0)
-        return [
-            *flow_facts.find_unread(series),
-            *flow_facts.find_broken(series),
-            *flow_facts.find_silent(series, margin_s),
-        ]
+        margin_s = max(0.05, 4 * observation.clock_error_s, 0.3 * typical_s if typical_s == typical_s else 0.0)
+        weight = 0.75 if stalled_s > _PATIENCE_S else 0.5  # an evaluation that nobody declared looks like this for a while
+        silent = [replace(item, weight=weight) for item in flow_facts.find_silent(series, margin_s)]
+        return [*flow_facts.find_unread(series), *flow_facts.find_broken(series), *silent]
 
 
 def fuse_findings(findings: Sequence[FlowFinding]) -> list[tuple[str, float]]:
