@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 __all__ = ["BLANK_FLOOR", "BLANK_RANGES", "is_blank", "is_saturated"]
 
 BLANK_FLOOR = 9.22e18  # DCGM's and NVML's 64-bit blanks, 0x7ffffffffffffff0 and up
@@ -18,9 +16,9 @@ def is_blank(value: float) -> bool:
     >>> is_blank(9223372036854775794.0), is_blank(2147483632.0), is_blank(548.0)
     (True, True, False)
     """
-    if math.isnan(value) or abs(value) >= BLANK_FLOOR:
+    if not -BLANK_FLOOR < value < BLANK_FLOOR:  # NaN too
         return True
-    return any(low <= value <= high for low, high in BLANK_RANGES)
+    return value >= BLANK_RANGES[0][0] and any(low <= value <= high for low, high in BLANK_RANGES)
 
 
 def is_saturated(value: float) -> bool:

@@ -41,15 +41,24 @@ class PrometheusOptions:
 
 
 class PrometheusSource:
-    """One query per collect for all series of the mapping, one answer or none."""
+    """One query per collect for all series of the mapping, one answer or none.
 
-    def __init__(self, options: PrometheusOptions, machines: MachineMap | None = None, mapping: MetricMapping | None = None) -> None:
+    since_s: where the first call starts, for a controller that was restarted; by default the shortest look-back.
+    """
+
+    def __init__(
+        self,
+        options: PrometheusOptions,
+        machines: MachineMap | None = None,
+        mapping: MetricMapping | None = None,
+        since_s: float | None = None,
+    ) -> None:
         self._options = options
         mapping = mapping or load_mapping("minder")
         self._matchers = ",".join(part for part in (f'__name__=~"{_quoted(mapping.name_pattern())}"', options.selector) if part)
         self._translator = Translator(mapping, machines or MachineMap())
         self._connection: PrometheusConnect | None = None
-        self._last_success_s: float | None = None
+        self._last_success_s = since_s
         self._question: _Question | None = None
 
     def query(self, now_s: float) -> str:

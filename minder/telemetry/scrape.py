@@ -20,7 +20,7 @@ from minder.types import Sample
 
 __all__ = ["ScrapeSource", "ScrapeTarget"]
 
-_PATIENCE = 4  # timeouts: a target that sends a byte now and then never meets the socket's own
+_SOCKET_S = 3.0  # a busy machine may answer after the round; a target that sends a byte now and then gets twice as long
 _LARGEST_BYTES = 16 * 2**20  # an answer that does not end must not fill our memory
 
 
@@ -63,7 +63,7 @@ class ScrapeSource:
         self._clock = clock or SystemClock()
         self._translator = Translator(mapping or load_mapping("minder"), MachineMap())
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=max(1, len(self._targets)))
-        self._client = httpx.Client(timeout=timeout_s, limits=limits, trust_env=False)
+        self._client = httpx.Client(timeout=max(_SOCKET_S, timeout_s), limits=limits, trust_env=False)
         self._pool = ThreadPoolExecutor(max(1, min(32, len(self._targets))), thread_name_prefix="minder-scrape")
         self._running: dict[ScrapeTarget, Future[None]] = {}
         self._arrived: list[RawSeries] = []
@@ -103,13 +103,16 @@ class ScrapeSource:
             self._stop.wait(pause_s)
 
     def _scrape_round(self) -> None:
-        """Ask every target that is not still busy with the last question, and wait for those that answered the last time."""
+        """Ask every target that is not still busy with the last question; wait for those that answered it, so that a hung one
+        costs one round its patience and no more."""
+        asked = []
         for target in self._targets:
             running = self._running.get(target)
             if running is None or running.done():
                 self._running[target] = self._pool.submit(self._scrape, target)
-        quick = [running for target, running in self._running.items() if target.machine not in self.failures]
-        wait(quick, timeout=self._timeout_s)
+                if target.machine not in self.failures:
+                    asked.append(self._running[target])
+        wait(asked, timeout=self._timeout_s)
 
     def _scrape(self, target: ScrapeTarget) -> None:
         try:
@@ -127,7 +130,7 @@ class ScrapeSource:
     def _fetch(self, target: ScrapeTarget) -> str:
         headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
         body = bytearray()
-        patience_s = time.monotonic() + _PATIENCE * self._timeout_s
+        patience_s = time.monotonic() + 2 * max(_SOCKET_S, self._timeout_s)
         with self._client.stream("GET", target.metrics_url, headers=headers) as answer:
             if answer.status_code != 200:
                 raise SourceError(f"HTTP {answer.status_code}" + (": the token is wrong" if answer.status_code == 401 else ""))

@@ -141,6 +141,8 @@ class Translator:
         count = len(values) + len(over)
         missing = count < self._components.get(key, 0)
         self._components[key] = count
+        if count == 1 and values and not missing and not rule.over and not rule.complement:  # nearly all of them
+            return None if values[0] is None else values[0] * rule.scale
         known = [value for value in values if value is not None]
         known_over = [value for value in over if value is not None]
         if missing or not known or len(known) + len(known_over) < count or (rule.over and sum(known_over) <= 0):
