@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
@@ -95,7 +96,11 @@ class _Generation:
             if generation > self._control.stopped_generation:
                 report_exception(self._control, caught, generation)
             error = caught
-        tear_down(error, self._keep, _EXIT_CANNOT_RESTART)
+        try:
+            tear_down(error, self._keep, _EXIT_CANNOT_RESTART)
+        except Exception:  # noqa: BLE001 - a half torn down process must not join the next generation: a fresh one does
+            traceback.print_exc()
+            os._exit(_EXIT_CANNOT_RESTART)
         return False, None
 
     def _raise_if_stopped(self) -> None:

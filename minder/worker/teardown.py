@@ -77,6 +77,6 @@ def _drop_frames(error: BaseException | None) -> None:
 
 
 def _empty_device_cache() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_available() and cuda.is_initialized():
+        cuda.empty_cache()

@@ -26,7 +26,11 @@ def _train(tmp_path: Path, mode: str) -> list[dict[str, Any]]:
         env = {**os.environ, "MINDER_HEARTBEAT_FILE": str(tmp_path / f"{mode}-{rank}"), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, str(SCRIPT), str(rank), str(store.port), mode]
         ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
-    found = [json.loads(process.communicate(timeout=60)[0]) for process in ranks]
+    try:
+        found = [json.loads(process.communicate(timeout=200)[0]) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
     return sorted(found, key=lambda item: item["rank"])
 
 

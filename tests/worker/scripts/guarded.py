@@ -36,7 +36,7 @@ try:
             loss = loss * float("nan")
         loss.backward()
         optimiser.step()
-        found["losses"].append(float(loss).hex())  # type: ignore[attr-defined]
+        found["losses"].append(loss.item().hex())  # type: ignore[attr-defined]
 except RuntimeError as error:
     kind = type(error).__name__
     found.update(error=kind, message=str(error), victim=is_victim(kind, str(error)), own=isinstance(error, NonFiniteGradient))
