@@ -180,7 +180,9 @@ def build_source(config: JobConfig) -> SampleSource:
     targets = [
         ScrapeTarget(item.machine, item.agent.url, item.agent.token) for item in config.endpoints() if item.agent is not None
     ]  # fmt: skip
-    return ScrapeSource(targets, mapping, telemetry.interval_s)
+    source = ScrapeSource(targets, mapping, telemetry.interval_s)
+    source.start()  # it keeps its pace while a tick is busy with a recovery
+    return source
 
 
 def _recorder(config: JobConfig) -> Recorder | None:

@@ -44,6 +44,8 @@ class WindowMaker(Protocol):
 
     def pop(self, now_s: float) -> Window | None: ...
 
+    def notes(self) -> Sequence[str]: ...
+
 
 class VerdictJudge(Protocol):
     def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]: ...
@@ -193,7 +195,10 @@ class Controller:
 
     def _align(self, samples: Sequence[Sample], now_s: float) -> Window | None:
         self._stages.windows.push(samples)
-        return self._stages.windows.pop(now_s)
+        window = self._stages.windows.pop(now_s)
+        for note in self._stages.windows.notes():
+            self._ledger.append(kinds.DEGRADED, {"what": "telemetry", "detail": note}, job=self.state.name)
+        return window
 
     def _record(self, samples: Sequence[Sample], signals: Sequence[Signal]) -> None:
         if self._stages.recorder is not None:
