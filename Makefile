@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.minder-setup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test test-rest test-all check bench clean
+.PHONY: setup demo test test-rest test-all check lint types layers bench clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -42,10 +42,16 @@ test-rest: setup
 test-all: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-check: setup
+check: lint types layers
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: setup
 	$(BIN)/mypy
+
+layers: setup
 	$(BIN)/lint-imports
 
 # The faults come last: they take hours with five seeds. torchrun_baseline.py is started by faults.py.
