@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from minder.agent.exposition import hide
 from minder.agent.options import AgentOptions
@@ -60,6 +60,11 @@ class Sampler:
         self._told: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="minder-sampler", daemon=True)
+
+    @property
+    def gpu_names(self) -> Mapping[str, str]:
+        """PCI address ("0000:9b:00") to device name ("gpu3")."""
+        return self._gpu.pci_names
 
     def start(self) -> None:
         self._thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -43,7 +44,7 @@ class Service:
         self.ring = SignalRing()
         self._last_killed: int | None = None
         self.sampler = Sampler(options, self.ring)
-        self.kernel = KernelFollower(options.machine, self.ring.append, self.belongs)
+        self.kernel = KernelFollower(options.machine, self.publish, self.belongs)
 
     async def metrics(self, request: Request) -> Response:
         reading = self.sampler.latest() or Reading()
@@ -78,6 +79,11 @@ class Service:
 
     def _identity(self) -> dict[str, Any]:
         return {"machine": self.options.machine, "version": __version__, "started_s": self.started_s}
+
+    def publish(self, signals: list[Signal]) -> None:
+        """Kernel signals, with the kernel's PCI addresses of GPUs turned into the names that their metrics carry."""
+        names = self.sampler.gpu_names
+        self.ring.append(replace(item, device=names.get(item.device or "", item.device)) for item in signals)
 
     def belongs(self, signal: Signal) -> bool:
         """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, and a link by none:

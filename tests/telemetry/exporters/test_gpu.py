@@ -42,7 +42,8 @@ def _until(exporter: GpuExporter, test: Callable[[Reading], bool]) -> Reading:
 
 
 def test_every_catalogue_metric_in_base_units(gpu: Callable[..., GpuExporter]) -> None:
-    reading = _until(gpu("plain"), lambda reading: bool(reading.gauges))
+    exporter = gpu("plain")
+    reading = _until(exporter, lambda reading: bool(reading.gauges))
     values = {name: value for (name, device), value in reading.gauges.items() if device == "gpu2"}
     assert values == pytest.approx(
         {
@@ -60,6 +61,7 @@ def test_every_catalogue_metric_in_base_units(gpu: Callable[..., GpuExporter]) -
     assert reading.counters["gpu_ecc_uncorrectable", "gpu2"] == 2
     assert reading.counters["gpu_rows_remapped", "gpu2"] == 3
     assert ("gpu_info", {"device": "gpu2", "uuid": "GPU-0002", "pci": "0000:12:00"}) in reading.info
+    assert exporter.pci_names["0000:12:00"] == "gpu2"  # as the kernel log names it in an Xid line
 
 
 def test_activity_comes_from_gpm_where_the_gpu_has_it(gpu: Callable[..., GpuExporter]) -> None:
