@@ -35,7 +35,9 @@ class Parallelism:
             raise BadInputError(f"parallelism.expert is {self.expert} and does not divide data = {self.data}: mend one of them")
         axes = self.rank_order.split("-")
         if len(set(axes)) != len(axes) or not set(axes) <= set(_AXES) or not {"tp", "dp", "pp"} <= set(axes):
-            raise BadInputError(f'parallelism.rank_order is "{self.rank_order}": name tp, dp and pp once each, fastest first, like "tp-dp-pp"')
+            raise BadInputError(
+                f'parallelism.rank_order is "{self.rank_order}": name tp, dp and pp once each, fastest first, like "tp-dp-pp"'
+            )
 
     @property
     def world_size(self) -> int:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
-SignalKind = Literal[
-    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting"
-]
+SignalKind = Literal["kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting"]
 RequestKind = Literal["flows", "stacks"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
@@ -242,9 +240,25 @@ class Price:
 
 
 Reason = Literal[
-    "act", "dry_run", "below_break_even", "tier_too_low", "no_machine_to_blame", "budget_job", "budget_hour", "breaker",
-    "shared_domain", "cooldown", "paused", "group_too_large", "no_standby", "already_in_progress", "already_barred",
-    "not_in_job", "shared_machine", "max_restarts", "ledger_unavailable",
+    "act",
+    "dry_run",
+    "below_break_even",
+    "tier_too_low",
+    "no_machine_to_blame",
+    "budget_job",
+    "budget_hour",
+    "breaker",
+    "shared_domain",
+    "cooldown",
+    "paused",
+    "group_too_large",
+    "no_standby",
+    "already_in_progress",
+    "already_barred",
+    "not_in_job",
+    "shared_machine",
+    "max_restarts",
+    "ledger_unavailable",
 ]
 
 

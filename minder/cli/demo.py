@@ -11,7 +11,9 @@ __all__ = ["command"]
 
 
 def command(
-    fault: Annotated[str, typer.Option(help="hang, crash, crash-cascade, exception, slow-cpu, slow-link, dead-link, oom, nan, ...")] = "hang",
+    fault: Annotated[
+        str, typer.Option(help="hang, crash, crash-cascade, exception, slow-cpu, slow-link, dead-link, oom, nan, ...")
+    ] = "hang",
     at: Annotated[int | None, typer.Option("--at", help="Inject when this step is done.")] = None,
     machine: Annotated[int, typer.Option(help="Index of the machine that gets the fault.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the training job.")] = 0,

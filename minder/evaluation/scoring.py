@@ -70,7 +70,9 @@ def summarise(judged: Sequence[Judged]) -> Summary:
     recall = _share(count["found"], faults)
     f1 = 2 * precision * recall / (precision + recall) if precision + recall > 0 else float("nan")
     delays = [item.delay_s for item in judged if item.outcome == "found" and item.delay_s is not None]
-    return Summary(precision, recall, f1, median(delays) if delays else float("nan"), count["found"], count["wrong"], count["missed"], count["quiet"])
+    return Summary(
+        precision, recall, f1, median(delays) if delays else float("nan"), count["found"], count["wrong"], count["missed"], count["quiet"]
+    )
 
 
 def _share(part: int, whole: int) -> float:

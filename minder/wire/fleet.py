@@ -122,9 +122,7 @@ class Fleet:
     def post_workers(self, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float = 5.0) -> dict[str, Mapping[str, Any] | WireError]:
         views = self.views()
         silent = {machine for machine, view in views.items() if view.launcher_age_s is None or view.launcher_age_s > _SILENT_S}
-        calls = {
-            machine: self._clients[machine].workers(body, 1.0 if machine in silent else timeout_s) for machine, body in bodies.items()
-        }
+        calls = {machine: self._clients[machine].workers(body, 1.0 if machine in silent else timeout_s) for machine, body in bodies.items()}
         return self._together(calls, timeout_s + 2.0)
 
     def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None:
