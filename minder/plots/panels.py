@@ -28,23 +28,25 @@ PREFERRED = (
     "job_processes",
     "cpu_throttled_ratio",
 )
-_MOST = 4
+_MOST, _LEAST = 4, 3
 _CLEAR = 0.1  # a smaller departure is noise
 _ALWAYS = 2  # the first of PREFERRED are always shown: a reader knows steps and processor time
 
 
 def choose_metrics(window: Window, suspects: Sequence[str], named: Sequence[str], since_s: float, until_s: float) -> tuple[str, ...]:
-    """At most four of the window's metrics, none without data.
+    """Three or four of the window's metrics, none without data.
 
     named: what the verdict's evidence names; they come first. Then steps and processor time, then those in which the suspects
-    depart most from the others from `since_s` to `until_s`.
+    depart clearly from the others from `since_s` to `until_s`.
     """
     able = [name for name in dict.fromkeys((*named, *PREFERRED)) if name in window.metrics and _has_data(window, name)]
     first = [name for name in able if name in named] + [name for name in able if name in PREFERRED[:_ALWAYS]]
     rest = [name for name in able if name not in first]
     apart = {name: departure(window, name, suspects, since_s, until_s) for name in rest}
-    rest.sort(key=lambda name: -apart[name] if apart[name] >= _CLEAR else 0.0)  # stable: what shows nothing stays in order
-    return tuple(dict.fromkeys((*first, *rest)))[:_MOST]
+    telling = sorted((name for name in rest if apart[name] >= _CLEAR), key=lambda name: -apart[name])
+    others = [name for name in rest if name not in telling]
+    chosen = tuple(dict.fromkeys((*first, *telling)))[:_MOST]
+    return chosen + tuple(others[: max(0, _LEAST - len(chosen))])
 
 
 def departure(window: Window, metric: str, suspects: Sequence[str], since_s: float, until_s: float) -> float:

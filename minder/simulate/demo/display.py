@@ -99,6 +99,7 @@ class PlainDisplay(Display):
 
     def say(self, message: str) -> None:
         super().say(message)
+        self._said = message
         self._line(message)
 
     def _line(self, text: str) -> None:

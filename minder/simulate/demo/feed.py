@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from minder.controller.status import read_status
-from minder.errors import LedgerError
+from minder.errors import MinderError
 from minder.incidents import Ledger, kinds
 from minder.simulate.demo.milestones import Milestone, find_milestones
 from minder.simulate.demo.options import DemoOptions
@@ -125,13 +125,13 @@ class Feed:
 
     def _read_ledger(self, path: Path) -> list[LedgerEvent]:
         """New events, captured evidence without its data: it may be large and nobody shows it."""
-        if not self.status:  # the controller writes its status after it has made the ledger
+        if not self._status_stamp:  # the controller writes its status after it has made the ledger
             return []
         since = self.events[-1].id if self.events else 0
         try:
             self._ledger = self._ledger or Ledger(path, create=False, busy_timeout_s=0.2)
             found = self._ledger.events(since_id=since)
-        except LedgerError:
+        except MinderError:
             return []  # busy: the next look sees it
         return [_light(event) for event in found]
 

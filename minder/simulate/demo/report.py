@@ -92,7 +92,7 @@ def report_json(report: Report) -> dict[str, Any]:
     """Everything that the text says, for machines; `incidents` are as `minder incidents show --format json` prints them."""
     played, outcome, comparison = report.played, report.played.outcome, report.played.comparison
     begin_s = played.fault_s
-    moments = {key: None for key in LABELS} | {item.key: item.time_s for item in report.milestones}
+    moments = dict.fromkeys(LABELS) | {item.key: item.time_s for item in report.milestones}
     seconds = {key: None if time_s is None or begin_s is None else round(time_s - begin_s, 3) for key, time_s in moments.items()}
     del seconds["injected"]
     return {
@@ -142,7 +142,8 @@ def write_report(report: Report) -> None:
 def _headline(report: Report) -> str:
     played = report.played
     where = f" in {played.outcome.machine}" if played.outcome.machine else ""
-    return f"minder demo: {played.outcome.fault}{where}, seed {played.options.seed}: {'as it must be' if report.right else 'NOT as it must be'}"
+    judgement = "as it must be" if report.right else "NOT as it must be"
+    return f"minder demo: {played.outcome.fault}{where}, seed {played.options.seed}: {judgement}"
 
 
 def _lines(report: Report, complete: bool) -> Iterator[str]:

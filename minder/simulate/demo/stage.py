@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -203,7 +202,7 @@ def training_script() -> Path:
     """The lab's training script, as a user would name it on the command line."""
     import minder.simulate.lab as lab_package
 
-    return Path(os.path.dirname(lab_package.__file__ or "")) / "train.py"
+    return Path(lab_package.__file__ or "").parent / "train.py"
 
 
 def _toml(value: Any) -> str:
