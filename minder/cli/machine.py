@@ -96,15 +96,19 @@ def give_back(
     from minder.cli.tables import operator_name
     from minder.errors import BadInputError
     from minder.incidents import Ledger, find_ledger, kinds
-    from minder.incidents.history import barred_machines
+    from minder.incidents.history import find_barrings
 
     with Ledger(find_ledger(ledger), create=False) as opened:
         events = opened.events(kinds=[kinds.BARRED, kinds.UNBARRED])
-        barring = barred_machines(events, job).get(name)
-        if barring is None:
+        barrings = find_barrings(events, name)
+        if job is not None and None in barrings:
+            raise BadInputError(f"{name} is barred from every job: return it without --job")
+        meant = [event for owner, event in barrings.items() if job in (None, owner)]
+        if not meant:
             where = f"from job {job}" if job else "from any job"
             raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
-        if job is not None and barring.job is None:
-            raise BadInputError(f"{name} is barred from every job: return it without --job")
-        opened.append(kinds.UNBARRED, {"machine": name, "by": operator_name(), "note": note}, job=job, incident=barring.incident)
-    typer.echo(f"{name} may work again" + (f" for job {job}" if job else ""))
+        for event in meant:  # one event per job, so that each job's own record tells it
+            payload = {"machine": name, "by": operator_name(), "note": note}
+            opened.append(kinds.UNBARRED, payload, job=event.job, incident=event.incident)
+    jobs = ", ".join(event.job for event in meant if event.job)
+    typer.echo(f"{name} may work again" + (f" for {jobs}" if jobs else ""))

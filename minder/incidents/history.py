@@ -8,7 +8,7 @@ from typing import Any
 from minder.incidents import kinds
 from minder.types import History, LedgerEvent, PastEviction, Pause
 
-__all__ = ["HISTORY_KINDS", "RECENT_S", "active_pauses", "barred_machines", "fold_history"]
+__all__ = ["HISTORY_KINDS", "RECENT_S", "active_pauses", "barred_machines", "find_barrings", "fold_history", "fold_suspects"]
 
 RECENT_S = 3600.0
 HISTORY_KINDS = (
@@ -82,6 +82,16 @@ def _pause(payload: Mapping[str, Any]) -> Pause | None:
 
 def barred_machines(events: Sequence[LedgerEvent], job: str | None) -> dict[str, LedgerEvent]:
     """Machines kept out of `job` (None: of any job), with the event that barred each."""
+    found = _bars(events)
+    return {machine: event for (owner, machine), event in found.items() if job is None or owner in (None, job)}
+
+
+def find_barrings(events: Sequence[LedgerEvent], machine: str) -> dict[str | None, LedgerEvent]:
+    """Job (None: every job) to the event that bars this machine from it now."""
+    return {owner: event for (owner, name), event in _bars(events).items() if name == machine}
+
+
+def _bars(events: Sequence[LedgerEvent]) -> dict[tuple[str | None, str], LedgerEvent]:
     barred: dict[tuple[str | None, str], LedgerEvent] = {}
     for event in events:
         machine = str(event.payload.get("machine"))
@@ -90,4 +100,19 @@ def barred_machines(events: Sequence[LedgerEvent], job: str | None) -> dict[str,
         elif event.kind == kinds.UNBARRED:
             for key in [key for key in barred if key[1] == machine and event.job in (None, key[0])]:
                 del barred[key]
-    return {machine: event for (owner, machine), event in barred.items() if job is None or owner in (None, job)}
+    return barred
+
+
+def fold_suspects(events: Sequence[LedgerEvent], since_s: float) -> dict[str, float]:
+    """Machines accused (tier page or evict) at or after `since_s` and not recovered since, with the time of the last accusation."""
+    suspects: dict[str, float] = {}
+    for event in events:
+        payload = event.payload
+        if event.kind != kinds.VERDICT or event.time_s < since_s:
+            continue
+        for machine in map(str, payload.get("machines") or ()):
+            if payload.get("kind") == "recovered":
+                suspects.pop(machine, None)
+            elif payload.get("tier") in ("page", "evict"):
+                suspects[machine] = event.time_s
+    return suspects

@@ -14,7 +14,7 @@ from minder.clock import Clock, SystemClock
 from minder.errors import BadInputError, LedgerError, WireError
 from minder.incidents import kinds
 from minder.incidents.fold import fold_incident
-from minder.incidents.history import HISTORY_KINDS, fold_history
+from minder.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.incidents.record import Incident
 from minder.store.events import EventQuery, EventRow, EventStore
 from minder.types import ActionResult, Decision, History, LedgerEvent, Verdict
@@ -169,6 +169,10 @@ class Ledger:
     def history(self, job: str, now_s: float | None = None) -> History:
         """What the policy needs to know of the past (minder.incidents.history)."""
         return fold_history(self.events(kinds=HISTORY_KINDS), job, self._now(now_s))
+
+    def suspects(self, since_s: float) -> dict[str, float]:
+        """Machines of any job that were accused since then and have not recovered: PolicyContext.suspects."""
+        return fold_suspects(self.events(kinds=[kinds.VERDICT]), since_s)
 
     def _now(self, time_s: float | None) -> float:
         return self._clock.now_s() if time_s is None else time_s

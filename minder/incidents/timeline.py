@@ -61,7 +61,11 @@ def _first_step(payload: Payload) -> str:
 def _pause(payload: Payload) -> str:
     until_s = payload.get("until_s")
     until = format_time(until_s) if isinstance(until_s, (int, float)) else "?"
-    return f"actions paused ({payload.get('scope')} {payload.get('target') or ''}) until {until}{_tail(payload, 'reason')}"
+    return f"actions paused ({_scope(payload)}) until {until}{_tail(payload, 'reason')}"
+
+
+def _scope(payload: Payload) -> str:
+    return f"{payload.get('scope')} {payload.get('target') or ''}".strip()
 
 
 _WRITERS: dict[str, Callable[[Payload], str]] = {
@@ -80,7 +84,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
     kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",
     kinds.PAUSE: _pause,
-    kinds.UNPAUSE: lambda p: f"pause lifted ({p.get('scope')} {p.get('target') or ''})",
+    kinds.UNPAUSE: lambda p: f"pause lifted ({_scope(p)})",
     kinds.OUTCOME: lambda p: f"{p.get('machine')} was found: {p.get('outcome')}{_tail(p, 'note', 'by')}",
     kinds.NOTE: lambda p: f"note: {p.get('text', '')}",
     kinds.CLOSED: lambda p: f"closed by {p.get('by') or 'operator'}{_tail(p, 'note')}",

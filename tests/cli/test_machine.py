@@ -88,3 +88,12 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(run: Run, ledger: Ledge
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
     assert ledger.events() == before
+
+
+def test_a_machine_that_is_barred_from_every_job_returns_to_all(run: Run, ledger: Ledger) -> None:
+    ledger.append(kinds.BARRED, {"machine": "m2"})
+    status, _, err = run("return", "m2", "--job", "llm")
+    assert status == 2 and "barred from every job: return it without --job" in err
+    assert run("return", "m2")[0] == 0
+    assert ledger.history("llm").barred == frozenset()
+    assert {event.job for event in ledger.events(kinds=[kinds.UNBARRED])} == {"llm", None}, "each job's own record tells it"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minder.incidents import fold_history, kinds
-from minder.incidents.history import active_pauses, barred_machines
+from minder.incidents.history import active_pauses, barred_machines, find_barrings, fold_suspects
 from minder.types import LedgerEvent
 
 Event = Callable[..., LedgerEvent]
@@ -83,3 +83,18 @@ def test_bars_hold_for_a_job_or_for_all_until_they_are_lifted(event: Event) -> N
     assert "m4" in barred_machines(events, "other")
     events.append(bar("m4", None, kinds.UNBARRED))
     assert "m4" not in barred_machines(events, "other")
+
+
+def test_every_bar_of_a_machine_is_found(event: Event) -> None:
+    events = [event(kinds.BARRED, {"machine": "m1"}, job=job) for job in ("llm", "other", None)]
+    assert list(find_barrings(events, "m1")) == ["llm", "other", None]
+    assert find_barrings([*events, event(kinds.UNBARRED, {"machine": "m1"}, job=None)], "m1") == {}
+
+
+def test_suspects_are_those_accused_lately_and_not_recovered(event: Event) -> None:
+    def accuse(machine: str, time_s: float, **more: str) -> LedgerEvent:
+        return event(kinds.VERDICT, {"kind": "machine", "tier": "page", "machines": [machine], **more}, time_s)
+
+    events = [accuse("m1", 5.0), accuse("m2", 20.0), accuse("m3", 21.0, tier="watch"), accuse("m4", 22.0, tier="evict")]
+    events += [accuse("m2", 30.0), accuse("m4", 31.0, kind="recovered")]
+    assert fold_suspects(events, 10.0) == {"m2": 30.0}
