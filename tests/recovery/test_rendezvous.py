@@ -181,5 +181,5 @@ def test_a_connected_worker_counts_as_use() -> None:
 
 
 def test_the_client_loads_no_torch() -> None:
-    code = "import sys; import minder.recovery.rendezvous, minder.recovery.manifest; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    code = "import sys, minder.recovery.rendezvous, minder.recovery.manifest; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from minder.errors import CheckpointError
+from minder.recovery.manifest import (
+    Manifest,
+    ManifestFile,
+    checkpoint_path,
+    complete_checkpoints,
+    newest_generation,
+    prune,
+    publish,
+    verify,
+)
+
+
+def _write(directory: Path, step: int, generation: int = 0, content: bytes = b"weights") -> Manifest:
+    path = checkpoint_path(directory, step, generation)
+    path.mkdir(parents=True)
+    (path / "part").write_bytes(content)
+    file = ManifestFile("part", len(content), hashlib.sha256(content).hexdigest())
+    return Manifest(path, step, generation, 2, 1.5, (file,))
+
+
+def _published(directory: Path, step: int, generation: int = 0) -> Manifest:
+    manifest = _write(directory, step, generation)
+    publish(manifest)
+    return manifest
+
+
+def test_a_checkpoint_counts_only_once_it_is_published(tmp_path: Path) -> None:
+    manifest = _write(tmp_path, 7)
+    assert complete_checkpoints(tmp_path) == []
+    publish(manifest)
+    assert complete_checkpoints(tmp_path) == [manifest]
+    assert verify(manifest) == ()
+
+
+def test_a_missing_folder_holds_no_checkpoints(tmp_path: Path) -> None:
+    assert complete_checkpoints(tmp_path / "nowhere") == []
+    assert newest_generation(tmp_path / "nowhere") == -1
+
+
+def test_a_later_generation_is_newer_whatever_its_step(tmp_path: Path) -> None:
+    for step, generation in ((40, 0), (41, 0), (38, 1)):
+        _published(tmp_path, step, generation)
+    assert [manifest.order for manifest in complete_checkpoints(tmp_path)] == [(1, 38), (0, 41), (0, 40)]
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1, 20, 100])
+def test_a_cut_off_manifest_is_no_manifest(tmp_path: Path, kept_bytes: int) -> None:
+    manifest = _published(tmp_path, 1)
+    os.truncate(manifest.path / "manifest.json", kept_bytes)
+    assert complete_checkpoints(tmp_path) == []
+
+
+def test_any_flipped_bit_of_a_manifest_is_noticed(tmp_path: Path) -> None:
+    manifest = _published(tmp_path, 1)
+    file = manifest.path / "manifest.json"
+    whole = file.read_bytes()
+    for position in range(len(whole)):
+        file.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        found = complete_checkpoints(tmp_path)
+        assert found in ([], [manifest]), f"bit flip at byte {position} of {whole!r}"
+    file.write_bytes(whole)
+    assert complete_checkpoints(tmp_path) == [manifest]
+
+
+def test_a_manifest_must_fit_its_folder_and_stay_inside_it(tmp_path: Path) -> None:
+    manifest = _published(tmp_path, 1)
+    manifest.path.rename(checkpoint_path(tmp_path, 2, 0))
+    assert complete_checkpoints(tmp_path) == []
+    outside = _write(tmp_path, 3)
+    publish(Manifest(outside.path, 3, 0, 2, 1.5, (ManifestFile("../part", 7, "00"),)))
+    assert complete_checkpoints(tmp_path) == []
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    manifest = _published(tmp_path, 1)
+    part = manifest.path / "part"
+    part.write_bytes(b"weighty")
+    assert "SHA-256" in verify(manifest)[0]
+    part.write_bytes(b"weight")
+    assert verify(manifest) == ("part has 6 bytes instead of 7",)
+    part.unlink()
+    assert verify(manifest) == ("part: No such file or directory",)
+
+
+def test_pruning_keeps_the_newest_and_clears_what_never_finished(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        _published(tmp_path, step)
+    unfinished_before, unfinished_after = _write(tmp_path, 4), _write(tmp_path, 6)
+    newest = _published(tmp_path, 5)
+    foreign = tmp_path / "notes"
+    foreign.mkdir()
+    prune(tmp_path, newest, keep=3)
+    assert [manifest.step for manifest in complete_checkpoints(tmp_path)] == [5, 3, 2]
+    assert not unfinished_before.path.exists()
+    assert unfinished_after.path.exists(), "it may be the save in flight"
+    assert foreign.exists()
+
+
+def test_a_zombie_of_an_older_generation_cannot_publish(tmp_path: Path) -> None:
+    late = _write(tmp_path, 9, generation=1)
+    _write(tmp_path, 8, generation=2)
+    with pytest.raises(CheckpointError, match="generation 2 has taken over"):
+        publish(late)
+    assert complete_checkpoints(tmp_path) == []
+
+
+def test_a_manifest_of_a_newer_format_is_left_alone(tmp_path: Path) -> None:
+    manifest = _published(tmp_path, 1)
+    file = manifest.path / "manifest.json"
+    content = json.loads(file.read_text()) | {"format": 2}
+    del content["sha256"]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps({**content, "sha256": digest}))
+    assert complete_checkpoints(tmp_path) == []
