@@ -31,7 +31,11 @@ __all__ = ["DefaultConfig", "DefaultDetector"]
 class DefaultConfig:
     """patience_s: how long one fully deviating family of one machine must last to convict it, with the training suffering.
     warmup_s: data needed before anything is said. z_span: from the first deviation that counts to a full one, in usual sizes.
-    stayed: weight of "its peers moved and it did not". leak_s: how fast evidence that has ended is forgotten."""
+    stayed: weight of "its peers moved and it did not". leak_s: how fast evidence that has ended is forgotten. smooth_s: of deviations.
+    relearn_s: after so long a deviation counts as the machine's new usual place, unless it was called anomalous. effect_boost: how much
+    more evidence weighs while the training suffers since about then; eager_z: by how much less of a deviation counts, too. most_alone,
+    most: the most families heard at once, without and with an effect on the training: a clock that is off by seconds looks like all of
+    them for these seconds."""
 
     patience_s: float = 90.0
     warmup_s: float = 30.0
@@ -41,6 +45,9 @@ class DefaultConfig:
     smooth_s: float = 4.0
     relearn_s: float = 900.0
     effect_boost: float = 2.0
+    eager_z: float = 1.0
+    most_alone: float = 2.0
+    most: float = 4.0
 
 
 _FIELDS: dict[str, tuple[str, float]] = {
@@ -49,7 +56,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "odd_KM": ("KM", 0.0),  # seconds for which a series has been far off
 }
 _CALM = 0.35  # strength below which evidence leaks
-_REACHING = ("activity", "power", "fabric", "congestion", "hardware", "job")
+_REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")
 
 
 @dataclass(slots=True)
@@ -57,6 +64,7 @@ class _Row:
     """A scored row that waits to be learned."""
 
     center_K: np.ndarray
+    scaled_KM: np.ndarray
     seen: Seen
     phase: Phase
     measured: dict[str, Measured]
@@ -69,7 +77,7 @@ class DefaultDetector:
     def __init__(self, stages: Mapping[str, object] | None = None, config: DefaultConfig | None = None) -> None:
         self.config = config or DefaultConfig()
         self._stages = dict(stages or {})
-        names = {**reference.fields("all"), **reference.fields("stage")}
+        names = {**reference.fields("all"), **reference.fields("stage"), **reference.STANDING}
         self._memory = Memory({**_FIELDS, **presence.FIELDS, **phases.FIELDS, **names})
         self._traits = TraitTable(())
         self._groups: list[np.ndarray] = []
@@ -111,15 +119,16 @@ class DefaultDetector:
         seen = presence.observe_row(memory, traits, time_s, raw_KM, present_M)
         scaled_KM = traits.scale(raw_KM)
         scaled_KM[~seen.usable_KM] = np.nan
+        scaled_KM = scaled_KM - memory["standing_KM"]
         center_K = median_of_all(scaled_KM)
         phase = phases.follow_phase(memory, traits, time_s, center_K, (seen.gap_s, seen.interval_s))
         measured = self._measure(scaled_KM, seen, phase)
         z_KM = _agree(measured, self._groups)
         full_KM, reached_M = self._counted(z_KM, measured["all"].smooth_KM, phase)
-        families_FM = family_evidence(traits, full_KM)
+        families_FM = family_evidence(traits, full_KM, z_KM < 0)
         strength_M = self._strength(families_FM, reached_M, seen, phase, time_s)
         self._accumulate(strength_M, seen, phase, time_s)
-        self._pending.append(_Row(center_K, seen, phase, measured, z_KM))
+        self._pending.append(_Row(center_K, scaled_KM, seen, phase, measured, z_KM))
         quiet = phase.moving or phase.idle or self._is_outage(seen)
         return explain(memory, traits, (time_s, self.config.patience_s, quiet), scaled_KM, full_KM * np.sign(z_KM), (seen, phase))
 
@@ -136,7 +145,7 @@ class DefaultDetector:
 
     def _counted(self, z_KM: np.ndarray, smooth_KM: np.ndarray, phase: Phase) -> tuple[np.ndarray, np.ndarray]:
         """(evidence 0..1 of shape (K, M), machines that have plainly changed themselves)."""
-        start = needed_z(z_KM.shape[1], int((self._traits.weight_K1 > 0).sum()))
+        start = needed_z(z_KM.shape[1], int((self._traits.weight_K1 > 0).sum())) - self.config.eager_z * phase.lasting
         full_KM = np.clip((np.abs(z_KM) - start) / self.config.z_span, 0.0, 1.0)
         own_change_KM = np.abs(np.nan_to_num(smooth_KM) + phase.shift_K[:, None])
         stayed_KM = own_change_KM < 0.5 * np.abs(np.nan_to_num(smooth_KM))
@@ -152,14 +161,15 @@ class DefaultDetector:
         since_M = np.where(np.isnan(self._memory["since_M"]), time_s, self._memory["since_M"])
         joined_M = np.abs(since_M - phase.effect_since_s) < 240.0 if suffers > 0 else np.zeros(len(since_M), dtype=bool)
         boost_M = np.maximum(np.where(reached_M, 1.0, 0.3), suffers * np.where(joined_M, self.config.effect_boost, 1.0))
+        limit_M = np.where(joined_M & (suffers > 0.5), self.config.most, self.config.most_alone)
         alone_M = np.where(joined_M, suffers * total_M, 0.0)  # signs of the host alone: only if the training suffers since then
-        total_M = np.where(reaching_M > 0.1, total_M * boost_M, alone_M)
+        total_M = np.minimum(np.where(reaching_M > 0.1, total_M * boost_M, alone_M), limit_M)
         return np.asarray(total_M + self._absence(seen, phase, time_s))
 
     def _absence(self, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
         """Silence speaks only with a second witness: the training suffers since about then. When many are silent it is the monitoring."""
         silent_M = self._silent(seen)
-        if not silent_M.any() or self._is_outage(seen) or phase.effect < 0.5 or np.isnan(phase.effect_since_s):
+        if not silent_M.any() or self._is_outage(seen) or phase.effect < 0.5 or not phase.stalled:
             return np.zeros(len(silent_M))
         fell_silent_M = time_s - seen.silence_M
         together_M = np.abs(phase.effect_since_s - fell_silent_M) < 120.0
@@ -183,15 +193,16 @@ class DefaultDetector:
         if phase.idle:
             pace_M *= 0.0 if phase.idle_s < 20.0 else 0.3
         elif phase.grace:
-            pace_M *= 0.1
+            pace_M *= 0.0
         gained_M = pace_M * credit_M * strength_M**2 * distinctness(strength_M)
-        calm_M = (strength_M < _CALM) & (fresh_M | silent_M)
+        calm_M = (strength_M < _CALM * (1.0 - 0.7 * phase.lasting)) & (fresh_M | silent_M)
         if not phase.moving:
-            score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / config.leak_s), score_M)
+            leak_s = config.leak_s * (1.0 + 7.0 * phase.lasting)
+            score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
         memory["score_M"] = np.minimum(score_M + gained_M, 4.0 * config.patience_s)
         started_M = np.where(silent_M, time_s - seen.silence_M, time_s)
-        since_M = np.where((strength_M >= _CALM) & np.isnan(since_M), started_M, since_M)
-        memory["since_M"] = np.where((strength_M < 0.2) & (memory["score_M"] < 0.1 * config.patience_s), np.nan, since_M)
+        since_M = np.where((strength_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
+        memory["since_M"] = np.where((strength_M < 0.1) & (memory["score_M"] < 0.1 * config.patience_s), np.nan, since_M)
 
     def _learn_row(self, row: _Row, barred_M: np.ndarray) -> None:
         memory, gap_s, phase = self._memory, row.seen.gap_s, row.phase
@@ -201,6 +212,7 @@ class DefaultDetector:
         frozen_KM = far_KM & (memory["odd_KM"] < self.config.relearn_s) | barred_M[None, :] | (memory["score_M"] > 30.0)[None, :]
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
             frozen_KM = np.ones_like(frozen_KM)
+        reference.learn_standing(memory, row.scaled_KM - row.center_K[:, None], frozen_KM, gap_s)
         for name, measured in row.measured.items():
             reference.learn_reference(memory, name, measured, frozen_KM, gap_s)
 
@@ -222,7 +234,7 @@ def _agree(measured: Mapping[str, Measured], groups: Sequence[np.ndarray]) -> np
             both_KM[:, members] = z_KM[:, members]
         elif len(members) >= 5:
             both_KM[:, members] = stage_KM[:, members]
-    return both_KM
+    return np.where(measured["stage"].known_KM, both_KM, z_KM)
 
 
 def _with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:

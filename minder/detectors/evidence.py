@@ -22,12 +22,19 @@ def needed_z(machines: int, metrics: int) -> float:
     return float(0.5 + np.sqrt(2.0 * np.log(max(2.0, machines * metrics)))) if machines * metrics > 0 else 3.0
 
 
-def family_evidence(traits: TraitTable, evidence_KM: np.ndarray) -> np.ndarray:
-    """(F, M): the strongest member speaks for its family; a second one adds a little. evidence_KM in 0..1."""
+def family_evidence(traits: TraitTable, evidence_KM: np.ndarray, falls_KM: np.ndarray) -> np.ndarray:
+    """(F, M): the strongest member speaks for its family. evidence_KM in 0..1; falls_KM: the value is too low.
+
+    A processor that falls quiet is a halted process, which reaches the training; one that is busier is housekeeping.
+    """
     weighted_KM = evidence_KM * traits.weight_K1
     found_FM = np.zeros((len(traits.members), evidence_KM.shape[1]))
     for f, members in enumerate(traits.members):
         part = weighted_KM[members]
+        if traits.families[f] == "halt":
+            part = np.where(falls_KM[members], evidence_KM[members], 0.0)
+        elif traits.families[f] == "host":
+            part = np.where(falls_KM[members], 0.0, part)
         found_FM[f] = part.max(axis=0) if len(part) > 1 else part[0]
     return found_FM
 

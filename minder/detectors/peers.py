@@ -1,6 +1,6 @@
 """Where a machine's peers stand: the median of the others, over all machines and within its pipeline stage.
 
-Leave-one-out medians come from one sort: the median of the others depends only on which side of the middle a value lies.
+Medians of the others come from one sort: the median of the others depends only on which side of the middle a value lies.
 K metrics, M machines; NaN is no data.
 """
 
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["median_of_all", "median_of_others"]
+__all__ = ["distance_from_others", "median_of_all"]
 
 
-def median_of_others(values_KM: np.ndarray) -> np.ndarray:
-    """(K, M): median of the other machines' values; NaN where there is no other.
+def distance_from_others(values_KM: np.ndarray) -> np.ndarray:
+    """(K, M): how far each value lies outside the two middle values of the others; NaN where there is no other.
 
-    >>> median_of_others(np.array([[1.0, 2.0, 9.0]]))
-    array([[5.5, 5. , 1.5]])
+    With an even number of others one of the two middle values may be the sick one: the nearer of them is believed.
+
+    >>> distance_from_others(np.array([[1.0, 2.0, 9.0]]))
+    array([[-1.,  0.,  7.]])
     """
     ordered_KM, count_K1 = _ordered(values_KM)
     others_K1 = count_K1 - 1
     low_K1, high_K1 = np.maximum((others_K1 - 1) // 2, 0), np.maximum(others_K1 // 2, 0)
-    return np.asarray(0.5 * (_pick(ordered_KM, values_KM, low_K1) + _pick(ordered_KM, values_KM, high_K1)))
+    low_KM, high_KM = _pick(ordered_KM, values_KM, low_K1), _pick(ordered_KM, values_KM, high_K1)
+    nearest_KM = np.minimum(np.maximum(values_KM, low_KM), high_KM)
+    return np.asarray(values_KM - nearest_KM)
 
 
 def median_of_all(values_KM: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ _IDLE_LEVELS = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high a
 class Phase:
     """The job as a whole in one row. shift_K: smoothed common deviation in scaled units."""
 
-    __slots__ = ("effect", "effect_since_s", "grace", "idle", "idle_s", "moving", "shift_K")
+    __slots__ = ("effect", "effect_since_s", "grace", "idle", "idle_s", "lasting", "moving", "shift_K", "stalled")
 
     def __init__(
         self, moving: bool, idle: bool, idle_s: float, grace: bool, effect: float, effect_since_s: float, shift_K: np.ndarray
@@ -49,6 +49,8 @@ class Phase:
         self.effect = effect
         self.effect_since_s = effect_since_s
         self.shift_K = shift_K
+        self.stalled = False  # some part of the training has all but ended for everybody
+        self.lasting = 0.0  # the effect, as far as it has lasted beyond what a phase or a hiccup would
 
 
 def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
@@ -66,7 +68,11 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     idle = _is_idle(memory, traits, center_K)
     idle_s = _note_idle(memory, time_s, idle, interval_s)
     grace = time_s < memory.number("grace_until_s")
-    return Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K)
+    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K)
+    phase.stalled = bool((shift_K[watched_K] < -0.5).any())
+    if effect > 0.0 and not idle and not grace:
+        phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
+    return phase
 
 
 def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pace: tuple[float, float, float]) -> bool:

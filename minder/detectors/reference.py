@@ -12,15 +12,30 @@ from collections.abc import Sequence
 import numpy as np
 
 from minder.detectors.memory import Memory
-from minder.detectors.peers import median_of_others
+from minder.detectors.peers import distance_from_others
 from minder.detectors.traits import TraitTable
 
-__all__ = ["MeasureContext", "Measured", "distances", "fields", "learn_reference", "measure"]
+__all__ = ["STANDING", "MeasureContext", "Measured", "distances", "fields", "learn_reference", "learn_standing", "measure"]
 
 _OFFSET_S = 300.0  # a standing offset is learned over this time
 _SPREAD_S = 300.0
-_ECHO = 0.12  # share of a common move by which healthy machines may differ in following it
+_ECHO = 0.1  # share of a common move by which healthy machines may differ in following it
 _Z_LIMIT = 25.0
+
+
+STANDING: dict[str, tuple[str, float]] = {
+    "standing_KM": ("KM", 0.0),  # own usual distance from the common level: taken away before machines are compared
+    "standing_n_KM": ("KM", 0.0),
+}
+
+
+def learn_standing(memory: Memory, rest_KM: np.ndarray, frozen_KM: np.ndarray, gap_s: float) -> None:
+    """rest_KM: what is left of each value when the common level and the standing distance are taken away."""
+    weight_KM = np.where(np.isnan(rest_KM) | frozen_KM, 0.0, gap_s)
+    n_KM = memory["standing_n_KM"] + weight_KM
+    gain_KM = np.maximum(weight_KM / np.maximum(n_KM, gap_s), 1.0 - np.exp(-weight_KM / _OFFSET_S))
+    memory["standing_KM"] = memory["standing_KM"] + np.where(weight_KM > 0, gain_KM * np.nan_to_num(rest_KM), 0.0)
+    memory["standing_n_KM"] = n_KM
 
 
 def fields(name: str) -> dict[str, tuple[str, float]]:
@@ -50,15 +65,16 @@ def measure(memory: Memory, traits: TraitTable, name: str, distance_KM: np.ndarr
     unit_KM = np.maximum(np.maximum(spread_KM, pooled_K1) * young_KM, traits.floor_K1)
     unit_KM = np.sqrt(unit_KM**2 + (_ECHO / 3.0 * context.shift_K[:, None]) ** 2)
     z_KM = np.clip(memory[f"{name}_smooth_KM"] / unit_KM, -_Z_LIMIT, _Z_LIMIT)
-    return Measured(distance_KM, memory[f"{name}_smooth_KM"], np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0))
+    return Measured(known_KM, distance_KM, memory[f"{name}_smooth_KM"], np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0))
 
 
 class Measured:
     """One row seen from one yardstick, all (K, M): distance from the peers, smoothed residual, deviation in usual sizes."""
 
-    __slots__ = ("distance_KM", "smooth_KM", "z_KM")
+    __slots__ = ("distance_KM", "known_KM", "smooth_KM", "z_KM")
 
-    def __init__(self, distance_KM: np.ndarray, smooth_KM: np.ndarray, z_KM: np.ndarray) -> None:
+    def __init__(self, known_KM: np.ndarray, distance_KM: np.ndarray, smooth_KM: np.ndarray, z_KM: np.ndarray) -> None:
+        self.known_KM = known_KM
         self.distance_KM = distance_KM
         self.smooth_KM = smooth_KM
         self.z_KM = z_KM
@@ -96,14 +112,13 @@ def learn_reference(memory: Memory, name: str, row: Measured, frozen_KM: np.ndar
 
 
 def distances(scaled_KM: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Distance of each machine from the median of the others in its group; NaN for a machine alone in its group."""
+    """Distance of each machine from the middle of the others in its group; NaN for a machine alone in its group."""
     if len(groups) == 1:
-        return np.asarray(scaled_KM - median_of_others(scaled_KM))
+        return distance_from_others(scaled_KM)
     distance_KM = np.full_like(scaled_KM, np.nan)
     for members in groups:
         if len(members) > 1:
-            part_KM = scaled_KM[:, members]
-            distance_KM[:, members] = part_KM - median_of_others(part_KM)
+            distance_KM[:, members] = distance_from_others(scaled_KM[:, members])
     return distance_KM
 
 

@@ -102,7 +102,11 @@ class TraitTable:
         )
         used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
         self.families = tuple(used)
-        self.members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]
+        members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]
+        if "cpu_usage_ratio" in metrics:  # heard twice: a rise is housekeeping, a fall is a halt
+            self.families = (*self.families, "halt")
+            members.append(np.array([list(metrics).index("cpu_usage_ratio")]))
+        self.members = members
         bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.nan for m in bounds])
 

@@ -71,7 +71,7 @@ SLOWS: dict[str, dict[str, float]] = {
 KINDS = (*STALLS, *SLOWS, "machine_unreachable")
 NUISANCES = (
     "wander", "drift", "warm_slot", "sidecar", "page_cache", "other_hardware", "stuck_sensor", "skewed_clock", "link_flap", "restart",
-    "evaluation", "exporter_dies", "outage", "late_dark",
+    "evaluation", "exporter_dies", "outage", "late_dark", "congestion",
 )  # fmt: skip
 
 
@@ -339,7 +339,9 @@ class _Job:
     def _quiet_spot(self, lasts: float) -> int:
         """A time for a job-wide phase that ends a minute before the onset or starts well after it."""
         onset_s = self.recipe.onset_s
-        spots = [at for at in range(150, int(self.T - lasts - 60), 30) if onset_s is None or at + lasts + 60 < onset_s or at > onset_s + 450]
+        spots = [
+            at for at in range(150, int(self.T - lasts - 60), 30) if onset_s is None or at + lasts + 60 < onset_s or at > onset_s + 450
+        ]
         return int(self.rng.choice(spots)) if spots else -1
 
     def _restart(self) -> None:
@@ -361,6 +363,19 @@ class _Job:
             stage = self.rng.integers(self.recipe.pipeline)
             idle = (self.stage_M != stage) | (self.recipe.pipeline == 1)
             self._set(slice(at, at + int(lasts)), idle, "checkpoint", 0.95)
+
+    def _congestion(self) -> None:
+        """Everybody slows down for minutes, nobody quite as much as the other."""
+        lasts = self.rng.uniform(60, 300)
+        at = self._quiet_spot(lasts)
+        if at < 0:
+            return
+        slow_M = self.rng.uniform(0.6, 0.9) * np.exp(self.rng.normal(0, 0.02, self.M))
+        for k in self._of("power", "compute", "fabric", "pcie"):
+            share = 0.5 if self.levels[k].group == "power" else 1.0
+            self.factor_TMK[at : at + int(lasts), :, k] *= slow_M**share
+        for k in self._of("congestion"):
+            self.factor_TMK[at : at + int(lasts), :, k] *= self.rng.uniform(2, 8) * np.exp(self.rng.normal(0, 0.3, self.M))
 
     def _exporter_dies(self) -> None:
         m = int(self.rng.integers(self.M))
