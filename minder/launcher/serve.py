@@ -15,6 +15,7 @@ from minder.errors import BadInputError
 from minder.launcher.endpoints import build_endpoints
 from minder.launcher.register import Register
 from minder.launcher.settings import LaunchSettings
+from minder.launcher.spawn import find_groups
 from minder.launcher.supervisor import Supervisor
 
 __all__ = ["serve"]
@@ -23,7 +24,12 @@ _END_GRACE_S = 3.0
 
 
 def serve(settings: LaunchSettings) -> None:
-    """Run until SIGTERM or SIGINT; then end the workers. Raises BadInputError if the port or the job is taken."""
+    """Run until SIGTERM or SIGINT; then end the workers. Raises BadInputError if the port or the job is taken or the cgroup missing."""
+    if settings.cgroup:
+        try:
+            find_groups(settings.cgroup)
+        except OSError as error:
+            raise BadInputError(f"--cgroup: {error}") from error
     listener = _listen(settings.host, settings.port)
     for folder in (settings.heartbeat_dir, settings.log_dir):
         folder.mkdir(parents=True, exist_ok=True)

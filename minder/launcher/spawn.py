@@ -11,7 +11,7 @@ from pathlib import Path
 
 from minder.launcher.settings import LaunchSettings
 
-__all__ = ["Spawned", "restore_priority", "spawn_worker"]
+__all__ = ["Spawned", "find_groups", "restore_priority", "spawn_worker"]
 
 _LOW_PRIORITY = 10
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -28,6 +28,7 @@ class Spawned:
 
 def spawn_worker(settings: LaunchSettings, heartbeat: Path, log: Path, low_priority: bool) -> Spawned:
     """Start `python -m minder.worker.bootstrap SCRIPT ...` as leader of a new session. Raises OSError."""
+    groups = find_groups(settings.cgroup) if settings.cgroup else []
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with theirs, log.open("ab", buffering=0) as output:
@@ -40,8 +41,8 @@ def spawn_worker(settings: LaunchSettings, heartbeat: Path, log: Path, low_prior
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
-    if settings.cgroup:
-        _join_cgroup(settings.cgroup, process.pid)
+    for group in groups:
+        (group / "cgroup.procs").write_text(str(process.pid))
     if low_priority and os.geteuid() == 0:  # others could not raise it again when the worker is needed
         _set_priority(process.pid, _LOW_PRIORITY)
     return Spawned(process, ours, os.pidfd_open(process.pid))
@@ -69,13 +70,12 @@ def _environment(settings: LaunchSettings, heartbeat: Path, control_fd: int) -> 
     }
 
 
-def _join_cgroup(name: str, pid: int) -> None:
-    """Put a process into every hierarchy (v1, hybrid or v2) that has a group of that name. Raises OSError if none has."""
-    groups = [group for group in (_CGROUPS / name, *_CGROUPS.glob(f"*/{name}")) if (group / "cgroup.procs").exists()]
+def find_groups(name: str) -> list[Path]:
+    """The cgroup of that name in every hierarchy (v1, hybrid or v2). Raises OSError if there is none."""
+    groups = [group for group in (_CGROUPS / name, *sorted(_CGROUPS.glob(f"*/{name}"))) if (group / "cgroup.procs").exists()]
     if not groups:
         raise OSError(f"no cgroup {name} under {_CGROUPS}: create it first")
-    for group in groups:
-        (group / "cgroup.procs").write_text(str(pid))
+    return groups
 
 
 def _set_priority(pid: int, nice: int) -> None:

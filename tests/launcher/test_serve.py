@@ -34,6 +34,7 @@ def _launch(tmp_path: Path, script: list[str], **changes: str) -> subprocess.Com
         ({"barrier": "door"}, "--barrier"),
         ({"env": "NOEQUALS"}, "NAME=VALUE"),
         ({"token_file": "/no/such/token"}, "/no/such/token"),
+        ({"cgroup": "minder-no-such-group"}, "create it first"),
         ({"step_pattern": "("}, "pattern"),
     ],
 )

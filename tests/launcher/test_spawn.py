@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from minder.launcher import spawn
+from minder.launcher.settings import LaunchSettings
+
+
+def _settings(tmp_path: Path, **changes: object) -> LaunchSettings:
+    script = tmp_path / "script.py"
+    script.write_text("import time; time.sleep(600)")
+    plain = {"job": "demo", "machine": "m1", "host": "127.0.0.1", "port": 0, "slots": 1, "command": (str(script),)}
+    return LaunchSettings(**{**plain, "run_dir": tmp_path, "log_dir": tmp_path, **changes})  # type: ignore[arg-type]
+
+
+def _end(spawned: spawn.Spawned) -> None:
+    spawned.process.kill()
+    spawned.process.wait()
+    spawned.channel.close()
+    os.close(spawned.pidfd)
+
+
+def test_worker_joins_its_group_in_every_hierarchy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    procs = [tmp_path / "tree" / hierarchy / "m1" / "cgroup.procs" for hierarchy in ("cpu", "memory")]
+    for file in procs:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    monkeypatch.setattr(spawn, "_CGROUPS", tmp_path / "tree")
+    spawned = spawn.spawn_worker(_settings(tmp_path, cgroup="m1"), tmp_path / "page", tmp_path / "log", False)
+    _end(spawned)
+    assert [file.read_text() for file in procs] == [str(spawned.process.pid)] * 2
+
+
+def test_missing_cgroup_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spawn, "_CGROUPS", tmp_path / "tree")
+    with pytest.raises(OSError, match="no cgroup m9"):
+        spawn.spawn_worker(_settings(tmp_path, cgroup="m9"), tmp_path / "page", tmp_path / "log", False)
+    assert not (tmp_path / "log").exists()
+
+
+def test_environment_of_the_job_wins_over_defaults_and_ours_over_all(tmp_path: Path) -> None:
+    settings = _settings(tmp_path, env={"OMP_NUM_THREADS": "4", "MINDER_MACHINE": "other"})
+    spawned = spawn.spawn_worker(settings, tmp_path / "page", tmp_path / "log", False)
+    raw = Path(f"/proc/{spawned.process.pid}/environ").read_bytes().decode()
+    _end(spawned)
+    env = dict(pair.split("=", 1) for pair in raw.split("\0") if pair)
+    assert env["OMP_NUM_THREADS"] == "4" and env["MINDER_MACHINE"] == "m1" and env["MINDER_LAUNCHER_PID"] == str(os.getpid())
+    assert env["MINDER_HEARTBEAT_FILE"] == str(tmp_path / "page")
+
+
+@pytest.mark.root
+def test_low_priority_is_taken_back(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can raise a priority again")
+    spawned = spawn.spawn_worker(_settings(tmp_path), tmp_path / "page", tmp_path / "log", True)
+    low = os.getpriority(os.PRIO_PROCESS, spawned.process.pid)
+    spawn.restore_priority(spawned.process.pid)
+    back = os.getpriority(os.PRIO_PROCESS, spawned.process.pid)
+    _end(spawned)
+    assert (low, back) == (10, 0)
