@@ -16,7 +16,10 @@ import numpy as np
 
 from minder.types import Flow
 
-__all__ = ["FlowFinding", "data_flows", "find_broken", "find_silent", "find_slow_paths", "find_unread"]
+__all__ = ["FlowFinding", "data_flows", "find_backlog", "find_broken", "find_silent", "find_slow_paths", "find_unread"]
+
+_SLOW_TRIP_S = 0.004
+_BACKLOG_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +127,56 @@ def find_silent(series: Series, margin_s: float) -> list[FlowFinding]:
 
 
 def find_slow_paths(series: Series) -> list[FlowFinding]:
-    """The machine all of whose active connections have a round trip far above everybody else's.
+    """The machine all of whose busy connections have a round trip far above everybody else's.
 
-    A neighbour of a slow machine has one slow connection among fast ones; the slow machine has only slow ones.
+    A neighbour of a slow machine has one slow connection among fast ones; the slow machine has only slow ones. A connection is
+    busy if it carries a fifth or more of what the machine's busiest one carries: an idle one keeps the round trip of better days.
     """
     fastest: dict[str, float] = {}
-    for (machine, _, _), samples in series.items():
-        if samples[-1].bytes_acked > samples[0].bytes_acked or samples[-1].bytes_received > samples[0].bytes_received:
-            trip_s = float(np.median([flow.round_trip_s for flow in samples]))
-            fastest[machine] = min(fastest.get(machine, np.inf), trip_s)
+    for (machine, _, _), samples in _busy(series).items():
+        trip_s = float(np.median([flow.round_trip_s for flow in samples]))
+        fastest[machine] = min(fastest.get(machine, np.inf), trip_s)
     if len(fastest) < 3:
         return []
     order = sorted(fastest, key=lambda machine: -fastest[machine])
     top, rest = order[0], [fastest[machine] for machine in order[1:]]
     expected_s = float(np.median(rest))
-    if fastest[top] < 5 * max(expected_s, 2e-4) or fastest[top] < 2 * max(rest):
+    if fastest[top] < max(_SLOW_TRIP_S, 5 * expected_s, 2 * max(rest)):
         return []
-    message = f"even its fastest connection takes {fastest[top] * 1000:.1f} ms a round trip, its peers' {expected_s * 1000:.2f} ms"
-    return [FlowFinding(top, "slow path", 0.85, message, fastest[top], expected_s)]
+    message = f"even its fastest busy connection takes {fastest[top] * 1000:.1f} ms a round trip, its peers' {expected_s * 1000:.2f} ms"
+    return [FlowFinding(top, "slow path", 0.8, message, fastest[top], expected_s)]
+
+
+def find_backlog(series: Series) -> list[FlowFinding]:
+    """The common end of the connections that mostly hold bytes which they cannot get rid of, if there are two or more of them."""
+    edges: set[frozenset[str]] = set()
+    held: dict[str, float] = defaultdict(float)
+    for key, samples in _busy(series).items():
+        sizes = [flow.send_queue_bytes for flow in samples]
+        peer = peer_of(key, series)
+        if len(sizes) >= 4 and peer is not None and np.mean([size > _BACKLOG_BYTES for size in sizes]) >= 0.4:
+            edges.add(frozenset((key[0], peer)))
+            for machine in (key[0], peer):
+                held[machine] = max(held[machine], float(np.mean(sizes)))
+    degrees = Counter(machine for edge in edges for machine in edge)
+    if not degrees:
+        return []
+    top, count = degrees.most_common(1)[0]
+    if count < 2 or count < len(edges) or [degree for degree in degrees.values()].count(count) > 1:
+        return []
+    message = f"all {count} connections that cannot send what they hold end here"
+    return [FlowFinding(top, "backlog", 0.7, message, held[top], 0.0)]
+
+
+def _busy(series: Series) -> dict[tuple[str, str, str], Sequence[Flow]]:
+    moved = {}
+    for key, samples in series.items():
+        first, last = samples[0], samples[-1]
+        moved[key] = max(last.bytes_acked - first.bytes_acked, 0) + max(last.bytes_received - first.bytes_received, 0)
+    most: dict[str, int] = defaultdict(int)
+    for (machine, _, _), size in moved.items():
+        most[machine] = max(most[machine], size)
+    return {key: samples for key, samples in series.items() if moved[key] > 0 and moved[key] >= 0.2 * most[key[0]]}
 
 
 def _host(address: str) -> str:

@@ -21,6 +21,7 @@ from minder.verdicts.stall import fuse_findings
 
 __all__ = ["SlowdownRule"]
 
+_SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
 _METRICS = ("job_busy_ratio", "job_run_delay_ratio", "tcp_round_trip_seconds", "tcp_send_queue_bytes")
 _MIN_EXCESS = {"job_busy_ratio": 0.15, "job_run_delay_ratio": 0.15, "tcp_round_trip_seconds": 0.002, "tcp_send_queue_bytes": 2000.0}
 _WEIGHT = {"job_busy_ratio": 0.75, "job_run_delay_ratio": 0.7, "tcp_round_trip_seconds": 0.5, "tcp_send_queue_bytes": 0.4}
@@ -45,13 +46,14 @@ class SlowdownRule:
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._slow_since_s: float | None = None
         self._told = False
+        self._leader: tuple[str, float] | None = None  # who, since when
 
     def observe(self, observation: Observation) -> RuleResult:
         if observation.window is not None:
             self._remember(observation.window)
         self._flows.extend(observation.flows)
         if not self._is_slow(observation):
-            self._slow_since_s = None
+            self._slow_since_s = self._leader = None
             self._told = False
             self._flows.clear()
             return RuleResult()
@@ -59,7 +61,7 @@ class SlowdownRule:
             self._slow_since_s = observation.now_s - min(self._hold_s, 3.0)
             self._progress.forget_slow(self._slow_since_s)
         slow_s = observation.now_s - self._slow_since_s
-        if self._told or slow_s < self._hold_s:
+        if self._told or slow_s < self._hold_s - _LEAD_S:
             return RuleResult((), frozenset() if self._told else frozenset({"flows"}))
         suspects = self._name(observation, self._slow_since_s)
         self._told = bool(suspects)
@@ -85,13 +87,18 @@ class SlowdownRule:
     def _name(self, observation: Observation, since_s: float) -> tuple[Suspect, ...]:
         findings = [item for metric in _METRICS if (item := self._deviator(metric, since_s, observation)) is not None]
         series = flow_facts.data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 6.0)
-        findings += flow_facts.find_slow_paths(series)
+        findings += [*flow_facts.find_slow_paths(series), *flow_facts.find_backlog(series)]
         ranked = fuse_findings(findings)
-        if not ranked or ranked[0][1] < 0.7:
-            return ()
-        if len(ranked) > 1 and (1 - ranked[0][1]) > 0.5 * (1 - ranked[1][1]):
+        clear = bool(ranked) and (len(ranked) == 1 or (1 - ranked[0][1]) <= 0.5 * (1 - ranked[1][1]))
+        if not clear or ranked[0][1] < _SURE:
+            self._leader = None
             return ()
         machine, confidence = ranked[0]
+        if self._leader is None or self._leader[0] != machine:
+            self._leader = (machine, observation.now_s)
+        patience_s = _LEAD_S if confidence >= _VERY_SURE else 2 * _LEAD_S  # one witness alone must say the same for longer
+        if observation.now_s - self._leader[1] < patience_s:
+            return ()
         now_s, typical_s = self._progress.recent_s(observation.now_s, 6.0), self._progress.typical_s
         message = f"a step takes {now_s:.2f} s instead of {typical_s:.2f} s"
         evidence = [Evidence("steps", None, message, "step_seconds", None, now_s, typical_s, since_s)]
