@@ -15,6 +15,7 @@ from minder.incidents import Incident, fold_incident
 from minder.incidents.report import incident_json, incident_report
 from minder.simulate.demo.milestones import LABELS, Milestone, find_milestones
 from minder.simulate.demo.play import Played
+from minder.simulate.demo.screen import clean
 from minder.types import LedgerEvent
 
 __all__ = ["Report", "report_json", "report_markdown", "report_text", "write_report"]
@@ -77,7 +78,7 @@ class Report:
 
 
 def report_text(report: Report, *, complete: bool = False) -> str:
-    """The incident report. Without `complete` the decision's single stages are left out."""
+    """The incident report. Without `complete` the decision's single stages are left out and long messages are cut."""
     return "\n".join(_lines(report, complete)) + "\n"
 
 
@@ -159,6 +160,7 @@ def _lines(report: Report, complete: bool) -> Iterator[str]:
         yield "No incident: nothing was found, nothing was done, nothing is to be undone."
     for line in report.trouble:
         yield _row("trouble", line)
+    yield from _commands(report)
     yield ""
     yield "Files"
     for name, path in _files(report):
@@ -189,6 +191,17 @@ def _facts(report: Report) -> Iterator[str]:
     yield _row("losses", _losses(report))
 
 
+def _commands(report: Report) -> Iterator[str]:
+    """What a reader may want to type next, as it works."""
+    ledger = f"--ledger {shlex.quote(str(report.ledger))}"
+    lines = [f"minder incidents show {incident.id} --captures {ledger}" for incident in report.incidents]
+    lines += [f"minder machine outcome {machine} confirmed {ledger}" for machine in report.played.outcome.evicted]
+    lines.append(f"minder replay {shlex.quote(str(report.recording))}")
+    yield ""
+    yield "To look closer"
+    yield from (f"  {line}" for line in lines)
+
+
 def _losses(report: Report) -> str:
     comparison = report.played.comparison
     if comparison is None and report.played.options.plain:
@@ -203,9 +216,12 @@ def _losses(report: Report) -> str:
 def _for_reader(report: Report, incident: Incident, complete: bool) -> Incident:
     """The demo knows when the fault really came: times count from there, and the timeline begins with it."""
     fault_s = report.played.fault_s
-    decision = incident.decision
-    if decision is not None and not complete:
-        incident = replace(incident, decision=replace(decision, stages=()))
+    if not complete:
+        decision = None if incident.decision is None else replace(incident.decision, stages=())
+        evidence, against = (
+            tuple(replace(item, message=clean(item.message)) for item in part) for part in (incident.evidence, incident.against)
+        )
+        incident = replace(incident, decision=decision, evidence=evidence, against=against)
     if fault_s is None or report.played.outcome.fault == "none" or fault_s > incident.opened_s:
         return incident
     injected = (fault_s, f"fault injected: {report.fault_detail or report.played.outcome.fault}")

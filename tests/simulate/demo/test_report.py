@@ -45,6 +45,16 @@ def test_the_command_that_undoes_it_works_as_printed(make_report) -> None:  # ty
         assert [event.payload["machine"] for event in ledger.events(kinds=[kinds.UNBARRED])] == ["lab-86b2-m2"]
 
 
+def test_what_to_type_next_works_as_printed(make_report) -> None:  # type: ignore[no-untyped-def]
+    from minder.cli import main
+
+    lines = report_text(make_report(comparison=EQUAL)).splitlines()
+    at = lines.index("To look closer")
+    commands = [shlex.split(line) for line in lines[at + 1 : lines.index("", at)]]
+    assert [words[1:3] for words in commands[:2]] == [["incidents", "show"], ["machine", "outcome"]]
+    assert [main(words[1:]) for words in commands] == [0, 0, 0]
+
+
 def test_times_count_from_the_injection_that_the_demo_knows(make_report) -> None:  # type: ignore[no-untyped-def]
     text = report_text(make_report(comparison=EQUAL))
     assert "downtime in all: 5.5 s" in text, "from the injection, not from the verdict's own estimate half a second later"
