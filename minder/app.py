@@ -155,7 +155,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -
         policy=policy,
         recovery=recovery,
         progress=progress,
-        context=_context_maker(config, progress, fleet),
+        context=_context_maker(config, progress, fleet, ledger),
         recorder=_recorder(config),
         scores=lambda: telemetry.scores,
     )
@@ -224,8 +224,9 @@ def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, 
     return Recovery(state, ledger, fleet, LocalActuator(config.name, fleet, local, clock), settings, clock)
 
 
-def _context_maker(config: JobConfig, progress: Progress, fleet: Fleet):  # type: ignore[no-untyped-def]
+def _context_maker(config: JobConfig, progress: Progress, fleet: Fleet, ledger: Ledger):  # type: ignore[no-untyped-def]
     topology = config.topology()
+    domain_window_s = config.policy_config(False).domain_window_s
     domains: Mapping[str, Mapping[str, str]] = {name: dict(found) for name, found in topology.domains.items() if found}
 
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
@@ -250,6 +251,7 @@ def _context_maker(config: JobConfig, progress: Progress, fleet: Fleet):  # type
             expected_restart_s=10.0,
             workers_dead=dead and state.phase == "running",
             machines_lost=lost,
+            suspects=ledger.suspects(now_s - domain_window_s),
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
         )
 

@@ -32,7 +32,7 @@ from minder.wire.fleet import Fleet
 __all__ = ["Controller", "Stages"]
 
 T = TypeVar("T")
-_ASK_AGAIN_S = 60.0
+_ASK_AGAIN_S = 900.0
 
 
 class SampleSource(Protocol):
@@ -237,39 +237,47 @@ class Controller:
         found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
         return [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
 
-    def _decide(self, verdicts: Sequence[tuple[Verdict, str]], now_s: float) -> None:
-        waiting = [item for item in self._tick.pending if item[0].time_s > now_s - _ASK_AGAIN_S]
+    def _decide(self, fresh: Sequence[tuple[Verdict, str]], now_s: float) -> None:
+        """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart."""
+        items = [item for item in self._tick.pending if item[0].time_s > now_s - _ASK_AGAIN_S] + list(fresh)
         self._tick.pending = []
-        for verdict, incident in [*waiting, *verdicts]:
-            context = self._stages.context(self.state, self.standbys(), now_s)
-            history = self._ledger.history(self.state.name, now_s)
-            none: list[Decision] = []
-            for decision in self._guard("policy", functools.partial(self._stages.policy.decide, [verdict], history, context), none):
-                if decision.reason in RETRY_REASONS:
-                    self._tick.pending.append((verdict, incident))
-                    continue
-                self._carry_out(decision, incident)
+        if not items:
+            return
+        history = self._ledger.history(self.state.name, now_s)
+        self.state.barred = set(history.barred)
+        context = self._stages.context(self.state, self.standbys(), now_s)
+        none: list[Decision] = []
+        decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
+        for decision in self._guard("policy", decide, none):
+            self._carry_out(decision, [item for item in items if _concerns(decision, item[0])] or items[:1])
 
-    def _carry_out(self, decision: Decision, incident: str) -> None:
-        name = self.state.name
+    def _carry_out(self, decision: Decision, items: Sequence[tuple[Verdict, str]]) -> None:
+        name, incident = self.state.name, items[0][1]
         if decision.action in ("evict", "restart") and self._stages.recovery is not None:
             now_s = self._clock.now_s()
             context = self._stages.context(self.state, self.standbys(), now_s)
             decision = self._stages.policy.recheck(decision, self._ledger.history(name, now_s), context)
-        self._ledger.append(kinds.DECISION, decision, job=name, incident=incident, operation_id=decision.operation_id)
+        if decision.reason in RETRY_REASONS and decision.action == "none":
+            self._tick.pending.extend(item for item in items if item not in self._tick.pending)
+            return
+        for each in dict.fromkeys(item[1] for item in items):
+            self._ledger.append(kinds.DECISION, decision, job=name, incident=each, operation_id=decision.operation_id)
         self.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
         if decision.action not in ("evict", "restart") or self._stages.recovery is None:
             return
         try:
             result = self._stages.recovery.carry_out(decision, incident)
         except MinderError as error:
-            self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": str(error)}, job=name, incident=incident)
-            self.say(f"recovery failed: {error}")
-            self.state.phase = "failed"
-            self._ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": str(error)}, job=name)
+            self._give_up(str(error), incident)
             return
         for machine, why in result.missing.items():
             self._blame_missing(machine, why)
+
+    def _give_up(self, why: str, incident: str) -> None:
+        self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": why}, job=self.state.name, incident=incident)
+        self.say(f"recovery failed: {why}")
+        self.state.phase = "failed"
+        self._ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": why}, job=self.state.name)
 
     def _blame_missing(self, machine: str, why: str) -> None:
         """A machine that does not start its workers is the next suspect: a standby can be bad too."""
@@ -316,6 +324,11 @@ class Controller:
             state.phase = "finished"
             self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
             self.say("the job is finished")
+
+
+def _concerns(decision: Decision, verdict: Verdict) -> bool:
+    """Whether a decision answers a verdict: its own, or one about a machine that it takes away too."""
+    return decision.verdict == verdict or bool(set(decision.machines) & set(verdict.machines))
 
 
 def _headline(verdict: Verdict) -> str:

@@ -67,12 +67,16 @@ def peer_of(key: tuple[str, str, str], series: Series) -> str | None:
 
 
 def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
-    """Machines whose receive queues keep unread bytes for `held_s` or longer while nothing is read."""
+    """Machines whose receive queues keep unread bytes for `held_s` or longer while nothing is read.
+
+    Not those that retransmit themselves: they are stuck behind somebody else, and that backs up to their own senders.
+    """
     unread: dict[str, float] = defaultdict(float)
+    behind = {key[0] for key, samples in series.items() if samples[-1].unacked_segments > 0 and samples[-1].backoff > 0}
     for (machine, _, _), samples in series.items():
         first, last = samples[0], samples[-1]
         stuck = all(flow.receive_queue_bytes > 0 for flow in samples) and last.receive_queue_bytes >= first.receive_queue_bytes
-        if stuck and last.time_s - first.time_s >= held_s:
+        if stuck and machine not in behind and last.time_s - first.time_s >= held_s:
             unread[machine] += last.receive_queue_bytes
     message = "leaves {:.0f} B of its peers' data unread"
     return [FlowFinding(machine, "unread", 0.85, message.format(size), size, 0.0) for machine, size in unread.items()]

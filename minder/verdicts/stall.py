@@ -21,6 +21,7 @@ __all__ = ["StallRule", "fuse_findings"]
 _FROZEN_S = 2.0
 _SURE = 0.7
 _PATIENCE_S = 10.0
+_GONE_S = 2.0
 _WAIT_FOR_FLOWS_S = 3.0
 
 
@@ -57,6 +58,8 @@ class StallRule:
         return RuleResult(suspects, frozenset() if suspects else requests)
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
+        if _somebody_gone(observation) and stalled_s <= self._page_after_s:
+            return ()  # who waits for a machine that is gone looks guilty in every other way: the absence rule speaks first
         findings = [*self._from_flows(observation, stalled_s), *_frozen(observation), *_behind(self._progress.by_machine)]
         ranked = fuse_findings(findings)
         if ranked and _distinct(ranked):
@@ -98,6 +101,12 @@ def fuse_findings(findings: Sequence[FlowFinding]) -> list[tuple[str, float]]:
 
 def _distinct(ranked: Sequence[tuple[str, float]]) -> bool:
     return len(ranked) == 1 or (1 - ranked[0][1]) < 0.5 * (1 - ranked[1][1])
+
+
+def _somebody_gone(observation: Observation) -> bool:
+    machines = observation.job.machines if observation.job is not None else ()
+    views = [observation.fleet[machine] for machine in machines if machine in observation.fleet]
+    return any((view.agent_age_s or 0.0) > _GONE_S and (view.launcher_age_s or 0.0) > _GONE_S for view in views)
 
 
 def _frozen(observation: Observation) -> list[FlowFinding]:
