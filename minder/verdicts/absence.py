@@ -6,12 +6,15 @@ gone. Peers that keep stepping acquit it. Everybody silent: it is the monitoring
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from minder.types import Evidence, MachineView, Observation, RuleResult, Suspect
+from minder.types import Evidence, Observation, RuleResult, Suspect
 from minder.verdicts.progress import Progress
 
 __all__ = ["AbsenceRule"]
+
+_IN_PHASE_S = 30.0  # a network blip during a checkpoint is shorter
 
 
 class AbsenceRule:
@@ -25,19 +28,22 @@ class AbsenceRule:
         self._told: set[str] = set()
         self._generation = -1
         self._echo_s: float | None = None
+        self._watched_since_s: float | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
+        if self._watched_since_s is None:
+            self._watched_since_s = observation.now_s
         if job is None or job.phase not in ("running", "starting"):
             return RuleResult()
         if job.generation != self._generation:
             self._generation, self._told, self._echo_s = job.generation, set(), None
         self._note_echoes(observation)
-        silent = [m for m in job.machines if self._is_silent(observation.fleet.get(m))]
+        silent = [m for m in job.machines if self._is_silent(m, observation)]
         answering = [m for m in job.machines if m not in silent]
         if not silent or len(silent) * 2 > len(job.machines) or not answering:
             return RuleResult()
-        witness = self._witness(observation)
+        witness = self._witness(silent, observation)
         if not witness:
             return RuleResult()
         new = tuple(m for m in silent if m not in self._told)
@@ -52,18 +58,34 @@ class AbsenceRule:
             if same and signal.kind == "exception" and signal.data.get("victim") and self._echo_s is None:
                 self._echo_s = signal.time_s
 
-    def _is_silent(self, view: MachineView | None) -> bool:
-        if view is None or view.launcher_age_s is None:
-            return False
-        agent_gone = view.agent_age_s is None or view.agent_age_s > self._silent_s
-        return agent_gone and view.launcher_age_s > self._silent_s
+    def _is_silent(self, machine: str, observation: Observation) -> bool:
+        return self._silence_s(machine, observation) > self._silent_s
 
-    def _witness(self, observation: Observation) -> str:
+    def _silence_s(self, machine: str, observation: Observation) -> float:
+        """Seconds since either of its two processes answered; 0 where there is no launcher to answer."""
+        agent_s, launcher_s = self._ages(machine, observation)
+        return 0.0 if launcher_s is None else min(agent_s, launcher_s)
+
+    def _ages(self, machine: str, observation: Observation) -> tuple[float, float | None]:
+        """Seconds since agent and launcher answered. Who never answered is silent since we watch: a machine may be lost while
+        no controller runs. No launcher of the job ever answered: a job that is only watched (None)."""
+        view = observation.fleet.get(machine)
+        watched_s = observation.now_s - (self._watched_since_s or observation.now_s)
+        if all(item.launcher_age_s is None for item in observation.fleet.values()):
+            return watched_s, None
+        agent_s = view.agent_age_s if view is not None else None
+        launcher_s = view.launcher_age_s if view is not None else None
+        return watched_s if agent_s is None else agent_s, watched_s if launcher_s is None else launcher_s
+
+    def _witness(self, silent: Sequence[str], observation: Observation) -> str:
         stalled_s = self._progress.stalled_s(observation)
         if stalled_s:
             return f"all its peers have stood still for {stalled_s:.1f} s"
         if self._echo_s is not None:
             return "a peer's connection broke"
+        standing_s = min([self._progress.standing_s(observation.now_s), *(self._silence_s(machine, observation) for machine in silent)])
+        if self._progress.phase and standing_s > max(_IN_PHASE_S, 3 * self._progress.stall_limit_s()):
+            return f"its peers have been in {self._progress.phase} ever since"
         job = observation.job
         if job is not None and job.phase == "starting" and observation.now_s - job.generation_start_s > 3 * self._silent_s:
             return "the generation cannot start without it"
@@ -73,8 +95,7 @@ class AbsenceRule:
         evidence = []
         since_s = observation.now_s
         for machine in machines:
-            view = observation.fleet[machine]
-            age_s = min(age for age in (view.agent_age_s, view.launcher_age_s) if age is not None)
+            age_s = self._silence_s(machine, observation)
             since_s = min(since_s, observation.now_s - age_s)
             evidence.append(
                 Evidence("fleet", machine, f"agent and launcher silent for {age_s:.1f} s; {witness}", since_s=observation.now_s - age_s)

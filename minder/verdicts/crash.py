@@ -32,6 +32,7 @@ class _Failure:
     fingerprint: str
     text: str
     hardware: bool
+    looks: str = ""  # alike on every rank where the job's own code is at fault
 
 
 @dataclass(slots=True)
@@ -143,7 +144,7 @@ def _read_failure(signal: Signal) -> _Failure | None:
         victim = bool(signal.data.get("victim"))
         fingerprint = str(signal.data.get("fingerprint") or kind)
         text = f"{rank}{kind}: {message}"[:300]
-        return _Failure(signal.machine or "", signal.rank, signal.time_s, victim, fingerprint, text, hardware)
+        return _Failure(signal.machine or "", signal.rank, signal.time_s, victim, fingerprint, text, hardware, fingerprint)
     number, code = signal.data.get("signal"), signal.data.get("code")
     if not number and code == 0:
         return None
@@ -152,19 +153,21 @@ def _read_failure(signal: Signal) -> _Failure | None:
     if number:
         text = f"{rank}ended by {_FATAL_SIGNALS.get(int(number), f'signal {number}')}"
         return _Failure(signal.machine or "", signal.rank, signal.time_s, int(number) not in _FATAL_SIGNALS, "", text, True)
-    return _Failure(signal.machine or "", signal.rank, signal.time_s, bool(signal.data.get("victim")), "", f"{rank}exit code {code}", False)
+    victim, text = bool(signal.data.get("victim")), f"exit code {code}"
+    return _Failure(signal.machine or "", signal.rank, signal.time_s, victim, "", rank + text, False, text)
 
 
 def _is_everybodys(culprits: Sequence[_Failure], ranks: int) -> bool:
-    """The same exception from at least four ranks of five, and from two machines or more."""
-    prints = {item.fingerprint for item in culprits if item.fingerprint}
-    same = [item for item in culprits if item.fingerprint == culprits[0].fingerprint]
-    return len(prints) == 1 and len(same) >= max(2, 0.8 * ranks) and len({item.machine for item in same}) > 1
+    """The same exception, or the same exit code, from at least four ranks of five, and from two machines or more."""
+    looks = {item.looks for item in culprits if item.looks}
+    same = [item for item in culprits if item.looks == culprits[0].looks]
+    return len(looks) == 1 and len(same) >= max(2, 0.8 * ranks) and len({item.machine for item in same}) > 1
 
 
 def _job_suspect(culprits: Sequence[_Failure], now_s: float) -> Suspect:
     first = culprits[0]
-    evidence = (Evidence("exception", None, f"{len(culprits)} ranks raised the same: {first.text}", since_s=first.time_s),)
+    verb = "raised" if first.fingerprint else "ended"
+    evidence = (Evidence("exception", None, f"{len(culprits)} ranks {verb} the same: {first.text}", since_s=first.time_s),)
     return Suspect(now_s, CrashRule.name, "job", (), "explicit", 0.95, first.time_s, "evict", evidence)
 
 

@@ -31,11 +31,21 @@ class NumericRule:
         for signal in observation.signals:
             current = signal.generation in (None, job.generation) and signal.time_s >= job.generation_start_s
             if signal.kind == "nonfinite" and signal.machine and current:
-                self._seen.setdefault(signal.machine, (signal.time_s, signal.rank, signal.data.get("step")))
+                self._note(signal.machine, (signal.time_s, signal.rank, signal.data.get("step")))
         if self._told or not self._seen or observation.now_s - min(item[0] for item in self._seen.values()) < _SETTLE_S:
             return RuleResult()
         self._told = True
         return RuleResult((self._suspect(observation),))
+
+    def _note(self, machine: str, report: tuple[float, int | None, int | None]) -> None:
+        """Of one generation only the earliest step counts: a step later the all-reduce has spread the NaN to everybody."""
+        steps = [step for _, _, step in self._seen.values() if step is not None]
+        first, step = min(steps, default=None), report[2]
+        if first is not None and step is not None and step != first:
+            if step > first:
+                return
+            self._seen = {}
+        self._seen.setdefault(machine, report)
 
     def _suspect(self, observation: Observation) -> Suspect:
         since_s = min(item[0] for item in self._seen.values())
@@ -45,7 +55,8 @@ class NumericRule:
         )
         machines = tuple(sorted(self._seen))
         assert observation.job is not None
-        if len(machines) > max(1, len(observation.job.machines) // 2):
+        everybody = len(machines) >= len(observation.job.machines)
+        if everybody or len(machines) > max(1, len(observation.job.machines) // 2):
             return Suspect(observation.now_s, self.name, "job", (), "numeric", 0.8, since_s, "page", evidence)
         if len(machines) > 1:
             return Suspect(observation.now_s, self.name, "group", machines, "numeric", 0.6, since_s, "page", evidence)

@@ -16,6 +16,8 @@ from minder.types import Observation
 __all__ = ["Progress"]
 
 _WARM_UP_STEPS = 2  # of each generation: compilation, first all-reduce, lazy initialisation
+_PHASE_LIMIT_S = 3600.0  # a declared phase that lasts longer than this is a hang inside it
+_FRESH_S = 5.0  # what a launcher said longer ago says nothing of the present
 QUIET_PHASES = ("checkpoint", "evaluation", "compile", "restart")
 
 
@@ -29,12 +31,13 @@ class Progress:
         self.generation = -1
         self.steps_in_generation = 0
         self.phase = ""
+        self.phase_since_s = math.nan
         self.by_machine: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # (step, time) of the generation's first step
         self._first_step: float = math.nan
         self._durations: deque[tuple[float, float]] = deque(maxlen=400)  # (at, seconds per step), healthy steps only
         self._recent: deque[tuple[float, float]] = deque(maxlen=400)
-        self._phase_from_signals = ""
+        self._open: dict[str, str] = {}  # machine to the phase that its agent told of
 
     def update(self, observation: Observation) -> None:
         job = observation.job
@@ -81,7 +84,12 @@ class Progress:
         """Whether silence or slowness mean anything now: running, past its warm-up, in no quiet phase."""
         job = observation.job
         running = job is None or (job.phase == "running" and observation.now_s >= job.quiet_until_s)
-        return running and self.steps_in_generation > _WARM_UP_STEPS and not self.phase
+        quiet = bool(self.phase) and observation.now_s - self.phase_since_s < _PHASE_LIMIT_S
+        return running and self.steps_in_generation > _WARM_UP_STEPS and not quiet
+
+    def standing_s(self, now_s: float) -> float:
+        """Seconds since the newest step, whatever phase is declared; 0 before the first."""
+        return 0.0 if math.isnan(self.advanced_s) else max(0.0, now_s - self.advanced_s)
 
     def forget_slow(self, since_s: float) -> None:
         """Do not learn from what was just called anomalous: drop step times from `since_s` on."""
@@ -94,20 +102,35 @@ class Progress:
         self.steps_in_generation = 0
         self.by_machine = {}
         self.first = None
-        self.phase = self._phase_from_signals = ""
+        self.phase = ""
+        self._open = {}
         self._first_step = math.nan
         self._recent.clear()
 
     def _read_phase(self, observation: Observation) -> None:
+        """Phases of this generation only: one that dangles from an earlier one neither protects nor accuses anybody.
+
+        A machine whose launcher tells of its workers is believed by that: an agent that dies never tells a phase's end.
+        """
+        job = observation.job
+        started_s = job.generation_start_s if job is not None else -math.inf
         for signal in observation.signals:
-            if signal.kind == "phase" and signal.data.get("phase") in QUIET_PHASES:
-                begins = signal.data.get("state") == "begin"
-                self._phase_from_signals = str(signal.data["phase"]) if begins else ""
+            if signal.kind == "phase" and signal.data.get("phase") in QUIET_PHASES and signal.time_s >= started_s:
+                self._open.pop(signal.machine or "", None)
+                if signal.data.get("state") == "begin":
+                    self._open[signal.machine or ""] = str(signal.data["phase"])
                 self.advanced_s = max(self.advanced_s, signal.time_s) if self.advanced_s == self.advanced_s else math.nan
-        open_now = [worker.phase for view in observation.fleet.values() for worker in view.workers if worker.phase in QUIET_PHASES]
-        if self.phase and not open_now and not self._phase_from_signals:
+        views = [view for machine, view in observation.fleet.items() if job is None or machine in job.machines]
+        fresh = [view for view in views if view.launcher_age_s is not None and view.launcher_age_s < _FRESH_S]
+        workers = [worker for view in fresh for worker in view.workers if job is None or worker.generation == job.generation]
+        told_by_launcher = {view.machine for view in views if view.workers}
+        open_now = [worker.phase for worker in workers if worker.phase in QUIET_PHASES]
+        open_now += [phase for machine, phase in self._open.items() if machine not in told_by_launcher]
+        if self.phase and not open_now:
             self.advanced_s = observation.now_s  # the pause just ended: silence counts from here
-        self.phase = self._phase_from_signals or (open_now[0] or "" if open_now else "")
+        if open_now and not self.phase:
+            self.phase_since_s = observation.now_s
+        self.phase = (open_now[0] or "") if open_now else ""
 
     def _newest(self, observation: Observation) -> tuple[float, float]:
         newest, at_s = -math.inf, math.nan

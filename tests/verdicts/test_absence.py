@@ -1,0 +1,160 @@
+"""A silent machine: accused only with a second witness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minder.types import MachineView, Suspect
+from minder.verdicts.absence import AbsenceRule
+from minder.verdicts.progress import Progress
+
+Make = Callable[..., Any]
+
+
+class Watch:
+    """The rule with its progress, one tick a second; the job stepped twice a second until 20 s."""
+
+    def __init__(self, scene: Any, *, stepped: bool = True) -> None:
+        self.scene = scene
+        self.progress = Progress()
+        self.rule = AbsenceRule(self.progress)
+        for at_s in range(1, 21 if stepped else 1):
+            scene.answer(at_s, 2 * at_s)
+            self.look(at_s + 0.1)
+
+    def look(self, at_s: float, signals: Any = ()) -> tuple[Suspect, ...]:
+        observation = self.scene.see(at_s, signals)
+        self.progress.update(observation)
+        return self.rule.observe(observation).suspects
+
+
+def test_silent_while_its_peers_stand_still_is_gone(scene: Any) -> None:
+    watch = Watch(scene)
+    scene.silence("m2", 5.0, 6.0)
+    (suspect,) = watch.look(26.0)
+    assert (suspect.kind, suspect.machines, suspect.cause, suspect.tier) == ("machine", ("m2",), "absence", "evict")
+    assert "stood still" in suspect.evidence[0].message
+    assert watch.look(27.0) == ()
+
+
+def test_silent_after_a_peers_connection_broke_is_gone_at_once(scene: Any) -> None:
+    watch = Watch(scene)
+    scene.silence("m2", 5.0, 5.0)
+    (suspect,) = watch.look(21.0, [scene.reset("m0", 20.8)])
+    assert suspect.machines == ("m2",)
+
+
+def test_peers_that_step_acquit_it(scene: Any) -> None:
+    watch = Watch(scene)
+    for at_s in range(21, 60):
+        scene.answer(at_s, 2 * at_s)
+        scene.silence("m2", at_s - 20.0, at_s - 20.0)
+        assert watch.look(at_s + 0.1) == ()
+
+
+@pytest.mark.parametrize(("agent_s", "launcher_s"), [(30.0, 0.2), (0.2, 30.0)], ids=["agent lost", "launcher silent"])
+def test_one_of_its_two_processes_that_answers_acquits_it(scene: Any, agent_s: float, launcher_s: float) -> None:
+    watch = Watch(scene)
+    scene.silence("m2", agent_s, launcher_s)
+    assert watch.look(30.0, [scene.reset("m0", 29.0)]) == ()
+
+
+def test_everybody_silent_is_the_monitoring(scene: Any) -> None:
+    watch = Watch(scene)
+    for machine in scene.machines:
+        scene.silence(machine)
+    assert watch.look(40.0) == ()
+
+
+def test_most_of_the_job_silent_names_nobody(scene: Any) -> None:
+    watch = Watch(scene)
+    for machine in ("m0", "m1", "m2"):
+        scene.silence(machine)
+    assert watch.look(40.0) == ()
+
+
+def test_two_of_five_are_a_group(make_scene: Make) -> None:
+    scene = make_scene(count=5)
+    watch = Watch(scene)
+    scene.silence("m1")
+    scene.silence("m4")
+    (suspect,) = watch.look(40.0)
+    assert (suspect.kind, set(suspect.machines)) == ("group", {"m1", "m4"})
+
+
+def test_of_two_machines_one_can_be_gone(make_scene: Make) -> None:
+    scene = make_scene(count=2)
+    watch = Watch(scene)
+    scene.silence("m1")
+    (suspect,) = watch.look(40.0)
+    assert suspect.machines == ("m1",)
+
+
+def test_a_machine_lost_while_no_controller_ran_is_found_by_the_next_one(scene: Any) -> None:
+    """A restarted controller has never heard of it: that is silence too."""
+    watch = Watch(scene, stepped=False)
+    scene.answer(20.0, 40)
+    scene.worker("m0", state="interrupted")
+    scene.views["m2"] = MachineView("m2", None, None)
+    echoes = [scene.reset("m0", 20.5), scene.reset("m1", 20.5)]
+    assert watch.look(60.0, echoes) == ()
+    (suspect,) = watch.look(64.0)
+    assert suspect.machines == ("m2",)
+
+
+def test_a_job_that_is_only_watched_accuses_nobody_for_having_no_launchers(scene: Any) -> None:
+    watch = Watch(scene)
+    for machine in scene.machines:
+        scene.silence(machine, 0.2, None)
+    scene.silence("m1", 50.0, None)
+    assert watch.look(40.0, [scene.reset("m0", 39.0)]) == ()
+
+
+def test_the_generation_cannot_start_without_it(make_scene: Make) -> None:
+    scene = make_scene(phase="starting")
+    watch = Watch(scene, stepped=False)
+    scene.silence("m3")
+    assert watch.look(5.0) == ()
+    (suspect,) = watch.look(15.0)
+    assert suspect.machines == ("m3",)
+
+
+def test_during_a_checkpoint_a_blip_acquits_and_a_long_silence_does_not(scene: Any) -> None:
+    watch = Watch(scene)
+    scene.answer(20.0, 40, phase="checkpoint")
+    for at_s in range(21, 40):
+        scene.silence("m1", at_s - 20.0, at_s - 20.0)
+        assert watch.look(at_s) == ()
+    scene.silence("m1", 40.0, 40.0)
+    (suspect,) = watch.look(60.0)
+    assert suspect.machines == ("m1",) and "checkpoint" in suspect.evidence[0].message
+
+
+def test_nobody_is_named_while_the_job_recovers_and_an_old_echo_is_forgotten(scene: Any) -> None:
+    watch = Watch(scene)
+    scene.phase = "recovering"
+    scene.silence("m2")
+    assert watch.look(21.0, [scene.reset("m0", 20.9)]) == ()
+    scene.phase, scene.generation, scene.started_s = "running", 2, scene.started_s + 30
+    for at_s in range(31, 50):
+        scene.answer(at_s, 2 * at_s)
+        scene.silence("m2")
+        assert watch.look(at_s, [scene.reset("m0", at_s, generation=1)]) == ()
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(silent=st.sets(st.integers(0, 5)), agents=st.sets(st.integers(0, 5)))
+def test_only_the_wholly_silent_are_ever_named_and_never_more_than_half(make_scene: Make, silent: set[int], agents: set[int]) -> None:
+    scene = make_scene(count=6)
+    watch = Watch(scene)
+    for index in silent:
+        scene.silence(f"m{index}")
+    for index in agents - silent:
+        scene.silence(f"m{index}", 30.0, 0.2)
+    named = {machine for suspect in watch.look(40.0) for machine in suspect.machines}
+    assert named == ({f"m{index}" for index in silent} if 0 < len(silent) <= 3 else set())

@@ -1,0 +1,175 @@
+"""Who failed first, and who only echoes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minder.types import Signal, Suspect
+from minder.verdicts.crash import CrashRule
+
+Make = Callable[..., Any]
+
+
+def conclude(scene: Any, signals: Sequence[Signal], *, until_s: float = 14.0, clock_error_s: float = 0.01) -> list[Suspect]:
+    """All suspects when the signals come in one tick at 10.2 s, and four ticks a second follow."""
+    rule, found, at_s = CrashRule(), [], 10.2
+    while at_s < until_s:
+        result = rule.observe(scene.see(at_s, signals if at_s == 10.2 else (), clock_error_s=clock_error_s))
+        found += result.suspects
+        at_s += 0.25
+    return found
+
+
+def test_the_first_of_a_cascade_is_named_and_the_others_are_its_echoes(scene: Any) -> None:
+    signals = [scene.killed("m2", 10.0), scene.killed("m0", 10.1), scene.left("m1", 10.15, 1), scene.killed("m3", 10.18)]
+    (suspect,) = conclude(scene, signals)
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("machine", ("m2",), "evict")
+    assert suspect.since_s == signals[0].time_s
+    assert "failed first" in suspect.evidence[0].message
+    assert [item.machine for item in suspect.evidence[1:]] == ["m0", "m1", "m3"]
+    assert all("echo" in item.message for item in suspect.evidence[1:])
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        lambda scene: scene.reset("m0", 9.5),
+        lambda scene: scene.killed("m0", 9.5, number=15),
+        lambda scene: scene.raised("m0", 9.5, "Watchdog caught collective operation timeout", victim=True),
+        lambda scene: scene.left("m0", 9.5, 1, expected=True),
+        lambda scene: scene.left("m0", 9.5, 0),
+    ],
+    ids=["connection reset", "SIGTERM", "watchdog", "ended by its launcher", "finished"],
+)
+def test_a_victim_never_accuses_its_reporter_even_if_it_speaks_first(scene: Any, victim: Make) -> None:
+    (suspect,) = conclude(scene, [victim(scene), scene.killed("m3", 10.0)])
+    assert suspect.machines == ("m3",)
+
+
+def test_the_exit_that_follows_a_victims_exception_does_not_make_it_a_culprit(scene: Any) -> None:
+    signals = [scene.reset("m0", 10.0), scene.left("m0", 10.02, 1), scene.reset("m1", 10.01), scene.left("m1", 10.03, 1)]
+    (suspect,) = conclude(scene, signals)
+    assert (suspect.kind, suspect.machines) == ("job", ())
+
+
+def test_only_victims_and_everybody_answers_restarts_the_job_and_names_nobody(scene: Any) -> None:
+    (suspect,) = conclude(scene, [scene.reset("m0", 10.0), scene.reset("m1", 10.0)])
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "evict")
+
+
+def test_only_victims_while_one_machine_is_silent_leaves_it_to_the_absence_rule(scene: Any) -> None:
+    scene.silence("m2")
+    assert conclude(scene, [scene.reset("m0", 10.0), scene.reset("m1", 10.0)]) == []
+
+
+def test_a_late_culprit_is_still_named_when_victims_spoke_first(scene: Any) -> None:
+    rule = CrashRule()
+    assert rule.observe(scene.see(10.2, [scene.reset("m0", 10.1)])).suspects == ()
+    assert rule.observe(scene.see(11.0)).suspects == ()
+    found = rule.observe(scene.see(11.5, [scene.killed("m1", 10.0)])).suspects
+    assert [suspect.machines for suspect in found] == [("m1",)]
+
+
+def test_a_tie_inside_the_clocks_error_asks_for_more_and_then_names_nobody_for_eviction(scene: Any) -> None:
+    rule = CrashRule()
+    signals = [scene.killed("m1", 10.0), scene.killed("m2", 10.015)]
+    rule.observe(scene.see(10.2, signals))
+    waiting = rule.observe(scene.see(10.8))
+    assert waiting.suspects == () and "stacks" in waiting.requests
+    (suspect,) = rule.observe(scene.see(12.8)).suspects
+    assert (suspect.kind, set(suspect.machines), suspect.tier) == ("group", {"m1", "m2"}, "page")
+
+
+def test_two_failures_of_one_machine_at_one_moment_are_no_tie(scene: Any) -> None:
+    second = scene.killed("m1", 10.005)
+    other = Signal(second.time_s, "exit", "m1", "", 7, None, 900, 1, {"signal": 9})
+    (suspect,) = conclude(scene, [scene.killed("m1", 10.0), other])
+    assert suspect.machines == ("m1",)
+
+
+def test_the_same_exception_everywhere_is_the_jobs_own(scene: Any) -> None:
+    (suspect,) = conclude(scene, [scene.raised(machine, 10.0 + 0.1 * index) for index, machine in enumerate(scene.machines)])
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "evict")
+    assert "4 ranks raised the same" in suspect.evidence[0].message
+
+
+def test_the_same_exit_code_everywhere_is_the_jobs_own(scene: Any) -> None:
+    """A wrong argument ends every rank with code 2; whose clock was first tells nothing."""
+    (suspect,) = conclude(scene, [scene.left(machine, 10.0 + 0.2 * index, 2) for index, machine in enumerate(scene.machines)])
+    assert (suspect.kind, suspect.machines) == ("job", ())
+
+
+def test_one_ranks_own_exception_restarts_the_job_in_place(scene: Any) -> None:
+    (suspect,) = conclude(scene, [scene.raised("m1", 10.0), scene.left("m1", 10.1, 1), scene.reset("m0", 10.2)])
+    assert (suspect.kind, suspect.machines) == ("job", ())
+    assert suspect.evidence[0].machine == "m1"
+
+
+@pytest.mark.parametrize("message", ["CUDA error: an illegal memory access was encountered", "uncorrectable ECC error encountered"])
+def test_a_hardware_message_accuses_the_machine(scene: Any, message: str) -> None:
+    (suspect,) = conclude(scene, [scene.raised("m1", 10.0, message, type="RuntimeError"), scene.left("m1", 10.1, 1)])
+    assert (suspect.kind, suspect.machines) == ("machine", ("m1",))
+
+
+def test_a_kernel_oom_line_of_the_same_machine_becomes_evidence(scene: Any) -> None:
+    kernel = scene.signal("kernel", "m2", 9.9, "Memory cgroup out of memory: Killed process 102", what="oom")
+    elsewhere = scene.signal("kernel", "m0", 9.9, "Memory cgroup out of memory: Killed process 77", what="oom")
+    (suspect,) = conclude(scene, [elsewhere, kernel, scene.killed("m2", 10.0)])
+    messages = [item.message for item in suspect.evidence if item.source == "kernel"]
+    assert messages == [kernel.message]
+
+
+@pytest.mark.parametrize("signal", ["generation", "time"])
+def test_what_belongs_to_an_older_generation_is_ignored(make_scene: Make, signal: str) -> None:
+    scene = make_scene(generation=2)
+    old = scene.killed("m1", 10.0, generation=1) if signal == "generation" else scene.killed("m1", -1.0)
+    assert conclude(scene, [old]) == []
+
+
+def test_a_new_generation_starts_a_new_case(scene: Any) -> None:
+    rule = CrashRule()
+    rule.observe(scene.see(10.2, [scene.killed("m1", 10.0)]))
+    assert rule.observe(scene.see(11.0)).suspects
+    scene.generation = 2
+    rule.observe(scene.see(20.2, [scene.killed("m3", 20.0)]))
+    (suspect,) = rule.observe(scene.see(21.0)).suspects
+    assert suspect.machines == ("m3",)
+
+
+def test_one_case_speaks_once(scene: Any) -> None:
+    assert len(conclude(scene, [scene.killed("m1", 10.0)], until_s=60.0)) == 1
+
+
+def test_a_crash_before_the_first_step_counts_and_one_during_recovery_does_not(scene: Any) -> None:
+    scene.phase = "starting"
+    assert conclude(scene, [scene.killed("m1", 10.0)])
+    scene.phase = "recovering"
+    assert conclude(scene, [scene.killed("m1", 10.0)]) == []
+
+
+def test_a_single_machine_job_names_its_machine(make_scene: Make) -> None:
+    (suspect,) = conclude(make_scene(count=1), [make_scene(count=1).killed("m0", 10.0)])
+    assert suspect.machines == ("m0",)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    order=st.permutations(range(6)), gaps=st.lists(st.floats(0.05, 0.3), min_size=5, max_size=5), kinds=st.lists(st.booleans(), min_size=5)
+)
+def test_neither_the_order_of_arrival_nor_the_echoes_change_who_was_first(
+    make_scene: Make, order: list[int], gaps: list[float], kinds: list[bool]
+) -> None:
+    """Every machine dies, in the order of `order`; the signals come shuffled in one tick."""
+    scene = make_scene(count=6)
+    at_s, signals = 9.0, [scene.killed(f"m{order[0]}", 9.0)]
+    for index, gap, dies in zip(order[1:], gaps, kinds, strict=False):
+        at_s += gap
+        signals.append(scene.killed(f"m{index}", at_s) if dies else scene.reset(f"m{index}", at_s))
+    shuffled = [signals[index] for index in order if index < len(signals)]
+    (suspect,) = conclude(scene, shuffled)
+    assert suspect.machines == (f"m{order[0]}",)

@@ -1,0 +1,69 @@
+"""A NaN that one rank found in its own gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from minder.verdicts.numeric import NumericRule
+
+Make = Callable[..., Any]
+
+
+def nan(scene: Any, machine: str, at_s: float, step: int | None = 30, **data: Any) -> Any:
+    return scene.signal("nonfinite", machine, at_s, step=step, what="gradient", **data)
+
+
+def conclude(scene: Any, signals: list[Any]) -> list[Any]:
+    rule = NumericRule()
+    found = list(rule.observe(scene.see(10.1, signals)).suspects)
+    return found + [item for at_s in (10.4, 11.0, 12.0) for item in rule.observe(scene.see(at_s)).suspects]
+
+
+def test_one_machine_alone_computes_wrongly(scene: Any) -> None:
+    (suspect,) = conclude(scene, [nan(scene, "m2", 10.0)])
+    assert (suspect.kind, suspect.machines, suspect.cause, suspect.tier) == ("machine", ("m2",), "numeric", "evict")
+    assert "step 30" in suspect.evidence[0].message
+
+
+def test_peers_that_follow_a_step_later_are_its_victims(scene: Any) -> None:
+    """The all-reduce spreads a NaN to everybody; whose clock or ring was read first does not matter."""
+    echoes = [nan(scene, machine, 10.05, step=31) for machine in ("m0", "m1", "m3")]
+    (suspect,) = conclude(scene, [*echoes, nan(scene, "m2", 10.04, step=30)])
+    assert suspect.machines == ("m2",)
+
+
+def test_every_machine_at_once_is_the_jobs_own(scene: Any) -> None:
+    (suspect,) = conclude(scene, [nan(scene, machine, 10.0) for machine in scene.machines])
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
+
+
+def test_two_of_six_are_paged_not_evicted(make_scene: Make) -> None:
+    scene = make_scene(count=6)
+    (suspect,) = conclude(scene, [nan(scene, "m1", 10.0), nan(scene, "m4", 10.0)])
+    assert (suspect.kind, suspect.tier) == ("group", "page")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_in_a_small_job_everybody_is_the_data(make_scene: Make, count: int) -> None:
+    scene = make_scene(count=count)
+    (suspect,) = conclude(scene, [nan(scene, machine, 10.0) for machine in scene.machines])
+    assert suspect.kind == "job"
+
+
+def test_an_older_generation_does_not_count(make_scene: Make) -> None:
+    scene = make_scene(generation=2)
+    assert conclude(scene, [nan(scene, "m1", 10.0, generation=1), nan(scene, "m2", -1.0, generation=None)]) == []
+
+
+def test_a_generation_is_judged_once_and_the_next_one_anew(scene: Any) -> None:
+    rule = NumericRule()
+    rule.observe(scene.see(10.1, [nan(scene, "m2", 10.0)]))
+    assert rule.observe(scene.see(11.0)).suspects
+    assert rule.observe(scene.see(12.0, [nan(scene, "m1", 11.9)])).suspects == ()
+    scene.generation = 2
+    rule.observe(scene.see(20.1, [nan(scene, "m0", 20.0)]))
+    (suspect,) = rule.observe(scene.see(21.0)).suspects
+    assert suspect.machines == ("m0",)
