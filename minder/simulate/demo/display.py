@@ -39,7 +39,7 @@ class Display:
     def say(self, message: str) -> None:
         """What is going on while no stage stands."""
         self.feed.message = message
-        self.feed.status = {**self.feed.status, "message": message}
+        self.feed.status = {**self.feed.status, "message": message, "phase": None}
 
 
 class LiveDisplay(Display):

@@ -50,7 +50,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 def draw_screen(feed: Feed, width: int) -> RenderableType:
     """Header, machines, step and loss, verdict, decision, timeline."""
     parts: list[RenderableType] = [_header(feed), _machines(feed), _progress(feed, width)]
-    verdict, decision = newest_verdict(feed.events), _newest_decision(feed.events)
+    verdict, decision = _newest_verdict(feed.events), _newest_decision(feed.events)
     if verdict is not None:
         parts.append(_verdict(feed, verdict))
     if decision is not None:
@@ -67,8 +67,10 @@ def _header(feed: Feed) -> Text:
     text = Text("minder demo ", style="bold")
     text.append(f"{options.fault}{where}", style="bold magenta")
     text.append("  " + " · ".join(fact for fact in facts if fact) + f"  {feed.elapsed_s:5.1f} s", style="dim")
-    text.append(f"\n{clean(feed.shortened(str(feed.status.get('message') or feed.message)))}")
-    return text
+    # while it simply runs, the controller's last words are those of the start
+    quiet = feed.status.get("phase") == "running" and _newest_verdict(feed.events) is None
+    told = feed.message if quiet else str(feed.status.get("message") or feed.message)
+    return text.append(f"\n{clean(feed.shortened(told))}")
 
 
 def _machines(feed: Feed) -> Table:
@@ -126,7 +128,7 @@ def _progress(feed: Feed, width: int) -> Text:
     return text.append(f"  generation {feed.status.get('generation', 0)}")
 
 
-def newest_verdict(events: Sequence[LedgerEvent]) -> Verdict | None:
+def _newest_verdict(events: Sequence[LedgerEvent]) -> Verdict | None:
     found = [event for event in events if event.kind == kinds.VERDICT and event.payload.get("kind") != "recovered"]
     return from_json(Verdict, found[-1].payload) if found else None
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from minder.errors import BadInputError, LabError, UnsupportedFaultError
 from minder.simulate.demo import present as module
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.present import make_run_folder, note_truth, present
+from minder.simulate.lab.record import default_state_dir, read_records
 from minder.simulate.lab.reference import Comparison
 from minder.telemetry.events import read_truths
 from minder.telemetry.recording import read_recording
@@ -149,3 +151,23 @@ def test_a_crash_is_found_replaced_and_trained_on_bit_for_bit(tmp_path: Path) ->
         [sys.executable, "-m", "minder", "replay", document["files"]["recording"]], capture_output=True, text=True, timeout=100, check=False
     )
     assert replayed.returncode == 0, replayed.stderr
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_demo_takes_everything_down(tmp_path: Path, number: int, status: int) -> None:
+    """Processes that it left behind would fail the whole test run (tests/conftest.py)."""
+    command = [sys.executable, "-m", "minder", "demo", "--fault", "none", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=allow_interrupts) as demo:
+        assert demo.stdout is not None
+        job = next(line for line in demo.stdout if " lab lab-" in line).split(" lab ")[1].split(":")[0]
+        assert any(record.run_id == job.removeprefix("lab-") for record in read_records(default_state_dir()))
+        demo.send_signal(number)
+        assert demo.wait(60) == status
+    assert not any(record.run_id == job.removeprefix("lab-") for record in read_records(default_state_dir()))
+
+
+def allow_interrupts() -> None:
+    """A test run in the background of a script ignores them, and so would what it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
