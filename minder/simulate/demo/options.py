@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +37,7 @@ class DemoOptions:
     telemetry: str = "auto"
     scrape_interval_s: float = 1.0
     record: Path | None = None
-    faults_at: tuple[tuple[str, int, int], ...] = field(default=())  # further (fault, machine, step)
+    evaluate_every: int = 0
 
     def __post_init__(self) -> None:
         if self.fault not in FAULT_KINDS:

@@ -154,6 +154,8 @@ class Stage:
             flags += ["--env", f"MINDER_LAB_FAULT={options.fault}@{options.injected_at}{rank}"]
         script = [str(training_script()), "--output", str(self.folder / "train"), "--steps", str(options.total_steps)]
         script += ["--seed", str(options.seed), "--step-seconds", str(options.step_seconds), "--no-sync"]
+        if options.evaluate_every:
+            script += ["--evaluate-every", str(options.evaluate_every), "--evaluate-seconds", "6"]
         if options.plain:
             script += ["--plain", "--log-every-rank"]
         self.lab.start_launcher(machine, self._token_file, _LAUNCHER_PORT, [*flags, "--", *script])

@@ -1,0 +1,58 @@
+"""Every fault of the lab, for real: the right machine, evicted, and losses equal to the undisturbed run's, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.play import Played, play
+from minder.simulate.lab.capabilities import find_capabilities
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+
+NEEDS_NAMESPACES = ("slow-cpu", "slow-link", "dead-link", "oom")
+
+
+def run(fault: str, out: Path, **settings: object) -> Played:
+    if fault in NEEDS_NAMESPACES and not find_capabilities().can("namespaces"):
+        pytest.skip(f"{fault} needs network namespaces and cgroups (root)")
+    return play(DemoOptions(fault, out, **settings), lambda stage, message: None, deadline_s=300.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash", "crash-cascade", "dead-link", "slow-cpu", "slow-link", "oom", "machine-lost", "nan"])
+def test_the_faulty_machine_is_evicted_and_the_job_goes_on_as_if_nothing_had_happened(fault: str, tmp_path: Path) -> None:
+    played = run(fault, tmp_path)
+    assert played.outcome.wrong == ()
+    assert played.outcome.evicted == (played.target,)
+    assert played.comparison.equal, played.comparison.detail
+    assert played.outcome.steps_lost is not None and played.outcome.steps_lost <= 2
+
+
+def test_an_exception_of_every_rank_is_the_jobs_own_and_evicts_nobody(tmp_path: Path) -> None:
+    played = run("exception", tmp_path)
+    assert played.outcome.wrong == ()
+    assert played.comparison.equal, played.comparison.detail
+
+
+@pytest.mark.parametrize("fault", ["none", "agent-lost"])
+def test_a_healthy_job_is_left_alone(fault: str, tmp_path: Path) -> None:
+    played = run(fault, tmp_path)
+    assert played.outcome.wrong == ()
+    assert played.outcome.generations == 1
+    assert played.comparison.equal, played.comparison.detail
+
+
+@pytest.mark.parametrize("fault", ["hang", "dead-link", "slow-cpu", "slow-link"])
+def test_no_verdict_rests_on_the_injectors_fingerprints(fault: str, tmp_path: Path) -> None:
+    """Stopped states, throttle and OOM counters are hidden, and the script calls no minder function."""
+    played = run(fault, tmp_path, masked=True, plain=True)
+    assert played.outcome.wrong == ()
+    assert played.outcome.evicted == (played.target,)
+
+
+def test_process_groups_are_machines_enough_where_there_is_no_root(tmp_path: Path) -> None:
+    played = run("hang", tmp_path, mode="processes", telemetry="scrape")
+    assert played.outcome.wrong == ()
+    assert played.comparison.equal, played.comparison.detail

@@ -1,0 +1,20 @@
+"""A healthy job with all its pauses and small troubles accuses nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.quiet import play_quiet
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["declared pauses", "undeclared pauses"])
+def test_a_quiet_lab_accuses_nobody(plain: bool, tmp_path: Path) -> None:
+    options = DemoOptions("none", tmp_path, steps=150, evaluate_every=50, plain=plain, masked=plain)
+    run = play_quiet(options, 45.0)
+    assert run.outcome.wrong == ()
+    assert len(run.disturbances) >= 2
