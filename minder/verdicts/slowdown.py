@@ -115,7 +115,8 @@ class SlowdownRule:
         """The one machine whose metric rose over its own past clearly more than any peer's did."""
         rows = self._rows[metric]
         machines = observation.job.machines if observation.job is not None else tuple({m for _, row in rows for m in row})
-        before = [row for time_s, row in rows if time_s < since_s - 1.0][-60:]
+        started_s = observation.job.generation_start_s if observation.job is not None else -math.inf  # a standby idled until then
+        before = [row for time_s, row in rows if started_s < time_s < since_s - 1.0][-60:]
         after = [row for time_s, row in rows if time_s > since_s + 1.0]
         if len(before) < 3 or len(after) < 2:
             return None

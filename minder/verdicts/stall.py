@@ -112,8 +112,10 @@ def _somebody_gone(observation: Observation) -> bool:
 def _frozen(observation: Observation) -> list[FlowFinding]:
     """Machines whose launcher answers but whose training process's own background thread no longer ticks."""
     ages: dict[str, float] = {}
-    for machine, view in observation.fleet.items():
-        if view.launcher_age_s is None or view.launcher_age_s > 2.0:
+    machines = observation.job.machines if observation.job is not None else tuple(observation.fleet)
+    for machine in machines:
+        view = observation.fleet.get(machine)
+        if view is None or view.launcher_age_s is None or view.launcher_age_s > 2.0:
             continue
         for worker in view.workers:
             if worker.state == "running" and worker.alive_time_s:

@@ -1,0 +1,134 @@
+"""The job steps, but slowly: the slow machine is the one that does not wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minder.types import Suspect, Window
+from minder.verdicts.progress import Progress
+from minder.verdicts.slowdown import SlowdownRule
+
+Make = Callable[..., Any]
+
+
+class Watch:
+    """One tick a second: four steps a second until `slow_from_s`, then one; busy ratios as given."""
+
+    def __init__(self, scene: Any) -> None:
+        self.scene = scene
+        self.progress = Progress()
+        self.rule = SlowdownRule(self.progress)
+        self.step = 0.0
+        self.at_s = 0
+
+    def run(self, seconds: int, steps_per_s: float, busy: Callable[[str], float], **changes: Any) -> list[Suspect]:
+        found: list[Suspect] = []
+        for _ in range(seconds):
+            self.at_s += 1
+            self.step += steps_per_s
+            self.scene.answer(self.at_s, int(self.step), **changes)
+            observation = replace(self.scene.see(self.at_s + 0.1), window=self.window(busy))
+            self.progress.update(observation)
+            found += self.rule.observe(observation).suspects
+        return found
+
+    def window(self, busy: Callable[[str], float]) -> Window:
+        machines = tuple(self.scene.views)
+        values_TMK = np.array([[[busy(machine)] for machine in machines]])
+        times_T = np.array([self.scene.see(self.at_s).now_s])
+        return Window(times_T, machines, ("job_busy_ratio",), values_TMK, np.ones((1, len(machines)), bool))
+
+
+def even(machine: str) -> float:
+    return 0.4
+
+
+def busy_at(guilty: Mapping[str, float], others: float = 0.2) -> Callable[[str], float]:
+    return lambda machine: guilty.get(machine, others)
+
+
+def test_the_one_that_does_not_wait_is_named(scene: Any) -> None:
+    watch = Watch(scene)
+    assert watch.run(40, 4, even) == []
+    (suspect,) = watch.run(30, 1, busy_at({"m2": 0.95}))
+    assert (suspect.machines, suspect.cause, suspect.tier) == (("m2",), "slowdown", "evict")
+    assert "instead of 0.25 s" in suspect.evidence[0].message
+    assert suspect.evidence[1].observed == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [busy_at({}), busy_at({}, others=0.9), busy_at({"m0": 0.9, "m1": 0.88}), busy_at({"m3": 0.0}, others=0.4)],
+    ids=["all wait", "all busy", "two alike", "one waits more"],
+)
+def test_nobody_is_named_where_all_are_slow_together(scene: Any, busy: Callable[[str], float]) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    assert watch.run(60, 1, busy) == []
+
+
+def test_a_fast_job_accuses_nobody_however_its_machines_differ(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    assert watch.run(60, 4, busy_at({"m1": 0.99}, others=0.1)) == []
+
+
+def test_one_machine_that_is_faster_than_the_rest_makes_nobody_slow(scene: Any) -> None:
+    watch = Watch(scene)
+    lucky = busy_at({"m0": 0.1}, others=0.5)
+    watch.run(40, 4, lucky)
+    assert watch.run(40, 1, lucky) == []
+
+
+def test_a_short_burst_is_forgiven(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    assert watch.run(4, 1, busy_at({"m2": 0.95})) == []
+    assert watch.run(40, 4, even) == []
+
+
+def test_a_declared_pause_is_not_slowness(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    assert watch.run(40, 0.2, busy_at({"m2": 0.95}), phase="evaluation") == []
+
+
+def test_of_two_machines_none_can_be_called_the_slow_one_by_comparison(make_scene: Make) -> None:
+    watch = Watch(make_scene(count=2))
+    watch.run(40, 4, even)
+    assert watch.run(40, 1, busy_at({"m1": 0.95})) == []
+
+
+def test_one_slowness_is_told_once_and_a_later_one_again(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    assert len(watch.run(60, 1, busy_at({"m2": 0.95}))) == 1
+    watch.run(40, 4, even)
+    assert [suspect.machines for suspect in watch.run(30, 1, busy_at({"m0": 0.95}))] == [("m0",)]
+
+
+def test_a_standby_that_has_just_begun_to_train_is_not_compared_with_its_idle_past(scene: Any) -> None:
+    """Only its own busy share rose since the minute before; the slowness that follows is everybody's."""
+    watch = Watch(scene)
+    idle = busy_at({"m3": 0.0}, others=0.4)
+    watch.run(40, 4, idle)
+    scene.generation, scene.started_s = 2, scene.started_s + watch.at_s
+    watch.step = 0.0
+    assert watch.run(12, 4, even) == []
+    assert watch.run(40, 1, even) == []
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(guilty=st.integers(0, 5), level=st.floats(0.7, 1.0), others=st.floats(0.05, 0.3))
+def test_whoever_it_is_is_found(make_scene: Make, guilty: int, level: float, others: float) -> None:
+    watch = Watch(make_scene(count=6))
+    watch.run(30, 4, even)
+    (suspect,) = watch.run(30, 1, busy_at({f"m{guilty}": level}, others))
+    assert suspect.machines == (f"m{guilty}",)

@@ -1,0 +1,147 @@
+"""The job stands still: who holds it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from minder.types import RuleResult
+from minder.verdicts.flows import FlowFinding
+from minder.verdicts.progress import Progress
+from minder.verdicts.stall import StallRule, fuse_findings
+
+Make = Callable[..., Any]
+
+
+class Watch:
+    """The rule with its progress; the job stepped twice a second until 20 s and stands since then."""
+
+    def __init__(self, scene: Any) -> None:
+        self.scene = scene
+        self.progress = Progress()
+        self.rule = StallRule(self.progress)
+        for at_s in range(1, 21):
+            scene.answer(at_s, 2 * at_s)
+            assert self.look(at_s + 0.1) == RuleResult()
+
+    def look(self, at_s: float, flows: Any = (), signals: Any = (), ticking: tuple[str, ...] | None = None) -> RuleResult:
+        """`ticking`: machines whose worker's own thread still runs (None: all)."""
+        for machine in self.scene.machines if ticking is None else ticking:
+            if machine in self.scene.views:
+                self.scene.worker(machine, alive_time_s=self.scene.see(at_s).now_s - 0.3)
+        observation = self.scene.see(at_s, signals, flows)
+        self.progress.update(observation)
+        return self.rule.observe(observation)
+
+    def flows(self, at_s: float, change: Any) -> list[Any]:
+        return [flow for index in range(4) for flow in self.scene.ring(at_s - 1.0 + index * 0.3, change)]
+
+
+def test_it_asks_for_the_connections_before_it_names_anybody(scene: Any) -> None:
+    watch = Watch(scene)
+    result = watch.look(24.0, ticking=("m0", "m1", "m3"))
+    assert result.suspects == () and result.requests == {"flows"}
+
+
+def test_unread_bytes_name_the_machine(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.look(24.0)
+    result = watch.look(25.0, watch.flows(25.0, lambda one, two: {"receive_queue_bytes": 4000} if one == "m1" else {}))
+    (suspect,) = result.suspects
+    assert (suspect.machines, suspect.tier, suspect.cause) == (("m1",), "evict", "stall")
+    assert suspect.since_s == pytest.approx(scene.see(20.0).now_s)
+    assert any("unread" in item.message for item in suspect.evidence)
+
+
+def test_the_frozen_one_is_named_without_any_connection_at_all(scene: Any) -> None:
+    watch = Watch(scene)
+    for at_s in (24.0, 25.0):
+        assert watch.look(at_s, ticking=("m0", "m1", "m3")).suspects == ()
+    (suspect,) = watch.look(27.5, ticking=("m0", "m1", "m3")).suspects
+    assert suspect.machines == ("m2",)
+
+
+def test_the_silent_one_alone_is_not_sure_at_once(scene: Any) -> None:
+    watch = Watch(scene)
+
+    def change(at_s: float) -> Any:
+        return lambda one, two: {"last_send_age_s": at_s - 20.0 + (0.8 if one == "m3" else 0.0)}
+
+    assert watch.look(25.0, watch.flows(25.0, change(25.0))).suspects == ()
+    (suspect,) = watch.look(31.0, watch.flows(31.0, change(31.0))).suspects
+    assert (suspect.machines, suspect.tier) == (("m3",), "evict")
+
+
+def test_nobody_is_named_where_all_look_alike_and_a_person_is_told_after_a_minute(scene: Any) -> None:
+    watch = Watch(scene)
+    told = []
+    for at_s in range(21, 90):
+        told += [
+            (at_s, item) for item in watch.look(at_s, watch.flows(at_s, lambda one, two, n=at_s: {"last_send_age_s": n - 20.0})).suspects
+        ]
+    ((at_s, suspect),) = told
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
+    assert at_s >= 80
+
+
+def test_two_that_look_equally_guilty_are_not_evicted(scene: Any) -> None:
+    watch = Watch(scene)
+    both = lambda one, two: {"receive_queue_bytes": 4000} if one in ("m1", "m2") else {}  # noqa: E731
+    assert watch.look(25.0, watch.flows(25.0, both)).suspects == ()
+    assert watch.look(40.0, watch.flows(40.0, both)).suspects == ()
+
+
+def test_half_of_the_job_frozen_names_nobody(scene: Any) -> None:
+    watch = Watch(scene)
+    assert watch.look(28.0, ticking=("m0",)).suspects == ()
+
+
+def test_of_two_machines_the_frozen_one_is_named(make_scene: Make) -> None:
+    scene = make_scene(count=2)
+    watch = Watch(scene)
+    (suspect,) = watch.look(28.0, ticking=("m0",)).suspects
+    assert suspect.machines == ("m1",)
+
+
+def test_a_frozen_process_outside_the_job_distracts_nobody(scene: Any) -> None:
+    """An evicted machine whose stopped worker could not be ended is still in the fleet."""
+    watch = Watch(scene)
+    scene.count = 3
+    (suspect,) = watch.look(28.0, ticking=("m0", "m1")).suspects
+    assert suspect.machines == ("m2",)
+
+
+def test_a_gone_machine_is_left_to_the_absence_rule(scene: Any) -> None:
+    watch = Watch(scene)
+    scene.silence("m0", 6.0, 6.0)
+    flows = watch.flows(26.0, lambda one, two: {"receive_queue_bytes": 4000} if one == "m1" else {})
+    assert watch.look(26.0, flows, ticking=("m1", "m2", "m3")).suspects == ()
+
+
+@pytest.mark.parametrize("phase", ["checkpoint", "evaluation"])
+def test_a_declared_pause_is_no_stall(scene: Any, phase: str) -> None:
+    watch = Watch(scene)
+    scene.answer(20.0, 40, phase=phase)
+    for at_s in range(21, 120):
+        assert watch.look(at_s, ticking=()) == RuleResult()
+
+
+def test_one_stall_is_told_once_and_the_next_one_again(scene: Any) -> None:
+    watch = Watch(scene)
+    change = lambda one, two: {"receive_queue_bytes": 4000} if one == "m1" else {}  # noqa: E731
+    assert watch.look(25.0, watch.flows(25.0, change)).suspects
+    assert watch.look(26.0, watch.flows(26.0, change)).suspects == ()
+    scene.answer(27.0, 60)
+    assert watch.look(27.2) == RuleResult()
+    assert watch.look(32.0, watch.flows(32.0, change)).suspects
+
+
+def test_independent_findings_add_up_and_never_reach_certainty() -> None:
+    def finding(machine: str, weight: float) -> FlowFinding:
+        return FlowFinding(machine, "unread", weight, "", 0.0, 0.0)
+
+    ranked = fuse_findings([finding("a", 0.5), finding("b", 0.6), finding("a", 0.5)])
+    assert ranked == [("a", pytest.approx(0.75)), ("b", pytest.approx(0.6))]
+    assert fuse_findings([finding("a", 0.9)] * 9)[0][1] <= 0.99
