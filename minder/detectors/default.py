@@ -43,6 +43,7 @@ class DefaultConfig:
     stayed: float = 0.35
     leak_s: float = 25.0
     smooth_s: float = 4.0
+    slow_s: float = 30.0
     relearn_s: float = 900.0
     effect_boost: float = 2.0
     eager_z: float = 1.0
@@ -77,7 +78,9 @@ class DefaultDetector:
     def __init__(self, stages: Mapping[str, object] | None = None, config: DefaultConfig | None = None) -> None:
         self.config = config or DefaultConfig()
         self._stages = dict(stages or {})
-        names = {**reference.fields("all"), **reference.fields("stage"), **reference.STANDING}
+        names = {**reference.STANDING}
+        for yardstick in ("all_quick", "all_slow", "stage_quick", "stage_slow"):
+            names |= reference.fields(yardstick)
         self._memory = Memory({**_FIELDS, **presence.FIELDS, **phases.FIELDS, **names})
         self._traits = TraitTable(())
         self._groups: list[np.ndarray] = []
@@ -123,8 +126,8 @@ class DefaultDetector:
         center_K = median_of_all(scaled_KM)
         phase = phases.follow_phase(memory, traits, time_s, center_K, (seen.gap_s, seen.interval_s))
         measured = self._measure(scaled_KM, seen, phase)
-        z_KM = _agree(measured, self._groups)
-        full_KM, reached_M = self._counted(z_KM, measured["all"].smooth_KM, phase)
+        z_KM = _both_paces(measured, self._groups)
+        full_KM, reached_M = self._counted(z_KM, measured["all_quick"].smooth_KM, phase)
         families_FM = family_evidence(traits, full_KM, z_KM < 0)
         strength_M = self._strength(families_FM, reached_M, seen, phase, time_s)
         self._accumulate(strength_M, seen, phase, time_s)
@@ -133,14 +136,18 @@ class DefaultDetector:
         return explain(memory, traits, (time_s, self.config.patience_s, quiet), scaled_KM, full_KM * np.sign(z_KM), (seen, phase))
 
     def _measure(self, scaled_KM: np.ndarray, seen: Seen, phase: Phase) -> dict[str, Measured]:
+        """Every yardstick at two paces: the quick one speaks in seconds, the slow one hears what noise drowns."""
         config = self.config
-        gain = 1.0 - np.exp(-seen.gap_s / max(config.smooth_s, 1.2 * seen.interval_s))
-        context = reference.MeasureContext(float(gain), phase.shift_K, max(config.warmup_s, 4.0 * seen.interval_s))
-        everyone = [np.arange(scaled_KM.shape[1])]
-        found = {"all": reference.measure(self._memory, self._traits, "all", reference.distances(scaled_KM, everyone), context)}
+        warmup_s = max(config.warmup_s, 4.0 * seen.interval_s)
+        distances = {"all": reference.distances(scaled_KM, [np.arange(scaled_KM.shape[1])])}
         if len(self._groups) > 1:
-            distance_KM = reference.distances(scaled_KM, self._groups)
-            found["stage"] = reference.measure(self._memory, self._traits, "stage", distance_KM, context)
+            distances["stage"] = reference.distances(scaled_KM, self._groups)
+        found = {}
+        for pace, tau_s in (("quick", max(config.smooth_s, 1.2 * seen.interval_s)), ("slow", max(config.slow_s, 5.0 * seen.interval_s))):
+            gain = 0.0 if pace == "slow" and phase.idle else float(1.0 - np.exp(-seen.gap_s / tau_s))  # a rest tells nothing of work
+            context = reference.MeasureContext(gain, phase.shift_K, warmup_s)
+            for name, distance_KM in distances.items():
+                found[f"{name}_{pace}"] = reference.measure(self._memory, self._traits, f"{name}_{pace}", distance_KM, context)
         return found
 
     def _counted(self, z_KM: np.ndarray, smooth_KM: np.ndarray, phase: Phase) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +169,7 @@ class DefaultDetector:
         joined_M = np.abs(since_M - phase.effect_since_s) < 240.0 if suffers > 0 else np.zeros(len(since_M), dtype=bool)
         boost_M = np.maximum(np.where(reached_M, 1.0, 0.3), suffers * np.where(joined_M, self.config.effect_boost, 1.0))
         limit_M = np.where(joined_M & (suffers > 0.5), self.config.most, self.config.most_alone)
-        alone_M = np.where(joined_M, suffers * total_M, 0.0)  # signs of the host alone: only if the training suffers since then
+        alone_M = np.where(joined_M, 0.5 * phase.lasting * total_M, 0.0)  # signs of the host alone: only if the training suffers since then
         total_M = np.minimum(np.where(reaching_M > 0.1, total_M * boost_M, alone_M), limit_M)
         return np.asarray(total_M + self._absence(seen, phase, time_s))
 
@@ -222,19 +229,26 @@ def _credit(seconds_M: np.ndarray) -> np.ndarray:
     return np.asarray(np.minimum(seconds_M, 4.0) + 0.15 * np.clip(seconds_M - 4.0, 0.0, 26.0))
 
 
-def _agree(measured: Mapping[str, Measured], groups: Sequence[np.ndarray]) -> np.ndarray:
-    """A machine alone in its stage is compared with all; otherwise both yardsticks must agree, and the smaller deviation counts."""
-    z_KM = measured["all"].z_KM
-    if "stage" not in measured:
+def _both_paces(measured: Mapping[str, Measured], groups: Sequence[np.ndarray]) -> np.ndarray:
+    """The larger deviation of the two paces; the slow one only while the quick one still points the same way."""
+    quick_KM, slow_KM = _agree(measured, "quick", groups), _agree(measured, "slow", groups)
+    quick_size_KM, slow_size_KM = measured["all_quick"].smooth_KM, measured["all_slow"].smooth_KM
+    lasts_KM = quick_size_KM * np.sign(slow_size_KM) > 0.4 * np.abs(slow_size_KM)
+    return np.where(lasts_KM & (np.abs(slow_KM) > np.abs(quick_KM)), slow_KM, quick_KM)
+
+
+def _agree(measured: Mapping[str, Measured], pace: str, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """A machine alone in its stage is compared with all; in a small stage both yardsticks must agree, and the smaller deviation
+    counts; a large stage is yardstick enough."""
+    z_KM = measured[f"all_{pace}"].z_KM
+    stage = measured.get(f"stage_{pace}")
+    if stage is None:
         return z_KM
-    stage_KM = measured["stage"].z_KM
-    both_KM = np.where(np.sign(z_KM) == np.sign(stage_KM), np.where(np.abs(z_KM) < np.abs(stage_KM), z_KM, stage_KM), 0.0)
+    both_KM = np.where(np.sign(z_KM) == np.sign(stage.z_KM), np.where(np.abs(z_KM) < np.abs(stage.z_KM), z_KM, stage.z_KM), 0.0)
     for members in groups:
-        if len(members) == 1:
-            both_KM[:, members] = z_KM[:, members]
-        elif len(members) >= 5:
-            both_KM[:, members] = stage_KM[:, members]
-    return np.where(measured["stage"].known_KM, both_KM, z_KM)
+        if len(members) >= 5:
+            both_KM[:, members] = stage.z_KM[:, members]
+    return np.where(stage.known_KM, both_KM, z_KM)
 
 
 def _with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:

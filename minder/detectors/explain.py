@@ -53,7 +53,7 @@ def _metrics(memory: Memory, traits: TraitTable, m: int, scaled_KM: np.ndarray, 
     for k in np.argsort(-weight_K, kind="stable")[:_MOST].tolist():
         if weight_K[k] <= 0.05:
             break
-        expected = scaled_KM[k, m] - memory["all_smooth_KM"][k, m]
+        expected = scaled_KM[k, m] - memory["all_quick_smooth_KM"][k, m]
         name = traits.metrics[k]
         message = "smallest device" if name.endswith(LOW) else "largest device" if name.endswith(HIGH) else ""
         metric = name.removesuffix(LOW).removesuffix(HIGH)
@@ -64,7 +64,7 @@ def _metrics(memory: Memory, traits: TraitTable, m: int, scaled_KM: np.ndarray, 
 
 def _cause(memory: Memory, traits: TraitTable, m: int, scaled_KM: np.ndarray, signed_KM: np.ndarray) -> Cause:
     """A stall if the machine's own activity has all but ended, else a slowdown; unknown if its activity tells nothing."""
-    own_KM = memory["all_smooth_KM"][:, m] + memory["shift_K"]
+    own_KM = memory["all_quick_smooth_KM"][:, m] + memory["shift_K"]
     told_K = traits.activity_K & (np.abs(signed_KM[:, m]) > 0.0) & np.isfinite(own_KM)
     if not told_K.any():
         return "slowdown" if (np.abs(memory["shift_K"][traits.activity_K]) > 0.1).any() else "unknown"

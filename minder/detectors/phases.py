@@ -59,15 +59,17 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     known_K = ~np.isnan(center_K)
     watched_K = traits.activity_K & known_K
     moving = _follow_fast(memory, center_K, watched_K, (time_s, gap_s, interval_s))
-    shift_K = _follow_shift(memory, center_K, gap_s, interval_s)
-    effect = _effect(memory, watched_K)
-    if effect < 0.25:
+    idle = _is_idle(memory, traits, center_K)
+    shift_K = _follow_shift(memory, center_K, (gap_s, interval_s), idle)
+    idle_s = _note_idle(memory, time_s, idle, interval_s)
+    grace = time_s < memory.number("grace_until_s")
+    effect = 0.0 if grace else _effect(memory, watched_K)  # what a phase leaves behind for a moment is no effect of a fault
+    if idle or grace:
+        pass
+    elif effect < 0.25:
         memory.set_number("effect_since_s", np.nan)
     elif np.isnan(memory.number("effect_since_s")):
         memory.set_number("effect_since_s", time_s)
-    idle = _is_idle(memory, traits, center_K)
-    idle_s = _note_idle(memory, time_s, idle, interval_s)
-    grace = time_s < memory.number("grace_until_s")
     phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K)
     phase.stalled = bool((shift_K[watched_K] < -0.5).any())
     if effect > 0.0 and not idle and not grace:
@@ -95,10 +97,13 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
     return bool(time_s <= memory.number("moving_until_s"))
 
 
-def _follow_shift(memory: Memory, center_K: np.ndarray, gap_s: float, interval_s: float) -> np.ndarray:
+def _follow_shift(memory: Memory, center_K: np.ndarray, pace: tuple[float, float], idle: bool) -> np.ndarray:
     """Smoothed distance of the common level from its slow self (learned in `learn_common`)."""
     distance_K = np.where(np.isnan(center_K - memory["common_K"]), 0.0, center_K - memory["common_K"])
+    gap_s, interval_s = pace
     for shift, _, tau_s, _ in _SHIFTS:
+        if idle and shift == "long_shift_K":
+            continue  # a checkpoint must not echo for a minute
         gain = 1.0 - np.exp(-gap_s / max(tau_s, interval_s))
         memory[shift] = memory[shift] + gain * (distance_K - memory[shift])
     return memory["shift_K"]
@@ -157,7 +162,7 @@ def _note_idle(memory: Memory, time_s: float, idle: bool, interval_s: float) -> 
         return time_s - since_s
     if not np.isnan(since_s):
         lasted_s = time_s - since_s
-        grace_s = 5.0 + interval_s if lasted_s < 45.0 else min(150.0, 1.5 * lasted_s)
+        grace_s = 12.0 + interval_s if lasted_s < 45.0 else min(150.0, 1.5 * lasted_s)
         memory.set_number("grace_until_s", time_s + grace_s)
         memory.set_number("idle_since_s", np.nan)
     return 0.0
