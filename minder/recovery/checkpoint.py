@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,9 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from minder.errors import CheckpointError
 from minder.recovery import manifest as manifests
-from minder.recovery import random_state
+from minder.recovery import optimizer_state, random_state, replication
 from minder.recovery.hashing import HashingFiles
-from minder.recovery.manifest import Manifest
+from minder.recovery.manifest import Manifest, ManifestFile
 from minder.recovery.ranks import Ranks
 
 __all__ = ["Checkpointer"]
@@ -42,6 +43,9 @@ _log = logging.getLogger("minder.checkpoint")
 _OWN_KEY = "minder"
 # What a save may die of: the disk, a peer, its own deadline, a state that cannot be written.
 _SAVE_FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError, CheckpointException)
+
+
+warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")  # a rank alone, on purpose
 
 
 class Checkpointer:
@@ -71,6 +75,7 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._saved_step: int | None = None
         self._error: CheckpointError | None = None
+        self._first_writes: bool | None = None  # whether the first rank writes for all; None until the ranks have compared
         self.generation: int = self._ranks.from_first(self._choose_generation)
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
@@ -83,10 +88,13 @@ class Checkpointer:
             return
         self._error = None
         self._saved_step = step
-        staged = self._stager.stage(self._with_random_state(state))
+        plain = self._plain(state)
+        note = torch.cat([replication.describe(plain), random_state.capture()])
+        needed = self._ranks.rank == 0 or not self._first_writes
+        staged = self._stager.stage(plain) if needed else {}
         path = manifests.checkpoint_path(self.directory, step, self.generation)
         # a daemon: a save that hangs in the group of a dead generation must not keep the process
-        self._thread = threading.Thread(target=self._write, args=(path, step, staged), name="minder-checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(path, step, staged, note), name="minder-checkpoint", daemon=True)
         self._thread.start()
 
     def wait(self) -> CheckpointError | None:
@@ -116,15 +124,16 @@ class Checkpointer:
             return None
         for value in state.values():
             if isinstance(value, torch.optim.Optimizer):
-                _materialise(value)
+                optimizer_state.materialise(value)
         full = dict(state)
-        if own := self._own_random_tensors(chosen):
-            full[_OWN_KEY] = own
+        randoms = full[_OWN_KEY] = {"random": torch.zeros(chosen.world_size, random_state.LENGTH, dtype=torch.uint8)}
         try:
-            dcp.load(full, checkpoint_id=chosen.path, process_group=self._ranks.group, no_dist=self._ranks.group is None)
+            dcp.load(full, checkpoint_id=chosen.path, no_dist=True)  # every rank reads what it needs: nothing to agree on any more
         except CheckpointException as error:
-            raise CheckpointError(f"checkpoint {chosen.path} does not fit this model or optimiser: {_first_line(error)}") from error
-        _restore_random(full.pop(_OWN_KEY, {}), str(self._ranks.rank))
+            raise CheckpointError(f"checkpoint {chosen.path} does not fit this model or optimiser: {_last_line(error)}") from error
+        del full[_OWN_KEY]
+        if self._ranks.rank < chosen.world_size:  # otherwise the job has grown, and this rank keeps the seed that it was given
+            random_state.restore(randoms["random"][self._ranks.rank])
         state.update(full)
         return chosen.step
 
@@ -143,53 +152,65 @@ class Checkpointer:
             )
         return None
 
-    def _own_random_tensors(self, chosen: Manifest) -> dict[str, Any]:
-        """Tensors to load this rank's generators into, as far as the checkpoint has them (it may come from fewer ranks)."""
-        known = dcp.FileSystemReader(chosen.path).read_metadata().state_dict_metadata
-        rank = str(self._ranks.rank)
-        return {kind: found for kind, found in _random_tensors(self._ranks.rank).items() if f"{_OWN_KEY}.{kind}.{rank}" in known}
-
     def _choose_generation(self) -> int:
         """The launcher's generation, or one above what the folder knows: a restart must never write over its forerunner."""
         self.directory.mkdir(parents=True, exist_ok=True)
         given = os.environ.get("MINDER_GENERATION") or os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
         return max(int(given), manifests.newest_generation(self.directory) + 1)
 
-    def _with_random_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def _plain(self, state: Mapping[str, Any]) -> dict[str, Any]:
         if _OWN_KEY in state:
             raise CheckpointError(f"the key {_OWN_KEY!r} in the state is taken: rename it")
-        plain = {key: value.state_dict() if hasattr(value, "state_dict") else value for key, value in state.items()}
-        return {**plain, _OWN_KEY: _random_tensors(self._ranks.rank)}
+        return {key: value.state_dict() if hasattr(value, "state_dict") else value for key, value in state.items()}
 
-    def _write(self, path: Path, step: int, staged: dict[str, Any]) -> None:
+    def _write(self, path: Path, step: int, staged: dict[str, Any], note: torch.Tensor) -> None:
+        """The background thread."""
         try:
-            self._error = self._write_and_publish(path, step, staged)
+            self._error = self._write_and_publish(path, step, staged, note)
         except _SAVE_FAILURES as error:
-            self._error = CheckpointError(f"checkpoint of step {step} in {self.directory} failed: {_first_line(error)}")
+            self._error = self._failure(step, error)
             if isinstance(error, CheckpointException) and self._ranks.rank == 0:
                 manifests.remove(path)  # all ranks have answered, so nobody writes there any more
         if self._error is not None and self._ranks.rank == 0:
             _log.error("%s; training goes on, the next save tries again", self._error)
 
-    def _write_and_publish(self, path: Path, step: int, staged: dict[str, Any]) -> CheckpointError | None:
-        writer = dcp.FileSystemWriter(path, sync_files=self._sync_files)
-        writer.fs = HashingFiles()
-        dcp.save(staged, storage_writer=writer, process_group=self._ranks.group, no_dist=self._ranks.group is None)
-        written = self._ranks.gather_all(writer.fs.written())
+    def _write_and_publish(self, path: Path, step: int, staged: dict[str, Any], note: torch.Tensor) -> CheckpointError | None:
+        notes = self._ranks.gather_tensors(note)
+        same = replication.agree([each[: replication.NOTE_BYTES] for each in notes])
+        if self._first_writes and not same:
+            self._first_writes = False
+            return self._failure(step, ValueError("the ranks now hold different state; from the next save on they write together"))
+        self._first_writes = same
+        staged[_OWN_KEY] = {"random": torch.stack([each[replication.NOTE_BYTES :] for each in notes])}
+        written: list[tuple[ManifestFile, ...]] = []
+        if not same:
+            written = self._ranks.gather_all(self._write_files(path, staged, alone=False))
 
-        def publish() -> CheckpointError | None:
-            files = tuple(sorted((file for share in written for file in share), key=lambda file: file.name))
-            manifest = Manifest(path, step, self.generation, self._ranks.size, time.time(), files)
+        def finish() -> CheckpointError | None:
             try:
+                shares = written or [self._write_files(path, staged, alone=True)]
+                files = tuple(sorted((file for share in shares for file in share), key=lambda file: file.name))
+                manifest = Manifest(path, step, self.generation, self._ranks.size, time.time(), files)
                 manifests.publish(manifest)
                 manifests.prune(self.directory, manifest, self._keep)
-            except (OSError, CheckpointError) as error:
+            except _SAVE_FAILURES as error:
                 manifests.remove(path)
-                return CheckpointError(f"checkpoint of step {step} in {self.directory} failed: {error}")
+                return self._failure(step, error)
             return None
 
-        outcome: CheckpointError | None = self._ranks.from_first(publish)
+        outcome: CheckpointError | None = self._ranks.from_first(finish)
         return outcome
+
+    def _write_files(self, path: Path, staged: dict[str, Any], alone: bool) -> tuple[ManifestFile, ...]:
+        writer = dcp.FileSystemWriter(path, sync_files=self._sync_files)
+        writer.fs = HashingFiles()
+        alone = alone or self._ranks.group is None
+        dcp.save(staged, storage_writer=writer, process_group=None if alone else self._ranks.group, no_dist=alone)
+        written: tuple[ManifestFile, ...] = writer.fs.written()
+        return written
+
+    def _failure(self, step: int, error: BaseException) -> CheckpointError:
+        return CheckpointError(f"checkpoint of step {step} in {self.directory} failed: {_last_line(error)}")
 
 
 def _stager() -> DefaultStager:
@@ -198,39 +219,7 @@ def _stager() -> DefaultStager:
     return DefaultStager(options)
 
 
-def _random_tensors(rank: int) -> dict[str, Any]:
-    state: dict[str, Any] = {"random": {str(rank): random_state.capture()}}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        state["cuda"] = {str(rank): torch.cuda.get_rng_state()}
-    return state
-
-
-def _restore_random(loaded: Mapping[str, Any], rank: str) -> None:
-    if "random" in loaded:
-        random_state.restore(loaded["random"][rank])
-    if "cuda" in loaded:
-        torch.cuda.set_rng_state(loaded["cuda"][rank])
-
-
-def _materialise(optimizer: torch.optim.Optimizer) -> None:
-    """Give a fresh optimiser its state tensors, so that there is something to load into: one step that changes nothing."""
-    if optimizer.state:
-        return
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]
-    gradients = [parameter.grad for parameter in parameters]
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    for group in optimizer.param_groups:
-        group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
-
-
-def _first_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     """The line of a long report that says what happened: the last one names the exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 __all__ = ["Ranks"]
@@ -50,6 +51,14 @@ class Ranks:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value, group=self.group)
         return values
+
+    def gather_tensors(self, mine: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's CPU tensor of one shape, on every rank: one collective, nothing pickled."""
+        if self.group is None:
+            return [mine]
+        everyone = [torch.empty_like(mine) for _ in range(self.size)]
+        dist.all_gather(everyone, mine, group=self.group)
+        return everyone
 
     def close(self) -> None:
         """Give the group back; one that was torn down with its generation is gone already."""

@@ -239,27 +239,32 @@ def _run_ranks(body: str, tmp_path: Path, ranks: int = 2) -> str:
     return done.stdout
 
 
-def test_all_ranks_agree_and_each_gets_its_own_random_state_back(tmp_path: Path) -> None:
+_TOGETHER = "from minder.recovery import replication; replication._LARGEST_ALONE_BYTES = 0"
+
+
+@pytest.mark.parametrize(("mode", "files"), [("pass", 1), (_TOGETHER, 2)], ids=["first rank writes", "ranks write together"])
+def test_all_ranks_agree_and_each_gets_its_own_random_state_back(tmp_path: Path, mode: str, files: int) -> None:
     _run_ranks(
-        """
+        f"""
+        {mode}
         dist.init_process_group("gloo", store=store("meet"), rank=rank, world_size=size, timeout=timedelta(seconds=60))
         torch.manual_seed(rank)
         checkpoints = Checkpointer(folder / "c")
         for step in (1, 2):
-            checkpoints.save(step, {"weights": torch.arange(1000.0) * step})
+            checkpoints.save(step, {{"a": torch.arange(1000.0) * step, "b": torch.arange(9)}})
         expected = torch.rand(3)
         assert checkpoints.wait() is None
         newest = complete_checkpoints(folder / "c")[0]
         assert (newest.step, newest.world_size) == (2, 2)
-        assert len([file for file in newest.files if file.name.endswith(".distcp")]) == 2
+        assert len([file for file in newest.files if file.name.endswith(".distcp")]) == {files}
         dist.barrier()
         if rank == 1:
             part = newest.path / newest.files[-1].name
             content = bytearray(part.read_bytes()); content[50] ^= 4; part.write_bytes(content)
         dist.barrier()
-        state = {"weights": torch.zeros(1000)}
+        state = {{"a": torch.zeros(1000), "b": torch.zeros(9, dtype=torch.int64)}}
         assert checkpoints.load_latest(state) == 1
-        assert torch.equal(state["weights"], torch.arange(1000.0))
+        assert torch.equal(state["a"], torch.arange(1000.0)) and torch.equal(state["b"], torch.arange(9))
         assert torch.equal(torch.rand(3), expected)
         assert checkpoints.close() is None
         """,
@@ -267,17 +272,19 @@ def test_all_ranks_agree_and_each_gets_its_own_random_state_back(tmp_path: Path)
     )
 
 
-def test_one_rank_that_cannot_write_fails_the_save_on_all_and_the_next_one_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "broken"), [("pass", 0), (_TOGETHER, 1)], ids=["first rank writes", "ranks write together"])
+def test_one_rank_that_cannot_write_fails_the_save_on_all_and_the_next_one_works(tmp_path: Path, mode: str, broken: int) -> None:
     _run_ranks(
-        """
+        f"""
+        {mode}
         from minder.recovery import hashing
         dist.init_process_group("gloo", store=store("meet"), rank=rank, world_size=size, timeout=timedelta(seconds=60))
         checkpoints = Checkpointer(folder / "c")
-        state = {"a": torch.arange(1000.0), "b": torch.arange(1000.0)}
+        state = {{"a": torch.arange(1000.0), "b": torch.arange(1000.0)}}
         whole = hashing._HashingStream.write
         def full(self, data):
             raise OSError(28, "No space left on device")
-        if rank == 1:
+        if rank == {broken}:
             hashing._HashingStream.write = full
         checkpoints.save(1, state)
         error = checkpoints.wait()
@@ -286,6 +293,29 @@ def test_one_rank_that_cannot_write_fails_the_save_on_all_and_the_next_one_works
         checkpoints.save(2, state)
         assert checkpoints.close() is None
         assert [manifest.step for manifest in complete_checkpoints(folder / "c")] == [2]
+        """,
+        tmp_path,
+    )
+
+
+def test_state_that_differs_between_ranks_is_saved_by_each(tmp_path: Path) -> None:
+    _run_ranks(
+        """
+        dist.init_process_group("gloo", store=store("meet"), rank=rank, world_size=size, timeout=timedelta(seconds=60))
+        own = f"shard{rank}"
+        for folder_name, first_alike in (("from the first", False), ("from the second", True)):
+            checkpoints = Checkpointer(folder / folder_name)
+            if first_alike:
+                checkpoints.save(1, {"weights": torch.ones(5)})
+                assert checkpoints.wait() is None
+                checkpoints.save(2, {"weights": torch.ones(5), own: torch.full((3,), float(rank))})
+                assert "different state" in str(checkpoints.wait())
+            checkpoints.save(3, {"weights": torch.ones(5), own: torch.full((3,), float(rank))})
+            assert checkpoints.wait() is None
+            state = {"weights": torch.zeros(5), own: torch.full((3,), -1.0)}
+            assert checkpoints.load_latest(state) == 3
+            assert state["weights"].tolist() == [1.0] * 5 and state[own].tolist() == [float(rank)] * 3
+            assert checkpoints.close() is None
         """,
         tmp_path,
     )
