@@ -19,7 +19,7 @@ from minder.types import Window
 __all__ = ["IncidentPicture", "draw_incident"]
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and in grey print by their brightness.
-_SUSPECT, _REPLACEMENT, _PEERS, _DONE = "#D55E00", "#0072B2", "#8C8C8C", "#009E73"
+_SUSPECT, _REPLACEMENT, _PEERS, _DONE, _OTHER = "#D55E00", "#0072B2", "#8C8C8C", "#009E73", "#CC79A7"
 _TITLES = {
     "steps_total": "Training steps done",
     "step_seconds": "Time of a training step",
@@ -56,6 +56,7 @@ class IncidentPicture:
     span_s: tuple[float, float]
     suspects: tuple[str, ...] = ()
     replacements: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # accused too, by another verdict
     peers: tuple[str, ...] = ()
     moments: tuple[tuple[str, float], ...] = ()
 
@@ -105,7 +106,8 @@ def _panel(axis: Any, picture: IncidentPicture, metric: str) -> None:
         low_T, middle_T, high_T = _band(peers_TM)
         axis.fill_between(times_T, low_T, high_T, color=_PEERS, alpha=0.35, linewidth=0)
         axis.plot(times_T, middle_T, color="#555555", linewidth=1.4)
-    for names, colour, style in ((picture.replacements, _REPLACEMENT, (0, (5, 2))), (picture.suspects, _SUSPECT, "-")):
+    drawn = ((picture.others, _OTHER, (0, (1, 1))), (picture.replacements, _REPLACEMENT, (0, (5, 2))), (picture.suspects, _SUSPECT, "-"))
+    for names, colour, style in drawn:
         for column in _columns(window, names):
             axis.plot(times_T, values_TM[:, column], color=colour, linewidth=2.6, linestyle=style, marker=".", markersize=5)
     _moment_lines(axis, picture)
@@ -179,6 +181,9 @@ def _legend(figure: Any, picture: IncidentPicture) -> None:
     if picture.replacements:
         label = f"{', '.join(picture.replacements)} (takes its place)"
         marks.append(Line2D([], [], color=_REPLACEMENT, linewidth=2.6, linestyle=(0, (5, 2)), marker=".", label=label))
+    if picture.others:
+        label = f"{', '.join(picture.others)} (accused too)"
+        marks.append(Line2D([], [], color=_OTHER, linewidth=2.6, linestyle=(0, (1, 1)), marker=".", label=label))
     if picture.peers:
         name = f"{len(picture.peers)} peers" if picture.suspects else f"{len(picture.peers)} machines"
         marks.append(Patch(color=_PEERS, alpha=0.5, label=f"{name}: lowest to highest, median"))

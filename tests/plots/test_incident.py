@@ -11,7 +11,7 @@ from minder.types import Window
 
 MACHINES = ("m0", "m1", "m2", "m3", "s0")
 MOMENTS = (("fault injected", 1020.0), ("detected", 1023.0), ("evicted", 1023.4), ("first new step", 1026.0))
-SUSPECT, REPLACEMENT = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2)
+SUSPECT, REPLACEMENT, OTHER = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2), (0xCC, 0x79, 0xA7)
 
 
 def window(rows: int = 40) -> Window:
@@ -54,6 +54,13 @@ def test_the_suspect_and_its_replacement_stand_out(tmp_path: Path) -> None:
     assert count(image, SUSPECT) > 1000
     assert count(image, REPLACEMENT) > 500
     assert 0.5 < count(image, (255, 255, 255)) / (image.shape[0] * image.shape[1]) < 0.98
+
+
+def test_who_is_accused_too_is_told_from_the_suspect(tmp_path: Path) -> None:
+    draw_incident(picture(others=("m3",), peers=("m0", "m1")), tmp_path / "two.png")
+    image = pixels(tmp_path / "two.png")
+    assert count(image, SUSPECT) > 1000
+    assert count(image, OTHER) > 300
 
 
 def test_nobody_stands_out_where_nobody_is_suspected(tmp_path: Path) -> None:

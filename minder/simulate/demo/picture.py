@@ -25,7 +25,9 @@ def draw_picture(recording: Path, path: Path, title: str, incidents: Sequence[In
     window = align_recording(recorded, machines=(*recorded.job.machines, *recorded.job.standbys))
     if not len(window.times_T):
         raise LabError(f"{recording} holds no telemetry: there is nothing to draw")
-    suspects = tuple(dict.fromkeys(name for incident in incidents for name in incident.machines))
+    accused = tuple(dict.fromkeys(name for incident in incidents for name in incident.machines))
+    evicted = tuple(dict.fromkeys(name for incident in incidents for name in incident.evicted))
+    suspects = evicted or accused
     replacements = tuple(dict.fromkeys(name for incident in incidents for name in incident.replacements))
     span_s = _span_s(window, milestones)
     since_s, until_s = (milestones[0].time_s, milestones[-1].time_s) if milestones else span_s
@@ -33,11 +35,12 @@ def draw_picture(recording: Path, path: Path, title: str, incidents: Sequence[In
     picture = IncidentPicture(
         title=title,
         window=_renamed(window, prefix),
-        metrics=choose_metrics(window, suspects, _named(incidents), since_s, until_s),
+        metrics=choose_metrics(window, suspects, _named(incidents[:1]), since_s, until_s),
         span_s=span_s,
         suspects=_short(suspects, prefix),
         replacements=_short(replacements, prefix),
-        peers=_short([name for name in recorded.job.machines if name not in suspects], prefix),
+        others=_short([name for name in accused if name not in suspects], prefix),
+        peers=_short([name for name in recorded.job.machines if name not in accused], prefix),
         moments=tuple((item.label, item.time_s) for item in milestones),
     )
     draw_incident(picture, path)

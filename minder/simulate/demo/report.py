@@ -222,7 +222,9 @@ def _for_reader(report: Report, incident: Incident, complete: bool) -> Incident:
             tuple(replace(item, message=clean(item.message)) for item in part) for part in (incident.evidence, incident.against)
         )
         incident = replace(incident, decision=decision, evidence=evidence, against=against)
-    if fault_s is None or report.played.outcome.fault == "none" or fault_s > incident.opened_s:
+    target = report.played.outcome.machine
+    other = target is not None and target not in incident.machines  # that one has another cause, whatever it is
+    if fault_s is None or report.played.outcome.fault == "none" or other or fault_s > incident.opened_s:
         return incident
     injected = (fault_s, f"fault injected: {report.fault_detail or report.played.outcome.fault}")
     return replace(incident, timings=replace(incident.timings, fault_s=fault_s), timeline=(injected, *incident.timeline))

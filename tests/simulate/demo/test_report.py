@@ -60,6 +60,21 @@ def test_times_count_from_the_injection_that_the_demo_knows(make_report) -> None
     assert "downtime in all: 5.5 s" in text, "from the injection, not from the verdict's own estimate half a second later"
 
 
+def test_another_incident_keeps_its_own_onset(told, make_report) -> None:  # type: ignore[no-untyped-def]
+    from minder.incidents import Ledger
+    from minder.types import Verdict
+
+    fault_s = told.injected.time_s
+    page = Verdict(fault_s + 13.0, "machine", "page", ("lab-86b2-m3",), "slowdown", 0.46, fault_s + 11.0)
+    with Ledger(told.ledger_path) as ledger:
+        ledger.open_incident(page, job=told.job, time_s=fault_s + 13.0)
+    report = make_report(comparison=EQUAL)
+    assert report.wrong == ("lab-86b2-m3 was accused, the fault was in lab-86b2-m2",)
+    other = report_text(report).split("Incident lab-86b2-2")[1]
+    assert "detect: 2.0 s" in other
+    assert "fault injected" not in other
+
+
 def test_stages_of_the_decision_are_in_the_file_and_not_on_the_screen(make_report) -> None:  # type: ignore[no-untyped-def]
     report = make_report(comparison=EQUAL)
     assert "stage budgets: pass" not in report_text(report)
