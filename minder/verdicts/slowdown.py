@@ -22,9 +22,10 @@ from minder.verdicts.stall import fuse_findings
 __all__ = ["SlowdownRule"]
 
 _SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
+_DISTINCT = 3.0  # the leader's rise over the next one's: on a crowded host everybody is a bit busier
 _METRICS = ("job_busy_ratio", "job_run_delay_ratio", "tcp_round_trip_seconds", "tcp_send_queue_bytes")
 _MIN_EXCESS = {"job_busy_ratio": 0.15, "job_run_delay_ratio": 0.15, "tcp_round_trip_seconds": 0.002, "tcp_send_queue_bytes": 2000.0}
-_WEIGHT = {"job_busy_ratio": 0.75, "job_run_delay_ratio": 0.7, "tcp_round_trip_seconds": 0.5, "tcp_send_queue_bytes": 0.4}
+_WEIGHT = {"job_busy_ratio": 0.75, "job_run_delay_ratio": 0.4, "tcp_round_trip_seconds": 0.5, "tcp_send_queue_bytes": 0.4}
 _PLAIN = {
     "job_busy_ratio": "its training process is busy while its peers wait",
     "job_run_delay_ratio": "its training process waits for a processor",
@@ -131,7 +132,7 @@ class SlowdownRule:
             return None
         order = sorted(rises, key=lambda machine: -rises[machine])
         top, second = rises[order[0]], rises[order[1]]
-        if top < _MIN_EXCESS[metric] or top < 2.0 * max(second, 0.0):
+        if top < _MIN_EXCESS[metric] or top < _DISTINCT * max(second, 0.0):
             return None
         expected = float(np.median([now[machine] for machine in order[1:]]))
         return FlowFinding(order[0], metric, _WEIGHT[metric], _PLAIN[metric], now[order[0]], expected)
