@@ -133,5 +133,5 @@ def _draw(report: Report, path: Path) -> None:
         parts.append(f"found after {outcome.detect_s:.1f} s")
     if outcome.first_step_s is not None:
         parts.append(f"training again after {outcome.first_step_s:.1f} s")
-    title = parts[0] + (": " + ", ".join(parts[1:]) if parts[1:] else ": nothing happened" if not report.incidents else "")
+    title = parts[0] + (": " + ", ".join(parts[1:]) if parts[1:] else ": nobody was accused" if not report.incidents else "")
     draw_picture(report.recording, path, title, report.incidents, report.milestones)

@@ -61,7 +61,12 @@ class Report:
 
     @property
     def milestones(self) -> tuple[Milestone, ...]:
-        return find_milestones(self.played.fault_s, self.played.events)
+        return find_milestones(self.fault_s, self.played.events)
+
+    @property
+    def fault_s(self) -> float | None:
+        """When the fault came; None where none was asked for."""
+        return None if self.played.options.fault == "none" else self.played.fault_s
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -92,7 +97,7 @@ def report_markdown(report: Report) -> str:
 def report_json(report: Report) -> dict[str, Any]:
     """Everything that the text says, for machines; `incidents` are as `minder incidents show --format json` prints them."""
     played, outcome, comparison = report.played, report.played.outcome, report.played.comparison
-    begin_s = played.fault_s
+    begin_s = report.fault_s
     moments = dict.fromkeys(LABELS) | {item.key: item.time_s for item in report.milestones}
     seconds = {key: None if time_s is None or begin_s is None else round(time_s - begin_s, 3) for key, time_s in moments.items()}
     del seconds["injected"]
@@ -108,7 +113,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "masked": played.options.masked,
         "plain": played.options.plain,
         "injected_at_step": None if outcome.fault == "none" else played.options.injected_at,
-        "injected": None if begin_s is None or outcome.fault == "none" else format_time(begin_s),
+        "injected": None if begin_s is None else format_time(begin_s),
         "injection": report.fault_detail,
         "evicted": list(outcome.evicted),
         "replacements": [name for incident in report.incidents for name in incident.replacements],
@@ -174,7 +179,7 @@ def _facts(report: Report) -> Iterator[str]:
     yield _row("lab", f"{played.options.machines} machines, {played.options.standbys} standbys, " + ", ".join(filter(None, marks)))
     if outcome.fault != "none":
         where = f" of {outcome.machine}" if outcome.machine else ""
-        when = "" if played.fault_s is None else f" at {format_time(played.fault_s)}"
+        when = "" if report.fault_s is None else f" at {format_time(report.fault_s)}"
         detail = f": {report.fault_detail}" if report.fault_detail else ""
         yield _row("fault", f"{outcome.fault}{where} after step {played.options.injected_at}{when}{detail}")
     evicted = ", ".join(outcome.evicted) or "nobody"
@@ -182,7 +187,7 @@ def _facts(report: Report) -> Iterator[str]:
     place = f", {', '.join(replaced)} in its place" if replaced else ""
     generations = f"{outcome.generations} generation{'s' if outcome.generations != 1 else ''}"
     yield _row("evicted", f"{evicted}{place}; {generations}; the job {'ran to its end' if outcome.finished else 'did NOT run to its end'}")
-    begin_s = played.fault_s
+    begin_s = report.fault_s
     moments = [item for item in report.milestones if item.key != "injected"]
     if begin_s is not None and moments:
         yield _row("after the fault", ", ".join(f"{item.label} {item.time_s - begin_s:.1f} s" for item in moments))
@@ -215,7 +220,7 @@ def _losses(report: Report) -> str:
 
 def _for_reader(report: Report, incident: Incident, complete: bool) -> Incident:
     """The demo knows when the fault really came: times count from there, and the timeline begins with it."""
-    fault_s = report.played.fault_s
+    fault_s = report.fault_s
     if not complete:
         decision = None if incident.decision is None else replace(incident.decision, stages=())
         evidence, against = (
@@ -224,7 +229,7 @@ def _for_reader(report: Report, incident: Incident, complete: bool) -> Incident:
         incident = replace(incident, decision=decision, evidence=evidence, against=against)
     target = report.played.outcome.machine
     other = target is not None and target not in incident.machines  # that one has another cause, whatever it is
-    if fault_s is None or report.played.outcome.fault == "none" or other or fault_s > incident.opened_s:
+    if fault_s is None or other or fault_s > incident.opened_s:
         return incident
     injected = (fault_s, f"fault injected: {report.fault_detail or report.played.outcome.fault}")
     return replace(incident, timings=replace(incident.timings, fault_s=fault_s), timeline=(injected, *incident.timeline))

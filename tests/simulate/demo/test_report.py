@@ -117,7 +117,9 @@ def test_a_wrong_outcome_is_named(make_report) -> None:  # type: ignore[no-untyp
 def test_a_quiet_run_has_no_incident(make_report) -> None:  # type: ignore[no-untyped-def]
     report = make_report(comparison=EQUAL, events=())
     outcome = replace(report.played.outcome, fault="none", machine=None, evicted=(), generations=1)
-    report = replace(report, played=replace(report.played, outcome=outcome))
+    options = replace(report.played.options, fault="none")
+    report = replace(report, played=replace(report.played, outcome=outcome, options=options))
+    assert report.milestones == (), "no fault was injected, whatever the clock says"
     text = report_text(report)
     assert "No incident" in text
     assert "evicted         nobody; 1 generation; the job ran to its end" in text
