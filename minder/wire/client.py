@@ -52,6 +52,10 @@ class MachineClient:
     async def signals(self, since: int, wait_s: float) -> Mapping[str, Any]:
         return await self._call("agent", "GET", "/v1/signals", wait_s + 2.0, params={"since": since, "wait": wait_s})
 
+    async def health(self, timeout_s: float) -> Mapping[str, Any]:
+        """The agent's answer at once: a long poll says nothing of how far apart the clocks are."""
+        return await self._call("agent", "GET", "/v1/health", timeout_s)
+
     async def capture(self, what: list[str], deadline_s: float, samples: int = 1, interval_s: float = 0.1) -> Mapping[str, Any]:
         body = {"what": what, "deadline_s": deadline_s, "samples": samples, "interval_s": interval_s}
         return await self._call("agent", "POST", "/v1/capture", deadline_s + 1.0, json=body)

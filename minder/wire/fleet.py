@@ -37,10 +37,11 @@ class _Contact:
     agent_started_s: float | None = None
     agent_restarted_s: float | None = None
     workers: tuple[WorkerView, ...] = ()
+    jobs: tuple[str, ...] = ()  # all that run on the machine, as its agent sees them
     launcher: Mapping[str, Any] = field(default_factory=dict)
     offset_s: float = 0.0
     offset_error_s: float = float("inf")
-    refused: str = ""
+    refused: dict[str, str] = field(default_factory=dict)  # agent or launcher to what it said
 
 
 class Fleet:
@@ -97,10 +98,15 @@ class Fleet:
             known = [item.offset_error_s for item in self._contacts.values() if item.offset_error_s < 10.0]
         return max([0.005, *known])
 
+    def jobs(self) -> dict[str, tuple[str, ...]]:
+        """Machine to the names of all jobs that run on it, as its agent told last."""
+        with self._lock:
+            return {machine: item.jobs for machine, item in self._contacts.items() if item.jobs}
+
     def refusals(self) -> dict[str, str]:
         """Machines that answered with an error (a wrong token, say), and what they said."""
         with self._lock:
-            return {machine: item.refused for machine, item in self._contacts.items() if item.refused}
+            return {machine: "; ".join(item.refused.values()) for machine, item in self._contacts.items() if item.refused}
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
         with self._lock:
@@ -169,53 +175,79 @@ class Fleet:
                     polls.append(self._follow(machine, "agent"))
                 if client.has_launcher:
                     polls += [self._follow(machine, "launcher"), self._watch_state(machine)]
+                elif client.has_agent:
+                    polls.append(self._watch_clock(machine))
             await asyncio.gather(*polls)
 
     async def _follow(self, machine: str, part: str) -> None:
-        """Long-poll one log of events for ever; a restarted process starts its count anew."""
-        since = 0
+        """Long-poll one log of events for ever; a restarted process starts its count anew. The first look does not wait: its
+        short round trip tells the clock's offset before any signal is dated."""
+        since, wait_s = 0, 0.0
         client = self._clients[machine]
         call = client.signals if part == "agent" else client.events
         while True:
             try:
-                answer = await call(since, _POLL_S)
-            except WireError as error:
-                self._note_refusal(machine, str(error))
+                answer = await call(since, wait_s)
+                restarted = self._note_answer(machine, part, answer) or int(answer["next"]) < since
+                if not restarted:
+                    self._accept(machine, answer.get("signals", ()))
+                since, wait_s = (0, 0.0) if restarted else (int(answer["next"]), _POLL_S)
+                if part == "agent":
+                    self._note_processes(machine, answer)
+            except (WireError, KeyError, TypeError, ValueError) as error:
+                self._note_refusal(machine, part, error)
                 await asyncio.sleep(0.3)
-                continue
-            restarted = self._note_answer(machine, part, answer)
-            since = 0 if restarted else int(answer.get("next", since))
-            if not restarted:
-                self._accept(machine, answer.get("signals", ()))
 
     async def _watch_state(self, machine: str) -> None:
         while True:
             try:
                 await self._read_state(machine, 1.0)
             except WireError as error:
-                self._note_refusal(machine, str(error))
+                self._note_refusal(machine, "launcher", error)
+            await asyncio.sleep(_POLL_S)
+
+    async def _watch_clock(self, machine: str) -> None:
+        """A machine without a launcher: its agent's clock is what its processes' times are told in."""
+        while True:
+            try:
+                answer = await self._clients[machine].health(1.0)
+                if "now_s" in answer:
+                    self._note_clock(machine, answer)
+            except (WireError, TypeError, ValueError) as error:
+                self._note_refusal(machine, "agent", error)
             await asyncio.sleep(_POLL_S)
 
     async def _read_state(self, machine: str, timeout_s: float) -> None:
+        """Raises WireError, also for an answer that is not the protocol's."""
         answer = await self._clients[machine].state(timeout_s)
-        workers = tuple(from_json(WorkerView, item) for item in answer.get("workers", ()))
+        try:
+            workers = tuple(from_json(WorkerView, item) for item in answer.get("workers", ()))
+            self._note_clock(machine, answer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise WireError(f"launcher of {machine} did not answer the protocol: {type(error).__name__} {error}") from error
         with self._lock:
             contact = self._contacts[machine]
+            contact.refused.pop("launcher", None)
             contact.launcher_seen_s = answer["_received_s"]
             contact.workers = tuple(_shift_worker(worker, contact.offset_s) for worker in workers)
             contact.launcher = answer
-        self._note_clock(machine, answer)
 
-    def _note_refusal(self, machine: str, text: str) -> None:
+    def _note_refusal(self, machine: str, part: str, error: Exception) -> None:
+        """It answers, but not what we can use: said until it does. No answer at all is silence, not a refusal."""
+        text = str(error) if isinstance(error, WireError) else f"{part} of {machine}: {type(error).__name__} {error} in its answer"
         with self._lock:
-            self._contacts[machine].refused = text if "HTTP 4" in text else ""
+            if "HTTP 4" in text or not isinstance(error.__cause__, httpx.HTTPError):
+                self._contacts[machine].refused[part] = text
+            else:
+                self._contacts[machine].refused.pop(part, None)
 
     def _note_answer(self, machine: str, part: str, answer: Mapping[str, Any]) -> bool:
         """Remember that it answered. True if an agent is a new process, whose count starts at 0."""
+        self._note_clock(machine, answer)
         restarted = False
         with self._lock:
             contact = self._contacts[machine]
-            contact.refused = ""
+            contact.refused.pop(part, None)
             if part == "agent":
                 started_s = float(answer.get("started_s", 0.0))
                 restarted = contact.agent_started_s is not None and abs(started_s - contact.agent_started_s) > 0.5
@@ -225,6 +257,18 @@ class Fleet:
             else:
                 contact.launcher_seen_s = answer["_received_s"]
         return restarted
+
+    def _note_processes(self, machine: str, answer: Mapping[str, Any]) -> None:
+        """Whom the agent sees. Where a launcher speaks for the workers, only the jobs are taken from it. Raises WireError."""
+        if "processes" not in answer:
+            return  # an agent of an earlier version, or one that has not taken its first sample
+        watched = not self._clients[machine].has_launcher
+        workers = tuple(map(_as_worker, answer["processes"])) if watched else ()
+        with self._lock:
+            contact = self._contacts[machine]
+            contact.jobs = tuple(str(name) for name in answer.get("jobs", ()))
+            if watched:
+                contact.workers = tuple(_shift_worker(worker, contact.offset_s) for worker in workers)
 
     def _note_clock(self, machine: str, answer: Mapping[str, Any]) -> None:
         """NTP's estimate: the best of the answers so far, forgotten slowly so that a stepped clock is noticed."""
@@ -239,13 +283,26 @@ class Fleet:
                 contact.offset_error_s *= 1.01
 
     def _accept(self, machine: str, items: Iterable[Any]) -> None:
-        signals = [from_json(Signal, item) for item in items]
+        """A signal that we do not understand (a newer peer's kind, say) is left out; the others count."""
+        signals = []
+        for item in items:
+            try:
+                signals.append(from_json(Signal, item))
+            except WireError:
+                continue
         if not signals:
             return
         with self._lock:
             offset_s = self._contacts[machine].offset_s
             self._signals.extend(replace(item, time_s=item.time_s - offset_s, machine=machine) for item in signals)
         self._on_signal()
+
+
+def _as_worker(row: Mapping[str, Any]) -> WorkerView:
+    """A process that an agent sees, in the words that a launcher uses. Its generation is the job's own count, -1 if it has none."""
+    slot, generation = row.get("slot"), row.get("generation")
+    fields = {"slot": -1 if slot is None else slot, "generation": -1 if generation is None else generation, "state": "running"}
+    return from_json(WorkerView, {**row, **fields})
 
 
 def _shift_worker(worker: WorkerView, offset_s: float) -> WorkerView:
