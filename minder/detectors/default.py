@@ -221,7 +221,7 @@ class DefaultDetector:
             frozen_KM = np.ones_like(frozen_KM)
         reference.learn_standing(memory, row.scaled_KM - row.center_K[:, None], frozen_KM, gap_s)
         for name, measured in row.measured.items():
-            reference.learn_reference(memory, name, measured, frozen_KM, gap_s)
+            reference.learn_spread(memory, name, measured, frozen_KM, gap_s)
 
 
 def _credit(seconds_M: np.ndarray) -> np.ndarray:

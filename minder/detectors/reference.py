@@ -15,7 +15,7 @@ from minder.detectors.memory import Memory
 from minder.detectors.peers import distance_from_others
 from minder.detectors.traits import TraitTable
 
-__all__ = ["STANDING", "MeasureContext", "Measured", "distances", "fields", "learn_reference", "learn_standing", "measure"]
+__all__ = ["STANDING", "MeasureContext", "Measured", "distances", "fields", "learn_spread", "learn_standing", "measure"]
 
 _OFFSET_S = 300.0  # a standing offset is learned over this time
 _SPREAD_S = 300.0
@@ -41,8 +41,7 @@ def learn_standing(memory: Memory, rest_KM: np.ndarray, frozen_KM: np.ndarray, g
 def fields(name: str) -> dict[str, tuple[str, float]]:
     """Memory of one yardstick."""
     return {
-        f"{name}_offset_KM": ("KM", np.nan),
-        f"{name}_n_KM": ("KM", 0.0),  # seconds of data behind the offset
+        f"{name}_n_KM": ("KM", 0.0),  # seconds of data behind the spread
         f"{name}_smooth_KM": ("KM", np.nan),  # smoothed residual
         f"{name}_spread_KM": ("KM", np.nan),  # its usual size
     }
@@ -53,10 +52,9 @@ def measure(memory: Memory, traits: TraitTable, name: str, distance_KM: np.ndarr
 
     distance_KM: scaled value minus the median of the others, NaN where there is no data.
     """
-    residual_KM = distance_KM - memory[f"{name}_offset_KM"]
     smooth_KM = memory[f"{name}_smooth_KM"]
-    known_KM = ~np.isnan(residual_KM)
-    started_KM = np.where(np.isnan(smooth_KM), residual_KM, smooth_KM + context.gain * (residual_KM - smooth_KM))
+    known_KM = ~np.isnan(distance_KM)
+    started_KM = np.where(np.isnan(smooth_KM), distance_KM, smooth_KM + context.gain * (distance_KM - smooth_KM))
     memory[f"{name}_smooth_KM"] = np.where(known_KM, started_KM, smooth_KM)
     spread_KM = np.nan_to_num(memory[f"{name}_spread_KM"], nan=0.0)
     pooled_K1 = _pooled(spread_KM, memory[f"{name}_n_KM"] > 0)
@@ -65,17 +63,16 @@ def measure(memory: Memory, traits: TraitTable, name: str, distance_KM: np.ndarr
     unit_KM = np.maximum(np.maximum(spread_KM, pooled_K1) * young_KM, traits.floor_K1)
     unit_KM = np.sqrt(unit_KM**2 + (_ECHO / 3.0 * context.shift_K[:, None]) ** 2)
     z_KM = np.clip(memory[f"{name}_smooth_KM"] / unit_KM, -_Z_LIMIT, _Z_LIMIT)
-    return Measured(known_KM, distance_KM, memory[f"{name}_smooth_KM"], np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0))
+    return Measured(known_KM, memory[f"{name}_smooth_KM"], np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0))
 
 
 class Measured:
-    """One row seen from one yardstick, all (K, M): distance from the peers, smoothed residual, deviation in usual sizes."""
+    """One row seen from one yardstick, all (K, M): where there is data, smoothed distance from the peers, and that in usual sizes."""
 
-    __slots__ = ("distance_KM", "known_KM", "smooth_KM", "z_KM")
+    __slots__ = ("known_KM", "smooth_KM", "z_KM")
 
-    def __init__(self, known_KM: np.ndarray, distance_KM: np.ndarray, smooth_KM: np.ndarray, z_KM: np.ndarray) -> None:
+    def __init__(self, known_KM: np.ndarray, smooth_KM: np.ndarray, z_KM: np.ndarray) -> None:
         self.known_KM = known_KM
-        self.distance_KM = distance_KM
         self.smooth_KM = smooth_KM
         self.z_KM = z_KM
 
@@ -91,24 +88,16 @@ class MeasureContext:
         self.warmup_s = warmup_s
 
 
-def learn_reference(memory: Memory, name: str, row: Measured, frozen_KM: np.ndarray, gap_s: float) -> None:
-    """Offsets and spreads follow, except where frozen. A single far value moves the spread by a bounded step only."""
-    distance_KM = row.distance_KM
-    known_KM = ~np.isnan(distance_KM)
-    offset_KM, n_KM = memory[f"{name}_offset_KM"], memory[f"{name}_n_KM"]
-    weight_KM = np.where(known_KM & ~frozen_KM, gap_s, 0.0)
-    n_KM = n_KM + weight_KM
-    gain_KM = np.maximum(weight_KM / np.maximum(n_KM, gap_s), 1.0 - np.exp(-weight_KM / _OFFSET_S))
-    new_KM = np.isnan(offset_KM)
-    moved_KM = np.where(new_KM, distance_KM, offset_KM + gain_KM * (distance_KM - offset_KM))
-    memory[f"{name}_offset_KM"] = np.where(known_KM & (new_KM | ~frozen_KM), moved_KM, offset_KM)
+def learn_spread(memory: Memory, name: str, row: Measured, frozen_KM: np.ndarray, gap_s: float) -> None:
+    """The usual size of the smoothed deviation follows, except where frozen; a far value moves it by a bounded step only."""
+    weight_KM = np.where(row.known_KM & ~frozen_KM, gap_s, 0.0)
+    n_KM = memory[f"{name}_n_KM"] + weight_KM
     memory[f"{name}_n_KM"] = n_KM
-    spread_KM = memory[f"{name}_spread_KM"]
-    size_KM = 1.25 * np.abs(row.smooth_KM)  # a normal deviate's mean size is 0.8 of its standard deviation
-    old_KM = np.nan_to_num(spread_KM, nan=0.0)
-    bounded_KM = np.where(n_KM > 20 * gap_s, np.minimum(size_KM, 4.0 * old_KM + 1e-3), size_KM)
+    spread_KM = np.nan_to_num(memory[f"{name}_spread_KM"], nan=0.0)
+    size_KM = 1.25 * np.abs(np.nan_to_num(row.smooth_KM))  # a normal deviate's mean size is 0.8 of its standard deviation
+    bounded_KM = np.where(n_KM > 20 * gap_s, np.minimum(size_KM, 4.0 * spread_KM + 1e-3), size_KM)
     gain_KM = np.maximum(weight_KM / np.maximum(n_KM, gap_s), 1.0 - np.exp(-weight_KM / _SPREAD_S))
-    memory[f"{name}_spread_KM"] = np.where(weight_KM > 0, old_KM + gain_KM * (np.nan_to_num(bounded_KM) - old_KM), spread_KM)
+    memory[f"{name}_spread_KM"] = np.where(weight_KM > 0, spread_KM + gain_KM * (bounded_KM - spread_KM), memory[f"{name}_spread_KM"])
 
 
 def distances(scaled_KM: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
