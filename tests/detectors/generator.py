@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Levels:
-    """How one metric follows the job: factors of its base while iterating (swing), checkpointing, spinning in a stalled collective, dark."""
+    """How a metric follows the job: factors of its base iterating (swing), checkpointing, spinning in a stalled collective, dark."""
 
     base: tuple[float, float]
     swing: float

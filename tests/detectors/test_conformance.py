@@ -1,0 +1,160 @@
+"""What every detector must do (minder/detectors/contract.py), whatever is inside. Add a detector to DETECTORS and it is tested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from minder.detectors.contract import Detector
+from minder.detectors.default import DefaultDetector
+from minder.types import Scores, Window
+from minder.windows import align_columns
+
+DETECTORS: dict[str, Callable[[], Detector]] = {"default": DefaultDetector}
+
+
+@pytest.fixture(params=sorted(DETECTORS))
+def make(request: pytest.FixtureRequest) -> Callable[[], Detector]:
+    return DETECTORS[request.param]
+
+
+@pytest.fixture(scope="module")
+def window(generator: ModuleType) -> Window:
+    """Ten minutes of six machines, one of which hangs after five and a half."""
+    recipe = generator.Recipe(seed=5, fault="hang", machines=6, pipeline=1, interval_s=5.0, duration_s=600, onset_s=330.0)
+    return align_columns(generator.generate(recipe), 5.0)
+
+
+def rows(window: Window) -> Iterator[Window]:
+    for t in range(len(window.times_T)):
+        part = slice(t, t + 1)
+        yield replace(window, times_T=window.times_T[part], values_TMK=window.values_TMK[part], present_TM=window.present_TM[part])
+
+
+def run(detector: Detector, window: Window, anomalous: frozenset[str] = frozenset()) -> list[Scores]:
+    found = []
+    for row in rows(window):
+        found += detector.score(row)
+        detector.learn(row, anomalous)
+    return found
+
+
+def scores_TM(found: list[Scores]) -> np.ndarray:
+    return np.array([item.score_M for item in found])
+
+
+def cut(window: Window, count: int) -> Window:
+    return replace(window, times_T=window.times_T[:count], values_TMK=window.values_TMK[:count], present_TM=window.present_TM[:count])
+
+
+def test_scores_are_one_per_row_in_order_and_finite(make: Callable[[], Detector], window: Window) -> None:
+    found = run(make(), window)
+    assert [item.time_s for item in found] == window.times_T.tolist()
+    assert all(item.machines == window.machines for item in found)
+    assert np.isfinite(scores_TM(found)).all()
+    assert (scores_TM(found) >= 0).all()
+
+
+def test_the_sick_machine_scores_highest_and_over_the_threshold(
+    make: Callable[[], Detector], window: Window, generator: ModuleType
+) -> None:
+    found = run(make(), window)
+    recipe = generator.Recipe(seed=5, fault="hang", machines=6, pipeline=1, interval_s=5.0, duration_s=600, onset_s=330.0)
+    culprit = window.machines.index(generator.generate(recipe).culprit)
+    assert int(np.argmax(found[-1].score_M)) == culprit
+    assert found[-1].score_M[culprit] >= found[-1].threshold
+    assert found[-1].evidence[window.machines[culprit]]
+
+
+def test_cutting_at_a_row_gives_the_same_scores_up_to_it(make: Callable[[], Detector], window: Window) -> None:
+    whole = scores_TM(run(make(), window))
+    for count in (1, 30, 70, 90):
+        np.testing.assert_array_equal(scores_TM(run(make(), cut(window, count))), whole[:count])
+
+
+def test_the_order_of_machines_and_metrics_does_not_matter(make: Callable[[], Detector], window: Window) -> None:
+    order, metric_order = np.array([3, 0, 5, 1, 4, 2]), np.arange(len(window.metrics))[::-1]
+    shuffled = replace(
+        window,
+        machines=tuple(window.machines[m] for m in order),
+        metrics=tuple(window.metrics[k] for k in metric_order),
+        values_TMK=window.values_TMK[:, order][:, :, metric_order],
+        present_TM=window.present_TM[:, order],
+    )
+    np.testing.assert_allclose(scores_TM(run(make(), shuffled)), scores_TM(run(make(), window))[:, order], rtol=1e-9, atol=1e-9)
+
+
+def test_a_detector_loaded_from_json_goes_on_with_the_same_scores(make: Callable[[], Detector], window: Window) -> None:
+    whole = scores_TM(run(make(), window))
+    first = make()
+    run(first, cut(window, 75))
+    second = make()
+    second.load(json.loads(json.dumps(first.state(), allow_nan=False)))
+    rest = replace(window, times_T=window.times_T[75:], values_TMK=window.values_TMK[75:], present_TM=window.present_TM[75:])
+    np.testing.assert_allclose(scores_TM(run(second, rest)), whole[75:], rtol=1e-12, atol=1e-12)
+
+
+def test_what_was_called_anomalous_is_not_learned(make: Callable[[], Detector]) -> None:
+    """A machine works at half for an hour and a half: it is still odd at the end if it was called so, however slowly others adapt."""
+    rng = np.random.default_rng(4)
+    metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second")
+    values_TMK = np.array([500.0, 0.6, 1e11]) * np.exp(rng.normal(0, 0.02, (620, 5, 3)))
+    values_TMK[80:, 0] *= 0.3
+    times_T = 1.7e9 + 10.0 * np.arange(620)
+    window = Window(times_T, tuple("abcde"), metrics, values_TMK, np.ones((620, 5), dtype=bool))
+    detector = make()
+    found: list[Scores] = []
+    for row in rows(window):
+        found += detector.score(row)
+        detector.learn(row, frozenset("a") if row.times_T[0] >= times_T[80] else frozenset())
+    assert found[79].score_M[0] < found[79].threshold
+    assert found[-1].score_M[0] >= found[-1].threshold
+
+
+@pytest.mark.parametrize("machines", [1, 2])
+def test_one_or_two_machines_give_scores_and_no_accusation(make: Callable[[], Detector], window: Window, machines: int) -> None:
+    few = replace(
+        cut(window, 60),
+        machines=window.machines[:machines],
+        values_TMK=window.values_TMK[:60, :machines],
+        present_TM=window.present_TM[:60, :machines],
+    )
+    found = run(make(), few)
+    assert scores_TM(found).max() < found[0].threshold
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, np.nan, np.inf, -np.inf, -1.0, 1e300])
+def test_constant_missing_and_infinite_series_accuse_nobody(make: Callable[[], Detector], window: Window, value: float) -> None:
+    broken = replace(window, values_TMK=np.full_like(window.values_TMK, value))
+    found = run(make(), broken)
+    assert np.isfinite(scores_TM(found)).all()
+    assert scores_TM(found).max() < found[0].threshold
+
+
+def test_gaps_and_empty_windows_are_no_data(make: Callable[[], Detector], window: Window) -> None:
+    rng = np.random.default_rng(0)
+    holed = window.values_TMK.copy()
+    holed[rng.random(holed.shape) < 0.3] = np.nan
+    assert np.isfinite(scores_TM(run(make(), replace(window, values_TMK=holed)))).all()
+    nothing = replace(
+        window, metrics=(), values_TMK=np.zeros((len(window.times_T), 6, 0)), present_TM=np.zeros((len(window.times_T), 6), bool)
+    )
+    assert scores_TM(run(make(), nothing)).max() == 0.0
+
+
+def test_machines_and_metrics_may_come_and_go(make: Callable[[], Detector], window: Window) -> None:
+    detector = make()
+    run(detector, cut(window, 40))
+    fewer = replace(
+        window, machines=window.machines[1:], metrics=window.metrics[:5], values_TMK=window.values_TMK[40:60, 1:, :5],
+        present_TM=window.present_TM[40:60, 1:], times_T=window.times_T[40:60],
+    )  # fmt: skip
+    found = run(detector, fewer)
+    assert found[-1].machines == window.machines[1:]
+    again = replace(window, times_T=window.times_T[60:62], values_TMK=window.values_TMK[60:62], present_TM=window.present_TM[60:62])
+    assert np.isfinite(scores_TM(run(detector, again))).all()

@@ -1,0 +1,95 @@
+"""The default detector's parts, each by itself."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minder.detectors import presence
+from minder.detectors.evidence import distinctness, needed_z
+from minder.detectors.memory import Memory
+from minder.detectors.peers import distance_from_others, median_of_all
+from minder.detectors.traits import TraitTable, trait_of
+
+VALUES = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_size=1, max_size=9)
+
+
+@given(VALUES)
+def test_distance_from_others_agrees_with_the_plain_definition(values: list[float]) -> None:
+    found = distance_from_others(np.array([values]))[0]
+    for m, value in enumerate(values):
+        others = sorted(item for i, item in enumerate(values) if i != m and item == item)
+        if value != value:
+            continue
+        if not others:
+            assert np.isnan(found[m])
+            continue
+        low, high = others[(len(others) - 1) // 2], others[len(others) // 2]
+        assert found[m] == value - min(max(value, low), high)
+
+
+@given(VALUES)
+def test_median_of_all_is_the_median_of_what_is_known(values: list[float]) -> None:
+    known = [value for value in values if value == value]
+    found = median_of_all(np.array([values]))[0]
+    assert np.isnan(found) if not known else np.isclose(found, np.median(known))
+
+
+def test_memory_follows_machines_and_metrics_by_name() -> None:
+    memory = Memory({"a_KM": ("KM", -1.0), "b_M": ("M", 0.0), "c": ("", 2.0)})
+    memory.follow(("x", "y"), ("p", "q"))
+    memory["a_KM"] = np.array([[1.0, 2.0], [3.0, 4.0]])
+    memory["b_M"] = np.array([5.0, np.inf])
+    memory.follow(("y", "z"), ("q", "p"))
+    assert memory["a_KM"].tolist() == [[4.0, -1.0], [2.0, -1.0]]
+    assert memory["b_M"].tolist() == [np.inf, 0.0]
+    copy = Memory({"a_KM": ("KM", -1.0), "b_M": ("M", 0.0), "c": ("", 2.0)})
+    copy.load(json.loads(json.dumps(memory.state())))
+    assert copy["a_KM"].tolist() == memory["a_KM"].tolist()
+    assert copy["b_M"].tolist() == [np.inf, 0.0]
+    assert copy.number("c") == 2.0
+
+
+def test_scaled_values_come_back_in_their_unit() -> None:
+    traits = TraitTable(("gpu_power_draw_watts", "gpu_temperature_celsius"))
+    scaled_KM = traits.scale(np.array([[500.0], [60.0]]))
+    assert np.isclose(traits.unscale(0, scaled_KM[0, 0]), 500.0)
+    assert np.isclose(traits.unscale(1, scaled_KM[1, 0]), 60.0)
+
+
+def test_metrics_that_tell_nothing_of_a_machine_weigh_nothing() -> None:
+    assert trait_of("steps_total").weight == 0.0
+    assert trait_of("gpu_power_draw_watts|low").weight == trait_of("gpu_power_draw_watts").weight
+
+
+def test_more_series_need_a_larger_deviation() -> None:
+    assert needed_z(4, 3) < needed_z(96, 19) < needed_z(4000, 19)
+
+
+def test_only_a_clear_leader_is_distinct() -> None:
+    assert distinctness(np.array([3.0, 0.1, 0.0]))[0] == 1.0
+    assert distinctness(np.array([3.0, 2.9, 0.0])).max() == 0.0
+    assert distinctness(np.array([1.0])).tolist() == [0.0]
+
+
+def _stuck(values_T: list[float]) -> bool:
+    """Whether the last of one machine's values is taken for stuck, beside three lively machines."""
+    memory = Memory(presence.FIELDS)
+    memory.follow(("a", "b", "c", "d"), ("gpu_power_draw_watts",))
+    traits = TraitTable(("gpu_power_draw_watts",))
+    rng = np.random.default_rng(1)
+    usable = True
+    for t, value in enumerate(values_T):
+        raw_KM = np.array([[value, *rng.normal(500, 10, 3)]])
+        usable = bool(presence.observe_row(memory, traits, float(t), raw_KM, np.ones(4, dtype=bool)).usable_KM[0, 0])
+    return not usable
+
+
+def test_a_sensor_that_repeats_itself_among_lively_ones_is_stuck() -> None:
+    lively = [500.0 + 0.1 * i for i in range(60)]
+    assert not _stuck(lively)
+    assert _stuck([*lively, *[505.0] * 10])
+    assert not _stuck([*lively, *[0.0] * 10])  # a true zero is no stuck sensor

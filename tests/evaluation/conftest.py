@@ -1,0 +1,62 @@
+"""The telemetry generator of tests/detectors, and recordings written with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+import pytest
+
+
+@pytest.fixture(scope="session")
+def generator() -> ModuleType:
+    name = "minder_test_generator"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "detectors" / "generator.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def write_recording(folder: Path, columns: Any, pipeline: int = 1) -> Path:
+    """A recording folder of formats.md section 1 from generated columns; rows in no order."""
+    folder.mkdir(parents=True)
+    machines = ", ".join(f'"{name}"' for name in columns.machines)
+    data = len(columns.machines) // pipeline
+    (folder / "job.toml").write_text(
+        f'name = "{folder.name}"\nmachines = [{machines}]\ngpus_per_machine = 1\nsample_interval_seconds = {columns.interval_s}\n'
+        f"[parallelism]\ntensor = 1\npipeline = {pipeline}\ndata = {data}\n",
+        encoding="utf-8",
+    )
+    table = {
+        "timestamp": [datetime.fromtimestamp(time_s, tz=UTC) for time_s in columns.times_N],
+        "machine": [columns.machines[m] for m in columns.machine_N],
+    }
+    frame = pl.DataFrame(table).with_columns(
+        pl.col("timestamp").dt.cast_time_unit("ms"),
+        *(pl.Series(name, columns.values_NK[:, k]) for k, name in enumerate(columns.metrics)),
+    )
+    frame.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(folder / "telemetry.parquet")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hang(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """(folder, columns) of a job of eight machines of which one hangs after six minutes."""
+    recipe = generator.Recipe(seed=11, fault="hang", machines=8, pipeline=2, interval_s=1.0, duration_s=520, onset_s=360.0)
+    columns = generator.generate(recipe)
+    return write_recording(tmp_path_factory.mktemp("recordings") / "hang", columns, 2), columns
+
+
+@pytest.fixture(scope="session")
+def healthy(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    recipe = generator.Recipe(seed=12, machines=8, pipeline=2, interval_s=5.0, duration_s=900)
+    columns = generator.generate(recipe)
+    return write_recording(tmp_path_factory.mktemp("recordings") / "healthy", columns, 2), columns
