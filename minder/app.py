@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from minder.config import JobConfig, default_state_dir
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller, SampleSource, Stages
+from minder.controller.watched import WatchedJob
 from minder.detectors.default import DefaultDetector
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import Ledger, kinds
@@ -36,6 +37,7 @@ from minder.verdicts.slowdown import SlowdownRule
 from minder.verdicts.stall import StallRule
 from minder.verdicts.start import StartRule
 from minder.verdicts.telemetry import TelemetryRule
+from minder.verdicts.vanished import VanishedRule
 from minder.windows import Aligner
 from minder.wire.fleet import Fleet
 
@@ -136,16 +138,18 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -
     launched = [item for item in endpoints if item.launcher is not None]
     if launched and len(launched) != len(endpoints):
         raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
-    if not launched:
-        state.rank_machine = dict(config.topology().rank_machine)
-        state.generation = max(1, state.generation)
+    watched = None if launched else WatchedJob(config.name, config.topology().rank_machine)
+    if watched is not None:
+        state = JobState(config.name, rank_machine=dict(config.topology().rank_machine))
+        state_dir = state_dir / "watch"  # the job's own controller may keep its state beside it
+        state_dir.mkdir(exist_ok=True)
     recovery = _recovery(config, state, ledger, fleet, clock) if launched else None
     progress = Progress()
     topology = config.topology()
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
     telemetry = GatedRule(TelemetryRule(DefaultDetector(stages_of)), progress)
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
-    rules += [StartRule(progress), telemetry]
+    rules += [StartRule(progress), VanishedRule(config.telemetry.interval_s), telemetry]
     policy = Policy(config.policy_config(act))
     stages = Stages(
         fleet=fleet,
@@ -155,9 +159,10 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -
         policy=policy,
         recovery=recovery,
         progress=progress,
-        context=_context_maker(config, progress, fleet, ledger),
+        context=_context_maker(config, progress, fleet, ledger, watched),
         recorder=_recorder(config),
         scores=lambda: telemetry.scores,
+        watched=watched,
     )
     controller = Controller(state, stages, ledger, clock, state_dir)
     return App(config, controller, fleet, ledger, recovery, state, wake, clock)
@@ -224,7 +229,9 @@ def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, 
     return Recovery(state, ledger, fleet, LocalActuator(config.name, fleet, local, clock), settings, clock)
 
 
-def _context_maker(config: JobConfig, progress: Progress, fleet: Fleet, ledger: Ledger):  # type: ignore[no-untyped-def]
+def _context_maker(
+    config: JobConfig, progress: Progress, fleet: Fleet, ledger: Ledger, watched: WatchedJob | None = None
+) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
     topology = config.topology()
     domain_window_s = config.policy_config(False).domain_window_s
     domains: Mapping[str, Mapping[str, str]] = {name: dict(found) for name, found in topology.domains.items() if found}
@@ -249,10 +256,17 @@ def _context_maker(config: JobConfig, progress: Progress, fleet: Fleet, ledger: 
             gpus=len(state.rank_machine) or 1,
             since_checkpoint_s=typical_s if math.isfinite(typical_s) else 1.0,
             expected_restart_s=10.0,
-            workers_dead=dead and state.phase == "running",
+            workers_dead=dead and state.phase in ("running", "starting"),
             machines_lost=lost,
+            other_jobs=_other_jobs(fleet.jobs(), watched.names if watched is not None else frozenset({config.name})),
             suspects=ledger.suspects(now_s - domain_window_s),
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
         )
 
     return make
+
+
+def _other_jobs(jobs: Mapping[str, Sequence[str]], own: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """Machine to whose jobs would die with it too."""
+    others = {machine: tuple(name for name in names if name not in own) for machine, names in jobs.items()}
+    return {machine: names for machine, names in others.items() if names}

@@ -174,6 +174,8 @@ class WorkerView:
     loss: float | None = None
     first_step: int | None = None  # of this generation
     first_step_time_s: float | None = None
+    job: str | None = None  # of a process that no launcher of ours started: the name that its environment gives
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ DEFAULT_LISTEN = "127.0.0.1:9401"
 class AgentOptions:
     """cgroup, processes_of: what the machine is, if not the whole host. discover: None means "where nothing narrower is said".
 
+    logs: files in which a job that calls nothing of ours prints its steps; log_pattern: see minder.signals.steps.StepReader.
     processes_of is a pid, or "registry" for the trees of the launchers in run_dir. token None: no token asked for.
     """
 
@@ -36,6 +37,8 @@ class AgentOptions:
     interfaces: tuple[str, ...] = ()
     hidden: frozenset[str] = frozenset()
     gpu: str = "auto"
+    logs: tuple[Path, ...] = ()
+    log_pattern: str | None = None
     cgroup_root: Path = Path("/sys/fs/cgroup")
     infiniband_root: Path = Path("/sys/class/infiniband")
 

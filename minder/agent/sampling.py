@@ -7,10 +7,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from minder.agent.exits import ExitWatch
 from minder.agent.exposition import hide
 from minder.agent.options import AgentOptions
+from minder.agent.processes import describe_processes
 from minder.agent.ring import SignalRing
+from minder.agent.steplog import StepLog
 from minder.telemetry.exporters.cgroup import Cgroup
 from minder.telemetry.exporters.flows import FlowExporter
 from minder.telemetry.exporters.gpu import GpuExporter
@@ -43,6 +47,9 @@ class Sampler:
         self._ring = ring
         cgroup = Cgroup(options.cgroup, options.cgroup_root) if options.cgroup else None
         self.table = JobTable(options.run_dir, options.pids, options.finds_jobs, cgroup.processes_file() if cgroup else None)
+        self._exits = ExitWatch(options.machine, ring.append)
+        self._logs = [StepLog(path, options.log_pattern) for path in options.logs]
+        self._seen: frozenset[int] | None = None
         self._job = JobExporter()
         self._flows = FlowExporter(options.machine)
         self._heartbeat = HeartbeatExporter(options.machine)
@@ -66,12 +73,25 @@ class Sampler:
         """PCI address ("0000:9b:00") to device name ("gpu3")."""
         return self._gpu.pci_names
 
+    def describe(self) -> list[dict[str, Any]] | None:
+        """The training processes with their newest steps (see describe_processes); None before the first sample."""
+        if self._seen is None:
+            return None
+        alive = [process for process in self.processes if not self._exits.is_gone(process.pid)]
+        return describe_processes(alive, self._logs, bool(self._gpu.pci_names))
+
     def start(self) -> None:
+        for log in self._logs:
+            log.start()
+        self._exits.start()
         self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(2.0)
+        for log in self._logs:
+            log.stop()
+        self._exits.stop()
         self._gpu.close()
 
     def latest(self) -> Reading | None:
@@ -114,9 +134,18 @@ class Sampler:
 
     def _read_registry(self, now_s: float) -> Reading:
         reading = Reading()
-        self.processes = self.table.read(now_s)
+        self._take(self.table.read(now_s))
         reading.info = [("job_info", {"job": job}) for job in sorted({process.job for process in self.processes})]
         return reading
+
+    def _take(self, processes: list[JobProcess]) -> None:
+        """Steps that a log told before a process of the job was started again are none of the new one's."""
+        pids = frozenset(process.pid for process in processes if process.slot is None)
+        if self._seen and pids - self._seen:
+            for log in self._logs:
+                log.forget()
+        self._exits.follow(processes)
+        self.processes, self._seen = processes, pids
 
     def _guarded(self, name: str, reading: Reading, read: Callable[[], Reading]) -> None:
         try:

@@ -61,6 +61,9 @@ class Service:
         answer = self._identity() | {"now_s": time.time(), "next": found.next, "signals": [to_json(item) for item in found.signals]}
         if found.dropped:
             answer["dropped"] = found.dropped
+        processes = self.sampler.describe()
+        if processes is not None:
+            answer |= {"jobs": sorted({row["job"] for row in processes}), "processes": processes}
         return JSONResponse(_finite(answer))
 
     async def capture(self, request: Request) -> Response:
@@ -75,7 +78,7 @@ class Service:
         return JSONResponse(await capture(self.options.machine, processes, wanted, show_states))
 
     async def health(self, request: Request) -> Response:
-        return JSONResponse(self._identity())
+        return JSONResponse(self._identity() | {"now_s": time.time()})
 
     def _identity(self) -> dict[str, Any]:
         return {"machine": self.options.machine, "version": __version__, "started_s": self.started_s}

@@ -25,6 +25,10 @@ def command(
         bool | None, typer.Option(help="Find training processes by RANK and WORLD_SIZE. [default: on a whole host]")
     ] = None,
     interface: Annotated[list[str] | None, typer.Option(help="Only this network interface; repeat for more.")] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(help="Follow this log for steps of a job that calls nothing of ours; repeat for more.")
+    ] = None,
+    log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
     hide: Annotated[str | None, typer.Option(envvar="MINDER_AGENT_HIDE", help="Metrics not to export, comma separated.")] = None,
     gpu: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",
 ) -> None:
@@ -56,6 +60,8 @@ def command(
         interfaces=tuple(interface or ()),
         hidden=frozenset(parse_names(hide)),
         gpu=gpu,
+        logs=tuple(log or ()),
+        log_pattern=log_pattern,
     )
     if machine is not None:
         options = dataclasses.replace(options, machine=machine)

@@ -19,12 +19,13 @@ from minder.clock import Clock
 from minder.controller.recover import Recovery
 from minder.controller.state import JobState
 from minder.controller.status import write_status
+from minder.controller.watched import WatchedJob
 from minder.errors import MinderError, WireError
 from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
 from minder.policy.policy import RETRY_REASONS
 from minder.recovery.restart import is_waiting
-from minder.types import Decision, Flow, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
+from minder.types import Decision, Flow, History, MachineView, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
 from minder.verdicts.progress import Progress
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
@@ -33,6 +34,7 @@ __all__ = ["Controller", "Stages"]
 
 T = TypeVar("T")
 _ASK_AGAIN_S = 900.0
+_LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
 
 class SampleSource(Protocol):
@@ -83,6 +85,7 @@ class Stages:
     context: Callable[[JobState, Sequence[str], float], PolicyContext]
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
+    watched: WatchedJob | None = None  # a job that somebody else starts and restarts
 
 
 @dataclass(slots=True)
@@ -110,6 +113,7 @@ class Controller:
         self._tick = _Tick()
         self._captures = ThreadPoolExecutor(1, thread_name_prefix="minder-capture")
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
+        self.on_say: Callable[[str], None] = lambda message: None
         if stages.recovery is not None:
             stages.recovery.on_phase = self.say
 
@@ -119,9 +123,9 @@ class Controller:
         silence: list[Sample] = []
         samples = self._guard("telemetry", lambda: list(stages.source.collect(now_s)), silence)
         window = self._guard("windows", lambda: self._align(samples, now_s), None)
-        signals = stages.fleet.drain()
+        signals, views = self._hear(now_s)
         self._record(samples, signals)
-        observation = self._observe(now_s, window, signals)
+        observation = self._observe(now_s, window, signals, views)
         stages.progress.update(observation)
         self._note_first_step(observation)
         nothing: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
@@ -152,6 +156,7 @@ class Controller:
 
     def say(self, message: str) -> None:
         self._tick.message = message
+        self.on_say(message)
         self.write_status(self._clock.now_s())
 
     def standbys(self) -> list[str]:
@@ -200,6 +205,17 @@ class Controller:
             self._ledger.append(kinds.DEGRADED, {"what": "telemetry", "detail": note}, job=self.state.name)
         return window
 
+    def _hear(self, now_s: float) -> tuple[list[Signal], dict[str, MachineView]]:
+        """Signals, and what each machine shows. Of a job that we only watch: its own ranks, under our count of its restarts."""
+        signals, views, watched = self._stages.fleet.drain(), self._stages.fleet.views(), self._stages.watched
+        if watched is None:
+            return signals, views
+        change = watched.follow(self.state, views, now_s)
+        if change:
+            self._ledger.append(kinds.NOTE, {"text": change}, job=self.state.name)
+            self.say(change)
+        return watched.translate_signals(self.state, signals), watched.translate_views(self.state, views)
+
     def _record(self, samples: Sequence[Sample], signals: Sequence[Signal]) -> None:
         if self._stages.recorder is not None:
             self._stages.recorder.append_samples(samples)
@@ -211,17 +227,22 @@ class Controller:
             if signal.kind == "exit" and signal.data.get("code") == 0 and signal.generation == self.state.generation:
                 self._tick.finished.add((self.state.generation, signal.rank))
 
-    def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal]) -> Observation:
+    def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
         flows: Sequence[Flow] = ()
         pending = self._tick.flows
         if pending is not None and pending.done():
             flows, self._tick.flows = self._guard("capture", pending.result, []), None
+        watched, quiet_until_s = self._stages.watched, 0.0
+        if watched is not None:
+            flows = [flow for flow in flows if watched.owns(flow.machine, flow.pid)]
+            if math.isnan(self._stages.progress.typical_s):  # silence means nothing before a step's usual time is known
+                quiet_until_s = self.state.generation_start_s + _LEARN_S
         return Observation(
             now_s=now_s,
             window=window,
             signals=signals,
-            job=self.state.view(self.standbys()),
-            fleet=self._stages.fleet.views(),
+            job=self.state.view(self.standbys(), quiet_until_s),
+            fleet=views,
             flows=flows,
             clock_error_s=self._stages.fleet.clock_error_s(),
         )
@@ -263,7 +284,12 @@ class Controller:
         for each in dict.fromkeys(item[1] for item in items):
             self._ledger.append(kinds.DECISION, decision, job=name, incident=each, operation_id=decision.operation_id)
         self.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
-        if decision.action not in ("evict", "restart") or self._stages.recovery is None:
+        if self._stages.recovery is None:
+            return
+        if decision.reason == "max_restarts" and self._stages.context(self.state, (), self._clock.now_s()).workers_dead:
+            told = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
+            self._give_up(f"{told}; {decision.detail}", incident)
+        if decision.action not in ("evict", "restart"):
             return
         try:
             result = self._stages.recovery.carry_out(decision, incident)
@@ -309,16 +335,17 @@ class Controller:
                 "step_seconds": None if math.isnan(progress.typical_s) else progress.typical_s,
                 "gpus": len(state.rank_machine),
             }
-            self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=time_s)
+            if self._stages.watched is None:
+                self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=time_s)
             if state.incident is not None:
                 self.say(f"generation {state.generation} steps again at step {int(step)}")
             state.first_step_seen, state.phase, state.incident = True, "running", None
         state.last_step = max(state.last_step, progress.step)
 
     def _note_end(self) -> None:
-        """The job is over when every rank's script has returned."""
+        """The job is over when every rank's script has returned, whether or not it ever told of a step."""
         state = self.state
-        if state.phase != "running" or not state.rank_machine:
+        if state.phase not in ("starting", "running") or not state.rank_machine or self._stages.watched is not None:
             return
         if all((state.generation, rank) in self._tick.finished for rank in state.rank_machine):
             state.phase = "finished"

@@ -145,6 +145,8 @@ def _read_failure(signal: Signal) -> _Failure | None:
         fingerprint = str(signal.data.get("fingerprint") or kind)
         text = f"{rank}{kind}: {message}"[:300]
         return _Failure(signal.machine or "", signal.rank, signal.time_s, victim, fingerprint, text, hardware, fingerprint)
+    if signal.data.get("vanished"):
+        return None  # seen from outside: the rule for vanished processes weighs it
     number, code = signal.data.get("signal"), signal.data.get("code")
     if not number and code == 0:
         return None

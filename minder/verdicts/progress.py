@@ -11,7 +11,7 @@ from collections import deque
 
 import numpy as np
 
-from minder.types import Observation
+from minder.types import MachineView, Observation
 
 __all__ = ["Progress"]
 
@@ -37,6 +37,7 @@ class Progress:
         self._first_step: float = math.nan
         self._durations: deque[tuple[float, float]] = deque(maxlen=400)  # (at, seconds per step), healthy steps only
         self._recent: deque[tuple[float, float]] = deque(maxlen=400)
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=400)  # (at, seconds since the newest step before): a log may tell every tenth
         self._open: dict[str, str] = {}  # machine to the phase that its agent told of
 
     def update(self, observation: Observation) -> None:
@@ -64,14 +65,19 @@ class Progress:
     def recent_s(self, now_s: float, horizon_s: float) -> float:
         """Median step time over the last `horizon_s`; a step that is still open counts with its age. NaN without any."""
         seconds = [value for at_s, value in self._recent if at_s > now_s - horizon_s]
-        if self._recent and now_s - self.advanced_s > max([self.typical_s, *seconds]):
+        if self._recent and now_s - self.advanced_s > max([self.typical_s, self._usual_gap_s(), *seconds]):
             seconds.append(now_s - self.advanced_s)
         return float(np.median(seconds)) if seconds else math.nan
 
     def stall_limit_s(self) -> float:
-        """Silence longer than this is a stall: three times the job's own P99 step, and at least `min_stall_s`."""
+        """Silence longer than this is a stall: three times the job's own P99 step, and at least `min_stall_s`. A job whose log
+        tells of every tenth step is silent in between."""
         p99_s = self.p99_s
-        return self.min_stall_s if math.isnan(p99_s) else max(self.min_stall_s, 3.0 * p99_s)
+        return self.min_stall_s if math.isnan(p99_s) else max(self.min_stall_s, 3.0 * p99_s, 1.5 * self._usual_gap_s())
+
+    def _usual_gap_s(self) -> float:
+        """How long it mostly takes until a newer step is told of; 0 before there are five."""
+        return 0.0 if len(self._gaps) < 5 else float(np.quantile([seconds for _, seconds in self._gaps], 0.95))
 
     def stalled_s(self, observation: Observation) -> float:
         """Seconds beyond which nobody stepped; 0 while the job steps, starts, recovers or is in a declared phase."""
@@ -94,6 +100,7 @@ class Progress:
     def forget_slow(self, since_s: float) -> None:
         """Do not learn from what was just called anomalous: drop step times from `since_s` on."""
         self._durations = deque((item for item in self._durations if item[0] < since_s), maxlen=400)
+        self._gaps = deque((item for item in self._gaps if item[0] < since_s), maxlen=400)
 
     def _start_generation(self, generation: int) -> None:
         self.generation = generation
@@ -121,7 +128,7 @@ class Progress:
                     self._open[signal.machine or ""] = str(signal.data["phase"])
                 self.advanced_s = max(self.advanced_s, signal.time_s) if self.advanced_s == self.advanced_s else math.nan
         views = [view for machine, view in observation.fleet.items() if job is None or machine in job.machines]
-        fresh = [view for view in views if view.launcher_age_s is not None and view.launcher_age_s < _FRESH_S]
+        fresh = [view for view in views if _age_s(view) < _FRESH_S]
         workers = [worker for view in fresh for worker in view.workers if job is None or worker.generation == job.generation]
         told_by_launcher = {view.machine for view in views if view.workers}
         open_now = [worker.phase for worker in workers if worker.phase in QUIET_PHASES]
@@ -161,8 +168,15 @@ class Progress:
             if step - self._first_step > _WARM_UP_STEPS:
                 self._recent.append((at_s, seconds))
                 self._durations.append((at_s, seconds))
+                self._gaps.append((at_s, at_s - self.advanced_s))
         else:
             self._first_step = self.first[0] if self.first is not None else step
         self.steps_in_generation = int(step - self._first_step) + 1
         self.step = step
         self.advanced_s = at_s
+
+
+def _age_s(view: MachineView) -> float:
+    """Since it was last heard who speaks for the workers: the launcher, or the agent of a job that we only watch."""
+    age_s = view.agent_age_s if view.launcher_age_s is None else view.launcher_age_s
+    return math.inf if age_s is None else age_s

@@ -34,7 +34,7 @@ class _Contact:
 
     agent_seen_s: float | None = None
     launcher_seen_s: float | None = None
-    agent_started_s: float | None = None
+    started_s: dict[str, float] = field(default_factory=dict)  # agent or launcher to the start of its process
     agent_restarted_s: float | None = None
     workers: tuple[WorkerView, ...] = ()
     jobs: tuple[str, ...] = ()  # all that run on the machine, as its agent sees them
@@ -242,17 +242,16 @@ class Fleet:
                 self._contacts[machine].refused.pop(part, None)
 
     def _note_answer(self, machine: str, part: str, answer: Mapping[str, Any]) -> bool:
-        """Remember that it answered. True if an agent is a new process, whose count starts at 0."""
+        """Remember that it answered. True if it is a new process, whose count starts at 0."""
         self._note_clock(machine, answer)
-        restarted = False
+        started_s = float(answer.get("started_s", 0.0))
         with self._lock:
             contact = self._contacts[machine]
             contact.refused.pop(part, None)
+            restarted = abs(started_s - contact.started_s.setdefault(part, started_s)) > 0.5
+            contact.started_s[part] = started_s
             if part == "agent":
-                started_s = float(answer.get("started_s", 0.0))
-                restarted = contact.agent_started_s is not None and abs(started_s - contact.agent_started_s) > 0.5
                 contact.agent_restarted_s = started_s if restarted else contact.agent_restarted_s
-                contact.agent_started_s = started_s
                 contact.agent_seen_s = answer["_received_s"]
             else:
                 contact.launcher_seen_s = answer["_received_s"]

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from minder.telemetry.exporters.procfs import is_alive, list_pids, read_bytes, read_environment, read_stat
+from minder.telemetry.exporters.procfs import is_alive, list_pids, read_bytes, read_environment, read_stat, read_tree
 
 __all__ = ["JobProcess", "JobTable", "default_run_dir"]
 
 _SCAN_EVERY_S = 15.0
+_TREE_EVERY_S = 2.0
 _FULL_SCAN_EVERY = 4  # a known process is looked at again every fourth scan: it may have exec'ed into a job's
 _JOB_NAMES = ("MINDER_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 
@@ -32,6 +33,7 @@ class JobProcess:
     generation: int | None = None
     heartbeat: str | None = None
     log: str | None = None
+    device: str | None = None
 
 
 def default_run_dir() -> Path:
@@ -45,8 +47,8 @@ def default_run_dir() -> Path:
 class JobTable:
     """The training processes of this machine, asked for at every sample.
 
-    pids: an explicit list. discover: look at every process' environment, at most every 15 s. within: a file that lists
-    the pids to look at (a cgroup's cgroup.procs) instead of all.
+    pids: an explicit list; one that is no rank itself (torchrun) stands for the ranks below it. discover: look at every process'
+    environment, at most every 15 s. within: a file that lists the pids to look at (a cgroup's cgroup.procs) instead of all.
     """
 
     def __init__(self, run_dir: Path, pids: tuple[int, ...] = (), discover: bool = False, within: Path | None = None) -> None:
@@ -57,6 +59,7 @@ class JobTable:
         self._within = within
         self._registry: dict[str, tuple[int, list[JobProcess], int | None]] = {}
         self._found: dict[int, JobProcess] = {}
+        self._below: dict[int, tuple[float, list[JobProcess]]] = {}
         self._seen: set[int] = set()
         self._scanned_s = float("-inf")
         self._scans = 0
@@ -64,8 +67,9 @@ class JobTable:
     def read(self, now_s: float) -> list[JobProcess]:
         """All training processes that are alive now, each once."""
         processes = {process.pid: process for process in self._read_registry()}
-        for pid in self._pids:
-            processes.setdefault(pid, self._named(pid))
+        for given in self._pids:
+            for process in self._ranks_of(given, now_s):
+                processes.setdefault(process.pid, process)
         if self._discover:
             if now_s - self._scanned_s >= _SCAN_EVERY_S:
                 self._scan()
@@ -106,6 +110,17 @@ class JobTable:
         if pid not in self._found:
             self._found[pid] = _from_environment(pid, read_environment(pid) or {}) or JobProcess(pid, "job")
         return self._found[pid]
+
+    def _ranks_of(self, pid: int, now_s: float) -> list[JobProcess]:
+        own = self._named(pid)
+        if own.rank is not None:
+            return [own]
+        read_s, below = self._below.get(pid, (float("-inf"), []))
+        if now_s - read_s >= _TREE_EVERY_S:
+            named = ((child, _from_environment(child, read_environment(child) or {})) for child in read_tree([pid])[1:])
+            below = list(_without_children({child: process for child, process in named if process is not None}).values())
+            self._below[pid] = (now_s, below)
+        return below or [own]
 
     def _scan(self) -> None:
         self._scans += 1
@@ -155,7 +170,18 @@ def _from_environment(pid: int, environment: dict[str, str]) -> JobProcess | Non
         return None
     job = next((environment[name] for name in _JOB_NAMES if environment.get(name)), "job")
     generation = environment.get("MINDER_GENERATION") or environment.get("TORCHELASTIC_RESTART_COUNT") or ""
-    return JobProcess(pid, job, int(rank), generation=int(generation) if generation.isdigit() else None)
+    number = int(generation) if generation.isdigit() else None
+    return JobProcess(pid, job, int(rank), generation=number, device=_device(environment))
+
+
+def _device(environment: dict[str, str]) -> str | None:
+    """The GPU that a rank of torchrun takes: LOCAL_RANK, looked up in CUDA_VISIBLE_DEVICES where that says numbers."""
+    local = environment.get("LOCAL_RANK", "")
+    if not local.isdigit():
+        return None
+    visible = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    number = visible[int(local)] if int(local) < len(visible) and visible[0] else local
+    return f"gpu{number}" if number.isdigit() else None
 
 
 def _without_children(found: dict[int, JobProcess]) -> dict[int, JobProcess]:

@@ -1,0 +1,134 @@
+"""Steps of a job that calls nothing of ours, read from the log that its launcher or scheduler keeps.
+
+A thread of its own reads: a log on a file server that hangs must stop neither the samples nor the answers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from minder.signals.steps import StepLine, StepReader
+
+__all__ = ["LoggedSteps", "StepLog"]
+
+_LOOK_S = 0.25
+_CHUNK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSteps:
+    """The newest step that a log tells, and the first one since it is followed. Times are those of reading, unix seconds."""
+
+    step: int
+    time_s: float
+    first_step: int
+    first_time_s: float
+    loss: float | None = None
+
+
+class StepLog:
+    """Follows one file from its end on, through truncation and renaming (logrotate); it may also come into being later.
+
+    `poll` may be called by anybody instead of `start`. Raises BadInputError for a pattern that cannot be used.
+    """
+
+    def __init__(self, path: Path, pattern: str | None = None) -> None:
+        self.path = path
+        self.steps: LoggedSteps | None = None
+        self._reader = StepReader(pattern)
+        self._handle: int | None = None
+        self._inode = 0
+        self._offset = 0
+        self._rest = b""
+        self._opened_before = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"minder-log-{path.name}", daemon=True)
+
+    def start(self) -> None:
+        self._open()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def forget(self) -> None:
+        """The job began anew: its steps count from here."""
+        self.steps = None
+
+    def poll(self, now_s: float) -> None:
+        """Read what was appended since the last look; at most 256 KiB, the newest."""
+        for line in self._new_lines():
+            found = self._reader.read(line)
+            if found is not None:
+                self._note(found, now_s)
+
+    def _note(self, found: StepLine, now_s: float) -> None:
+        """A step below the newest one is a job that began again, from its checkpoint."""
+        known = self.steps
+        loss = found.loss if found.loss is not None or known is None or found.step != known.step else known.loss
+        if known is None or found.step < known.step:
+            self.steps = LoggedSteps(found.step, now_s, found.step, now_s, loss)
+        else:
+            time_s = known.time_s if found.step == known.step else now_s
+            self.steps = LoggedSteps(found.step, time_s, known.first_step, known.first_time_s, loss)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_LOOK_S):
+            self.poll(time.time())
+        self._close()
+
+    def _new_lines(self) -> list[str]:
+        lines = self._read()
+        if self._was_replaced():  # what the old file still held is read; now the new one, from its beginning
+            self._close()
+            lines += self._read()
+        return lines
+
+    def _read(self) -> list[str]:
+        if self._handle is None and not self._open():
+            return []
+        assert self._handle is not None
+        try:
+            size = os.fstat(self._handle).st_size
+            if size < self._offset:
+                self._offset, self._rest = 0, b""
+            start = max(self._offset, size - _CHUNK_BYTES)
+            data = os.pread(self._handle, _CHUNK_BYTES, start) if size > start else b""
+        except OSError:
+            self._close()
+            return []
+        rest = self._rest if start == self._offset else b""
+        *lines, self._rest = (rest + data).split(b"\n")
+        self._rest = self._rest[-_CHUNK_BYTES:]
+        self._offset = start + len(data)
+        return [part for line in lines for part in line.decode(errors="replace").split("\r")]
+
+    def _open(self) -> bool:
+        """The first time at the end of what is there: yesterday's steps are none of today's."""
+        try:
+            self._handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            self._opened_before = True
+            return False
+        status = os.fstat(self._handle)
+        self._inode, self._rest = status.st_ino, b""
+        self._offset = 0 if self._opened_before else status.st_size
+        self._opened_before = True
+        return True
+
+    def _was_replaced(self) -> bool:
+        if self._handle is None:
+            return False
+        try:
+            return self.path.stat().st_ino != self._inode
+        except OSError:
+            return False
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None

@@ -1,0 +1,86 @@
+"""Processes of a job that we only watch vanish, and nobody of ours is their parent: who was first?
+
+If they go together, the job ended. If one machine's go first by more than the sampling interval, a person should look there: an
+exit status is mostly unknown, and what a first exit means is known to the job's own launcher only. Never an eviction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minder.types import Evidence, Observation, RuleResult, Signal, Suspect
+
+__all__ = ["VanishedRule"]
+
+_SETTLE_S = 3.0  # what dies of the first one dies within this time
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    machine: str
+    time_s: float
+    message: str
+    bad: bool | None  # None: nobody saw how it ended
+
+
+class VanishedRule:
+    """Reads exit signals with `vanished` of the running generation (types.Rule). interval_s: how often agents sample."""
+
+    name = "vanished"
+
+    def __init__(self, interval_s: float = 1.0) -> None:
+        self._interval_s = interval_s
+        self._generation = -1
+        self._gone: list[_Gone] = []
+        self._told = False
+
+    def observe(self, observation: Observation) -> RuleResult:
+        job = observation.job
+        if job is None:
+            return RuleResult()
+        if job.generation != self._generation:
+            self._generation, self._gone, self._told = job.generation, [], False
+        self._gone += [
+            _read(signal)
+            for signal in observation.signals
+            if signal.kind == "exit"
+            and signal.data.get("vanished")
+            and signal.machine is not None
+            and signal.generation == job.generation
+            and signal.time_s >= job.generation_start_s
+        ]
+        failed = sorted((item for item in self._gone if item.bad is not False), key=lambda item: item.time_s)
+        if self._told or not failed or observation.now_s - failed[0].time_s < _SETTLE_S:
+            return RuleResult()
+        self._told = True
+        suspect = self._suspect(failed, observation)
+        return RuleResult((suspect,) if suspect is not None else ())
+
+    def _suspect(self, failed: list[_Gone], observation: Observation) -> Suspect | None:
+        """Processes that are seen to have failed are ordered by the kernel's word; all others by the sampling interval."""
+        assert observation.job is not None
+        first = failed[0]
+        margin_s = (0.1 if first.bad else self._interval_s) + 2 * observation.clock_error_s
+        others = [item for item in self._gone if item.machine != first.machine]
+        together = [item for item in others if item.time_s - first.time_s <= margin_s]
+        if together or len(observation.job.machines) < 2:
+            return self._nobody(failed, observation) if any(item.bad for item in failed) else None
+        evidence = [Evidence("exit", first.machine, f"vanished first: {first.message}", since_s=first.time_s)]
+        for item in sorted(others, key=lambda item: item.time_s)[:5]:
+            message = f"{item.time_s - first.time_s:+.1f} s later: {item.message}"
+            evidence.append(Evidence("exit", item.machine, message, since_s=item.time_s))
+        confidence = 0.6 if first.bad else 0.5
+        return Suspect(
+            observation.now_s, self.name, "machine", (first.machine,), "explicit", confidence, first.time_s, "page", tuple(evidence)
+        )
+
+    def _nobody(self, failed: list[_Gone], observation: Observation) -> Suspect:
+        """They failed together, or there is only one machine: the job is down, and nobody was first."""
+        evidence = tuple(Evidence("exit", item.machine, item.message, since_s=item.time_s) for item in failed[:8])
+        return Suspect(observation.now_s, self.name, "job", (), "explicit", 0.5, failed[0].time_s, "page", evidence)
+
+
+def _read(signal: Signal) -> _Gone:
+    number, code = signal.data.get("signal"), signal.data.get("code")
+    bad = True if number or code else False if code == 0 else None
+    return _Gone(signal.machine or "", signal.time_s, signal.message, bad)
