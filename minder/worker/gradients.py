@@ -24,8 +24,9 @@ def install_gradient_guard(model: Any, action: Literal["raise", "record"] = "rai
     """Register a communication hook on a DistributedDataParallel model: check this rank's gradient, then the default mean.
 
     A gradient that is not finite is written into the heartbeat (flag NONFINITE); with action "raise", NonFiniteGradient is
-    raised and nothing is sent, so that no rank sees the poisoned sum. The mean is computed as without the hook: divide by the
-    world size, then sum. `group` is the process group given to DistributedDataParallel, if any. Raises BadInputError.
+    raised and nothing is sent, so that no rank sees the poisoned sum. The mean is computed as without the hook, to the last bit:
+    DDP multiplies by the reciprocal of the world size, then sums (torch's own allreduce_hook divides, which rounds otherwise for
+    world sizes that are no power of two). `group` is the process group given to DistributedDataParallel, if any. Raises BadInputError.
     """
     if action not in ("raise", "record"):
         raise BadInputError(f"action is {action!r}: raise or record")
@@ -59,11 +60,15 @@ def check_gradient(flat_N: Any, step: int | None = None, action: str = "raise") 
 
 def _build_hook(action: str) -> Callable[[Any, Any], Any]:
     import torch
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    import torch.distributed as dist
 
     def look_then_reduce(group: Any, bucket: Any) -> Any:
-        check_gradient(bucket.buffer(), action=action)
-        return allreduce_hook(group, bucket)
+        flat_N = bucket.buffer()
+        check_gradient(flat_N, action=action)
+        members = group if group is not None else dist.group.WORLD
+        flat_N.mul_(1.0 / members.size())
+        work = dist.all_reduce(flat_N, group=members, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
 
     # DDP looks at the annotations of a hook
     look_then_reduce.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": torch.futures.Future[torch.Tensor]}

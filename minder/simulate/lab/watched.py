@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import torch.distributed.algorithms.ddp_comm_hooks.default_hooks  # noqa: F401  the guard needs it: loaded before the barrier
 
 import minder
 from minder.recovery.checkpoint import Checkpointer
