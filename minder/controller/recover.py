@@ -88,7 +88,7 @@ class Recovery:
         answers = self._fleet.capture(wanted, _EVIDENCE, self._settings.evidence_deadline_s * 0.8)
         for machine, answer in answers.items():
             data: Any = {"error": str(answer)} if isinstance(answer, WireError) else dict(answer)
-            payload = {"machine": machine, "what": "capture", "data": data}
+            payload = {"machine": machine, "what": "evidence", "data": data}
             self._ledger.append(kinds.EVIDENCE, payload, job=self._state.name, incident=incident, operation_id=decision.operation_id)
         self._phase("capture", "end", decision.operation_id, incident)
 

@@ -124,7 +124,8 @@ class CrashRule:
         echoes = [item for item in [*culprits, *victims] if item.machine != first.machine]
         for item in sorted(echoes, key=lambda item: item.time_s)[:5]:
             later_ms = (item.time_s - first.time_s) * 1000
-            evidence.append(Evidence("exit", item.machine, f"{later_ms:+.0f} ms later, an echo: {item.text}", since_s=item.time_s))
+            when = f"{later_ms:.0f} ms later" if later_ms >= 0 else f"{-later_ms:.0f} ms before the end was noticed"
+            evidence.append(Evidence("exit", item.machine, f"an echo, {when}: {item.text}", since_s=item.time_s))
         confidence = 0.97 if victims or kernel else 0.9
         return Suspect(
             observation.now_s, self.name, "machine", (first.machine,), "explicit", confidence, first.time_s, "evict", tuple(evidence)

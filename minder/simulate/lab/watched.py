@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-
 import minder
 from minder.recovery.checkpoint import Checkpointer
 from minder.worker import install_gradient_guard
