@@ -96,12 +96,19 @@ def _decode_mapping(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise WireError(f"{where} is {type(data).__name__}: expected an object")
     key_type, value_type = args if args else (str, Any)
-    return {(int(key) if key_type is int else key): _decode(value_type, value, f"{where}.{key}") for key, value in data.items()}
+    try:
+        keys = [int(key) if key_type is int else key for key in data]
+    except (TypeError, ValueError) as error:
+        raise WireError(f"{where} has a key that is no whole number: {error}") from error
+    return {key: _decode(value_type, value, f"{where}.{key}") for key, value in zip(keys, data.values(), strict=True)}
 
 
 def _decode_scalar(hint: Any, data: Any, where: str) -> Any:
     if hint is float and isinstance(data, (int, float)) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError as error:
+            raise WireError(f"{where} is a number beyond any measure") from error
     if hint is int and isinstance(data, float) and data.is_integer():
         return int(data)
     if isinstance(hint, type) and (not isinstance(data, hint) or (hint is int and isinstance(data, bool))):

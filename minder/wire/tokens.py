@@ -32,6 +32,7 @@ def write_token(path: str | os.PathLike[str]) -> str:
     """A new random token in a new private file."""
     token = secrets.token_hex(16)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(handle, 0o600)  # an older file keeps its mode otherwise
     with os.fdopen(handle, "w") as file:
         file.write(token + "\n")
     return token

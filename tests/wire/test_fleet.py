@@ -1,0 +1,204 @@
+"""The fleet against real servers: restarts, wrong clocks, wrong tokens, silence, nonsense."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from minder.errors import WireError
+from minder.types import WorkerView
+
+Make = Callable[..., Any]
+
+
+def collect(fleet: Any, messages: list[str]) -> list[str]:
+    messages.extend(signal.message for signal in fleet.drain())
+    return messages
+
+
+def test_signals_of_agents_and_launchers_arrive_once_with_their_machine(peer: Make, fleet: Make, until: Make) -> None:
+    agent, launcher = peer("m0"), peer("m0")
+    agent.tell("log", message="a1")
+    launcher.tell("exit", message="l1")
+    watched = fleet([agent], [launcher])
+    seen: list[str] = []
+    until(lambda: len(collect(watched, seen)) >= 2)
+    agent.tell("log", message="a2")
+    until(lambda: "a2" in collect(watched, seen))
+    time.sleep(0.3)
+    assert sorted(collect(watched, seen)) == ["a1", "a2", "l1"]
+
+
+@pytest.mark.parametrize("more", [2, 9], ids=["fewer than before", "more than before"])
+@pytest.mark.parametrize("part", ["agents", "launchers"])
+def test_a_restarted_process_is_read_from_its_beginning_and_nothing_is_lost(
+    peer: Make, fleet: Make, until: Make, part: str, more: int
+) -> None:
+    """Its count starts anew: what it says first must not be skipped."""
+    one = peer("m0")
+    for index in range(5):
+        one.tell("log", message=f"before {index}")
+    watched = fleet(**{part: [one]})
+    seen: list[str] = []
+    until(lambda: len(collect(watched, seen)) == 5)
+    one.stop()
+    one.signals, one.started_s = [], one.now_s() + 1.0
+    for index in range(more):
+        one.tell("log", message=f"after {index}")
+    one.start()
+    until(lambda: len(collect(watched, seen)) >= 5 + more)
+    assert seen[5:] == [f"after {index}" for index in range(more)]
+
+
+def test_an_agents_restart_is_noticed(peer: Make, fleet: Make, until: Make) -> None:
+    agent = peer("m0")
+    watched = fleet([agent])
+    until(lambda: watched.views()["m0"].agent_age_s is not None)
+    assert watched.views()["m0"].agent_restarted_s is None
+    time.sleep(0.6)
+    agent.restart()
+    until(lambda: watched.views()["m0"].agent_restarted_s is not None)
+
+
+@pytest.mark.parametrize("fast_s", [3.0, -3.0, 0.0])
+@pytest.mark.parametrize("part", ["agents", "launchers"])
+def test_a_wrong_clock_is_corrected_in_every_signal_from_the_first_on(
+    peer: Make, fleet: Make, until: Make, part: str, fast_s: float
+) -> None:
+    one = peer("m0", fast_s=fast_s)
+    before_s = time.time()
+    one.tell("log", message="early")
+    after_s = time.time()
+    watched = fleet(**{part: [one]})
+    (early,) = until(watched.drain)
+    assert before_s - 0.5 < early.time_s < after_s + 0.5
+    before_s = time.time()
+    one.tell("log", message="late")
+    (late,) = until(watched.drain)
+    assert before_s - 0.5 < late.time_s < time.time() + 0.5
+    assert watched.clock_error_s() < 0.5
+
+
+def test_the_times_of_workers_are_on_our_clock(peer: Make, fleet: Make, until: Make) -> None:
+    launcher = peer("m0", fast_s=3.0)
+    now_s = time.time()
+    launcher.workers = [WorkerView(0, 1, 0, "running", 1, 7, now_s + 3.0, now_s + 3.0, first_step=1, first_step_time_s=now_s - 7.0)]
+    watched = fleet(launchers=[launcher])
+    (worker,) = until(lambda: watched.views()["m0"].workers)
+    assert worker.step_time_s == pytest.approx(now_s, abs=0.5)
+    assert worker.alive_time_s == pytest.approx(now_s, abs=0.5)
+    assert worker.first_step_time_s == pytest.approx(now_s - 10.0, abs=0.5)
+
+
+def test_a_stepped_clock_is_noticed(peer: Make, fleet: Make, until: Make) -> None:
+    launcher = peer("m0")
+    watched = fleet(launchers=[launcher])
+    until(lambda: watched.views()["m0"].launcher_age_s is not None)
+    launcher.fast_s = 60.0
+
+    def told_now() -> bool:
+        launcher.tell("log")
+        time.sleep(0.1)
+        return any(abs(signal.time_s - time.time()) < 5.0 for signal in watched.drain())
+
+    until(told_now)
+
+
+def test_a_wrong_token_is_told_as_long_as_it_is_wrong(peer: Make, fleet: Make, until: Make) -> None:
+    """The agent takes the token, the launcher does not: the agent's good answers hide nothing."""
+    agent, launcher = peer("m0"), peer("m0", token="another")
+    watched = fleet([agent], [launcher])
+    until(lambda: watched.views()["m0"].agent_age_s is not None and "m0" in watched.refusals())
+    for _ in range(20):
+        assert "HTTP 401" in watched.refusals()["m0"] and "launcher of m0" in watched.refusals()["m0"]
+        time.sleep(0.05)
+    assert watched.views()["m0"].launcher_age_s is None
+    launcher.token = "secret"
+    until(lambda: not watched.refusals())
+
+
+def test_a_silent_machine_delays_nobody_and_is_no_refusal(peer: Make, fleet: Make, until: Make) -> None:
+    agent = peer("m0")
+    watched = fleet([agent], m9="http://127.0.0.1:9")
+    agent.tell("log", message="hello")
+    (signal,) = until(watched.drain, 5.0)
+    assert signal.machine == "m0"
+    views = watched.views()
+    assert views["m9"].agent_age_s is None and views["m9"].launcher_age_s is None
+    assert watched.refusals() == {}
+    answers = watched.capture(["m0", "m9"], ["logs"], 5.0)
+    assert answers["m0"]["logs"] == {"rank0": ["hello"]}
+    assert isinstance(answers["m9"], WireError)
+
+
+def test_a_machine_that_falls_silent_grows_old_and_keeps_its_last_word(peer: Make, fleet: Make, until: Make) -> None:
+    launcher = peer("m0")
+    launcher.workers = [WorkerView(0, 1, 0, "running", 1, 7)]
+    watched = fleet(launchers=[launcher])
+    until(lambda: watched.views()["m0"].workers)
+    launcher.stop()
+    until(lambda: (watched.views()["m0"].launcher_age_s or 0.0) > 1.5)
+    assert watched.views()["m0"].workers[0].step == 7
+    launcher.start()
+    until(lambda: (watched.views()["m0"].launcher_age_s or 9.0) < 1.0)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [{"next": "many"}, {"next": None}, {"now_s": None}, {"signals": 7}, {"signals": [7]}, {"started_s": []}, {"workers": [{"slot": "x"}]}],
+    ids=lambda value: str(value),
+)
+def test_nonsense_from_one_machine_is_told_and_harms_no_other(peer: Make, fleet: Make, until: Make, nonsense: dict[str, Any]) -> None:
+    bad_agent, bad_launcher, good = peer("m0"), peer("m0"), peer("m1")
+    bad_agent.extra = bad_launcher.extra = nonsense
+    watched = fleet([bad_agent, good], [bad_launcher])
+    time.sleep(0.5)
+    good.tell("log", message="still heard")
+    assert "still heard" in until(lambda: [signal.message for signal in watched.drain()])
+    bad_agent.extra = bad_launcher.extra = {}
+    bad_agent.tell("log", message="mended")
+    until(lambda: "mended" in [signal.message for signal in watched.drain()])
+    until(lambda: not watched.refusals())
+
+
+def test_a_signal_of_a_kind_that_we_do_not_know_is_left_out_and_the_others_count(peer: Make, fleet: Make, until: Make) -> None:
+    agent = peer("m0")
+    agent.signals.append({"time_s": time.time(), "kind": "telepathy", "machine": "m0"})
+    agent.tell("log", message="known")
+    watched = fleet([agent])
+    assert [signal.message for signal in until(watched.drain)] == ["known"]
+
+
+def test_requests_reach_many_machines_at_once_and_fail_one_by_one(peer: Make, fleet: Make, until: Make) -> None:
+    first, second, third = peer("m0"), peer("m1", token="another"), peer("m2")
+    watched = fleet(launchers=[first, second, third])
+    until(lambda: watched.views()["m0"].launcher_age_s is not None and watched.views()["m2"].launcher_age_s is not None)
+    answers = watched.post_workers({f"m{index}": {"operation_id": "x", "generation": index} for index in range(3)})
+    assert answers["m0"]["outcome"] == answers["m2"]["outcome"] == "done"
+    assert "401" in str(answers["m1"])
+    assert third.bodies == [{"operation_id": "x", "generation": 2}]
+
+
+def test_a_machine_that_answers_too_slowly_is_given_up_alone(peer: Make, fleet: Make, until: Make) -> None:
+    slow, fast = peer("m0"), peer("m1")
+    watched = fleet([slow, fast])
+    until(lambda: all(view.agent_age_s is not None for view in watched.views().values()))
+    slow.delay_s = 30.0
+    answers = watched.capture(["m0", "m1"], ["logs"], 1.0)
+    assert isinstance(answers["m0"], WireError) and not isinstance(answers["m1"], WireError)
+
+
+def test_signals_come_out_oldest_first_across_machines(peer: Make, fleet: Make, until: Make) -> None:
+    one, two = peer("m0"), peer("m1", fast_s=3.0)
+    for index in range(3):
+        one.tell("log", message=f"{2 * index}")
+        time.sleep(0.15)
+        two.tell("log", message=f"{2 * index + 1}")
+        time.sleep(0.15)
+    watched = fleet([one, two])
+    until(lambda: all(view.agent_age_s is not None for view in watched.views().values()))
+    time.sleep(0.2)
+    assert [signal.message for signal in watched.drain()] == [str(index) for index in range(6)]
