@@ -6,8 +6,9 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from minder.errors import BadInputError, ConfigError
 from minder.policy.config import PolicyConfig
@@ -40,6 +41,11 @@ class MachineConfig(_Strict):
     switch: str | None = None
     local: LocalHandle | None = None
 
+    @field_validator("agent", "launcher")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        return None if url is None else _demand_url(url)
+
 
 class TelemetryConfig(_Strict):
     """Where samples come from. "auto": Prometheus if `url` is given, else the built-in scraper."""
@@ -52,6 +58,14 @@ class TelemetryConfig(_Strict):
     headers: dict[str, str] = {}
     mapping: str = "minder"
     selector: str = ""
+
+    @model_validator(mode="after")
+    def _knows_its_server(self) -> TelemetryConfig:
+        if self.url is not None:
+            _demand_url(self.url)
+        elif self.source == "prometheus":
+            raise ValueError('telemetry.url is missing: source = "prometheus" needs the server\'s address')
+        return self
 
 
 class JobConfig(_Strict):
@@ -111,8 +125,10 @@ class JobConfig(_Strict):
         return Topology(active, self.ranks_per_machine, parallelism, standbys, domains)
 
     def endpoints(self) -> list[MachineEndpoints]:
-        agent = read_token(self.agent_token_file) if self.agent_token_file else ""
-        launcher = read_token(self.launcher_token_file) if self.launcher_token_file else agent
+        """Where agents and launchers are, with their tokens. Raises ConfigError that names the key of a token file."""
+        agent = _read_token("agent_token_file", self.agent_token_file) if self.agent_token_file else ""
+        launched = any(machine.launcher for machine in self.machines)
+        launcher = _read_token("launcher_token_file", self.launcher_token_file) if self.launcher_token_file and launched else agent
         return [
             MachineEndpoints(
                 machine.name,
@@ -121,6 +137,25 @@ class JobConfig(_Strict):
             )
             for machine in self.machines
         ]
+
+
+def _demand_url(url: str) -> str:
+    """Raises ValueError unless it is one that a client can call."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port beyond 65535, a bracket that does not close
+        good = False
+    if not good:
+        raise ValueError(f'"{url}" is no address: give one like "http://10.0.0.7:9401"')
+    return url
+
+
+def _read_token(key: str, path: str) -> str:
+    try:
+        return read_token(path)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def _others(values: dict[str, Any]) -> int:
@@ -132,7 +167,7 @@ def _others(values: dict[str, Any]) -> int:
 
 
 def load_config(path: str | os.PathLike[str]) -> JobConfig:
-    """Read and check a job.toml. Raises ConfigError with one line: file, key, what is wrong."""
+    """Read and check a job.toml, its token files included. Raises ConfigError with one line: file, key, what is wrong."""
     try:
         data = tomllib.loads(Path(path).read_text())
     except OSError as error:
@@ -143,6 +178,7 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
         config = JobConfig(**data)
         config.topology()
         config.policy_config(False)
+        config.endpoints()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
