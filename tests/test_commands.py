@@ -91,8 +91,12 @@ def test_commands_in_documents_have_verbs_and_options_that_exist(
     assert {word for word in own if word.startswith("--") and not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)} == set()
 
 
-def test_the_configuration_in_the_quickstart_is_valid(tmp_path: Path) -> None:
+def test_the_configuration_in_the_quickstart_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from minder.config import load_config
+    from minder.wire.tokens import write_token
+
+    monkeypatch.chdir(tmp_path)
+    write_token("token")
 
     (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/quickstart.md").read_text(encoding="utf-8"), re.DOTALL)
     path = tmp_path / "job.toml"
