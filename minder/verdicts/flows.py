@@ -166,7 +166,7 @@ def find_backlog(series: Series) -> list[FlowFinding]:
     if not degrees:
         return []
     top, count = degrees.most_common(1)[0]
-    if count < 2 or count < len(edges) or [degree for degree in degrees.values()].count(count) > 1:
+    if count < 2 or count < len(edges) or list(degrees.values()).count(count) > 1:
         return []
     message = f"all {count} connections that cannot send what they hold end here"
     return [FlowFinding(top, "backlog", 0.7, message, held[top], 0.0)]

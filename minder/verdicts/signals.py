@@ -19,6 +19,7 @@ XID_EVICT = frozenset({48, 62, 64, 79, 95, 110, 119, 120, 140, 143})
 XID_WATCH = frozenset({63, 74, 92, 94, 109, 121, 136, 144, 145, 146, 147, 148, 149, 150})
 _XID_LINE = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
 _DEADLY = frozenset({4, 7, 8, 9, 11})  # SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV; SIGABRT is mostly a watchdog's echo
+_ECHO_S = 5.0
 _FIRST_BY_S = 1.0  # clocks of recordings are no better
 _SETTLE_S = 3.0
 _DOWN_S = 45.0
@@ -33,6 +34,7 @@ class SignalRule:
     def __init__(self) -> None:
         self._down: dict[tuple[str, str | None], Signal] = {}
         self._exits: list[Signal] = []
+        self._echoes: list[Signal] = []  # errors that point at somebody else, by their own words
         self._nonfinite: dict[str, Signal] = {}
         self._restart_s = float("-inf")
         self._findings: list[Suspect] = []
@@ -62,8 +64,10 @@ class SignalRule:
             else:
                 self._down.pop(key, None)
                 self._told_down.discard(key)
-        elif signal.kind == "exit":
+        elif signal.kind == "exit" and not signal.data.get("expected"):
             self._exits.append(signal)
+        elif signal.kind == "exception" and signal.data.get("victim"):
+            self._echoes.append(signal)
         elif signal.kind == "nonfinite":
             self._nonfinite.setdefault(signal.machine, signal)
 
@@ -87,18 +91,25 @@ class SignalRule:
         return found
 
     def _first_exit(self, now_s: float) -> list[Suspect]:
-        """The first worker that died by a deadly signal, if it was clearly the first and others died after it."""
+        """The first worker that died by a deadly signal, if it was clearly the first and others died or complained after it.
+
+        Clearly: by more than the clocks' error, or because all others only ended with an error or said that a peer had gone.
+        """
         if not self._exits or now_s - self._exits[0].time_s < _SETTLE_S:
             return []
         exits = sorted((item for item in self._exits if _failed(item)), key=lambda item: item.time_s)
-        self._exits = []
+        echoes = [item for item in self._echoes if exits and abs(item.time_s - exits[0].time_s) < _ECHO_S]
+        self._exits, self._echoes = [], []
         if not exits or abs(exits[0].time_s - self._restart_s) < 30.0:
             return []
-        first, rest = exits[0], [item for item in exits if item.machine != exits[0].machine]
-        clearly = all(item.time_s - first.time_s >= _FIRST_BY_S for item in rest)
+        deadly = [item for item in exits if int(item.data.get("signal") or 0) in _DEADLY]
+        alone = len({item.machine for item in deadly}) == 1 and deadly[0].time_s - exits[0].time_s < _FIRST_BY_S
+        first = deadly[0] if alone else exits[0]
+        rest = sorted((item for item in (*exits, *echoes) if item.machine != first.machine), key=lambda item: item.time_s)
+        clearly = alone or all(item.time_s - first.time_s >= _FIRST_BY_S for item in rest)
         if int(first.data.get("signal") or 0) not in _DEADLY or not rest or not clearly:
             return []
-        message = f"exited first, by signal {first.data.get('signal')}, {rest[0].time_s - first.time_s:.1f} s before the next"
+        message = f"ended by signal {first.data.get('signal')}; {len({item.machine for item in rest})} machines failed because of it"
         return [_suspect(first, now_s, "evict", 0.85, message)]
 
     def _gradients(self, now_s: float, machines: int) -> list[Suspect]:

@@ -8,10 +8,12 @@ what each machine's flows, its worker's own liveness and its step say. Without a
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from minder.types import Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier
+import numpy as np
+
+from minder.types import Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier, Window
 from minder.verdicts import flows as flow_facts
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
@@ -36,8 +38,11 @@ class StallRule:
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._told = False
         self._stalled = False
+        self._ages: dict[str, float] = {}  # seconds since each machine's training process ran, as telemetry says
 
     def observe(self, observation: Observation) -> RuleResult:
+        if observation.window is not None:
+            self._remember(observation.window, observation.job.machines if observation.job is not None else ())
         stalled_s = self._progress.stalled_s(observation)
         if not stalled_s:
             self._stalled = self._told = False
@@ -60,7 +65,11 @@ class StallRule:
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
         if _somebody_gone(observation) and stalled_s <= self._page_after_s:
             return ()  # who waits for a machine that is gone looks guilty in every other way: the absence rule speaks first
-        findings = [*self._from_flows(observation, stalled_s), *_frozen(observation), *_behind(self._progress.by_machine)]
+        findings = [
+            *self._from_flows(observation, stalled_s),
+            *(_frozen(observation) or self._from_telemetry(observation)),
+            *_behind(self._progress.by_machine),
+        ]
         ranked = fuse_findings(findings)
         if ranked and _distinct(ranked):
             machine, confidence = ranked[0]
@@ -78,6 +87,24 @@ class StallRule:
             evidence = [_progress_evidence(observation, since_s, stalled_s), *(_as_evidence(item, since_s) for item in findings)]
             return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
         return ()
+
+    def _from_telemetry(self, observation: Observation) -> list[FlowFinding]:
+        """The machine whose training process has not run while its peers' have: from samples, where no launcher tells."""
+        ages = self._ages
+        frozen = [machine for machine, age_s in ages.items() if age_s > _FROZEN_S]
+        if len(ages) < 3 or len(frozen) * 2 > len(ages):
+            return []
+        others_s = float(np.median([age_s for machine, age_s in ages.items() if machine not in frozen]))
+        message = "its training process has not run for {:.1f} s"
+        return [FlowFinding(machine, "frozen", 0.8, message.format(ages[machine]), ages[machine], others_s) for machine in frozen]
+
+    def _remember(self, window: Window, machines: Collection[str]) -> None:
+        if "job_alive_age_seconds" in window.metrics:
+            values_TM = window.values_TMK[:, :, window.metrics.index("job_alive_age_seconds")]
+            newest_M = dict(zip(window.machines, values_TM[-1], strict=True))
+            self._ages = {
+                name: float(age_s) for name, age_s in newest_M.items() if np.isfinite(age_s) and (not machines or name in machines)
+            }
 
     def _from_flows(self, observation: Observation, stalled_s: float) -> list[FlowFinding]:
         recent = [flow for flow in self._flows if flow.time_s > observation.now_s - 5.0]
