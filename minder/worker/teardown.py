@@ -20,6 +20,7 @@ def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int)
     """Cut what is still connected, destroy the groups, drop main's frames. Ends the process with `exit_code` if it hangs."""
     cut_connections(keep)  # first: a group's destructor joins its threads, and one may still wait for a silent peer
     abort_device_groups()
+    groups = _groups()
     worker = threading.Thread(target=_destroy_groups, name="minder-teardown", daemon=True)
     worker.start()
     worker.join(_DESTROY_LIMIT_S)
@@ -27,6 +28,10 @@ def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int)
         print("minder: the old process group could not be destroyed in place: this process ends", file=sys.stderr, flush=True)
         os._exit(exit_code)
     _drop_frames(error)
+    gc.collect()
+    # The last reference to a group must be ours: DDP's reducer would drop it while it holds the interpreter lock, and the group's
+    # destructor joins a thread that may want that lock. Python's own reference is released without it.
+    groups.clear()
     cut_connections(keep)  # a thread of the old generation (an asynchronous checkpoint) may have connected again
     gc.collect()
     _empty_device_cache()
@@ -37,12 +42,17 @@ def abort_device_groups() -> None:
     distributed = _distributed()
     if distributed is None:
         return
-    for group in list(getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_map", {})):
+    for group in _groups():
         try:
             if "nccl" in str(distributed.get_backend(group)):
                 group.abort()
         except Exception as error:  # noqa: BLE001 - the group may be half made or half gone; what else is open must still be aborted
             print(f"minder: abort: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+def _groups() -> list[Any]:
+    distributed = _distributed()
+    return [] if distributed is None else list(getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_map", {}))
 
 
 def _distributed() -> Any:
