@@ -29,18 +29,23 @@ __all__ = ["DefaultConfig", "DefaultDetector"]
 
 @dataclass(frozen=True, slots=True)
 class DefaultConfig:
-    """patience_s: how long one fully deviating family of one machine must last to convict it, with the training suffering.
+    """How much evidence convicts, and how it is heard.
+
+    patience_s: how long one fully deviating family of one machine must last to convict it, with the training suffering.
     warmup_s: data needed before anything is said. z_span: from the first deviation that counts to a full one, in usual sizes.
-    stayed: weight of "its peers moved and it did not". leak_s: how fast evidence that has ended is forgotten. smooth_s: of deviations.
-    relearn_s: after so long a deviation counts as the machine's new usual place, unless it was called anomalous. effect_boost: how much
-    more evidence weighs while the training suffers since about then; eager_z: by how much less of a deviation counts, too. most_alone,
-    most: the most families heard at once, without and with an effect on the training: a clock that is off by seconds looks like all of
-    them for these seconds."""
+    stayed: weight of "its peers moved and it did not"; came_back: of "it was apart and now stands where they stand".
+    leak_s: how fast evidence that has ended is forgotten. smooth_s, slow_s: the two paces at which deviations are smoothed.
+    relearn_s: after so long a deviation counts as the machine's new usual place, unless it was called anomalous.
+    effect_boost: how much more evidence weighs while the training suffers since about then; eager_z: by how much smaller a deviation
+    counts then. most_alone, most: the most families heard at once, without and with such an effect: a clock that is off by seconds
+    looks like all of them for these seconds.
+    """
 
     patience_s: float = 90.0
     warmup_s: float = 30.0
     z_span: float = 5.0
     stayed: float = 0.35
+    came_back: float = 0.2
     leak_s: float = 25.0
     smooth_s: float = 4.0
     slow_s: float = 30.0
@@ -157,8 +162,23 @@ class DefaultDetector:
         own_change_KM = np.abs(np.nan_to_num(smooth_KM) + phase.shift_K[:, None])
         stayed_KM = own_change_KM < 0.5 * np.abs(np.nan_to_num(smooth_KM))
         full_KM = full_KM * np.where(stayed_KM, 0.0 if phase.idle else self.config.stayed, 1.0)
+        odd = np.flatnonzero(full_KM.any(axis=0))
+        if len(odd):
+            full_KM[:, odd] *= np.where(self._came_back(odd, smooth_KM[:, odd]), self.config.came_back, 1.0)
         reached_M = ((full_KM > 0.5) & ~stayed_KM & (own_change_KM > self._traits.reach_K1)).any(axis=0)
         return full_KM, reached_M
+
+    def _came_back(self, odd: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
+        """(K, X): the odd machine now stands where its peers stand, so what was learned of it was odd: it ends, it does not begin."""
+        standing_KM = self._memory["standing_KM"]
+        returned_KX = np.zeros(smooth_KX.shape, dtype=bool)
+        for members in self._groups if len(self._groups) > 1 else [np.arange(standing_KM.shape[1])]:
+            inside_X = np.isin(odd, members)
+            if len(members) > 2 and inside_X.any():
+                apart_KX = standing_KM[:, odd[inside_X]] - np.median(standing_KM[:, members], axis=1, keepdims=True)
+                small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < 0.35 * np.abs(smooth_KX[:, inside_X])
+                returned_KX[:, inside_X] = small_KX
+        return returned_KX
 
     def _strength(self, families_FM: np.ndarray, reached_M: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
         reaching = np.array([name in _REACHING for name in self._traits.families], dtype=bool)
@@ -179,8 +199,9 @@ class DefaultDetector:
         if not silent_M.any() or self._is_outage(seen) or phase.effect < 0.5 or not phase.stalled:
             return np.zeros(len(silent_M))
         fell_silent_M = time_s - seen.silence_M
-        together_M = np.abs(phase.effect_since_s - fell_silent_M) < 120.0
-        return np.where(silent_M & together_M, 2.0 if not phase.idle else 1.0, 0.0)
+        later_M = phase.effect_since_s - fell_silent_M  # the peers stall when the machine is lost, or within a step or two
+        together_M = (later_M > -2.0 * seen.interval_s - 5.0) & (later_M < 75.0 + seen.interval_s)
+        return np.where(silent_M & together_M & (not phase.idle or phase.idle_s > 90.0), 2.0, 0.0)
 
     def _silent(self, seen: Seen) -> np.ndarray:
         return np.asarray(seen.silence_M > max(2.5 * seen.interval_s, 8.0))

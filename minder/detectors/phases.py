@@ -31,7 +31,14 @@ FIELDS: dict[str, tuple[str, float]] = {
 }
 _SLOW_S = 500.0
 _SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
-_IDLE_LEVELS = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high at rest in a stalled collective, low in a real rest
+# How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
+# collective; power and SM activity fall then too, but not as far.
+_IDLE_FALLS = (
+    ("gpu_duty_cycle_ratio", 0.45),
+    ("gpu_graphics_activity_ratio", 0.45),
+    ("gpu_power_draw_watts", 1.15),
+    ("gpu_sm_activity_ratio", 1.45),
+)
 
 
 class Phase:
@@ -142,14 +149,12 @@ def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phas
 
 def _is_idle(memory: Memory, traits: TraitTable, center_K: np.ndarray) -> bool:
     """The first exported of the levels that tell rest from spinning lies far below its usual place."""
-    for name in _IDLE_LEVELS:
-        if name not in traits.metrics:
-            continue
-        k = traits.metrics.index(name)
-        fall = center_K[k] - memory["common_K"][k]
-        if np.isnan(fall):
-            continue
-        return bool(fall < -0.45)
+    for name, least in _IDLE_FALLS:
+        if name in traits.metrics:
+            k = traits.metrics.index(name)
+            fall = memory["common_K"][k] - center_K[k]
+            if not np.isnan(fall):
+                return bool(fall > least)
     return False
 
 
