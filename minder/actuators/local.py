@@ -63,10 +63,10 @@ class LocalActuator:
         for machine, answer in answers.items():
             asked = not isinstance(answer, WireError)
             killed = kill_locally(self._local[machine], self._job) if machine in self._local else None
-            if killed is not None:
-                details.append(f"{machine}: {'its launcher ended the workers' if asked else f'launcher silent, {killed} processes killed'}")
-            elif asked:
+            if asked:
                 details.append(f"{machine}: its launcher ended the workers")
+            elif killed is not None:
+                details.append(f"{machine}: launcher silent, {killed} processes killed")
             else:
                 unsure.append(machine)
                 details.append(f"{machine}: {answer}")
@@ -80,28 +80,39 @@ class LocalActuator:
         return max([0, int(self._fleet.launcher_state(machine).get("generation", 0) or 0), *known])
 
 
-def kill_locally(machine: LocalMachine, job: str) -> int:
-    """SIGKILL everything of the job on this machine: registered process groups, then the cgroups. Returns how many were alive."""
+def kill_locally(machine: LocalMachine, job: str) -> int | None:
+    """SIGKILL everything of the job on this machine: registered process groups, then the cgroups. Returns how many were alive;
+    None if that cannot be known: no readable registry and no cgroup, or a process that is not ours to end."""
     alive = _registered(machine.run_dir, job)
-    for pid in alive:
+    cgroups = [path for path in machine.cgroups if path.is_dir()]
+    if alive is None and not cgroups:
+        return None
+    refused = [pid for pid in alive or () if not _kill(pid)]
+    killed = len(alive or ()) + sum(_kill_cgroup(path) for path in cgroups)
+    return None if refused else killed
+
+
+def _kill(pid: int) -> bool:
+    """Its whole process group, or, where it leads none, itself. False if we may not."""
+    for end in (os.killpg, os.kill):
         try:
-            os.killpg(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-    return len(alive) + sum(_kill_cgroup(path) for path in machine.cgroups)
+            end(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            return False
+        return True
+    return True
 
 
-def _registered(run_dir: Path | None, job: str) -> list[int]:
+def _registered(run_dir: Path | None, job: str) -> list[int] | None:
     if run_dir is None:
-        return []
+        return None
     try:
         registry = json.loads((run_dir / "jobs" / f"{job}.json").read_text())
         pids = [int(worker["pid"]) for worker in registry.get("workers", ()) if worker.get("pid")]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
     return [pid for pid in pids if _is_worker(pid)]
 
 
