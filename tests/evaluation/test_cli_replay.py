@@ -1,0 +1,58 @@
+"""`minder replay` as a user calls it (formats.md sections 2 and 7)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.cli import main
+from minder.clock import parse_time
+
+KEYS = {"recording", "time", "kind", "tier", "machines", "confidence", "cause", "evidence"}
+EVIDENCE_KEYS = {"source", "metric", "machine", "device", "observed", "expected", "since"}
+
+
+def test_lines_have_the_agreed_keys_and_nothing_else_is_on_standard_output(
+    hang: tuple[Path, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, columns = hang
+    assert main(["replay", str(folder)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert set(lines[0]) >= KEYS
+    assert set(lines[0]["evidence"][0]) >= EVIDENCE_KEYS
+    assert (lines[0]["recording"], lines[0]["machines"], lines[0]["kind"]) == ("hang", [columns.culprit], "machine")
+    assert parse_time(lines[0]["time"]) >= columns.onset_s
+
+
+def test_an_unreadable_recording_is_one_line_and_the_others_are_replayed(
+    hang: tuple[Path, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(tmp_path / "nowhere"), str(hang[0])]) == 2
+    captured = capsys.readouterr()
+    assert len(captured.err.splitlines()) == 1
+    assert "nowhere" in captured.err
+    assert json.loads(captured.out.splitlines()[0])["recording"] == "hang"
+
+
+def test_a_healthy_recording_prints_no_line(healthy: tuple[Path, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(healthy[0])]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_until_before_the_onset_is_silent_and_a_table_can_be_read(hang: tuple[Path, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, columns = hang
+    assert main(["replay", str(folder), "--until", "2026-03-02T05:00:00Z"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["replay", str(folder), "--format", "table"]) == 0
+    assert columns.culprit in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--format", "xml"], ["--until", "yesterday"]])
+def test_bad_options_are_one_line_and_status_2(hang: tuple[Path, Any], arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(hang[0]), *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1

@@ -1,0 +1,87 @@
+"""Explicit signals: who is named, who is only watched, and who is forgiven."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minder.types import Observation, Signal, Suspect
+from minder.verdicts.signals import SignalRule
+
+
+def run(signals: list[Signal], until_s: float = 200.0) -> list[Suspect]:
+    """All distinct findings of worth (tier page or evict) while one observation a second is made."""
+    rule = SignalRule()
+    found: dict[tuple[str, ...], Suspect] = {}
+    for t in range(int(until_s)):
+        fresh = tuple(item for item in signals if t - 1 < item.time_s <= t)
+        for item in rule.observe(Observation(float(t), signals=fresh)).suspects:
+            if item.tier != "watch":
+                found.setdefault((*item.machines, item.cause), item)
+    return list(found.values())
+
+
+def signal(time_s: float, kind: Any, machine: str, message: str = "", **data: Any) -> Signal:
+    return Signal(time_s, kind, machine, message, data=data)
+
+
+@pytest.mark.parametrize("code", [48, 79, 119])
+def test_a_dead_gpu_is_evicted_at_once(code: int) -> None:
+    found = run([signal(10, "xid", "m1", "gone", code=code)], 12)
+    assert [(item.machines, item.tier, item.cause) for item in found] == [(("m1",), "evict", "explicit")]
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 68, 94, 154])
+def test_application_and_contained_xids_accuse_nobody(code: int) -> None:
+    assert run([signal(10, "xid", "m1", code=code)]) == []
+
+
+def test_contained_xids_are_told_to_other_rules() -> None:
+    rule = SignalRule()
+    result = rule.observe(Observation(10.0, signals=[signal(10, "xid", "m1", code=94)]))
+    assert [(item.tier, item.machines) for item in result.suspects] == [("watch", ("m1",))]
+
+
+def test_an_xid_is_read_from_the_kernel_log() -> None:
+    found = run([signal(10, "kernel", "m1", "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.")])
+    assert [item.machines for item in found] == [("m1",)]
+
+
+def test_link_flaps_that_heal_accuse_nobody_however_often() -> None:
+    flaps = [signal(t + half * 4, "link", "m1", state="up" if half else "down") for t in range(10, 150, 20) for half in (0, 1)]
+    assert run(flaps) == []
+
+
+def test_a_link_that_stays_down_pages() -> None:
+    found = run([signal(10, "link", "m1", state="down")])
+    assert [(item.machines, item.tier) for item in found] == [(("m1",), "page")]
+    assert found[0].time_s - 10 < 60
+
+
+def test_links_down_on_several_machines_are_the_switch() -> None:
+    assert run([signal(10, "link", "m1", state="down"), signal(11, "link", "m2", state="down")]) == []
+
+
+def test_only_the_clearly_first_deadly_exit_accuses() -> None:
+    first = signal(10.0, "exit", "m2", code=None, signal=9)
+    echoes = [signal(12.0 + i, "exit", f"m{i + 3}", code=None, signal=6) for i in range(3)]
+    assert [item.machines for item in run([first, *echoes])] == [("m2",)]
+    tied = [signal(10.0, "exit", "m2", signal=9), signal(10.2, "exit", "m3", signal=9)]
+    assert run(tied) == []
+
+
+@pytest.mark.parametrize(("code", "number"), [(0, None), (1, None), (None, 15), (None, 6)])
+def test_ordinary_ends_terminations_and_watchdog_aborts_accuse_nobody(code: int | None, number: int | None) -> None:
+    assert run([signal(10 + 2 * i, "exit", f"m{i}", code=code, signal=number) for i in range(4)]) == []
+
+
+def test_exits_in_a_restart_accuse_nobody() -> None:
+    begin = Signal(9.0, "phase", data={"phase": "restart", "state": "begin"})
+    assert run([begin, signal(10, "exit", "m1", signal=9), signal(13, "exit", "m2", signal=9)]) == []
+
+
+def test_one_machines_gradient_accuses_it_everybodys_accuses_nobody() -> None:
+    found = run([signal(10, "nonfinite", "m1", step=5, what="gradient")])
+    assert [(item.machines, item.cause, item.tier) for item in found] == [(("m1",), "numeric", "evict")]
+    assert run([signal(10, "nonfinite", f"m{i}", step=5) for i in range(4)]) == []

@@ -1,0 +1,94 @@
+"""From scores to a suspect: leader, tier, confidence, hysteresis, and who is learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minder.types import Evidence, JobView, Observation, Scores, Window
+from minder.verdicts.telemetry import TelemetryRule, keep_machines, rows_of
+
+MACHINES = ("m0", "m1", "m2", "m3")
+
+
+class Scripted:
+    """A detector that scores as written: per row, machine to (score, metrics that say so)."""
+
+    def __init__(self, script: list[Mapping[str, tuple[float, tuple[str, ...]]]], since_s: Mapping[str, float] | None = None) -> None:
+        self._script = script
+        self._row = 0
+        self._since_s = dict(since_s or {})
+        self.learned: list[frozenset[str]] = []
+        self.seen: list[tuple[str, ...]] = []
+
+    def score(self, window: Window) -> list[Scores]:
+        said = self._script[self._row]
+        self._row += 1
+        self.seen.append(window.machines)
+        score_M = np.array([said.get(name, (0.0, ()))[0] for name in window.machines])
+        evidence = {name: tuple(Evidence("telemetry", name, metric=metric) for metric in metrics) for name, (_, metrics) in said.items()}
+        since = {name: self._since_s.get(name, 1.0) for name in said}
+        return [Scores(float(window.times_T[0]), window.machines, score_M, 10.0, evidence, since, dict.fromkeys(said, "stall"))]
+
+    def learn(self, window: Window, anomalous: frozenset[str]) -> None:
+        self.learned.append(anomalous)
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None: ...
+
+
+def window(rows: int) -> Window:
+    shape = (rows, len(MACHINES), 1)
+    return Window(np.arange(rows, dtype=float), MACHINES, ("gpu_power_draw_watts",), np.ones(shape), np.ones(shape[:2], dtype=bool))
+
+
+BOTH = ("gpu_power_draw_watts", "gpu_sm_activity_ratio")
+
+
+def test_two_families_evict_one_family_pages() -> None:
+    two = TelemetryRule(Scripted([{"m1": (12.0, BOTH)}])).observe(Observation(0.0, window(1))).suspects
+    one = TelemetryRule(Scripted([{"m1": (12.0, BOTH[:1])}])).observe(Observation(0.0, window(1))).suspects
+    assert [(item.machines, item.tier) for item in two + one] == [(("m1",), "evict"), (("m1",), "page")]
+    assert two[0].confidence > one[0].confidence
+
+
+def test_below_the_threshold_nobody_is_suspected() -> None:
+    assert TelemetryRule(Scripted([{"m1": (9.0, BOTH)}])).observe(Observation(0.0, window(1))).suspects == ()
+
+
+def test_the_first_to_turn_odd_is_the_culprit_not_the_oddest() -> None:
+    detector = Scripted([{"m1": (12.0, BOTH), "m2": (30.0, BOTH)}], {"m1": 1.0, "m2": 9.0})
+    assert [item.machines for item in TelemetryRule(detector).observe(Observation(0.0, window(1))).suspects] == [("m1",)]
+
+
+def test_machines_hit_at_the_same_moment_are_told_as_doubt() -> None:
+    detector = Scripted([{"m1": (20.0, BOTH), "m2": (19.0, BOTH)}])
+    found = TelemetryRule(detector).observe(Observation(0.0, window(1))).suspects
+    assert [item.machines for item in found] == [("m1",)]
+    assert [item.machine for item in found[0].against] == ["m2"]
+
+
+def test_an_accused_machine_stays_accused_until_its_score_has_all_but_gone() -> None:
+    script = [{"m1": (12.0, BOTH)}, {"m1": (5.0, BOTH)}, {"m1": (2.0, BOTH)}, {"m1": (5.0, BOTH)}]
+    rule = TelemetryRule(Scripted(script))
+    said = [len(rule.observe(Observation(float(t), row)).suspects) for t, row in enumerate(rows_of(window(4)))]
+    assert said == [1, 1, 0, 0]
+
+
+def test_the_detector_does_not_learn_from_the_accused() -> None:
+    detector = Scripted([{}, {"m1": (12.0, BOTH)}])
+    TelemetryRule(detector).observe(Observation(0.0, window(2)))
+    assert detector.learned == [frozenset(), frozenset({"m1"})]
+
+
+def test_only_the_jobs_own_machines_are_compared() -> None:
+    detector = Scripted([{}])
+    job = JobView("j", 1, "running", ("m0", "m2"), ("m3",), (), {}, 0.0, 0.0)
+    TelemetryRule(detector).observe(Observation(0.0, window(1), job=job))
+    assert detector.seen == [("m0", "m2")]
+    whole = window(1)
+    assert keep_machines(whole, MACHINES) is whole
