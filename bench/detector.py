@@ -1,6 +1,6 @@
 """How fast the default detector is, and what it holds: python bench/detector.py [--json]
 
-Batch: 15 minutes of 1,500 machines x 19 metrics at 1 Hz, row by row as it would come live. Streaming: one tick of 1,500 machines in one job,
+Batch: 15 minutes of 1,500 machines x 19 metrics at 1 Hz, row by row as live. Streaming: one tick of 1,500 machines in one job,
 and of 25,000 machines in many jobs (one detector each). One core; data are made beforehand and not counted.
 """
 
