@@ -65,11 +65,8 @@ class App:
             self._await_contact()
             self.state.phase = "running"
             return
-        if self.state.generation and self.state.phase not in ("finished", "failed"):
-            self.ledger.append(kinds.CONTROLLER_STARTED, {"pid": os.getpid()}, job=name)
-            self._await_contact()
-            for line in recovery.resume():
-                self.controller.say(line)
+        if self.state.rank_machine and self.state.phase not in ("finished", "failed"):
+            self._take_up(recovery)
             return
         topology = self.config.topology()
         registered = {"machines": list(topology.machines), "standbys": list(topology.standbys), "gpus": topology.parallelism.world_size}
@@ -83,6 +80,21 @@ class App:
         if result.missing:
             first = next(iter(result.missing.items()))
             raise RecoveryError(f"{first[0]} did not start: {first[1]}")
+
+    def _take_up(self, recovery: Recovery) -> None:
+        """An earlier controller began this run."""
+        unknown = sorted(set(self.state.rank_machine.values()) - set(self.fleet.machines))
+        if unknown:
+            raise ConfigError(
+                f"{unknown[0]} runs ranks of job {self.config.name} now, but no [[machines]] names it: put it back, or end the job first"
+            )
+        self.ledger.append(kinds.CONTROLLER_STARTED, {"pid": os.getpid()}, job=self.config.name)
+        self._await_contact()
+        lines, result = recovery.resume()
+        for line in lines:
+            self.controller.say(line)
+        if result is not None:
+            self.controller.blame_missing(result)
 
     def run(self, stopping: threading.Event) -> str:
         """Tick until the job ended or `stopping` is set. Returns the phase it ended in."""
@@ -106,7 +118,8 @@ class App:
     def _first_placement(self, placed: dict[int, str]) -> dict[int, str]:
         """Wait for the configured machines; a standby that is ready takes the place of one that does not come."""
         wanted = [machine for machine in dict.fromkeys(placed.values()) if machine not in self.state.barred]
-        late = await_waiting(self.fleet, wanted, self.config.start_deadline_s)
+        refused = lambda: bool(set(wanted) & set(self.fleet.refusals()))  # noqa: E731 - a wrong token does not mend itself
+        late = await_waiting(self.fleet, wanted, self.config.start_deadline_s, give_up=refused)
         late += [machine for machine in dict.fromkeys(placed.values()) if machine in self.state.barred]
         if not late:
             return placed
@@ -116,7 +129,10 @@ class App:
         ready = self.controller.standbys()
         ready = [machine for machine in ready if machine not in placed.values()]
         if len(ready) < len(late):
-            why = refusals.get(late[0], "its workers never reached the barrier; look at its launcher's log")
+            told = [machine for machine in late if machine in refusals]
+            if told:
+                raise RecoveryError(f"{told[0]} refuses us: {refusals[told[0]]}; mend its token file in job.toml")
+            why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)
 
@@ -125,12 +141,13 @@ def state_dir_of(config: JobConfig) -> Path:
     return Path(config.state_dir) if config.state_dir else default_state_dir()
 
 
-def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None) -> App:
-    """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched."""
+def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger_path: str | None = None) -> App:
+    """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger is beside the
+    job's state, unless $MINDER_LEDGER or `ledger_path` says otherwise."""
     clock = clock or SystemClock()
     state_dir = state_dir_of(config)
     state_dir.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(os.environ.get("MINDER_LEDGER") or state_dir / "ledger.db")
+    ledger = Ledger(ledger_path or os.environ.get("MINDER_LEDGER") or state_dir / "ledger.db")
     state = fold_job(config.name, ledger.events(job=config.name))
     wake = threading.Event()
     endpoints = config.endpoints()
@@ -244,7 +261,8 @@ def _context_maker(
             for machine in in_job
             for worker in views[machine].workers
         )
-        lost = frozenset(m for m in in_job if (views[m].launcher_age_s or math.inf) > 3.0)
+        ages = {machine: views[machine].launcher_age_s for machine in in_job}
+        lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > 3.0)
         typical_s = progress.typical_s
         recent_s = progress.recent_s(now_s, 6.0)
         known = math.isfinite(typical_s) and math.isfinite(recent_s) and recent_s > 0

@@ -73,9 +73,18 @@ class Recovery:
         return result
 
     def _finish(self, decision: Decision) -> None:
-        if decision.action == "restart" and self._ledger.result(decision.operation_id) is None:
-            done = ActionResult(decision.operation_id, self._clock.now_s(), "done", "workers restarted in place")
-            self._ledger.complete(decision.operation_id, done)
+        """The next generation is told: the operation is over. An old worker that may still run somewhere is shut out by its number;
+        an operation that stayed open would hold up every later one."""
+        if self._ledger.result(decision.operation_id) is not None:
+            return
+        detail, undo = "workers restarted in place", ""
+        if decision.action == "evict":
+            machines = ", ".join(decision.machines)
+            detail = f"the job goes on without {machines}; whether all its old workers ended is not known"
+            undo = "; ".join(f"minder machine return {machine}" for machine in decision.machines)
+        self._ledger.complete(
+            decision.operation_id, ActionResult(decision.operation_id, self._clock.now_s(), "done", detail, undo)
+        )  # fmt: skip
 
     def _capture(self, decision: Decision, incident: str | None) -> None:
         """Stacks, process states, sockets, kernel log and last log lines of the suspects and two peers, before anything is ended."""
@@ -174,8 +183,8 @@ class Recovery:
         payload = {"phase": phase, "state": state, "detail": detail}
         self._ledger.append(kinds.RECOVERY_PHASE, payload, job=self._state.name, incident=incident, operation_id=operation_id)
 
-    def resume(self) -> list[str]:
-        """Finish what an earlier controller had begun, once. Returns one line per operation.
+    def resume(self) -> tuple[list[str], StartResult | None]:
+        """Finish what an earlier controller had begun, once. Returns one line per operation, and how the last start went.
 
         An operation is over when its generation is in the ledger; the present generation is told to its launchers again as
         long as it has not stepped (they know the operation and start nothing twice).
@@ -183,19 +192,26 @@ class Recovery:
         events = self._ledger.events(job=self._state.name, kinds=[kinds.JOB_REGISTERED, kinds.INTENT, kinds.GENERATION_STARTED])
         begun = max((index for index, event in enumerate(events) if event.kind == kinds.JOB_REGISTERED), default=0)
         started = {event.operation_id for event in events[begun:] if event.kind == kinds.GENERATION_STARTED}
-        lines = []
+        lines: list[str] = []
+        result: StartResult | None = None
         for event in events[begun:]:
-            if event.kind != kinds.INTENT or event.operation_id in started or "decision" not in event.payload:
+            if event.kind != kinds.INTENT or "decision" not in event.payload:
                 continue
-            lines.append(self._again(from_json(Decision, event.payload["decision"]), event.incident))
+            decision = from_json(Decision, event.payload["decision"])
+            if event.operation_id in started:
+                self._finish(decision)
+                continue
+            line, again = self._again(decision, event.incident)
+            lines.append(line)
+            result = again or result
         if not lines and self._state.generation and not self._state.first_step_seen and self._state.rank_machine:
-            self.bring_up(self._state.rank_machine, self._state.operation_id, self._state.incident, "told again")
+            result = self.bring_up(self._state.rank_machine, self._state.operation_id, self._state.incident, "told again")
             lines.append(f"told generation {self._state.generation} to its launchers again")
-        return lines
+        return lines, result
 
-    def _again(self, decision: Decision, incident: str | None) -> str:
+    def _again(self, decision: Decision, incident: str | None) -> tuple[str, StartResult | None]:
         try:
-            self.carry_out(decision, incident)
+            result = self.carry_out(decision, incident)
         except MinderError as error:
-            return f"could not finish {decision.operation_id}: {error}"
-        return f"finished {decision.operation_id} after a controller restart"
+            return f"could not finish {decision.operation_id}: {error}", None
+        return f"finished {decision.operation_id} after a controller restart", result

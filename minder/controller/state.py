@@ -32,6 +32,7 @@ class JobState:
     operation_id: str = ""
     first_step_seen: bool = False
     resumed_from: int | None = None
+    ended_because: str = ""  # of a failed job, one line
 
     def view(self, standbys: Iterable[str], quiet_until_s: float = 0.0) -> JobView:
         return JobView(

@@ -20,12 +20,12 @@ from minder.controller.recover import Recovery
 from minder.controller.state import JobState
 from minder.controller.status import write_status
 from minder.controller.watched import WatchedJob
-from minder.errors import MinderError, WireError
+from minder.errors import LedgerError, MinderError, WireError
 from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
 from minder.policy.policy import RETRY_REASONS
-from minder.recovery.restart import is_waiting
-from minder.types import Decision, Flow, History, MachineView, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
+from minder.recovery.restart import StartResult, is_waiting
+from minder.types import Decision, Evidence, Flow, History, MachineView, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
 from minder.verdicts.progress import Progress
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
@@ -98,7 +98,7 @@ class _Tick:
     recorded: int = 0  # generation whose ranks the recording knows
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
     pending: list[tuple[Verdict, str]] = field(default_factory=list)  # the policy said "not now"
-    reported_missing: set[tuple[int, str]] = field(default_factory=set)
+    unrecorded: list[Verdict] = field(default_factory=list)  # until the ledger has them
 
 
 class Controller:
@@ -131,22 +131,32 @@ class Controller:
         nothing: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
         verdicts, requests = self._guard("judge", lambda: stages.judge.judge(observation), nothing)
         self._request(requests)
-        incidents = {id(verdict): self._ledger.open_incident(verdict, job=state.name, time_s=now_s) for verdict in verdicts}
         for verdict in verdicts:
             self.say(_headline(verdict))
             self.on_verdict(verdict)
-        self._decide([(verdict, incidents[id(verdict)]) for verdict in verdicts if verdict.kind != "recovered"], now_s)
+        self._tick.unrecorded += verdicts
+        items = [(verdict, self._ledger.open_incident(verdict, job=state.name, time_s=now_s)) for verdict in self._tick.unrecorded]
+        self._tick.unrecorded = []
+        self._decide([item for item in items if item[0].kind != "recovered"], now_s)
         self._note_end()
         self.write_status(now_s)
 
     def run(self, wake: threading.Event, stopping: threading.Event, interval_s: float) -> None:
         """Tick every `interval_s`, or as soon as a signal comes, until the job ended or `stopping` is set."""
         while not stopping.is_set() and self.state.phase not in ("finished", "failed"):
-            self.step(self._clock.now_s())
+            self._step_or_wait()
             woken = wake.wait(interval_s)
             wake.clear()
             if woken:
                 stopping.wait(0.25)  # let the echoes of a failure arrive: they belong to the same tick
+
+    def _step_or_wait(self) -> None:
+        """Without the ledger nothing may be acted on: that is told, and what was concluded waits for it."""
+        try:
+            self.step(self._clock.now_s())
+        except LedgerError as error:
+            self._tick.errors["ledger"] += 1
+            self.say(f"no action while the ledger cannot be used: {error}")
 
     def close(self) -> None:
         """Finish the recording; captures that still run are left to end by themselves."""
@@ -177,7 +187,10 @@ class Controller:
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
         }
-        write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
+        try:
+            write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
+        except OSError:  # a full disk, say: the terminal is blind, the loop is not
+            self._tick.errors["status"] += 1
 
     def _newest_loss(self) -> float | None:
         workers = [worker for view in self._stages.fleet.views().values() for worker in view.workers]
@@ -193,7 +206,10 @@ class Controller:
             if self._tick.errors[stage] in (1, 10, 100, 1000):
                 kind = kinds.SOURCE_ERROR if stage == "telemetry" else kinds.DEGRADED
                 text = f"{type(error).__name__}: {error}"
-                self._ledger.append(kind, {"source": stage, "what": stage, "error": text, "detail": text}, job=self.state.name)
+                try:
+                    self._ledger.append(kind, {"source": stage, "what": stage, "error": text, "detail": text}, job=self.state.name)
+                except LedgerError:
+                    self._tick.errors["ledger"] += 1
             if not isinstance(error, MinderError):
                 self._tick.message = f"{stage} failed: {type(error).__name__}: {error}"
             return nothing
@@ -261,12 +277,13 @@ class Controller:
     def _decide(self, fresh: Sequence[tuple[Verdict, str]], now_s: float) -> None:
         """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart."""
         items = [item for item in self._tick.pending if item[0].time_s > now_s - _ASK_AGAIN_S] + list(fresh)
-        self._tick.pending = []
+        self._tick.pending = items
         if not items:
             return
         history = self._ledger.history(self.state.name, now_s)
         self.state.barred = set(history.barred)
         context = self._stages.context(self.state, self.standbys(), now_s)
+        self._tick.pending = []
         none: list[Decision] = []
         decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
         for decision in self._guard("policy", decide, none):
@@ -293,33 +310,30 @@ class Controller:
             return
         try:
             result = self._stages.recovery.carry_out(decision, incident)
+        except LedgerError:
+            self._tick.pending.extend(item for item in items if item not in self._tick.pending)
+            raise
         except MinderError as error:
             self._give_up(str(error), incident)
             return
-        for machine, why in result.missing.items():
-            self._blame_missing(machine, why)
+        self.blame_missing(result)
 
     def _give_up(self, why: str, incident: str) -> None:
         self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": why}, job=self.state.name, incident=incident)
-        self.say(f"recovery failed: {why}")
-        self.state.phase = "failed"
+        self.say(f"the job is given up: {why}")
+        self.state.phase, self.state.ended_because = "failed", why
         self._ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": why}, job=self.state.name)
 
-    def _blame_missing(self, machine: str, why: str) -> None:
-        """A machine that does not start its workers is the next suspect: a standby can be bad too."""
-        from minder.types import Evidence
-
-        key = (self.state.generation, machine)
-        if key in self._tick.reported_missing:
-            return
-        self._tick.reported_missing.add(key)
-        now_s = self._clock.now_s()
-        evidence = (Evidence("launcher", machine, why, since_s=self.state.generation_start_s),)
-        since_s = self.state.generation_start_s
-        verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
-        incident = self._ledger.open_incident(verdict, job=self.state.name, time_s=now_s)
-        self.state.phase = "running"
-        self._decide([(verdict, incident)], now_s)
+    def blame_missing(self, result: StartResult) -> None:
+        """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""
+        now_s, since_s, items = self._clock.now_s(), self.state.generation_start_s, []
+        for machine, why in result.missing.items():
+            evidence = (Evidence("launcher", machine, why, since_s=since_s),)
+            verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
+            items.append((verdict, self._ledger.open_incident(verdict, job=self.state.name, time_s=now_s)))
+        if items:
+            self.state.phase = "running"
+            self._decide(items, now_s)
 
     def _note_first_step(self, observation: Observation) -> None:
         state, progress = self.state, self._stages.progress

@@ -1,0 +1,314 @@
+"""A controller among fakes: a fleet of launchers that do what they are told, a judge with a script, a ledger on disk.
+
+What is real: Controller, Recovery, App, Policy, Progress, Ledger. What is not: the network, the processes, the rendezvous store.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.app import App
+from minder.clock import FakeClock
+from minder.config import JobConfig, MachineConfig
+from minder.controller import recover
+from minder.controller.recover import Recovery, RecoverySettings
+from minder.controller.state import fold_job
+from minder.controller.step import Controller, Stages
+from minder.errors import WireError
+from minder.incidents import Ledger
+from minder.policy.config import PolicyConfig
+from minder.policy.context import PolicyContext
+from minder.policy.policy import Policy
+from minder.types import ActionResult, Decision, Evidence, MachineView, Observation, Signal, Verdict, WorkerView
+from minder.verdicts.progress import Progress
+
+MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1")
+
+
+class KilledError(BaseException):
+    """kill -9."""
+
+
+@dataclass
+class Launcher:
+    """One machine. It starts an operation once, whatever it is told how often."""
+
+    generation: int = -1
+    rank: int | None = None
+    state: str = "waiting"
+    step: int | None = None
+    operations: list[str] = field(default_factory=list)
+    starts: list[tuple[str, int]] = field(default_factory=list)  # (operation, generation) that really started workers
+    silent: bool = False
+    refuses: str = ""
+
+
+class FakeFleet:
+    """What minder.wire.fleet.Fleet offers, without a network."""
+
+    def __init__(self, clock: FakeClock, machines: Sequence[str]) -> None:
+        self._clock = clock
+        self.launchers = {name: Launcher() for name in machines}
+        self.signals: list[Signal] = []
+        self.captured: list[str] = []
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return tuple(self.launchers)
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None: ...
+
+    def clock_error_s(self) -> float:
+        return 0.01
+
+    def refusals(self) -> dict[str, str]:
+        return {name: item.refuses for name, item in self.launchers.items() if item.refuses}
+
+    def jobs(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def drain(self) -> list[Signal]:
+        found, self.signals = self.signals, []
+        return found
+
+    def launcher_state(self, machine: str) -> Mapping[str, Any]:
+        return {"generation": max(0, self.launchers[machine].generation)}
+
+    def views(self) -> dict[str, MachineView]:
+        now_s = self._clock.now_s()
+        found = {}
+        for name, item in self.launchers.items():
+            first = (1, now_s) if item.step is not None else (None, None)
+            worker = WorkerView(
+                0, 1, item.rank, item.state, item.generation, item.step, now_s, now_s, None, None, *first  # type: ignore[arg-type]
+            )  # fmt: skip
+            age_s = 30.0 if item.silent else 0.1
+            heard = not item.refuses
+            found[name] = MachineView(name, age_s if heard else None, age_s if heard else None, (worker,) if heard else ())
+        return found
+
+    def capture(self, machines: Iterable[str], what: list[str], deadline_s: float, **more: Any) -> dict[str, Any]:
+        wanted = list(machines)
+        self.captured += wanted
+        return {name: WireError("silent") if self.launchers[name].silent else {"logs": {}} for name in wanted}
+
+    def post_workers(self, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float = 5.0) -> dict[str, Any]:
+        return {name: self._take(self.launchers[name], body) for name, body in bodies.items()}
+
+    def _take(self, item: Launcher, body: Mapping[str, Any]) -> Any:
+        if item.silent:
+            return WireError("does not answer")
+        operation, generation = str(body["operation_id"]), int(body["generation"])
+        if operation in item.operations:
+            return {"outcome": "already_done"}
+        if generation < item.generation:
+            return WireError("HTTP 409")
+        item.operations.append(operation)
+        item.generation, item.step = generation, None
+        item.state, item.rank = "ended", None
+        if body["desired"] == "run":
+            item.starts.append((operation, generation))
+            item.state, item.rank = "running", int(body["assignments"][0]["env"]["RANK"])
+        return {"outcome": "done"}
+
+    def advance(self) -> None:
+        """Whoever runs makes two steps, if all ranks of its generation run."""
+        running = [item for item in self.launchers.values() if item.state == "running" and not item.silent]
+        for item in running:
+            if sum(other.generation == item.generation for other in running) >= len(MACHINES):
+                item.step = (item.step or 0) + 2
+
+
+class FakeActuator:
+    name = "fake"
+
+    def __init__(self, fleet: FakeFleet, clock: FakeClock) -> None:
+        self._fleet, self._clock = fleet, clock
+        self.executed: list[str] = []
+        self.ambiguous = False
+
+    def execute(self, decision: Decision) -> ActionResult:
+        self.executed.append(decision.operation_id)
+        bodies = {
+            name: {"operation_id": f"{decision.operation_id}/end", "generation": 99, "desired": "ended", "assignments": []}
+            for name in decision.machines
+        }
+        for name in bodies:
+            if not self._fleet.launchers[name].silent:
+                self._fleet.launchers[name].state = "ended"
+        outcome = "ambiguous" if self.ambiguous else "done"
+        return ActionResult(decision.operation_id, self._clock.now_s(), outcome, "ended")  # type: ignore[arg-type]
+
+
+class FakeHost:
+    """Stands in for the process that holds one TCPStore per generation."""
+
+    @classmethod
+    def ensure(cls, *unused: object) -> FakeHost:
+        return cls()
+
+    def open(self, generation: int) -> tuple[str, int]:
+        return "127.0.0.1", 20_000 + generation
+
+    def close_before(self, generation: int) -> None: ...
+
+
+class ScriptedJudge:
+    """Says what `script(observation)` gives, each (kind, machines, since) once, as the real judge does for an episode."""
+
+    def __init__(self, script: Callable[[Observation], list[Verdict]]) -> None:
+        self._script = script
+        self._told: set[Any] = set()
+
+    def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[Any]]:
+        found = [item for item in self._script(observation) if (item.kind, item.machines, item.since_s) not in self._told]
+        self._told |= {(item.kind, item.machines, item.since_s) for item in found}
+        return found, frozenset()
+
+
+class Quiet:
+    """A source and a window maker without anything to say."""
+
+    def collect(self, now_s: float) -> list[Any]:
+        return []
+
+    def push(self, samples: Sequence[Any]) -> None: ...
+
+    def pop(self, now_s: float) -> None: ...
+
+    def notes(self) -> list[str]:
+        return []
+
+
+class World:
+    """The machines, which outlive every controller. `life()` is one controller's."""
+
+    def __init__(self, folder: Path, empty_ledger: Path) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.fleet = FakeFleet(self.clock, (*MACHINES, *STANDBYS))
+        self.actuator = FakeActuator(self.fleet, self.clock)
+        self.policy = PolicyConfig(dry_run=False, breaker_share=0.5, cooldown_s=0.0)
+        self.script: Callable[[Observation], list[Verdict]] = lambda observation: []
+        self.source: Any = Quiet()
+        self.windows: Any = Quiet()
+        self.workers_dead = False
+        shutil.copy(empty_ledger, folder / "ledger.db")
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.folder / "ledger.db", clock=self.clock)
+
+    def config(self) -> JobConfig:
+        machines = [MachineConfig(name=name, standby=name in STANDBYS) for name in (*MACHINES, *STANDBYS)]
+        return JobConfig(name="llm", machines=tuple(machines), start_deadline_s=0.2)
+
+    def app(self, die_at: int | None = None) -> App:
+        """A new controller process. `die_at`: it is killed right after it wrote that many events."""
+        ledger = self.ledger()
+        if die_at is not None:
+            kill_after(ledger, die_at)
+        state = fold_job("llm", ledger.events(job="llm"))
+        settings = RecoverySettings(self.folder, "127.0.0.1", {}, None, 3, evidence_deadline_s=0.1, start_deadline_s=0.3)
+        recovery = Recovery(state, ledger, self.fleet, self.actuator, settings, self.clock)  # type: ignore[arg-type]
+        progress = Progress()
+
+        def context(state: Any, standbys: Sequence[str], now_s: float) -> PolicyContext:
+            return PolicyContext(
+                now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, workers_dead=self.workers_dead
+            )
+
+        judge = ScriptedJudge(lambda observation: self.script(observation))
+        stages = Stages(
+            self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, progress, context  # type: ignore[arg-type]
+        )  # fmt: skip
+        controller = Controller(state, stages, ledger, self.clock, self.folder)
+        return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
+
+    def tick(self, app: App, times: int = 1) -> None:
+        for _ in range(times):
+            self.fleet.advance()
+            self.clock.sleep(1.0)
+            app.controller.step(self.clock.now_s())
+
+    def life(self, ticks: int, die_at: int | None = None) -> App:
+        """Begin and tick; a controller that is killed on the way is simply gone."""
+        app = self.app(die_at)
+        try:
+            app.begin()
+            self.tick(app, ticks)
+        except KilledError:
+            pass
+        finally:
+            app.close()
+        return app
+
+    def events(self, *kinds: str) -> list[Any]:
+        with self.ledger() as ledger:
+            return [event for event in ledger.events() if not kinds or event.kind in kinds]
+
+    def accuse(self, *machines: str, **changes: Any) -> Verdict:
+        """A verdict that the policy acts on. since_s is the job's start, so that it is the same for every controller."""
+        since_s = 1_700_000_000.0
+        evidence = tuple(Evidence("test", machine, "made up", since_s=since_s) for machine in machines)
+        values = {"kind": "machine", "tier": "evict", "machines": machines, "cause": "explicit", "confidence": 0.95, **changes}
+        return Verdict(self.clock.now_s(), since_s=since_s, evidence=evidence, **values)
+
+
+def kill_after(ledger: Ledger, count: int) -> None:
+    """The ledger's process dies right after its `count`-th event is on disk."""
+    store: Any = ledger._store
+    begun = max((event.id for event in ledger.events()), default=0)
+    written: set[int] = set()
+
+    def dying(write: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            found = write(*arguments)
+            event = found[0] if isinstance(found, tuple) else found
+            if event.id > begun:
+                written.add(event.id)
+            if len(written) == count:
+                raise KilledError
+            return found
+
+        return call
+
+    for name in ("insert", "insert_once", "insert_first"):
+        setattr(store, name, dying(getattr(store, name)))
+
+
+@pytest.fixture(scope="session")
+def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ledger") / "ledger.db"
+    Ledger(path).close()
+    return path
+
+
+@pytest.fixture
+def new_world(tmp_path: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], World]]:
+    """new_world(): machines on which nothing runs yet, each in a folder of its own."""
+    monkeypatch.setattr(recover, "RendezvousHost", FakeHost)
+    made: list[World] = []
+
+    def make() -> World:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(World(folder, empty_ledger))
+        return made[-1]
+
+    yield make
+
+
+@pytest.fixture
+def world(new_world: Callable[[], World]) -> World:
+    return new_world()

@@ -1,0 +1,154 @@
+"""A controller that is killed at any moment and started again: everything is finished, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from minder.controller.state import fold_job
+from minder.incidents import kinds
+from minder.types import LedgerEvent
+
+TICKS = 8
+
+
+def evict_m1(world: Any) -> Callable[[Any], list[Any]]:
+    def script(observation: Any) -> list[Any]:
+        running = observation.job.phase == "running" and "m1" in observation.job.machines
+        return [world.accuse("m1")] if running else []
+
+    return script
+
+
+def restart_once(world: Any) -> Callable[[Any], list[Any]]:
+    def script(observation: Any) -> list[Any]:
+        first = observation.job.phase == "running" and observation.job.generation == 1
+        return [world.accuse(kind="job")] if first else []
+
+    return script
+
+
+SCRIPTS = {"eviction": evict_m1, "restart in place": restart_once}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_killed_after_any_event_and_started_again_everything_happens_once(new_world: Callable[[], Any], what: str) -> None:
+    whole = new_world()
+    whole.script = SCRIPTS[what](whole)
+    whole.life(TICKS)
+    count = len(whole.events())
+    assert count > 10
+    for die_at in range(1, count + 1):
+        world = new_world()
+        world.script = SCRIPTS[what](world)
+        world.life(TICKS, die_at)
+        assert len(world.events()) == die_at
+        app = world.life(TICKS)
+        check_outcome(world, app, what, die_at)
+
+
+def check_outcome(world: Any, app: Any, what: str, die_at: int) -> None:
+    at = f"killed after event {die_at}: {[event.kind for event in world.events()]}"
+    expected = {"m1"} if what == "eviction" else set()
+    place = "s0" if what == "eviction" else "m1"
+    assert (app.state.phase, app.state.generation, app.state.barred) == ("running", 2, expected), at
+    assert app.state.rank_machine == {0: "m0", 1: place, 2: "m2", 3: "m3"}, at
+    assert len(world.events(kinds.INTENT)) == 1 and len(world.events(kinds.RESULT)) == 1, at
+    started = [event.operation_id for event in world.events(kinds.GENERATION_STARTED)]
+    assert len(started) == len(set(started)) == 2, at
+    assert len({event.operation_id for event in world.events(kinds.BARRED)}) == len(expected), at
+    assert len(set(world.actuator.executed)) == len(expected), at
+    for name, launcher in world.fleet.launchers.items():
+        generations = [generation for _, generation in launcher.starts]
+        assert generations == sorted(set(generations)), f"{name} started {launcher.starts}; {at}"
+    with world.ledger() as ledger:
+        assert ledger.open_operations("llm") == [], at
+
+
+def test_killed_twice_in_the_middle_it_still_happens_once(new_world: Callable[[], Any]) -> None:
+    whole = new_world()
+    whole.script = evict_m1(whole)
+    whole.life(TICKS)
+    intent = next(index for index, event in enumerate(whole.events(), 1) if event.kind == kinds.INTENT)
+    for second in range(1, 8):
+        world = new_world()
+        world.script = evict_m1(world)
+        world.life(TICKS, intent)
+        world.life(TICKS, second)
+        app = world.life(TICKS)
+        check_outcome(world, app, "eviction", intent)
+
+
+def test_a_running_job_is_taken_up_without_touching_it(world: Any) -> None:
+    world.life(4)
+    starts = {name: list(item.starts) for name, item in world.fleet.launchers.items()}
+    app = world.life(4)
+    assert (app.state.phase, app.state.generation, app.state.last_step) == ("running", 1, 16)
+    assert {name: list(item.starts) for name, item in world.fleet.launchers.items()} == starts
+    assert len(world.events(kinds.JOB_REGISTERED)) == 1 and len(world.events(kinds.CONTROLLER_STARTED)) == 1
+
+
+def test_a_finished_job_begins_a_new_run_with_higher_generations(world: Any) -> None:
+    app = world.app()
+    app.begin()
+    world.tick(app, 2)
+    app.ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job="llm")
+    app.close()
+    for launcher in world.fleet.launchers.values():
+        launcher.state = "waiting"
+    again = world.life(3)
+    assert (again.state.run, again.state.generation, again.state.phase) == (2, 2, "running")
+
+
+def test_a_second_run_killed_right_after_it_was_registered_is_begun_again(world: Any) -> None:
+    """The ledger then knows a generation of the first run and no ranks: there is nothing to take up."""
+    app = world.app()
+    app.begin()
+    world.tick(app, 2)
+    app.ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job="llm")
+    app.ledger.append(kinds.JOB_REGISTERED, {"machines": [], "standbys": []}, job="llm")
+    app.close()
+    for launcher in world.fleet.launchers.values():
+        launcher.state = "waiting"
+    again = world.life(3)
+    assert (again.state.generation, again.state.phase) == (2, "running")
+
+
+def test_a_standby_that_does_not_start_after_a_restart_of_the_controller_is_replaced_too(world: Any) -> None:
+    world.script = evict_m1(world)
+    whole = world.app()
+    whole.begin()
+    world.tick(whole, 1)
+    intent = len(world.events()) + 3  # verdict, decision, intent
+    whole.close()
+    world.life(TICKS, intent - len(world.events()) + 1)
+    assert world.events()[-1].kind == kinds.INTENT
+    world.fleet.launchers["s0"].silent = True
+    app = world.life(TICKS)
+    assert app.state.rank_machine[1] == "s1" and app.state.barred == {"m1", "s0"}
+    assert app.state.phase == "running"
+
+
+def event(number: int, kind: str, payload: dict[str, Any] | None = None, operation_id: str | None = None) -> LedgerEvent:
+    return LedgerEvent(number, float(number), kind, "llm", None, operation_id, payload or {})
+
+
+def test_the_state_follows_the_events() -> None:
+    placed = {"generation": 4, "rank_machine": {"0": "a", "1": "b"}, "last_step": 17, "resumed_from": 16}
+    events = [
+        event(1, kinds.JOB_REGISTERED),
+        event(2, kinds.GENERATION_STARTED, placed, "evict-1"),
+        event(3, kinds.BARRED, {"machine": "x"}),
+        event(4, kinds.FIRST_STEP, {"generation": 3}),
+    ]
+    state = fold_job("llm", events)
+    assert (state.generation, state.phase, state.operation_id, state.last_step) == (4, "starting", "evict-1", 17.0)
+    assert state.rank_machine == {0: "a", 1: "b"} and state.barred == {"x"} and state.resumed_from == 16
+    running = fold_job("llm", [*events, event(5, kinds.FIRST_STEP, {"generation": 4})])
+    assert running.phase == "running" and running.first_step_seen
+    back = fold_job("llm", [*events, event(5, kinds.UNBARRED, {"machine": "x"})])
+    assert back.barred == set()
+    ended = fold_job("llm", [*events, event(5, kinds.JOB_ENDED, {"outcome": "failed"})])
+    assert ended.phase == "failed" and ended.rank_machine == {} and ended.generation == 4

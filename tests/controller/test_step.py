@@ -1,0 +1,263 @@
+"""One tick: stages in order, failures at their boundary, the ledger's order, retries, dry run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from minder.controller.status import read_status
+from minder.errors import LedgerError, SourceError
+from minder.incidents import kinds
+from minder.types import Signal
+
+
+class Broken:
+    """Raises from whatever is asked of it."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def _raise(self, *unused: Any) -> Any:
+        raise self._error
+
+    collect = push = pop = judge = decide = _raise
+
+    def notes(self) -> list[str]:
+        return []
+
+
+def after_first_steps(world: Any, machine: str = "m1") -> Callable[[Any], list[Any]]:
+    """Accuse this machine as long as it is in the job, once the job has stepped."""
+
+    def script(observation: Any) -> list[Any]:
+        running = observation.job.phase == "running" and machine in observation.job.machines
+        return [world.accuse(machine)] if running else []
+
+    return script
+
+
+def test_from_a_verdict_to_a_job_that_steps_again(world: Any) -> None:
+    world.script = after_first_steps(world)
+    app = world.life(8)
+    assert app.state.rank_machine == {0: "m0", 1: "s0", 2: "m2", 3: "m3"}
+    assert (app.state.generation, app.state.phase, app.state.barred) == (2, "running", {"m1"})
+    assert world.fleet.captured == ["m1", "m0", "m2"]
+    assert len(world.actuator.executed) == 1
+
+
+def test_the_ledger_tells_it_in_order_and_the_intent_before_the_action(world: Any) -> None:
+    world.script = after_first_steps(world)
+    world.life(8)
+    told = [event.kind for event in world.events() if event.kind not in (kinds.RECOVERY_PHASE, kinds.EVIDENCE)]
+    assert told == [
+        kinds.JOB_REGISTERED, kinds.GENERATION_STARTED, kinds.FIRST_STEP, kinds.VERDICT, kinds.DECISION, kinds.INTENT, kinds.BARRED,
+        kinds.RESULT, kinds.GENERATION_STARTED, kinds.FIRST_STEP,
+    ]  # fmt: skip
+    evidence = [event.id for event in world.events(kinds.EVIDENCE)]
+    (result,) = world.events(kinds.RESULT)
+    assert max(evidence) < result.id
+    with world.ledger() as ledger:
+        (incident,) = ledger.incidents(job="llm")
+    assert incident.state == "closed"
+
+
+@pytest.mark.parametrize("stage", ["source", "windows", "judge"])
+def test_a_stage_that_fails_is_counted_and_told_and_the_others_go_on(world: Any, stage: str) -> None:
+    error = SourceError("no answer") if stage == "source" else RuntimeError("bug")
+    if stage == "judge":
+        world.script = Broken(error).judge
+    else:
+        setattr(world, stage, Broken(error))
+    app = world.life(3)
+    assert app.state.phase == "running" and app.state.last_step == 6
+    status = read_status(world.folder / "status.json") or {}
+    name = {"source": "telemetry"}.get(stage, stage)
+    assert status["errors"] == {name: 3}
+    told = world.events(kinds.SOURCE_ERROR, kinds.DEGRADED)
+    assert len(told) == 1 and str(error) in json.dumps(dict(told[0].payload))
+
+
+def test_a_policy_that_fails_harms_nobody(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.policy.policy import Policy
+
+    monkeypatch.setattr(Policy, "decide", Broken(RuntimeError("bug")).decide)
+    world.script = after_first_steps(world)
+    app = world.life(4)
+    assert (app.state.generation, app.state.phase) == (1, "running")
+    assert [event.payload["what"] for event in world.events(kinds.DEGRADED)] == ["policy"]
+
+
+def test_not_now_is_asked_again_with_the_same_verdict(world: Any) -> None:
+    """A stall right after a restart waits for the cooldown; then it is acted on although the judge says it once."""
+    world.policy = replace(world.policy, cooldown_s=10.0)
+    told: list[float] = []
+
+    def script(observation: Any) -> list[Any]:
+        if observation.job.phase != "running" or observation.job.generation != 2:
+            return [world.accuse("m1")] if observation.job.phase == "running" and observation.job.generation == 1 else []
+        told.append(observation.now_s)
+        return [world.accuse("m2", cause="stall")]
+
+    world.script = script
+    app = world.life(20)
+    assert app.state.generation == 3 and app.state.barred == {"m1", "m2"}
+    begun = world.events(kinds.GENERATION_STARTED)
+    assert begun[2].time_s - begun[1].time_s >= 10.0
+    assert len([event for event in world.events(kinds.DECISION) if event.payload["reason"] == "cooldown"]) == 0
+
+
+def test_a_dry_run_records_the_decision_and_touches_nothing(world: Any) -> None:
+    world.policy = replace(world.policy, dry_run=True)
+    world.script = after_first_steps(world)
+    app = world.life(6)
+    (decision,) = world.events(kinds.DECISION)
+    assert (decision.payload["action"], decision.payload["reason"]) == ("page", "dry_run")
+    assert world.actuator.executed == [] and world.events(kinds.INTENT, kinds.BARRED) == []
+    assert (app.state.generation, app.state.phase) == (1, "running")
+
+
+def test_two_verdicts_of_one_tick_are_one_eviction_and_one_restart(world: Any) -> None:
+    world.script = lambda observation: [
+        world.accuse(name) for name in ("m1", "m3") if observation.job.phase == "running" and observation.job.generation == 1
+    ]
+    app = world.life(8)
+    assert app.state.rank_machine == {0: "m0", 1: "s0", 2: "m2", 3: "s1"}
+    assert len(world.events(kinds.INTENT)) == 1 and app.state.generation == 2
+
+
+def test_a_standby_that_does_not_start_is_replaced_by_the_next_one(world: Any) -> None:
+    world.script = after_first_steps(world)
+    app = world.app()
+    app.begin()
+    world.tick(app, 1)
+    world.fleet._take = deaf(world.fleet, "s0")
+    world.tick(app, 6)
+    assert app.state.rank_machine[1] == "s1" and app.state.barred == {"m1", "s0"}
+    assert app.state.phase == "running" and app.state.first_step_seen
+    app.close()
+
+
+def deaf(fleet: Any, *machines: str) -> Callable[..., Any]:
+    """These machines take the order and never run a worker (their launcher answers, their worker is stopped)."""
+    take = type(fleet)._take.__get__(fleet)
+    items = [fleet.launchers[name] for name in machines]
+
+    def answer(item: Any, body: Any) -> Any:
+        found = take(item, body)
+        if item in items and item.state == "running":
+            item.state = "starting"
+        return found
+
+    return answer
+
+
+def test_two_bad_standbys_are_one_more_decision_not_two_generations(world: Any) -> None:
+    """m1 and m3 go; both standbys do not start; nobody is left: a page, and no machine that works is evicted."""
+    world.script = lambda observation: [
+        world.accuse(name) for name in ("m1", "m3") if observation.job.phase == "running" and observation.job.generation == 1
+    ]
+    app = world.app()
+    app.begin()
+    world.tick(app, 1)
+    world.fleet._take = deaf(world.fleet, "s0", "s1")
+    world.tick(app, 4)
+    assert app.state.barred == {"m1", "m3"}
+    assert app.state.generation == 2
+    pages = [event.payload for event in world.events(kinds.DECISION) if event.payload["action"] == "page"]
+    assert {name for page in pages for name in page["machines"]} == {"s0", "s1"}
+    app.close()
+
+
+def test_an_eviction_that_nobody_could_confirm_does_not_block_the_next_one(world: Any) -> None:
+    """The lost machine's launcher answers nobody; its generation shuts it out all the same."""
+    world.actuator.ambiguous = True
+    faults = iter(["m1", "m2"])
+    current = [next(faults)]
+
+    def script(observation: Any) -> list[Any]:
+        if observation.job.phase == "running" and observation.job.generation == 2 and current[0] == "m1":
+            current[0] = next(faults)
+        return [world.accuse(current[0])] if observation.job.phase == "running" and current[0] in observation.job.machines else []
+
+    world.script = script
+    app = world.life(10)
+    assert app.state.barred == {"m1", "m2"} and app.state.generation == 3
+    assert len(world.events(kinds.AMBIGUOUS)) == 2 and len(world.events(kinds.RESULT)) == 2
+
+
+def test_a_ledger_that_fails_for_a_while_stops_actions_not_the_loop_and_the_verdict_is_not_lost(world: Any) -> None:
+    world.script = after_first_steps(world)
+    app = world.app()
+    app.begin()
+    store: Any = app.ledger._store
+    kept = {name: getattr(store, name) for name in ("insert", "insert_once", "insert_first")}
+
+    def full(*unused: Any) -> Any:
+        raise LedgerError("disk full")
+
+    world.tick(app, 1)
+    for name in kept:
+        setattr(store, name, full)
+    for _ in range(3):
+        world.fleet.advance()
+        world.clock.sleep(1.0)
+        app.controller._step_or_wait()
+    assert world.actuator.executed == [] and app.state.generation == 1 and app.state.phase == "running"
+    status = read_status(world.folder / "status.json") or {}
+    assert status["errors"]["ledger"] >= 1 and "disk full" in status["message"]
+    for name, write in kept.items():
+        setattr(store, name, write)
+    world.tick(app, 4)
+    assert app.state.barred == {"m1"} and app.state.generation == 2
+    app.close()
+
+
+def test_the_job_ends_when_every_rank_has_returned_also_if_it_never_told_a_step(world: Any) -> None:
+    app = world.app()
+    app.begin()
+    for rank in range(3):
+        world.fleet.signals.append(Signal(world.clock.now_s(), "exit", f"m{rank}", "", rank, None, 1, 1, {"code": 0}))
+    app.controller.step(world.clock.now_s())
+    assert app.state.phase == "starting"
+    world.fleet.signals.append(Signal(world.clock.now_s(), "exit", "m3", "", 3, None, 1, 1, {"code": 0}))
+    app.controller.step(world.clock.now_s())
+    assert app.state.phase == "finished"
+    assert [event.payload["outcome"] for event in world.events(kinds.JOB_ENDED)] == ["finished"]
+    app.close()
+
+
+def test_a_restart_that_finished_ranks_of_the_older_generation_do_not_end_the_job(world: Any) -> None:
+    app = world.app()
+    app.begin()
+    world.tick(app, 2)
+    old = [Signal(world.clock.now_s(), "exit", f"m{rank}", "", rank, None, 1, 0, {"code": 0}) for rank in range(4)]
+    world.fleet.signals = old
+    world.tick(app, 1)
+    assert app.state.phase == "running"
+    app.close()
+
+
+def test_no_standby_pages_and_evicts_nobody(world: Any) -> None:
+    for name in ("s0", "s1"):
+        world.fleet.launchers[name].state = "starting"
+    world.script = after_first_steps(world)
+    app = world.life(5)
+    (decision,) = world.events(kinds.DECISION)
+    assert (decision.payload["action"], decision.payload["reason"]) == ("page", "no_standby")
+    assert app.state.barred == set() and app.state.generation == 1
+
+
+def test_no_standby_and_dead_workers_restarts_in_place(world: Any) -> None:
+    for name in ("s0", "s1"):
+        world.fleet.launchers[name].state = "starting"
+    world.workers_dead = True
+    world.script = after_first_steps(world)
+    app = world.life(5)
+    assert app.state.barred == set() and app.state.generation == 2
+    assert app.state.rank_machine == {rank: f"m{rank}" for rank in range(4)}
+    (result,) = world.events(kinds.RESULT)
+    assert "restarted in place" in result.payload["detail"]
