@@ -1,0 +1,108 @@
+"""The wiring: a configuration becomes a controller, or one clear line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.app import App, build, build_source
+from minder.config import JobConfig, MachineConfig, TelemetryConfig
+from minder.errors import ConfigError, RecoveryError
+from minder.incidents import kinds
+from minder.types import MachineView, WorkerView
+
+DEAD = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[..., JobConfig]:
+    def make(**changes: Any) -> JobConfig:
+        machines = tuple(MachineConfig(name=f"m{index}", agent=DEAD, launcher=DEAD, rack="r1") for index in range(3))
+        plain = JobConfig(name="llm", machines=machines, state_dir=str(tmp_path / "state"), start_deadline_s=0.3)
+        return plain.model_copy(update=changes)
+
+    return make
+
+
+@pytest.fixture
+def built(config: Callable[..., JobConfig], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """built(**changes of the configuration): an App that is closed at the end; its rendezvous process is never started."""
+    from minder.controller.recover import RendezvousHost
+
+    monkeypatch.setattr(RendezvousHost, "ensure", classmethod(lambda cls, *unused: None))
+    monkeypatch.delenv("MINDER_LEDGER", raising=False)
+    made: list[App] = []
+
+    def make(act: bool = False, **changes: Any) -> App:
+        made.append(build(config(**changes), act=act))
+        return made[-1]
+
+    yield make
+    for app in made:
+        if app.fleet._thread.is_alive():
+            app.close()
+        else:
+            app.controller.close()
+            app.ledger.close()
+
+
+def test_half_of_the_machines_with_launchers_is_refused(config: Callable[..., JobConfig]) -> None:
+    machines = (MachineConfig(name="a", agent=DEAD, launcher=DEAD), MachineConfig(name="b", agent=DEAD))
+    with pytest.raises(ConfigError, match="some have none"):
+        build(config(machines=machines))
+
+
+def test_prometheus_without_an_address_is_refused(config: Callable[..., JobConfig]) -> None:
+    telemetry = TelemetryConfig.model_construct(**{**TelemetryConfig().model_dump(), "source": "prometheus"})
+    with pytest.raises(ConfigError, match=r"telemetry\.url"):
+        build_source(config(telemetry=telemetry))
+
+
+def test_a_job_without_launchers_is_only_watched(built: Any) -> None:
+    app = built(act=True, machines=tuple(MachineConfig(name=f"m{index}", agent=DEAD) for index in range(3)))
+    assert app.recovery is None
+
+
+def test_machines_that_never_come_are_told_after_the_deadline(built: Any) -> None:
+    app = built()
+    with pytest.raises(RecoveryError, match="m0 is not ready after 0 s and no standby is"):
+        app.begin()
+
+
+def test_a_ledger_that_names_another_machine_is_one_clear_line(built: Any) -> None:
+    first = built()
+    placed = {"generation": 1, "rank_machine": {"0": "gone", "1": "m1", "2": "m2"}}
+    first.ledger.append(kinds.JOB_REGISTERED, {"machines": ["gone"], "standbys": []}, job="llm")
+    first.ledger.append(kinds.GENERATION_STARTED, placed, job="llm", operation_id="start-llm-1")
+    app = built()
+    with pytest.raises(ConfigError, match=r"gone runs ranks of job llm.*\[\[machines\]\]"):
+        app.begin()
+
+
+def test_the_policy_sees_who_is_dead_who_is_lost_and_what_is_shared(built: Any) -> None:
+    app = built()
+    app.state.generation, app.state.phase = 2, "running"
+    app.state.rank_machine = {0: "m0", 1: "m1", 2: "m2"}
+    fine = MachineView("m0", 0.1, 0.0, (WorkerView(0, 1, 0, "running", 2),))
+    views = {"m0": fine, "m1": replace(fine, machine="m1"), "m2": replace(fine, machine="m2")}
+    app.fleet.views = lambda: views
+    context = app.controller._stages.context
+
+    def seen() -> Any:
+        return context(app.state, ("s0",), time.time())
+
+    assert (seen().workers_dead, seen().machines_lost) == (False, frozenset())
+    assert seen().domains["m0"] == {"rack": "r1"} and seen().standbys_ready == ("s0",) and seen().gpus == 3
+    views["m1"] = replace(views["m1"], workers=(WorkerView(0, 1, 1, "exited", 2),))
+    assert seen().workers_dead
+    views["m1"] = replace(views["m1"], workers=(WorkerView(0, 1, 1, "exited", 1),))
+    assert not seen().workers_dead
+    views["m2"] = replace(views["m2"], launcher_age_s=None)
+    assert seen().machines_lost == {"m2"}
+    views["m2"] = replace(views["m2"], launcher_age_s=30.0)
+    assert seen().machines_lost == {"m2"}
