@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.recorder import Recorder
 from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
-from minder.types import Rule
+from minder.types import MachineView, Rule
 from minder.verdicts.absence import AbsenceRule
 from minder.verdicts.crash import CrashRule
 from minder.verdicts.gate import GatedRule
@@ -256,11 +257,7 @@ def _context_maker(
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         views = fleet.views()
         in_job = set(state.rank_machine.values())
-        dead = any(
-            worker.generation == state.generation and worker.state in ("exited", "ended", "interrupted", "waiting")
-            for machine in in_job
-            for worker in views[machine].workers
-        )
+        dead = any(_running(views[machine], state.generation) < ranks for machine, ranks in Counter(state.rank_machine.values()).items())
         ages = {machine: views[machine].launcher_age_s for machine in in_job}
         lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > 3.0)
         typical_s = progress.typical_s
@@ -282,6 +279,14 @@ def _context_maker(
         )
 
     return make
+
+
+def _running(view: MachineView, generation: int) -> float:
+    """Ranks of this generation that run on a machine: the place of a dead worker may hold a fresh one, of no generation yet.
+    Of a machine without a launcher nothing is known: infinite."""
+    if view.launcher_age_s is None:
+        return math.inf
+    return sum(worker.generation == generation and worker.state == "running" for worker in view.workers)
 
 
 def _other_jobs(jobs: Mapping[str, Sequence[str]], own: frozenset[str]) -> dict[str, tuple[str, ...]]:

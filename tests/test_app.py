@@ -100,8 +100,10 @@ def test_the_policy_sees_who_is_dead_who_is_lost_and_what_is_shared(built: Any) 
     assert seen().domains["m0"] == {"rack": "r1"} and seen().standbys_ready == ("s0",) and seen().gpus == 3
     views["m1"] = replace(views["m1"], workers=(WorkerView(0, 1, 1, "exited", 2),))
     assert seen().workers_dead
-    views["m1"] = replace(views["m1"], workers=(WorkerView(0, 1, 1, "exited", 1),))
-    assert not seen().workers_dead
+    views["m1"] = replace(views["m1"], workers=(WorkerView(0, 2, None, "waiting", -1),))
+    assert seen().workers_dead, "a fresh process in a dead worker's place runs no rank"
+    views["m1"] = replace(fine, machine="m1", workers=(*fine.workers, WorkerView(1, 3, None, "waiting", -1)))
+    assert not seen().workers_dead, "a spare slot was never needed"
     views["m2"] = replace(views["m2"], launcher_age_s=None)
     assert seen().machines_lost == {"m2"}
     views["m2"] = replace(views["m2"], launcher_age_s=30.0)

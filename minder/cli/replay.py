@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minder.clock import format_time, parse_time
+from minder.clock import parse_time
 from minder.errors import BadInputError
 
 if TYPE_CHECKING:
-    from minder.types import Evidence, Verdict
+    from minder.types import Verdict
 
 _FORMATS = ("jsonl", "table")
 
@@ -54,51 +52,8 @@ def _read_until(until: str | None) -> float | None:
 
 
 def _print(name: str, verdicts: Iterable[Verdict], output: str) -> None:
+    from minder.evaluation.lines import format_verdict
+
     for verdict in verdicts:
-        line = json.dumps(verdict_line(name, verdict)) if output == "jsonl" else _table_row(name, verdict)
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(format_verdict(name, verdict, output) + "\n")
         sys.stdout.flush()
-
-
-def verdict_line(recording: str, verdict: Verdict) -> dict[str, Any]:
-    """A verdict as formats.md section 2 writes it."""
-    return {
-        "recording": recording,
-        "time": format_time(verdict.time_s),
-        "kind": verdict.kind,
-        "tier": verdict.tier,
-        "machines": list(verdict.machines),
-        "confidence": round(verdict.confidence, 3),
-        "cause": verdict.cause,
-        "evidence": [_evidence(item) for item in verdict.evidence],
-        "against": [_evidence(item) for item in verdict.against],
-    }
-
-
-def _evidence(item: Evidence) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "source": item.source,
-        "metric": item.metric,
-        "machine": item.machine,
-        "device": item.device,
-        "observed": _finite(item.observed),
-        "expected": _finite(item.expected),
-        "since": None if item.since_s is None else format_time(item.since_s),
-    }
-    return found | ({"message": item.message} if item.message else {})
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _table_row(name: str, verdict: Verdict) -> str:
-    why = ", ".join(_short(item) for item in verdict.evidence[:3])
-    who = f"{verdict.kind:<9} {verdict.tier:<5} {','.join(verdict.machines) or '-':<20}"
-    return f"{name:<16} {format_time(verdict.time_s)}  {who} {verdict.confidence:4.2f}  {verdict.cause:<9} {why}"
-
-
-def _short(item: Evidence) -> str:
-    if item.metric is None or item.observed is None or item.expected is None:
-        return item.message
-    return f"{item.metric} {item.observed:.4g} (expected {item.expected:.4g})"

@@ -20,12 +20,14 @@ def command(
     config: Annotated[Path | None, typer.Option(help="job.toml: machines, standbys, addresses, tokens.")] = None,
     job: Annotated[str, typer.Option(help="Name of the job (without --config).")] = "local",
     nproc: Annotated[int, typer.Option(min=1, help="Ranks on this machine (without --config).")] = 1,
+    max_restarts: Annotated[int, typer.Option(min=0, help="How often dead workers are started again (without --config).")] = 3,
     in_place: Annotated[bool, typer.Option(help="The script calls minder.run(main): restart inside its processes.")] = False,
     act: Annotated[bool, typer.Option("--act", help="Evict machines for real; without it evictions are a dry run.")] = False,
 ) -> None:
     """Start (or, after the controller was killed, take up again) a job, watch it, restart it, replace its bad machines.
 
-    Restarting the job's own dead workers follows max_restarts also without --act.
+    Restarting the job's own dead workers follows max_restarts also without --act. Without --config everything runs on this
+    machine and ends with this command, Ctrl-C included; the ranks' output comes here.
 
     Example: minder run --nproc 2 -- train.py --steps 100
     """
@@ -36,18 +38,14 @@ def command(
     if config is not None:
         from minder.config import load_config
 
-        raise typer.Exit(_watch_to_end(load_config(config), act))
-    from minder.solo import SoloMachine
+        raise typer.Exit(_run_configured(load_config(config), act))
+    from minder.solo import SoloMachine, run_here, script_words
 
-    words = [word for index, word in enumerate(script or ()) if not (index == 0 and word in ("python", "python3"))]
-    if not words or not Path(words[0]).is_file():
-        raise BadInputError(f"no script {words[0] if words else '(none)'} here: give the path of a Python file after --")
-    with SoloMachine(job, words, ranks=nproc, in_place=in_place) as machine:
-        assert machine.config is not None
-        raise typer.Exit(_watch_to_end(machine.config, act))
+    words = script_words(script or [])
+    raise typer.Exit(run_here(SoloMachine(job, words, ranks=nproc, in_place=in_place, max_restarts=max_restarts)))
 
 
-def _watch_to_end(config: JobConfig, act: bool) -> int:
+def _run_configured(config: JobConfig, act: bool) -> int:
     """Run the controller until the job ends. SIGTERM and Ctrl-C end the controller only: the job goes on, and a controller
     that is started again with the same state finds it."""
     import signal

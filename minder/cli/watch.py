@@ -3,42 +3,118 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from minder.app import App
+
 __all__ = ["command"]
+
+_FORMATS = ("jsonl", "table")
+_GONE_S = 10.0  # processes that come back within this time were started again
 
 
 def command(
-    job: Annotated[Path, typer.Option(help="job.toml with the machines' agents; no launchers needed.")],
-    format: Annotated[str, typer.Option("--format", help="jsonl or table.")] = "jsonl",
+    job: Annotated[Path | None, typer.Option(help="job.toml with the machines' agents; no launchers needed.")] = None,
+    pids: Annotated[str | None, typer.Option(help="Instead: training processes of this machine (or torchrun's), comma separated.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the job (with --pids).")] = "watched",
+    log: Annotated[
+        list[Path] | None, typer.Option(help="With --pids: a log in which the script prints its steps; repeat for more.")
+    ] = None,
+    log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
+    output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",
     duration: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")] = None,
 ) -> None:
-    """Attach to a running job through its machines' agents and print verdicts as they come. Takes no action.
+    """Attach to a running job and print verdicts as they come. Takes no action, and changes nothing about the job.
+
+    The job is the one that its processes call by the name in job.toml (MINDER_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_ID); if none
+    does, the one with the most processes. With --pids it ends when they are gone.
 
     Example: minder watch --job job.toml
     """
-    import signal
-    import threading
-    import time
+    import contextlib
 
-    from minder.app import build
     from minder.config import load_config
     from minder.errors import BadInputError
-    from minder.evaluation.lines import verdict_line
+    from minder.incidents import find_ledger
+    from minder.signals.steps import StepReader
+    from minder.solo import SoloAgent
 
-    if format not in ("jsonl", "table"):
-        raise BadInputError(f"--format is {format!r}: jsonl or table")
-    stopping = threading.Event()
-    app = build(load_config(job).without_launchers(), act=False)
-    app.controller.on_verdict = lambda verdict: typer.echo(verdict_line(verdict, app.config.name, format))
+    if output not in _FORMATS:
+        raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
+    if (job is None) == (pids is None):
+        raise BadInputError("give either --job job.toml or --pids with training processes of this machine")
+    StepReader(log_pattern)  # what is wrong with a pattern is said here, not in an agent's log
+    with contextlib.ExitStack() as stack:
+        if job is not None:
+            if log or log_pattern:
+                raise BadInputError("--log goes with --pids; with --job, give it to the agent that sees the file: minder agent --log PATH")
+            config, ledger = load_config(job).without_launchers(), None
+        else:
+            numbers = _numbers(pids or "")
+            config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern))
+            ledger = find_ledger()
+        from minder.app import build
+
+        _watch(build(config, ledger_path=ledger), output, duration, ends_with_job=job is None)
+
+
+def _numbers(text: str) -> list[int]:
+    from minder.errors import BadInputError
+
+    words = [word for word in text.replace(",", " ").split() if word]
+    if not words or not all(word.isdigit() for word in words):
+        raise BadInputError(f'--pids is "{text}": process numbers, comma separated, like 4211,4212')
+    return [int(word) for word in words]
+
+
+def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -> None:
+    """Verdicts go to standard output, one per episode; all else to standard error."""
+    import signal
+    import sys
+    import threading
+
+    from minder.evaluation.lines import Episodes, format_verdict
+    from minder.types import Verdict
+
+    episodes, stopping, generation = Episodes(), threading.Event(), 0
+
+    def show(verdict: Verdict) -> None:
+        nonlocal generation
+        before, generation = generation, app.state.generation
+        ended = episodes.close(app.state.generation_start_s) if before != generation else []
+        for item in [*ended, *([verdict] if episodes.is_news(verdict) else [])]:
+            print(format_verdict(app.config.name, item, output), flush=True)
+
+    def stop(*unused: object) -> None:
+        stopping.set()
+        app.wake.set()
+
+    app.controller.on_verdict = show
+    app.controller.on_say = lambda message: print(f"minder: {message}", file=sys.stderr, flush=True)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    if duration is not None:
-        threading.Thread(target=lambda: (time.sleep(duration), stopping.set(), app.wake.set()), daemon=True).start()
+        signal.signal(number, stop)
+    threading.Thread(target=_stop_later, args=(app, stop, duration, ends_with_job), daemon=True).start()
     try:
         app.begin()
         app.run(stopping)
     finally:
         app.close()
+
+
+def _stop_later(app: App, stop: object, duration: float | None, ends_with_job: bool) -> None:
+    """After `duration` seconds, or when no process of the job has been left for a while."""
+    import time
+
+    assert callable(stop)
+    started_s = seen_s = time.monotonic()
+    while True:
+        time.sleep(0.2)
+        now_s = time.monotonic()
+        if app.state.phase != "recovering":
+            seen_s = now_s
+        if (duration is not None and now_s - started_s >= duration) or (ends_with_job and now_s - seen_s >= _GONE_S):
+            stop()
+            return

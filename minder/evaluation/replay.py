@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.detectors.default import DefaultDetector
+from minder.evaluation.lines import Episodes
 from minder.topology import Topology
 from minder.types import JobView, Observation, Signal, Verdict, Window
 from minder.verdicts.judge import Judge
@@ -51,19 +52,12 @@ def replay_recording(recording: Recording, until_s: float | None = None) -> Iter
     """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not told again."""
     judge = build_judge(recording.topology)
     members = _Members(recording.machines, recording.job.standbys)
-    open_machines: set[tuple[str, ...]] = set()
+    episodes = Episodes()
     for row, signals, now_s in _ticks(recording, until_s):
         members.follow(signals)
         window = None if row is None else keep_machines(row, members.machines)
         verdicts, _ = judge.judge(Observation(now_s=now_s, window=window, signals=signals, job=members.view(recording)))
-        for verdict in verdicts:
-            if verdict.kind == "recovered":
-                open_machines.discard(verdict.machines)
-            elif verdict.machines in open_machines:
-                continue
-            else:
-                open_machines.add(verdict.machines)
-            yield verdict
+        yield from filter(episodes.is_news, verdicts)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@
 - In the shadow of an open episode, and for `shadow_s` after it, nobody else is named: peers that stall or go dark behind the culprit
   are its victims. Two things end the shadow: the episode's machines left the job, or an explicit sign of tier evict
   about another machine while the open episode only pages.
+- A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Judge:
         self._memory_s = memory_s
         self._recent: dict[tuple[str, tuple[str, ...], str], Suspect] = {}
         self._episodes: list[_Episode] = []
+        self._generation: int | None = None
 
     @property
     def open_verdicts(self) -> tuple[Verdict, ...]:
@@ -65,6 +67,8 @@ class Judge:
         self._recent = {key: item for key, item in self._recent.items() if now_s - item.time_s <= self._memory_s}
         self._episodes = [item for item in self._episodes if item.closed_s is None or now_s - item.closed_s <= self._shadow_s]
         if observation.job is not None:
+            if observation.job.generation != self._generation:
+                self._generation, self._recent, self._episodes = observation.job.generation, {}, []
             here = set(observation.job.machines)
             self._episodes = [item for item in self._episodes if not item.verdict.machines or here & set(item.verdict.machines)]
 
