@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from minder.controller.status import read_status
@@ -15,7 +17,7 @@ from minder.simulate.demo.outcome import Outcome, judge_outcome
 from minder.simulate.demo.stage import Stage
 from minder.types import LedgerEvent
 
-__all__ = ["Played", "compare_with_undisturbed", "play"]
+__all__ = ["Played", "compare_with_undisturbed", "count_repeated_steps", "play"]
 
 _SCRIPT_FAULTS = ("exception", "nan")
 
@@ -55,8 +57,19 @@ def play(options: DemoOptions, show: Callable[[Stage, str], None], *, deadline_s
         target = None if options.fault in ("none", "agent-lost", "exception") else stage.target.name
         job = stage.job
     outcome = judge_outcome(options.fault, target, fault_s, events)
+    if outcome.steps_lost is not None or (outcome.generations > 1 and options.plain):
+        outcome = replace(outcome, steps_lost=count_repeated_steps(options.out.absolute() / "train" / "losses.jsonl"))
     comparison = compare_with_undisturbed(options) if compare and not options.plain else None
     return Played(options, job, target, fault_s, outcome, comparison, events, time.time() - started_s)
+
+
+def count_repeated_steps(losses: Path) -> int:
+    """Steps that the job took more than once: what the fault made it do again. The job's own record; the ledger's is sampled."""
+    try:
+        lines = [json.loads(line) for line in losses.read_text().splitlines() if line.endswith("}")]
+    except OSError:
+        return 0
+    return len(lines) - len({line["step"] for line in lines})
 
 
 class _Watcher:
