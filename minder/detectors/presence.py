@@ -18,6 +18,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "repeats_KM": ("KM", 0.0),  # rows for which it has stood
     "changes_K": ("K", 0.0),  # decayed count of changed, and of all, values of a metric: how lively it is
     "values_K": ("K", 0.0),
+    "top_K": ("K", -np.inf),  # the highest value ever seen: a power cap, a full link; standing there is natural
     "heard_M": ("M", np.nan),  # time of the last row with any data
     "first_M": ("M", np.nan),
     "row_s": ("", np.nan),  # time of the last row
@@ -50,10 +51,12 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     last_KM = memory["last_KM"]
     same_KM = has_KM & (raw_KM == last_KM)
     news_KM = has_KM & ~same_KM
+    memory["top_K"] = np.maximum(memory["top_K"], np.where(has_KM, raw_KM, -np.inf).max(axis=1, initial=-np.inf))
+    natural_KM = (raw_KM == 0.0) | (raw_KM >= np.minimum(traits.high_K1, memory["top_K"][:, None]))
     memory["repeats_KM"] = np.where(same_KM, memory["repeats_KM"] + 1.0, 0.0)
-    usable_KM = has_KM & ~_stuck(memory, traits, raw_KM)
-    memory["changes_K"] = memory["changes_K"] * _DECAY + np.count_nonzero(news_KM, axis=1)
-    memory["values_K"] = memory["values_K"] * _DECAY + np.count_nonzero(has_KM, axis=1)
+    usable_KM = has_KM & ~_stuck(memory, natural_KM)
+    memory["changes_K"] = memory["changes_K"] * _DECAY + np.count_nonzero(news_KM & ~natural_KM, axis=1)
+    memory["values_K"] = memory["values_K"] * _DECAY + np.count_nonzero(has_KM & ~natural_KM, axis=1)
     memory["last_KM"] = np.where(has_KM, raw_KM, last_KM)
     any_news_M = news_KM.any(axis=0)
     since_M = _note_news(memory, time_s, any_news_M, gap_s)
@@ -91,13 +94,12 @@ def _note_news(memory: Memory, time_s: float, any_news_M: np.ndarray, gap_s: flo
     return np.asarray(since_M)
 
 
-def _stuck(memory: Memory, traits: TraitTable, raw_KM: np.ndarray) -> np.ndarray:
+def _stuck(memory: Memory, natural_KM: np.ndarray) -> np.ndarray:
     """Repeats so long that a sensor as lively as this metric's (on all machines) would show them once in 10,000."""
     repeats_KM = memory["repeats_KM"]
     if repeats_KM.max(initial=0.0) < 2:
-        return np.zeros(raw_KM.shape, dtype=bool)
+        return np.zeros(natural_KM.shape, dtype=bool)
     values_K1, changes_K1 = memory["values_K"][:, None], memory["changes_K"][:, None]
     repeat_share_K1 = np.clip(1.0 - changes_K1 / np.maximum(values_K1, 1.0), 0.02, 0.999)
     longest_K1 = np.maximum(np.log(_PROOF) / np.log(repeat_share_K1), 2.5)
-    natural_KM = (raw_KM == 0.0) | (raw_KM == traits.high_K1)
     return np.asarray((repeats_KM > longest_K1) & ~natural_KM & (values_K1 > 20))

@@ -108,7 +108,7 @@ class TraitTable:
             members.append(np.array([list(metrics).index("cpu_usage_ratio")]))
         self.members = members
         bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
-        self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.nan for m in bounds])
+        self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
 
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
         """Scaled values; anything not finite or below 0 on a log scale is no data (NaN)."""
