@@ -174,7 +174,7 @@ class Controller:
         in_job = set(self.state.rank_machine.values())
         views = self._stages.fleet.views()
         free = [m for m in self._stages.fleet.machines if m not in in_job and m not in self.state.barred]
-        return [machine for machine in free if is_waiting(views.get(machine))]
+        return [machine for machine in free if is_waiting(views.get(machine), self._clock.now_s())]
 
     def write_status(self, now_s: float) -> None:
         extra = {

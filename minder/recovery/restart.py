@@ -17,6 +17,7 @@ from minder.wire.fleet import Fleet
 __all__ = ["StartResult", "await_waiting", "start_generation"]
 
 _POLL_S = 0.05
+_FROZEN_S = 8.0  # a waiting process ticks four times a second, with low priority on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,14 @@ def await_waiting(fleet: Fleet, machines: Iterable[str], deadline_s: float, *, g
         time.sleep(_POLL_S * 2)
 
 
-def is_waiting(view: MachineView | None) -> bool:
-    """Whether a machine answers and all its worker slots wait at the barrier."""
+def is_waiting(view: MachineView | None, now_s: float | None = None) -> bool:
+    """Whether a machine answers, all its worker slots wait at the barrier, and, as far as `now_s` (unix seconds; None: the system's
+    clock) tells, none of them is frozen there: a stopped process would stand at the barrier for ever."""
     if view is None or view.launcher_age_s is None or view.launcher_age_s > 3.0 or not view.workers:
         return False
-    return all(worker.state == "waiting" for worker in view.workers)
+    seen_s = (time.time() if now_s is None else now_s) - view.launcher_age_s
+    ticks = [worker.alive_time_s for worker in view.workers if worker.alive_time_s]
+    return all(worker.state == "waiting" for worker in view.workers) and all(seen_s - tick_s < _FROZEN_S for tick_s in ticks)
 
 
 def start_generation(fleet: Fleet, plan: GenerationPlan, deadline_s: float, grace_s: float = 5.0) -> StartResult:

@@ -91,7 +91,7 @@ class FakeFleet:
         for name, item in self.launchers.items():
             first = (1, now_s) if item.step is not None else (None, None)
             worker = WorkerView(
-                0, 1, item.rank, item.state, item.generation, item.step, now_s, now_s, None, None, *first  # type: ignore[arg-type]
+                0, 1, item.rank, item.state, item.generation, item.step, now_s, None, None, None, *first  # type: ignore[arg-type]
             )  # fmt: skip
             age_s = 30.0 if item.silent else 0.1
             heard = not item.refuses

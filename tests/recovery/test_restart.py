@@ -91,6 +91,15 @@ def test_a_standby_is_ready_when_all_its_workers_wait_and_it_answers(view: Machi
     assert is_waiting(view) is waits
 
 
+def test_a_standby_that_is_frozen_at_the_barrier_is_not_ready() -> None:
+    def ticked(age_s: float) -> MachineView:
+        return replace(WAITING, workers=(WorkerView(0, 1, None, "waiting", -1, alive_time_s=1000.0 - age_s),))
+
+    assert is_waiting(ticked(1.0), 1000.0)
+    assert not is_waiting(ticked(12.0), 1000.0)
+    assert is_waiting(replace(ticked(4.0), launcher_age_s=2.9), 1000.0)
+
+
 def test_who_is_late_is_told_at_the_deadline_or_when_it_is_given_up() -> None:
     fleet = FakeFleet("a", "b")
     fleet._views["b"] = replace(WAITING, machine="b", workers=())

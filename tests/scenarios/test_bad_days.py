@@ -1,0 +1,114 @@
+"""Two faults at once, standbys that are bad or missing, wrong tokens, dry run: a clear message or a right outcome, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from minder.incidents import kinds
+from minder.simulate.lab.workers import training_workers
+from minder.wire.tokens import write_token
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+
+
+def role_of(run: Any, machine: str) -> str:
+    return str(next(row["role"] for row in run.status["machines"] if row["name"] == machine))
+
+
+def test_two_faults_at_once_take_both_machines_out_or_heal_what_a_restart_heals(drama: Callable[..., Any], same_losses: Any) -> None:
+    """The crash speaks first, and the restart that follows ends the hanging process too: a machine whose new process works is
+    kept. Were it still ill, it would be the next to go."""
+    run = drama()
+    run.start()
+    run.reach(12)
+    run.stage.inject("hang", 1)
+    run.stage.inject("crash", 3)
+    assert run.finish() == "finished"
+    assert run.name(3) in run.evicted() and set(run.evicted()) <= {run.name(1), run.name(3)}
+    assert same_losses(run)
+
+
+def test_two_crashes_of_two_machines_within_the_clocks_error_still_bring_the_job_back(drama: Callable[..., Any], same_losses: Any) -> None:
+    run = drama()
+    run.start()
+    run.reach(12)
+    pids = [training_workers(run.stage.lab.all_machines[index])[0].pid for index in (1, 3)]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert run.finish() == "finished"
+    assert set(run.evicted()) <= {run.name(1), run.name(3)}
+    assert same_losses(run)
+
+
+def test_a_frozen_standby_is_not_chosen(drama: Callable[..., Any], same_losses: Any) -> None:
+    run = drama(steps=100, at_step=50)
+    run.start()
+    run.reach(6)
+    standby = run.stage.lab.all_machines[4]
+    (registry,) = (standby.run_dir / "jobs").glob("*.json")
+    os.kill(json.loads(registry.read_text())["workers"][0]["pid"], signal.SIGSTOP)
+    run.until(lambda: run.status.get("machines") and role_of(run, standby.name) == "spare", 30.0)
+    run.stage.inject("crash", 1)
+    assert run.finish() == "finished"
+    assert run.evicted() == [run.name(1)]
+    assert run.generations()[-1][1] == run.name(5)
+    assert same_losses(run)
+
+
+@pytest.mark.root
+def test_a_standby_whose_data_link_is_dead_is_replaced_by_the_next(drama: Callable[..., Any], same_losses: Any) -> None:
+    run = drama()
+    run.start()
+    run.reach(10)
+    run.stage.inject("dead-link", 4)
+    run.stage.inject("crash", 1)
+    assert run.finish() == "finished"
+    assert set(run.evicted()) == {run.name(1), run.name(4)}
+    assert run.generations()[-1][1] == run.name(5)
+    assert same_losses(run)
+
+
+def test_without_any_standby_a_person_is_told_and_dead_workers_restart_in_place(drama: Callable[..., Any], same_losses: Any) -> None:
+    run = drama(standbys=0)
+    run.start()
+    run.reach(12)
+    run.stage.inject("crash", 1)
+    assert run.finish() == "finished"
+    assert run.evicted() == []
+    assert {event.payload["reason"] for event in run.events(kinds.DECISION)} >= {"no_standby"}
+    assert run.generations() == [{rank: run.name(rank) for rank in range(4)}] * 2
+    assert same_losses(run)
+
+
+def test_a_dry_run_evicts_nobody_says_so_and_restarts_dead_workers_in_place(drama: Callable[..., Any], same_losses: Any) -> None:
+    run = drama()
+    run.start(act=False)
+    run.reach(12)
+    run.stage.inject("crash", 1)
+    assert run.finish() == "finished"
+    assert run.evicted() == []
+    decisions = {(event.payload["action"], event.payload["reason"]) for event in run.events(kinds.DECISION)}
+    assert ("page", "dry_run") in decisions and any(action == "restart" for action, _ in decisions)
+    assert len(run.generations()) == 2
+    assert same_losses(run)
+
+
+def test_a_wrong_launcher_token_is_one_clear_line_and_starts_nothing(drama: Callable[..., Any]) -> None:
+    run = drama()
+    wrong = run.stage.folder / "state" / "wrong-token"
+    write_token(wrong)
+    path = run.stage.folder / "job.toml"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(f'launcher_token_file = "{wrong}"' if line.startswith("launcher_token_file") else line for line in lines))
+    run.start()
+    run.until(lambda: run.stage.controller_status() is not None, 60.0)
+    said = [line for line in run.log().splitlines() if line.strip()]
+    assert run.stage.controller_status() == 1
+    assert len(said) == 1 and "refuses us" in said[0] and "401" in said[0] and "token" in said[0], said
+    assert run.events(kinds.GENERATION_STARTED) == []
