@@ -76,7 +76,7 @@ def measure(variant: str, fault: str, seed: int, arguments: argparse.Namespace) 
         if variant == "prometheus15":
             settings |= {"telemetry": "prometheus", "scrape_interval_s": 15.0, "steps": 400, "at_step": 200}
         played = play(DemoOptions(**settings), lambda stage, message: None, deadline_s=400.0)
-    except (MinderError, OSError, SystemExit) as error:
+    except (MinderError, OSError) as error:
         return {**row, "error": str(error)}
     outcome = played.outcome
     equal = None if played.comparison is None else bool(played.comparison.equal)

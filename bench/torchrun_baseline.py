@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from minder.errors import LabError
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import training_script
 from minder.simulate.lab.faults import inject
@@ -46,9 +47,11 @@ def run_torchrun(options: DemoOptions, out: Path, limit_s: float) -> TorchrunRow
         for machine in lab.machines:
             _start(lab, machine, options, train)
         if not _wait(train, lambda last: last is not None and last["step"] >= options.injected_at, 180.0):
-            raise SystemExit(f"the torchrun job did not reach step {options.injected_at}: see {out}")
+            raise LabError(f"the torchrun job did not reach step {options.injected_at}: see {out}")
         before = _last(train)
         assert before is not None
+        for machine in lab.machines:
+            _register(machine)
         record = inject(lab, options.fault, options.machine)
         _wait(train, lambda last: last is not None and _is_new(last, before, record.time_s), limit_s)
         lines = [line for line in _lines(train) if line["generation"] != before["generation"] and line["time"] > record.time_s]
@@ -63,7 +66,8 @@ def _start(lab: Lab, machine: LabMachine, options: DemoOptions, train: Path) -> 
     first = lab.machines[0]
     command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.machines - 1}:{options.machines}", "--nproc-per-node=1"]
     command += ["--rdzv-backend=c10d", f"--rdzv-endpoint={first.address}:{_PORT}", f"--rdzv-id={lab.run_id}"]
-    command += ["--rdzv-conf=join_timeout=120,last_call_timeout=5", "--max-restarts=10", "--monitor-interval=0.2"]
+    command += [f"--rdzv-conf=is_host={int(machine is first)},join_timeout=120,last_call_timeout=5"]
+    command += ["--max-restarts=10", "--monitor-interval=0.2"]
     command += [f"--local-addr={machine.address}", str(training_script()), "--output", str(train), "--steps", str(options.total_steps)]
     command += ["--seed", str(options.seed), "--step-seconds", str(options.step_seconds), "--no-sync"]
     environment = {
@@ -73,6 +77,21 @@ def _start(lab: Lab, machine: LabMachine, options: DemoOptions, train: Path) -> 
         "PATH": os.environ["PATH"],
     }
     machine.spawn(command, environment, machine.place.directory / "torchrun.log")
+
+
+def _register(machine: LabMachine) -> None:
+    """The injector finds a machine's training processes in the registry that minder's launcher would keep."""
+    workers = []
+    for pid in machine.pids():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if os.fsencode(str(training_script())) in words and b"torch.distributed.run" not in words:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            rank = next((int(item[5:]) for item in variables if item.startswith(b"RANK=")), None)
+            workers.append({"slot": len(workers), "pid": pid, "rank": rank, "heartbeat": "", "log": ""})
+    folder = machine.run_dir / "jobs"
+    folder.mkdir(parents=True, exist_ok=True)
+    entry = {"job": "torchrun", "machine": machine.name, "generation": 0, "launcher_pid": 0, "workers": workers}
+    (folder / "torchrun.json").write_text(json.dumps(entry))
 
 
 def _wait(train: Path, reached, seconds: float) -> bool:  # type: ignore[no-untyped-def]
