@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from minder.errors import LabError
@@ -25,6 +26,7 @@ from minder.wire.tokens import write_token
 __all__ = ["TorchrunRow", "run_torchrun"]
 
 _PORT = 29400
+_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +50,15 @@ def run_torchrun(options: DemoOptions, out: Path, limit_s: float) -> TorchrunRow
             _start(lab, machine, options, train)
         if not _wait(train, lambda last: last is not None and last["step"] >= options.injected_at, 180.0):
             raise LabError(f"the torchrun job did not reach step {options.injected_at}: see {out}")
-        before = _last(train)
-        assert before is not None
         for machine in lab.machines:
             _register(machine)
         record = inject(lab, options.fault, options.machine)
-        _wait(train, lambda last: last is not None and _is_new(last, before, record.time_s), limit_s)
-        lines = [line for line in _lines(train) if line["generation"] != before["generation"] and line["time"] > record.time_s]
-    if not lines:
+        _wait(train, lambda last: _first_after(train, record.time_s) is not None, limit_s)
+        first_s = _first_after(train, record.time_s)
+        lines = _lines(train)
+    if first_s is None:
         return TorchrunRow(options.fault, options.seed, None, None, limit_s)
-    first = min(lines, key=lambda line: line["time"])
-    reached = max(line["step"] for line in _lines(train) if line["generation"] == before["generation"])
-    return TorchrunRow(options.fault, options.seed, first["time"] - record.time_s, max(0, reached - first["step"] + 1), limit_s)
+    return TorchrunRow(options.fault, options.seed, first_s - record.time_s, len(lines) - len({line["step"] for line in lines}), limit_s)
 
 
 def _start(lab: Lab, machine: LabMachine, options: DemoOptions, train: Path) -> None:
@@ -103,8 +102,11 @@ def _wait(train: Path, reached, seconds: float) -> bool:  # type: ignore[no-unty
     return False
 
 
-def _is_new(last: dict, before: dict, fault_s: float) -> bool:  # type: ignore[type-arg]
-    return last["generation"] != before["generation"] and last["time"] > fault_s
+def _first_after(train: Path, fault_s: float) -> float | None:
+    """When the first step after the pause ended; None while there was no pause yet. torchrun's restart count is each agent's own."""
+    times = [line["time"] for line in _lines(train)]
+    pauses = (time_s for before_s, time_s in pairwise(times) if time_s > fault_s and time_s - before_s > _PAUSE_S)
+    return next(pauses, None)
 
 
 def _lines(train: Path) -> list[dict]:  # type: ignore[type-arg]
