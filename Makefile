@@ -37,7 +37,7 @@ test: setup
 	$(BIN)/python -m pytest -m "not lab and not server and not root" $(PYTEST_ARGS)
 
 test-rest: setup
-	$(BIN)/python -m pytest -m "lab or server or root" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "lab or server or root" --reruns 1 $(PYTEST_ARGS)
 
 test-all: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
