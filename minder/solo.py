@@ -196,7 +196,10 @@ def run_here(machine: SoloMachine) -> int:
     with machine as config:
         _end_former_run(config.name, ledger_path)
         app = build(config, ledger_path=ledger_path)
-        app.controller.on_say = lambda message: print(f"minder: {message}", file=sys.stderr, flush=True)
+        app.controller.on_say = _say
+        app.controller.on_verdict = lambda verdict: _say(
+            "because " + ("; ".join(e.message for e in verdict.evidence[:3]) or "of the above")
+        )
         try:
             with OutputTail({f"[rank {rank}] ": path for rank, path in machine.logs.items()}, lambda line: print(line, flush=True)):
                 threading.Thread(target=_interrupt_on_failure, args=(machine,), daemon=True).start()
@@ -212,6 +215,10 @@ def run_here(machine: SoloMachine) -> int:
         return 0
     print(f"minder: job {config.name} failed: {because}; its output is in {machine.state_dir / 'logs'}", file=sys.stderr)
     return 1
+
+
+def _say(message: str) -> None:
+    print(f"minder: {message}", file=sys.stderr, flush=True)
 
 
 def _interrupt(number: int, frame: object) -> None:

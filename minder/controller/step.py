@@ -34,11 +34,14 @@ __all__ = ["Controller", "Stages"]
 
 T = TypeVar("T")
 _ASK_AGAIN_S = 900.0
+_LAST_WORDS_S = 15.0
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
 
 class SampleSource(Protocol):
     def collect(self, now_s: float) -> Sequence[Sample]: ...
+
+    def close(self) -> None: ...
 
 
 class WindowMaker(Protocol):
@@ -98,6 +101,7 @@ class _Tick:
     recorded: int = 0  # generation whose ranks the recording knows
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
     pending: list[tuple[Verdict, str]] = field(default_factory=list)  # the policy said "not now"
+    last_words: tuple[str, str, float] | None = None  # no restart is left: why, the incident, and until when that ends the job
     unrecorded: list[Verdict] = field(default_factory=list)  # until the ledger has them
 
 
@@ -161,6 +165,7 @@ class Controller:
     def close(self) -> None:
         """Finish the recording; captures that still run are left to end by themselves."""
         self._captures.shutdown(wait=False, cancel_futures=True)
+        self._stages.source.close()
         if self._stages.recorder is not None:
             self._stages.recorder.close()
 
@@ -303,9 +308,9 @@ class Controller:
         self.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
         if self._stages.recovery is None:
             return
-        if decision.reason == "max_restarts" and self._stages.context(self.state, (), self._clock.now_s()).workers_dead:
+        if decision.reason == "max_restarts":  # its launcher may not have told yet that the workers are dead
             told = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
-            self._give_up(f"{told}; {decision.detail}", incident)
+            self._tick.last_words = (f"{told}; {decision.detail}", incident, self._clock.now_s() + _LAST_WORDS_S)
         if decision.action not in ("evict", "restart"):
             return
         try:
@@ -357,8 +362,11 @@ class Controller:
         state.last_step = max(state.last_step, progress.step)
 
     def _note_end(self) -> None:
-        """The job is over when every rank's script has returned, whether or not it ever told of a step."""
-        state = self.state
+        """The job is over when every rank's script has returned, whether or not it ever told of a step; or when workers are dead
+        and may not be restarted any more."""
+        state, words, now_s = self.state, self._tick.last_words, self._clock.now_s()
+        if words is not None and now_s < words[2] and self._stages.context(state, (), now_s).workers_dead:
+            self._give_up(words[0], words[1])
         if state.phase not in ("starting", "running") or not state.rank_machine or self._stages.watched is not None:
             return
         if all((state.generation, rank) in self._tick.finished for rank in state.rank_machine):
