@@ -66,7 +66,7 @@ class App:
             self._await_contact()
             self.state.phase = "running"
             return
-        if self.state.rank_machine and self.state.phase not in ("finished", "failed"):
+        if self.state.is_under_way:
             self._take_up(recovery)
             return
         topology = self.config.topology()
@@ -169,6 +169,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
     rules += [StartRule(progress), VanishedRule(config.telemetry.interval_s), telemetry]
     policy = Policy(config.policy_config(act))
+    recorder = _recorder(config, bool(launched) and state.is_under_way)
     stages = Stages(
         fleet=fleet,
         source=build_source(config),
@@ -178,7 +179,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
         recovery=recovery,
         progress=progress,
         context=_context_maker(config, progress, fleet, ledger, watched),
-        recorder=_recorder(config),
+        recorder=recorder,
         scores=lambda: telemetry.scores,
         watched=watched,
     )
@@ -208,8 +209,8 @@ def build_source(config: JobConfig) -> SampleSource:
     return source
 
 
-def _recorder(config: JobConfig) -> Recorder | None:
-    """A recording of what the pipeline was fed, if the configuration asks for one."""
+def _recorder(config: JobConfig, resume: bool) -> Recorder | None:
+    """A recording of what the pipeline was fed, if the configuration asks for one. `resume`: an earlier controller began it."""
     if config.record_dir is None:
         return None
     topology = config.topology()
@@ -222,7 +223,7 @@ def _recorder(config: JobConfig) -> Recorder | None:
         config.telemetry.interval_s,
         topology.domains,
     )
-    return Recorder(config.record_dir, job)
+    return Recorder(config.record_dir, job, resume=resume)
 
 
 def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock) -> Recovery:

@@ -34,6 +34,11 @@ class JobState:
     resumed_from: int | None = None
     ended_because: str = ""  # of a failed job, one line
 
+    @property
+    def is_under_way(self) -> bool:
+        """A run was begun, has ranks on machines, and is not over: a new controller takes it up."""
+        return bool(self.rank_machine) and self.phase not in ("finished", "failed")
+
     def view(self, standbys: Iterable[str], quiet_until_s: float = 0.0) -> JobView:
         return JobView(
             name=self.name,

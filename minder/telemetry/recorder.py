@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import polars as pl
 
 from minder.errors import RecordingError
 from minder.metrics import CATALOGUE
-from minder.telemetry.events import Truth, signal_line, write_truth
+from minder.telemetry.events import Truth, read_events, signal_line, write_truth
 from minder.telemetry.jobfile import RecordedJob, write_job
 from minder.telemetry.recording import PARTS
 from minder.types import Sample, Signal
@@ -21,30 +22,55 @@ from minder.types import Sample, Signal
 __all__ = ["Recorder"]
 
 _METRICS = tuple(metric.name for metric in CATALOGUE)
+_SAME_S = 0.05  # one signal's time, corrected by two estimates of its machine's clock
 
 
 class Recorder:
     """One recording being written. A context manager; `close` makes telemetry.parquet out of the parts.
 
     part_rows, part_s: a part is written after so many samples, or when the samples span so many seconds.
-    Raises RecordingError if the folder already holds a recording or cannot be written.
+    resume: go on with the recording that an earlier process of the same run began, if there is one.
+    Raises RecordingError if the folder already holds another recording or cannot be written.
     """
 
-    def __init__(self, folder: str | Path, job: RecordedJob, part_rows: int = 5000, part_s: float = 15.0) -> None:
+    def __init__(self, folder: str | Path, job: RecordedJob, part_rows: int = 5000, part_s: float = 15.0, *, resume: bool = False) -> None:
         self.folder = Path(folder)
-        if (self.folder / "job.toml").exists():
+        found = (self.folder / "job.toml").exists()
+        if found and not resume:
             raise RecordingError(f"{self.folder} already holds a recording: name a new folder")
+        self._parts = 0
+        self._ranks: dict[tuple[int, int], str] = {}
+        self._told: dict[tuple[str | None, str], float] = {}  # newest signal by machine and kind that the folder held already
         try:
             (self.folder / PARTS).mkdir(parents=True, exist_ok=True)
-            write_job(self.folder / "job.toml", job)
+            if found:
+                self._take_up()
+            else:
+                write_job(self.folder / "job.toml", job)
             self._events = open(self.folder / "events.jsonl", "a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise RecordingError(f"{self.folder} cannot be written: {error.strerror}") from error
         self._part_rows, self._part_s = part_rows, part_s
         self._rows: list[Sample] = []
-        self._parts = 0
-        self._ranks: dict[tuple[int, int], str] = {}
         self._closed = False
+
+    def _take_up(self) -> None:
+        """Where the earlier process stopped: its parts count on, a line that it wrote half is cut off, its signals come once."""
+        whole = self.folder / "telemetry.parquet"
+        numbers = [int(path.stem) for path in (self.folder / PARTS).glob("*.parquet")]
+        self._parts = max(numbers, default=-1) + 1
+        if whole.exists():  # it had ended in good order
+            whole.rename(self.folder / PARTS / f"{self._parts:06d}.parquet")
+            self._parts += 1
+        events = self.folder / "events.jsonl"
+        if events.exists():
+            text = events.read_bytes()
+            events.write_bytes(text[: text.rfind(b"\n") + 1])
+            for signal in read_events(events):
+                self._told[signal.machine, signal.kind] = signal.time_s
+        places = self.folder / "ranks.json"
+        if places.exists():
+            self._ranks = {(item["generation"], item["rank"]): item["machine"] for item in json.loads(places.read_text())}
 
     def __enter__(self) -> Recorder:
         return self
@@ -59,8 +85,9 @@ class Recorder:
             self.flush()
 
     def append_signals(self, signals: Iterable[Signal]) -> None:
-        """Signals reach the file at once."""
-        self._events.writelines(signal_line(signal) for signal in signals)
+        """Signals reach the file at once. A restarted controller hears again what the machines still remember: that is left out."""
+        new = [item for item in signals if item.time_s > self._told.get((item.machine, item.kind), -math.inf) + _SAME_S]
+        self._events.writelines(signal_line(signal) for signal in new)
         self._events.flush()
 
     def note_ranks(self, generation: int, rank_machine: Mapping[int, str]) -> None:

@@ -98,7 +98,10 @@ class ScrapeSource:
 
     def _keep_pace(self) -> None:
         while not self._stop.is_set():
-            self._scrape_round()
+            try:
+                self._scrape_round()
+            except RuntimeError:  # the interpreter ends: its pools take no more work
+                return
             pause_s = self._interval_s - self._clock.now_s() % self._interval_s
             self._stop.wait(pause_s)
 

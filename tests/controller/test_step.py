@@ -29,6 +29,8 @@ class Broken:
     def notes(self) -> list[str]:
         return []
 
+    def close(self) -> None: ...
+
 
 def after_first_steps(world: Any, machine: str = "m1") -> Callable[[Any], list[Any]]:
     """Accuse this machine as long as it is in the job, once the job has stepped."""
