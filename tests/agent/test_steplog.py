@@ -1,0 +1,115 @@
+"""Steps out of a log that grows, is emptied, renamed, or not there yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minder.agent.steplog import StepLog
+from minder.errors import BadInputError
+
+
+def line(step: int, loss: float = 2.0) -> str:
+    return f" iteration {step:8d}/ 1000 | elapsed time per iteration (ms): 100.0 | lm loss: {loss:.3E} |\n"
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_what_was_there_before_is_not_todays(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(line(500))
+    log = StepLog(path)
+    log.poll(1.0)
+    assert log.steps is None
+    append(path, line(501, 1.5))
+    log.poll(2.0)
+    append(path, line(502, 1.25) + "noise\n")
+    log.poll(3.0)
+    assert log.steps is not None
+    assert (log.steps.step, log.steps.time_s, log.steps.first_step, log.steps.first_time_s, log.steps.loss) == (502, 3.0, 501, 2.0, 1.25)
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    log = StepLog(path)
+    log.poll(0.0)
+    append(path, line(7)[:30])
+    log.poll(1.0)
+    assert log.steps is None
+    append(path, line(7)[30:])
+    log.poll(2.0)
+    assert log.steps is not None and log.steps.step == 7
+
+
+def test_a_log_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
+    log = StepLog(tmp_path / "log")
+    log.poll(0.0)
+    append(tmp_path / "log", line(1) + line(2))
+    log.poll(1.0)
+    assert log.steps is not None and log.steps.step == 2
+
+
+def test_a_renamed_log_is_followed_to_its_end_and_then_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    log = StepLog(path)
+    log.poll(0.0)
+    append(path, line(10))
+    path.rename(tmp_path / "log.1")
+    log.poll(1.0)
+    assert log.steps is not None and log.steps.step == 10
+    append(tmp_path / "log.1", line(11))
+    append(path, line(12))
+    log.poll(2.0)
+    assert log.steps.step == 12
+
+
+def test_an_emptied_log_is_read_again_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("x" * 1000)
+    log = StepLog(path)
+    log.poll(0.0)
+    path.write_text(line(3))
+    log.poll(1.0)
+    assert log.steps is not None and log.steps.step == 3
+
+
+def test_a_step_that_falls_back_is_a_resumed_job(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    log = StepLog(path)
+    log.poll(0.0)
+    append(path, line(50))
+    log.poll(1.0)
+    append(path, line(41))
+    log.poll(2.0)
+    assert log.steps is not None and (log.steps.step, log.steps.first_step, log.steps.first_time_s) == (41, 41, 2.0)
+    log.forget()
+    assert log.steps is None
+
+
+def test_a_sites_own_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    log = StepLog(path, r"done (?P<step>\d+)")
+    log.poll(0.0)
+    append(path, line(9) + "done 4\n")
+    log.poll(1.0)
+    assert log.steps is not None and log.steps.step == 4
+    with pytest.raises(BadInputError, match="step"):
+        StepLog(path, "no group")
+
+
+def test_a_pipe_instead_of_a_log_does_not_block(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "log")
+    log = StepLog(tmp_path / "log")
+    log.poll(0.0)
+    assert log.steps is None
+    log.stop()
