@@ -14,7 +14,7 @@ from minder.app import App, build, build_source
 from minder.config import JobConfig, MachineConfig, TelemetryConfig
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import kinds
-from minder.types import MachineView, WorkerView
+from minder.types import MachineView, Verdict, WorkerView
 
 DEAD = "http://127.0.0.1:9"
 
@@ -108,3 +108,32 @@ def test_the_policy_sees_who_is_dead_who_is_lost_and_what_is_shared(built: Any) 
     assert seen().machines_lost == {"m2"}
     views["m2"] = replace(views["m2"], launcher_age_s=30.0)
     assert seen().machines_lost == {"m2"}
+
+
+def test_a_decision_lists_every_job_that_would_die(built: Any) -> None:
+    """Two jobs share m1: their names come from its agent, and the policy stops there unless it is allowed."""
+    app = built(act=True)
+    app.state.generation, app.state.phase = 1, "running"
+    app.state.rank_machine = {0: "m0", 1: "m1", 2: "m2"}
+    for index in range(3):
+        running = WorkerView(0, 1, index, "running", 1)
+        app.fleet._contacts[f"m{index}"].workers = (running,)
+        app.fleet._contacts[f"m{index}"].jobs = ("llm",)
+    app.fleet._contacts["m1"].jobs = ("llm", "other-team")
+    context = app.controller._stages.context(app.state, ("s0",), time.time())
+    assert context.other_jobs == {"m1": ("other-team",)}
+    verdict = Verdict(time.time(), "machine", "evict", ("m1",), "explicit", 0.97, time.time() - 5)
+    (decision,) = app.controller._stages.policy.decide([verdict], app.ledger.history("llm", time.time()), context)
+    assert (decision.action, decision.reason) == ("page", "shared_machine")
+    assert decision.jobs_affected == ("llm", "other-team")
+
+
+def test_a_watched_job_goes_by_two_names_and_is_no_neighbour_of_its_own(built: Any) -> None:
+    app = built(machines=tuple(MachineConfig(name=f"m{index}", agent=DEAD) for index in range(3)))
+    for index in range(3):
+        app.fleet._contacts[f"m{index}"].workers = (WorkerView(-1, 10 + index, index, "running", 0, job="8f3a"),)
+        app.fleet._contacts[f"m{index}"].jobs = ("8f3a",)
+    app.fleet._contacts["m2"].jobs = ("8f3a", "other-team")
+    app.controller._hear(time.time())
+    context = app.controller._stages.context(app.state, (), time.time())
+    assert context.other_jobs == {"m2": ("other-team",)} and not context.workers_dead
