@@ -35,7 +35,8 @@ class DefaultConfig:
     warmup_s: data needed before anything is said. z_span: from the first deviation that counts to a full one, in usual sizes.
     stayed: weight of "its peers moved and it did not"; came_back: of "it was apart and now stands where they stand".
     leak_s: how fast evidence that has ended is forgotten. smooth_s, slow_s: the two paces at which deviations are smoothed.
-    relearn_s: after so long a deviation counts as the machine's new usual place, unless it was called anomalous.
+    far_z: what is farther off is not learned; relearn_s: after so long it is, as the machine's new usual place, unless it was called
+    anomalous.
     effect_boost: how much more evidence weighs while the training suffers since about then; eager_z: by how much smaller a deviation
     counts then. most_alone, most: the most families heard at once, without and with such an effect: a clock that is off by seconds
     looks like all of them for these seconds.
@@ -50,7 +51,8 @@ class DefaultConfig:
     smooth_s: float = 4.0
     slow_s: float = 30.0
     relearn_s: float = 900.0
-    effect_boost: float = 2.0
+    far_z: float = 3.5
+    effect_boost: float = 3.0
     eager_z: float = 1.0
     most_alone: float = 2.0
     most: float = 4.0
@@ -235,7 +237,7 @@ class DefaultDetector:
     def _learn_row(self, row: _Row, barred_M: np.ndarray) -> None:
         memory, gap_s, phase = self._memory, row.seen.gap_s, row.phase
         phases.learn_common(memory, row.center_K, gap_s, phase)
-        far_KM = np.abs(row.z_KM) > 3.5
+        far_KM = np.abs(row.z_KM) > self.config.far_z
         memory["odd_KM"] = np.where(far_KM, memory["odd_KM"] + gap_s, np.maximum(0.0, memory["odd_KM"] - 2.0 * gap_s))
         frozen_KM = far_KM & (memory["odd_KM"] < self.config.relearn_s) | barred_M[None, :] | (memory["score_M"] > 30.0)[None, :]
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:

@@ -134,7 +134,7 @@ def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phas
     known_K = ~np.isnan(center_K)
     if phase.idle and phase.idle_s < 600:
         return
-    calm = 1.0 if phase.effect < 0.25 else 0.15
+    calm = 1.0 if phase.effect < 0.05 else 0.15
     memory["common_n_K"] = n_K + np.where(known_K, gap_s * calm, 0.0)
     gain_K = np.maximum(gap_s * calm / np.maximum(memory["common_n_K"], gap_s), 1.0 - np.exp(-gap_s * calm / _SLOW_S))
     step_K = center_K - slow_K
