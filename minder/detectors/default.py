@@ -151,7 +151,8 @@ class DefaultDetector:
             distances["stage"] = reference.distances(scaled_KM, self._groups)
         found = {}
         for pace, tau_s in (("quick", max(config.smooth_s, 1.2 * seen.interval_s)), ("slow", max(config.slow_s, 5.0 * seen.interval_s))):
-            gain = 0.0 if pace == "slow" and phase.idle else float(1.0 - np.exp(-seen.gap_s / tau_s))  # a rest tells nothing of work
+            unsure = phase.idle or phase.moving or phase.grace
+            gain = 0.0 if pace == "slow" and unsure else float(1.0 - np.exp(-seen.gap_s / tau_s))  # a rest tells nothing of work
             context = reference.MeasureContext(gain, phase.shift_K, warmup_s)
             for name, distance_KM in distances.items():
                 found[f"{name}_{pace}"] = reference.measure(self._memory, self._traits, f"{name}_{pace}", distance_KM, context)
