@@ -61,8 +61,11 @@ class DefaultConfig:
 _FIELDS: dict[str, tuple[str, float]] = {
     "score_M": ("M", 0.0),
     "since_M": ("M", np.nan),
+    "slow_waited_s": ("", 3.0),  # since the slow pace was last updated; the first row updates it
+    "learn_waited_s": ("", 3.0),
     "odd_KM": ("KM", 0.0),  # seconds for which a series has been far off
 }
+_STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _CALM = 0.35  # strength below which evidence leaks
 _REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")
 
@@ -102,8 +105,11 @@ class DefaultDetector:
 
     def learn(self, window: Window, anomalous: frozenset[str]) -> None:
         barred_M = np.array([name in anomalous for name in self._memory.machines], dtype=bool)
-        for row in self._pending:
-            self._learn_row(row, barred_M)
+        for row in self._pending:  # what is usual changes slowly: a few times a minute is often enough
+            waited_s = min(self._memory.number("learn_waited_s"), _STEP_S) + row.seen.gap_s
+            self._memory.set_number("learn_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
+            if waited_s >= _STEP_S:
+                self._learn_row(row, barred_M, waited_s)
         self._pending = []
 
     def state(self) -> dict[str, Any]:
@@ -150,12 +156,18 @@ class DefaultDetector:
         if len(self._groups) > 1:
             distances["stage"] = reference.distances(scaled_KM, self._groups)
         found = {}
-        for pace, tau_s in (("quick", max(config.smooth_s, 1.2 * seen.interval_s)), ("slow", max(config.slow_s, 5.0 * seen.interval_s))):
-            unsure = phase.idle or phase.moving or phase.grace
-            gain = 0.0 if pace == "slow" and unsure else float(1.0 - np.exp(-seen.gap_s / tau_s))  # a rest tells nothing of work
-            context = reference.MeasureContext(gain, phase.shift_K, warmup_s)
+        unsure = phase.idle or phase.moving or phase.grace  # a rest tells nothing of work
+        waited_s = min(self._memory.number("slow_waited_s"), _STEP_S) + seen.gap_s
+        paces = [("quick", max(config.smooth_s, 1.2 * seen.interval_s), seen.gap_s)]
+        if waited_s >= _STEP_S:
+            paces.append(("slow", max(config.slow_s, 5.0 * seen.interval_s), 0.0 if unsure else waited_s))
+        self._memory.set_number("slow_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
+        for pace, tau_s, passed_s in paces:
+            context = reference.MeasureContext(float(1.0 - np.exp(-passed_s / tau_s)), phase.shift_K, warmup_s)
             for name, distance_KM in distances.items():
                 found[f"{name}_{pace}"] = reference.measure(self._memory, self._traits, f"{name}_{pace}", distance_KM, context)
+        for name, distance_KM in distances.items() if len(paces) == 1 else ():
+            found[f"{name}_slow"] = reference.remembered(self._memory, f"{name}_slow", distance_KM)
         return found
 
     def _counted(self, z_KM: np.ndarray, smooth_KM: np.ndarray, phase: Phase) -> tuple[np.ndarray, np.ndarray]:
@@ -235,8 +247,8 @@ class DefaultDetector:
         since_M = np.where((strength_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
         memory["since_M"] = np.where((strength_M < 0.1) & (memory["score_M"] < 0.1 * config.patience_s), np.nan, since_M)
 
-    def _learn_row(self, row: _Row, barred_M: np.ndarray) -> None:
-        memory, gap_s, phase = self._memory, row.seen.gap_s, row.phase
+    def _learn_row(self, row: _Row, barred_M: np.ndarray, gap_s: float) -> None:
+        memory, phase = self._memory, row.phase
         phases.learn_common(memory, row.center_K, gap_s, phase)
         far_KM = np.abs(row.z_KM) > self.config.far_z
         memory["odd_KM"] = np.where(far_KM, memory["odd_KM"] + gap_s, np.maximum(0.0, memory["odd_KM"] - 2.0 * gap_s))

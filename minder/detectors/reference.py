@@ -15,7 +15,7 @@ from minder.detectors.memory import Memory
 from minder.detectors.peers import distance_from_others
 from minder.detectors.traits import TraitTable
 
-__all__ = ["STANDING", "MeasureContext", "Measured", "distances", "fields", "learn_spread", "learn_standing", "measure"]
+__all__ = ["STANDING", "MeasureContext", "Measured", "distances", "fields", "learn_spread", "learn_standing", "measure", "remembered"]
 
 _OFFSET_S = 300.0  # a standing offset is learned over this time
 _SPREAD_S = 300.0
@@ -44,6 +44,7 @@ def fields(name: str) -> dict[str, tuple[str, float]]:
         f"{name}_n_KM": ("KM", 0.0),  # seconds of data behind the spread
         f"{name}_smooth_KM": ("KM", np.nan),  # smoothed residual
         f"{name}_spread_KM": ("KM", np.nan),  # its usual size
+        f"{name}_z_KM": ("KM", 0.0),  # the distance in usual sizes
     }
 
 
@@ -63,7 +64,8 @@ def measure(memory: Memory, traits: TraitTable, name: str, distance_KM: np.ndarr
     unit_KM = np.maximum(np.maximum(spread_KM, pooled_K1) * young_KM, traits.floor_K1)
     unit_KM = np.sqrt(unit_KM**2 + (_ECHO / 3.0 * context.shift_K[:, None]) ** 2)
     z_KM = np.clip(memory[f"{name}_smooth_KM"] / unit_KM, -_Z_LIMIT, _Z_LIMIT)
-    return Measured(known_KM, memory[f"{name}_smooth_KM"], np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0))
+    memory[f"{name}_z_KM"] = np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0)
+    return Measured(known_KM, memory[f"{name}_smooth_KM"], memory[f"{name}_z_KM"])
 
 
 class Measured:
@@ -86,6 +88,11 @@ class MeasureContext:
         self.gain = gain
         self.shift_K = shift_K
         self.warmup_s = warmup_s
+
+
+def remembered(memory: Memory, name: str, distance_KM: np.ndarray) -> Measured:
+    """What this yardstick said when it was last updated."""
+    return Measured(~np.isnan(distance_KM), memory[f"{name}_smooth_KM"], memory[f"{name}_z_KM"])
 
 
 def learn_spread(memory: Memory, name: str, row: Measured, frozen_KM: np.ndarray, gap_s: float) -> None:
