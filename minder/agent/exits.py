@@ -64,7 +64,8 @@ class ExitWatch:
                 continue
             stat = read_stat(process.pid)
             if stat is None or stat.state in "ZX":
-                continue  # told already, and not reaped yet
+                self._gone.add(process.pid)  # told already, or ended before we came; not reaped yet
+                continue
             try:
                 handle = os.pidfd_open(process.pid)
             except OSError:

@@ -18,6 +18,7 @@ __all__ = ["WatchedJob"]
 
 _LINGER_S = 10.0  # a process of the old generation that still runs after this long belongs to the new one
 _FRESH_S = 3.0
+_NAME_S = 60.0  # a job of another name is not ours as soon as ours is between two generations
 _OF_PROCESSES = ("exit", "exception", "nonfinite")
 
 
@@ -44,6 +45,8 @@ class WatchedJob:
         self.name = name
         self._expected = dict(expected)
         self._called: str | None = None  # what the processes call their job
+        self._called_s = 0.0  # when it was last seen under that name
+        self._nameless = False
         self._members: dict[int, _Place] = {}
         self._former: dict[_Place, float] = {}
         self._since_s: float | None = None
@@ -58,7 +61,7 @@ class WatchedJob:
         if self._since_s is None:
             self._since_s = state.generation_start_s = now_s
             state.generation = max(1, state.generation)
-        seen = self._places(views)
+        seen = self._places(views, now_s)
         renewed = self._join(seen, now_s)
         if renewed:
             state.generation, state.generation_start_s, state.first_step_seen = state.generation + 1, now_s, False
@@ -134,12 +137,15 @@ class WatchedJob:
             return placed
         return dict(sorted({**self._expected, **placed}.items()))
 
-    def _places(self, views: Mapping[str, MachineView]) -> dict[int, list[_Place]]:
+    def _places(self, views: Mapping[str, MachineView], now_s: float) -> dict[int, list[_Place]]:
         """Every rank's processes; of two on one machine the launcher's own (or older) comes first."""
         workers = [(machine, worker) for machine, view in views.items() for worker in view.workers if worker.pid is not None]
-        self._called = self._choose(worker.job or "" for _, worker in workers)
+        self._called = self._choose((worker.job or "" for _, worker in workers), now_s)
         mine = [(machine, worker) for machine, worker in workers if (worker.job or "") == self._called]
         nameless = all(worker.rank is None for _, worker in mine)
+        if mine and self._nameless and not nameless:
+            self._members = {}  # a launcher's own process, before its ranks came
+        self._nameless = nameless if mine else self._nameless
         found: dict[int, list[_Place]] = defaultdict(list)
         for machine, worker in sorted(mine, key=lambda item: (item[1].slot < 0, item[1].pid or 0)):
             rank = self._rank_by_order(machine, worker, mine) if nameless else worker.rank
@@ -147,14 +153,18 @@ class WatchedJob:
                 found[rank].append(_Place(machine, worker.pid, worker.generation))
         return found
 
-    def _choose(self, names: Iterable[str]) -> str | None:
-        """The job of that name; else the one with the most processes, for as long as it has any."""
+    def _choose(self, names: Iterable[str], now_s: float) -> str | None:
+        """The job of that name; else the one with the most processes, until it has had none for a while."""
         counts = Counter(names)
-        if self.name in counts or not counts:
-            return self.name if self.name in counts else self._called
-        if self._called in counts:
+        if self.name not in counts and self._called not in counts and (not counts or self._keeps_name(now_s)):
             return self._called
+        self._called_s = now_s
+        if self.name in counts or self._called in counts:
+            return self.name if self.name in counts else self._called
         return max(counts, key=lambda name: (counts[name], name))
+
+    def _keeps_name(self, now_s: float) -> bool:
+        return self._called is not None and not self._nameless and now_s - self._called_s < _NAME_S
 
     def _rank_by_order(self, machine: str, worker: WorkerView, mine: Sequence[tuple[str, WorkerView]]) -> int | None:
         """No process knows its rank: they fill the machine's configured ranks in the order of their pids."""

@@ -111,6 +111,26 @@ def test_a_job_that_is_called_otherwise_is_the_one_with_the_most_processes() -> 
     assert watched.names == {"llm", "8f3a"}
 
 
+def test_the_neighbours_job_is_not_taken_for_ours_while_ours_is_restarting() -> None:
+    watched, state = WatchedJob("llm", EXPECTED), JobState("llm")
+    neighbour = process(500, 0, job="small")
+    views = three(10, job="8f3a")
+    views["m0"] = view("m0", *views["m0"].workers, neighbour)
+    watched.follow(state, views, 100.0)
+    alone = {"m0": view("m0", neighbour), "m1": view("m1"), "m2": view("m2")}
+    assert watched.follow(state, alone, 110.0) == "no process of the job is left"
+    assert not watched.owns("m0", 500)
+    watched.follow(state, alone, 200.0)
+    assert watched.owns("m0", 500), "after a while it is what there is"
+
+
+def test_a_launchers_own_process_before_its_ranks_come_is_no_generation() -> None:
+    watched, state = WatchedJob("llm", {0: "m0", 1: "m0"}), JobState("llm")
+    watched.follow(state, {"m0": view("m0", process(4, None, job="job"))}, 100.0)
+    watched.follow(state, {"m0": view("m0", process(5, 0, 0), process(6, 1, 0))}, 102.0)
+    assert state.generation == 1 and watched.owns("m0", 5) and not watched.owns("m0", 4)
+
+
 def test_processes_without_ranks_fill_their_machines_in_order() -> None:
     watched, state = WatchedJob("llm", {0: "m0", 1: "m0", 2: "m1", 3: "m1"}), JobState("llm")
     views = {"m0": view("m0", process(7, None), process(5, None)), "m1": view("m1", process(8, None), process(9, None))}

@@ -118,8 +118,8 @@ class JobTable:
         read_s, below = self._below.get(pid, (float("-inf"), []))
         if now_s - read_s >= _TREE_EVERY_S:
             named = ((child, _from_environment(child, read_environment(child) or {})) for child in read_tree([pid])[1:])
-            below = list(_without_children({child: process for child, process in named if process is not None}).values())
-            self._below[pid] = (now_s, below)
+            before, below = below, list(_without_children({child: process for child, process in named if process is not None}).values())
+            self._below[pid] = (now_s, below or before)  # between two generations there are none: those of the last one are dead
         return below or [own]
 
     def _scan(self) -> None:
