@@ -174,7 +174,7 @@ class DefaultDetector:
         """(evidence 0..1 of shape (K, M), machines that have plainly changed themselves)."""
         start = needed_z(z_KM.shape[1], int((self._traits.weight_K1 > 0).sum())) - self.config.eager_z * phase.lasting
         full_KM = np.clip((np.abs(z_KM) - start) / self.config.z_span, 0.0, 1.0)
-        own_change_KM = np.abs(np.nan_to_num(smooth_KM) + phase.shift_K[:, None])
+        own_change_KM = np.abs(np.nan_to_num(smooth_KM) + phase.shift_K[:, None].astype(np.float32))
         stayed_KM = own_change_KM < 0.5 * np.abs(np.nan_to_num(smooth_KM))
         full_KM = full_KM * np.where(stayed_KM, 0.0 if phase.idle else self.config.stayed, 1.0)
         odd = np.flatnonzero(full_KM.any(axis=0))
@@ -251,11 +251,11 @@ class DefaultDetector:
         memory, phase = self._memory, row.phase
         phases.learn_common(memory, row.center_K, gap_s, phase)
         far_KM = np.abs(row.z_KM) > self.config.far_z
-        memory["odd_KM"] = np.where(far_KM, memory["odd_KM"] + gap_s, np.maximum(0.0, memory["odd_KM"] - 2.0 * gap_s))
+        memory["odd_KM"] = np.where(far_KM, memory["odd_KM"] + gap_s, np.maximum(memory["odd_KM"] - 2.0 * gap_s, 0.0))
         frozen_KM = far_KM & (memory["odd_KM"] < self.config.relearn_s) | barred_M[None, :] | (memory["score_M"] > 30.0)[None, :]
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
             frozen_KM = np.ones_like(frozen_KM)
-        reference.learn_standing(memory, row.scaled_KM - row.center_K[:, None], frozen_KM, gap_s)
+        reference.learn_standing(memory, row.scaled_KM - row.center_K[:, None].astype(np.float32), frozen_KM, gap_s)
         for name, measured in row.measured.items():
             reference.learn_spread(memory, name, measured, frozen_KM, gap_s)
 
@@ -295,4 +295,5 @@ def _with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:
             names += [name + suffix for name in window.metrics]
             parts.append(extreme_TMK)
     joined_TMK = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
-    return tuple(names), np.ascontiguousarray(np.transpose(joined_TMK, (0, 2, 1)), dtype=np.float64)
+    with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite: no data
+        return tuple(names), np.ascontiguousarray(np.transpose(joined_TMK, (0, 2, 1)), dtype=np.float32)

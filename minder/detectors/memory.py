@@ -41,8 +41,8 @@ class Memory:
         from_m = _sources(self.machines, machines)
         from_k = _sources(self.metrics, metrics)
         for name, (axes, fill) in self._fields.items():
-            old = self._arrays.get(name, np.full(_shape(axes, 0, 0), fill))
-            new = np.full(_shape(axes, len(metrics), len(machines)), fill)
+            old = self._arrays.get(name, np.full(_shape(axes, 0, 0), fill, dtype=_dtype(axes)))
+            new = np.full(_shape(axes, len(metrics), len(machines)), fill, dtype=_dtype(axes))
             if axes == "KM":
                 new[np.ix_(from_k[0], from_m[0])] = old[np.ix_(from_k[1], from_m[1])]
             elif axes == "M":
@@ -70,7 +70,8 @@ class Memory:
         self.follow(machines, metrics)
         for name, values in state["arrays"].items():
             if name in self._fields:
-                self._arrays[name] = _from_json(values).reshape(_shape(self._fields[name][0], len(metrics), len(machines)))
+                axes = self._fields[name][0]
+                self._arrays[name] = _from_json(values).reshape(_shape(axes, len(metrics), len(machines))).astype(_dtype(axes))
 
 
 def _sources(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[list[int], list[int]]:
@@ -82,6 +83,11 @@ def _sources(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[list[int], lis
 
 def _shape(axes: str, metrics: int, machines: int) -> tuple[int, ...]:
     return {"KM": (metrics, machines), "M": (machines,), "K": (metrics,), "": ()}[axes]
+
+
+def _dtype(axes: str) -> type[np.floating]:
+    """The large arrays are half as wide: speed is memory traffic. Times need the full width."""
+    return np.float32 if axes == "KM" else np.float64
 
 
 def _to_json(array: np.ndarray) -> Any:

@@ -31,7 +31,7 @@ STANDING: dict[str, tuple[str, float]] = {
 
 def learn_standing(memory: Memory, rest_KM: np.ndarray, frozen_KM: np.ndarray, gap_s: float) -> None:
     """rest_KM: what is left of each value when the common level and the standing distance are taken away."""
-    weight_KM = np.where(np.isnan(rest_KM) | frozen_KM, 0.0, gap_s)
+    weight_KM = np.where(np.isnan(rest_KM) | frozen_KM, np.float32(0.0), np.float32(gap_s))
     n_KM = memory["standing_n_KM"] + weight_KM
     gain_KM = np.maximum(weight_KM / np.maximum(n_KM, gap_s), 1.0 - np.exp(-weight_KM / _OFFSET_S))
     memory["standing_KM"] = memory["standing_KM"] + np.where(weight_KM > 0, gain_KM * np.nan_to_num(rest_KM), 0.0)
@@ -62,7 +62,7 @@ def measure(memory: Memory, traits: TraitTable, name: str, distance_KM: np.ndarr
     n_KM = memory[f"{name}_n_KM"]
     young_KM = 1.0 + context.warmup_s / np.maximum(n_KM, 1.0)
     unit_KM = np.maximum(np.maximum(spread_KM, pooled_K1) * young_KM, traits.floor_K1)
-    unit_KM = np.sqrt(unit_KM**2 + (_ECHO / 3.0 * context.shift_K[:, None]) ** 2)
+    unit_KM = np.sqrt(unit_KM**2 + (_ECHO / 3.0 * context.shift_K[:, None].astype(np.float32)) ** 2)
     z_KM = np.clip(memory[f"{name}_smooth_KM"] / unit_KM, -_Z_LIMIT, _Z_LIMIT)
     memory[f"{name}_z_KM"] = np.where(known_KM & (n_KM >= context.warmup_s), z_KM, 0.0)
     return Measured(known_KM, memory[f"{name}_smooth_KM"], memory[f"{name}_z_KM"])
@@ -97,7 +97,7 @@ def remembered(memory: Memory, name: str, distance_KM: np.ndarray) -> Measured:
 
 def learn_spread(memory: Memory, name: str, row: Measured, frozen_KM: np.ndarray, gap_s: float) -> None:
     """The usual size of the smoothed deviation follows, except where frozen; a far value moves it by a bounded step only."""
-    weight_KM = np.where(row.known_KM & ~frozen_KM, gap_s, 0.0)
+    weight_KM = np.where(row.known_KM & ~frozen_KM, np.float32(gap_s), np.float32(0.0))
     n_KM = memory[f"{name}_n_KM"] + weight_KM
     memory[f"{name}_n_KM"] = n_KM
     spread_KM = np.nan_to_num(memory[f"{name}_spread_KM"], nan=0.0)
@@ -120,5 +120,5 @@ def distances(scaled_KM: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray
 
 def _pooled(spread_KM: np.ndarray, known_KM: np.ndarray) -> np.ndarray:
     """(K, 1): mean spread over machines, a robust stand-in for a machine that has been calm so far."""
-    count_K1 = np.maximum(known_KM.sum(axis=1, keepdims=True), 1)
+    count_K1 = np.maximum(known_KM.sum(axis=1, keepdims=True), 1).astype(np.float32)
     return np.asarray((spread_KM * known_KM).sum(axis=1, keepdims=True) / count_K1)

@@ -126,4 +126,4 @@ class TraitTable:
 
     @staticmethod
     def _column(values: list[float]) -> np.ndarray:
-        return np.array(values, dtype=np.float64).reshape(-1, 1)
+        return np.array(values, dtype=np.float32).reshape(-1, 1)
