@@ -111,7 +111,7 @@ def test_no_driver_is_asked_only_once(gpu: Callable[..., GpuExporter], tmp_path:
 
 
 def test_a_child_that_dies_is_tried_again_later() -> None:
-    exporter = GpuExporter("m1", "on", command=[sys.executable, "-c", ""])
+    exporter = GpuExporter("m1", "on", command=[sys.executable, "-c", "import time; time.sleep(0.5)"])
     _until(exporter, lambda reading: exporter._child is None)
     exporter.read(time.time() + 10)
     assert exporter._child is None
