@@ -16,6 +16,8 @@ from minder.errors import RecoveryError
 from minder.recovery.rendezvous import RendezvousHost
 from minder.recovery.store_host import StoreHost, serve
 
+pytestmark = pytest.mark.lab  # real torch processes: half a minute
+
 pytest.importorskip("torch")
 ADDRESS = "127.0.0.71"
 

@@ -62,7 +62,7 @@ def _interrupt_once(worker: Any) -> str:
         "while True: pass",
         "import threading; threading.Event().wait()",
         "import socket; b = socket.create_server(('127.0.0.1', 0)); socket.create_connection(b.getsockname()).recv(1); time.sleep(600)",
-        "with subprocess.Popen(['sleep', '600']) as child:\n        minder.heartbeat(0)\n        try: child.wait()\n        finally: child.kill()",
+        "child = subprocess.Popen(['sleep', '600'])\n    minder.heartbeat(0)\n    try: child.wait()\n    finally: child.kill()",
     ],
     ids=["sleep", "computing", "lock", "socket", "child"],
 )
