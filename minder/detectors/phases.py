@@ -7,6 +7,8 @@ idle. `effect`: 0..1, how plainly the common level of the training has left its 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from minder.detectors.memory import Memory
@@ -41,23 +43,23 @@ _IDLE_FALLS = (
 )
 
 
+@dataclass(slots=True)
 class Phase:
-    """The job as a whole in one row. shift_K: smoothed common deviation in scaled units."""
+    """The job as a whole in one row. shift_K: smoothed common deviation in scaled units.
 
-    __slots__ = ("effect", "effect_since_s", "grace", "idle", "idle_s", "lasting", "moving", "shift_K", "stalled")
+    stalled: some part of the training has all but ended for everybody. lasting: the effect, as far as it has lasted beyond what a
+    phase or a hiccup would.
+    """
 
-    def __init__(
-        self, moving: bool, idle: bool, idle_s: float, grace: bool, effect: float, effect_since_s: float, shift_K: np.ndarray
-    ) -> None:
-        self.moving = moving
-        self.idle = idle
-        self.idle_s = idle_s
-        self.grace = grace
-        self.effect = effect
-        self.effect_since_s = effect_since_s
-        self.shift_K = shift_K
-        self.stalled = False  # some part of the training has all but ended for everybody
-        self.lasting = 0.0  # the effect, as far as it has lasted beyond what a phase or a hiccup would
+    moving: bool
+    idle: bool
+    idle_s: float
+    grace: bool
+    effect: float
+    effect_since_s: float
+    shift_K: np.ndarray
+    stalled: bool = False
+    lasting: float = 0.0
 
 
 def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
