@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 from minder.recovery.checkpoint import Checkpointer  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+pytestmark = [pytest.mark.lab, pytest.mark.filterwarnings("ignore:torch.distributed is disabled")]  # real torch processes: half a minute
 
 
 @pytest.fixture(autouse=True)
