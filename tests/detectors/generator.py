@@ -75,6 +75,10 @@ NUISANCES = (
 )  # fmt: skip
 
 
+# Benign changes that last: metric group, smallest and largest relative change, seconds until it is complete.
+LASTING = {"warm_slot": ("temperature", 0.08, 0.25, 120.0), "sidecar": ("cpu", 0.3, 0.9, 3.0), "page_cache": ("memory", 0.1, 0.5, 900.0)}
+
+
 @dataclass(frozen=True)
 class Recipe:
     """One recording. machines must be divisible by pipeline."""
@@ -117,10 +121,8 @@ def plain(seed: int, fault: str | None = None) -> Recipe:
     """A plain recording: 1 Hz, jitters, checkpoints, gaps, some metrics missing."""
     rng = np.random.default_rng([seed, 1])
     pipeline = int(rng.choice([1, 2, 4]))
-    machines = pipeline * int(rng.choice([2, 4, 6, 8, 12]))
-    machines = max(4, machines)
-    names = list(METRICS)
-    kept = tuple(name for name in names if rng.random() > 0.15) if rng.random() < 0.5 else tuple(names)
+    machines = max(4, pipeline * int(rng.choice([2, 4, 6, 8, 12])))
+    kept = tuple(name for name in METRICS if rng.random() > 0.15) if rng.random() < 0.5 else tuple(METRICS)
     onset_s = float(rng.uniform(400, 800)) if fault else None
     return Recipe(seed, fault, machines, pipeline, 1.0, 1300, onset_s, False, (), kept)
 
@@ -144,8 +146,7 @@ def hard(seed: int, fault: str | None = None, nuisances: Sequence[str] = NUISANC
 def generate(recipe: Recipe) -> Columns:
     """The recording of a recipe; the same seed gives the same bytes."""
     job = _Job(recipe)
-    values_TMK = job.run()
-    return job.scrape(values_TMK)
+    return job.scrape(job.run())
 
 
 class _Job:
@@ -169,7 +170,9 @@ class _Job:
             self._fault(self.recipe.fault)
         self._jitters()
         for name in self.recipe.nuisances:
-            if name not in ("evaluation", "restart"):
+            if name in LASTING:
+                self._lasting(*LASTING[name])
+            elif name not in ("evaluation", "restart", "stuck_sensor"):
                 getattr(self, f"_{name}")()
         values_TMK = self.factor_TMK * self._bases() * self._noise()
         self._temperature(values_TMK)
@@ -214,10 +217,8 @@ class _Job:
 
     def _checkpoints(self) -> None:
         every, lasts = self.rng.uniform(220, 600), self.rng.uniform(8, 30)
-        at = self.rng.uniform(60, every)
-        while at < self.T:
+        for at in np.arange(self.rng.uniform(60, every), self.T, every):
             self._set(slice(int(at), int(at + lasts)), slice(None), "checkpoint")
-            at += every
 
     def _jitters(self) -> None:
         for _ in range(self.rng.poisson(self.M * self.T / 8000)):
@@ -268,13 +269,10 @@ class _Job:
         if not len(heat) or not len(power):
             return
         level_TM = self.factor_TMK[:, :, power[0]]
-        slow_TM = np.empty_like(level_TM)
-        slow_TM[0] = 1.0
+        slow_TM = np.ones_like(level_TM)
         for t in range(1, self.T):
             slow_TM[t] = slow_TM[t - 1] + (level_TM[t] - slow_TM[t - 1]) / 60.0
         values_TMK[:, :, heat[0]] *= 0.75 + 0.25 * slow_TM
-
-    # Nuisances
 
     def _ou(self, size: float, tau_s: float, columns: int) -> np.ndarray:
         x_TM = self.rng.normal(0, size, (self.T, columns))
@@ -296,45 +294,28 @@ class _Job:
         slope_MK[:, self._of("congestion", "tcp")] *= 3
         self.factor_TMK *= np.exp(np.linspace(0, 1, self.T)[:, None, None] * slope_MK)
 
-    def _lasting(self, group: str, low: float, high: float, ramp_s: float = 1.0) -> None:
+    def _lasting(self, group: str, low: float, high: float, ramp_s: float) -> None:
         m, at = self.rng.integers(self.M), int(self.rng.uniform(200, self.T - 200))
         ramp_T = np.clip((np.arange(self.T) - at) / ramp_s, 0, 1)
         size = self.rng.uniform(low, high)
         for k in self._of(group):
             self.factor_TMK[:, m, k] *= 1.0 + size * ramp_T
 
-    def _warm_slot(self) -> None:
-        self._lasting("temperature", 0.08, 0.25, 120)
-
-    def _sidecar(self) -> None:
-        self._lasting("cpu", 0.3, 0.9, 3)
-
-    def _page_cache(self) -> None:
-        self._lasting("memory", 0.1, 0.5, 900)
-
     def _other_hardware(self) -> None:
         chosen = self.rng.random(self.M) < 0.3
         for group, size in (("power", 0.15), ("clock", 0.1), ("temperature", 0.1), ("fabric", 0.15)):
-            self.factor_TMK[:, chosen][:, :, self._of(group)] *= 1.0
             for k in self._of(group):
                 self.factor_TMK[:, chosen, k] *= 1.0 + self.rng.uniform(-size, size)
-
-    def _stuck_sensor(self) -> None:
-        """Done on the final values."""
 
     def _skewed_clock(self) -> None:
         self.skew_M[self.rng.integers(self.M)] = self.rng.choice([-1, 1]) * self.rng.uniform(3, 12)
 
     def _link_flap(self) -> None:
-        m, at, lasts = self.rng.integers(self.M), int(self.rng.uniform(100, self.T - 60)), int(self.rng.uniform(2, 9))
-        self.factor_TMK[at : at + lasts, m][:, self._of("fabric")] *= 0.05
-        rows = slice(at, at + lasts)
-        for k in self._of("fabric"):
-            self.factor_TMK[rows, m, k] *= 0.05
-        for k in self._of("congestion"):
-            self.factor_TMK[rows, m, k] *= 20
-        for k in self._of("compute", "fabric", "power"):
-            self.factor_TMK[rows, :, k] *= 0.5
+        m, at = self.rng.integers(self.M), int(self.rng.uniform(100, self.T - 60))
+        rows = slice(at, at + int(self.rng.uniform(2, 9)))
+        self.factor_TMK[rows, m, self._of("fabric")[:, None]] *= 0.05
+        self.factor_TMK[rows, m, self._of("congestion")[:, None]] *= 20
+        self.factor_TMK[rows] *= np.where(np.isin(np.arange(self.K), self._of("compute", "fabric", "power")), 0.5, 1.0)
 
     def _quiet_spot(self, lasts: float) -> int:
         """A time for a job-wide phase that ends a minute before the onset or starts well after it."""
@@ -358,9 +339,8 @@ class _Job:
 
     def _evaluation(self) -> None:
         lasts = self.rng.uniform(60, 240)
-        at = self._quiet_spot(lasts)
+        at, stage = self._quiet_spot(lasts), self.rng.integers(self.recipe.pipeline)
         if at >= 0:
-            stage = self.rng.integers(self.recipe.pipeline)
             idle = (self.stage_M != stage) | (self.recipe.pipeline == 1)
             self._set(slice(at, at + int(lasts)), idle, "checkpoint", 0.95)
 
@@ -378,9 +358,8 @@ class _Job:
             self.factor_TMK[at : at + int(lasts), :, k] *= self.rng.uniform(2, 8) * np.exp(self.rng.normal(0, 0.3, self.M))
 
     def _exporter_dies(self) -> None:
-        m = int(self.rng.integers(self.M))
+        m, at = int(self.rng.integers(self.M)), int(self.rng.uniform(100, self.T - 100))
         if m != self.culprit:
-            at = int(self.rng.uniform(100, self.T - 100))
             self.silent_TM[at : at + int(self.rng.uniform(60, 900)), m] = True
 
     def _outage(self) -> None:
@@ -388,10 +367,9 @@ class _Job:
         self.silent_TM[at : at + int(self.rng.uniform(40, 120))] = True
 
     def _late_dark(self) -> None:
-        if self.recipe.onset_s is not None:
-            for m in self.rng.choice(self.M, max(1, self.M // 4), replace=False):
-                if m != self.culprit:
-                    self.silent_TM[int(self.recipe.onset_s + self.rng.uniform(150, 400)) :, m] = True
+        for m in self.rng.choice(self.M, max(1, self.M // 4), replace=False) if self.recipe.onset_s else ():
+            if m != self.culprit:
+                self.silent_TM[int(self.recipe.onset_s + self.rng.uniform(150, 400)) :, m] = True
 
     def scrape(self, values_TMK: np.ndarray) -> Columns:
         """Each machine is read every interval at its own offset; a few reads and values are lost."""
