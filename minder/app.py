@@ -23,6 +23,7 @@ from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
+from minder.signals.xid import load_xid_rules
 from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.recorder import Recorder
@@ -34,6 +35,7 @@ from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.numeric import NumericRule
 from minder.verdicts.progress import Progress
+from minder.verdicts.signals import SignalRule
 from minder.verdicts.slowdown import SlowdownRule
 from minder.verdicts.stall import StallRule
 from minder.verdicts.start import StartRule
@@ -167,7 +169,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
     telemetry = GatedRule(TelemetryRule(DefaultDetector(stages_of)), progress)
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
-    rules += [StartRule(progress), VanishedRule(config.telemetry.interval_s), telemetry]
+    rules += [StartRule(progress), SignalRule(load_xid_rules(), workers=False), VanishedRule(config.telemetry.interval_s), telemetry]
     policy = Policy(config.policy_config(act))
     recorder = _recorder(config, bool(launched) and state.is_under_way)
     stages = Stages(

@@ -16,6 +16,7 @@ import numpy as np
 
 from minder.detectors.default import DefaultDetector
 from minder.evaluation.lines import Episodes
+from minder.signals.xid import load_xid_rules
 from minder.topology import Topology
 from minder.types import JobView, Observation, Signal, Verdict, Window
 from minder.verdicts.judge import Judge
@@ -45,7 +46,7 @@ def replay(path: str | Path, until_s: float | None = None) -> Iterator[Verdict]:
 def build_judge(topology: Topology) -> Judge:
     """The rules that need nothing but a recording: telemetry and explicit signals."""
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    return Judge([TelemetryRule(DefaultDetector(stages)), SignalRule()])
+    return Judge([TelemetryRule(DefaultDetector(stages)), SignalRule(load_xid_rules())])
 
 
 def replay_recording(recording: Recording, until_s: float | None = None) -> Iterator[Verdict]:

@@ -8,15 +8,14 @@ nobody's fault, however often it happens; exits after the first, SIGTERM and wat
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+from minder.signals.xid import XidRule, find_xid_rule
 from minder.types import Evidence, Observation, RuleResult, Signal, Suspect, Tier
 
-__all__ = ["XID_EVICT", "XID_WATCH", "SignalRule"]
+__all__ = ["SignalRule"]
 
-# Sure: every public catalogue asks for a reset, a reboot or an inspection. 79: fallen off the bus; 119, 120: GSP does not answer.
-XID_EVICT = frozenset({48, 62, 64, 79, 95, 110, 119, 120, 140, 143})
-# Contained, remapped or recoverable, or the catalogues disagree (63, 74, 94, 109).
-XID_WATCH = frozenset({63, 74, 92, 94, 109, 121, 136, 144, 145, 146, 147, 148, 149, 150})
+_CONTAINED = frozenset({63, 92, 94, 121})  # contained or remapped, or the catalogues disagree: it only speaks together with telemetry
 _XID_LINE = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
 _DEADLY = frozenset({4, 7, 8, 9, 11})  # SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV; SIGABRT is mostly a watchdog's echo
 _ECHO_S = 5.0
@@ -31,7 +30,10 @@ class SignalRule:
 
     name = "signals"
 
-    def __init__(self) -> None:
+    def __init__(self, xid_rules: Mapping[int, XidRule], *, workers: bool = True) -> None:
+        """workers: also judge exits and gradients; a live job has rules of its own for those, which know its generations."""
+        self._xid_rules = xid_rules
+        self._workers = workers
         self._down: dict[tuple[str, str | None], Signal] = {}
         self._exits: list[Signal] = []
         self._echoes: list[Signal] = []  # errors that point at somebody else, by their own words
@@ -41,8 +43,11 @@ class SignalRule:
         self._told_down: set[tuple[str, str | None]] = set()
 
     def observe(self, observation: Observation) -> RuleResult:
+        job = observation.job
         for signal in observation.signals:
-            self._note(signal)
+            present = job is None or (signal.time_s >= job.generation_start_s and (self._workers or signal.machine in job.machines))
+            if present:  # what a restarted controller hears again of an earlier generation is over
+                self._note(signal)
         now_s = observation.now_s
         machines = len(observation.job.machines) if observation.job is not None else 0
         self._findings += [*self._links(now_s), *self._first_exit(now_s), *self._gradients(now_s, machines)]
@@ -64,6 +69,8 @@ class SignalRule:
             else:
                 self._down.pop(key, None)
                 self._told_down.discard(key)
+        elif not self._workers:
+            return
         elif signal.kind == "exit" and not signal.data.get("expected"):
             self._exits.append(signal)
         elif signal.kind == "exception" and signal.data.get("victim"):
@@ -72,11 +79,13 @@ class SignalRule:
             self._nonfinite.setdefault(signal.machine, signal)
 
     def _note_xid(self, signal: Signal, code: int) -> None:
-        tier: Tier | None = "evict" if code in XID_EVICT else "watch" if code in XID_WATCH else None
+        rule = find_xid_rule(code, self._xid_rules)
+        tier: Tier | None = "evict" if rule.evict else "watch" if rule.severity == "fatal" or code in _CONTAINED else None
         if tier is None or signal.machine is None:
             return
         confidence = 0.95 if tier == "evict" else 0.4
-        self._findings.append(_suspect(signal, signal.time_s, tier, confidence, f"Xid {code}: {signal.message}"[:200]))
+        message = f"Xid {code} ({rule.severity}, {rule.action}, by {rule.source}): {signal.message}"[:240]
+        self._findings.append(_suspect(signal, signal.time_s, tier, confidence, message))
 
     def _links(self, now_s: float) -> list[Suspect]:
         """A link that stays down: its machine is cut off, if the others' links are up."""

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from minder.types import Observation, Signal, Suspect
+from minder.signals.xid import load_xid_rules
+from minder.types import JobView, Observation, Signal, Suspect
 from minder.verdicts.signals import SignalRule
 
 
 def run(signals: list[Signal], until_s: float = 200.0) -> list[Suspect]:
     """All distinct findings of worth (tier page or evict) while one observation a second is made."""
-    rule = SignalRule()
+    rule = SignalRule(load_xid_rules())
     found: dict[tuple[str, ...], Suspect] = {}
     for t in range(int(until_s)):
         fresh = tuple(item for item in signals if t - 1 < item.time_s <= t)
@@ -38,7 +39,7 @@ def test_application_and_contained_xids_accuse_nobody(code: int) -> None:
 
 
 def test_contained_xids_are_told_to_other_rules() -> None:
-    rule = SignalRule()
+    rule = SignalRule(load_xid_rules())
     result = rule.observe(Observation(10.0, signals=[signal(10, "xid", "m1", code=94)]))
     assert [(item.tier, item.machines) for item in result.suspects] == [("watch", ("m1",))]
 
@@ -85,3 +86,20 @@ def test_one_machines_gradient_accuses_it_everybodys_accuses_nobody() -> None:
     found = run([signal(10, "nonfinite", "m1", step=5, what="gradient")])
     assert [(item.machines, item.cause, item.tier) for item in found] == [(("m1",), "numeric", "evict")]
     assert run([signal(10, "nonfinite", f"m{i}", step=5) for i in range(4)]) == []
+
+
+def test_a_live_job_hears_only_of_its_own_machines_and_of_this_generation() -> None:
+    job = JobView("j", 2, "running", ("m1", "m2"), (), (), {0: "m1", 1: "m2"}, quiet_until_s=0.0, generation_start_s=5.0)
+    rule = SignalRule(load_xid_rules(), workers=False)
+    heard = [
+        signal(4, "xid", "m1", code=79),
+        signal(10, "xid", "s0", code=79),
+        signal(10, "exit", "m1", signal=9),
+        signal(10, "xid", "m2", code=79),
+    ]
+    result = rule.observe(Observation(10.0, signals=heard, job=job))
+    assert [(item.machines, item.tier) for item in result.suspects] == [(("m2",), "evict")]
+
+
+def test_an_xid_that_the_catalogues_dispute_does_not_evict_alone() -> None:
+    assert run([signal(10, "xid", "m1", code=109), signal(20, "xid", "m2", code=136)]) == []
