@@ -18,9 +18,11 @@ from minder.detectors.default import DefaultDetector
 from minder.evaluation.lines import Episodes
 from minder.signals.xid import load_xid_rules
 from minder.topology import Topology
-from minder.types import JobView, Observation, Signal, Verdict, Window
+from minder.types import JobView, Observation, Rule, Signal, Verdict, Window
 from minder.verdicts.judge import Judge
+from minder.verdicts.progress import Progress
 from minder.verdicts.signals import SignalRule
+from minder.verdicts.stall import StallRule
 from minder.verdicts.telemetry import TelemetryRule, keep_machines, rows_of
 from minder.windows import align_columns
 
@@ -43,21 +45,30 @@ def replay(path: str | Path, until_s: float | None = None) -> Iterator[Verdict]:
     return replay_recording(recording if until_s is None else recording.until(until_s), until_s)
 
 
-def build_judge(topology: Topology) -> Judge:
-    """The rules that need nothing but a recording: telemetry and explicit signals."""
+def build_judge(topology: Topology, progress: Progress | None = None) -> Judge:
+    """The rules that need nothing but a recording: telemetry, explicit signals, and, where the job's steps are in it, stalls.
+
+    A recording has no connections to ask for, and its pauses may be undeclared: a stall that names nobody is not told.
+    """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    return Judge([TelemetryRule(DefaultDetector(stages)), SignalRule(load_xid_rules())])
+    rules: list[Rule] = [TelemetryRule(DefaultDetector(stages)), SignalRule(load_xid_rules())]
+    if progress is not None:
+        rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
+    return Judge(rules)
 
 
 def replay_recording(recording: Recording, until_s: float | None = None) -> Iterator[Verdict]:
     """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not told again."""
-    judge = build_judge(recording.topology)
+    progress = Progress()
+    judge = build_judge(recording.topology, progress)
     members = _Members(recording.machines, recording.job.standbys)
     episodes = Episodes()
     for row, signals, now_s in _ticks(recording, until_s):
         members.follow(signals)
         window = None if row is None else keep_machines(row, members.machines)
-        verdicts, _ = judge.judge(Observation(now_s=now_s, window=window, signals=signals, job=members.view(recording)))
+        observation = Observation(now_s=now_s, window=window, signals=signals, job=members.view(recording))
+        progress.update(observation)
+        verdicts, _ = judge.judge(observation)
         yield from filter(episodes.is_news, verdicts)
 
 

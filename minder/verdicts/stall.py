@@ -32,9 +32,10 @@ class StallRule:
 
     name = "stall"
 
-    def __init__(self, progress: Progress, page_after_s: float = 60.0) -> None:
+    def __init__(self, progress: Progress, page_after_s: float = 60.0, wait_for_flows_s: float = _WAIT_FOR_FLOWS_S) -> None:
         self._progress = progress
         self._page_after_s = page_after_s
+        self._wait_for_flows_s = wait_for_flows_s  # one witness more before anybody is named, where connections can be asked for
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._told = False
         self._stalled = False
@@ -55,7 +56,7 @@ class StallRule:
         self._flows.extend(observation.flows)
         if self._told:
             return RuleResult()
-        if not self._flows and stalled_s < self._progress.stall_limit_s() + _WAIT_FOR_FLOWS_S:
+        if not self._flows and stalled_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
             return RuleResult((), frozenset({"flows"}))  # one witness more before anybody is named
         requests: frozenset[RequestKind] = frozenset({"flows"})
         suspects = self._name(observation, since_s, stalled_s)

@@ -1,0 +1,38 @@
+"""A recording that holds the job's own steps: a stall is named from it, a pause of everybody is not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from minder.evaluation.replay import build_judge
+from minder.topology import Parallelism, Topology
+from minder.types import JobView, Observation, Verdict, Window
+from minder.verdicts.progress import Progress
+
+MACHINES = ("m0", "m1", "m2", "m3")
+
+
+def run(frozen: str | None) -> list[Verdict]:
+    """Thirty seconds of steps, then ten without any, at 1 Hz."""
+    progress = Progress()
+    judge = build_judge(Topology(MACHINES, 1, Parallelism(data=4)), progress)
+    job = JobView("j", 0, "running", MACHINES, (), (), dict(enumerate(MACHINES)), -math.inf, -math.inf)
+    found: list[Verdict] = []
+    for t in range(40):
+        step, stalled_s = min(4 * t, 120), max(0, t - 30)
+        rows = [[float(step), 0.2 + (stalled_s if name == frozen else 0.0)] for name in MACHINES]
+        window = Window(np.array([float(t)]), MACHINES, ("steps_total", "job_alive_age_seconds"), np.array([rows]), np.ones((1, 4), bool))
+        observation = Observation(float(t), window, job=job)
+        progress.update(observation)
+        found += judge.judge(observation)[0]
+    return found
+
+
+def test_the_machine_whose_process_no_longer_runs_is_named_once() -> None:
+    assert [(item.kind, item.tier, item.machines, item.cause) for item in run("m2")] == [("machine", "evict", ("m2",), "stall")]
+
+
+def test_a_pause_in_which_every_process_runs_names_nobody() -> None:
+    assert run(None) == []
