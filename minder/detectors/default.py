@@ -177,6 +177,10 @@ class DefaultDetector:
         own_change_KM = np.abs(np.nan_to_num(smooth_KM) + phase.shift_K[:, None].astype(np.float32))
         stayed_KM = own_change_KM < 0.5 * np.abs(np.nan_to_num(smooth_KM))
         full_KM = full_KM * np.where(stayed_KM, 0.0 if phase.idle else self.config.stayed, 1.0)
+        lonely = [members[0] for members in self._groups if len(members) == 1] if len(self._groups) > 1 else []
+        if lonely:  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
+            changed_X = (full_KM[:, lonely] * ~stayed_KM[:, lonely] > 0.2).any(axis=0)
+            full_KM[:, lonely] *= changed_X
         odd = np.flatnonzero(full_KM.any(axis=0))
         if len(odd):
             full_KM[:, odd] *= np.where(self._came_back(odd, smooth_KM[:, odd]), self.config.came_back, 1.0)

@@ -19,7 +19,7 @@ __all__ = ["STANDING", "MeasureContext", "Measured", "distances", "fields", "lea
 
 _OFFSET_S = 300.0  # a standing offset is learned over this time
 _SPREAD_S = 300.0
-_ECHO = 0.1  # share of a common move by which healthy machines may differ in following it
+_ECHO = 0.15  # share of a common move by which healthy machines may differ in following it
 _Z_LIMIT = 25.0
 
 
