@@ -107,10 +107,15 @@ def real_cgroup() -> Iterator[str]:
 def test_a_real_throttled_cgroup(real_cgroup: str) -> None:
     (ROOT / "cpu" / real_cgroup / "cpu.cfs_period_us").write_text("100000")
     (ROOT / "cpu" / real_cgroup / "cpu.cfs_quota_us").write_text("20000")
-    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    # Memory is charged where a process lives when it takes it: it waits until it has moved.
+    spin = "input(); held = bytearray(8 << 20)\nwhile True: pass"
+    spinner = subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE)
     try:
         for part in ("cpu", "cpuacct", "memory"):
             (ROOT / part / real_cgroup / "cgroup.procs").write_text(str(spinner.pid))
+        assert spinner.stdin is not None
+        spinner.stdin.write(b"\n")
+        spinner.stdin.close()
         cgroup = Cgroup(real_cgroup)
         assert cgroup.processes_file() is not None
         exporter = CgroupExporter(cgroup)
