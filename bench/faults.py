@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -66,7 +67,7 @@ def parse() -> argparse.Namespace:
 def measure(variant: str, fault: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     folder = (arguments.out / f"{variant}-{fault}-{seed}-{int(time.time())}").absolute()
     settings: dict[str, Any] = {"fault": fault, "seed": seed, "out": folder, "machine": 1 + seed % 5}
-    row: dict[str, Any] = {"variant": variant, "fault": fault, "seed": seed, "right": False}
+    row: dict[str, Any] = {"variant": variant, "fault": fault, "seed": seed, "right": False, "load": round(os.getloadavg()[0], 1)}
     try:
         if variant == "torchrun":
             found = run_torchrun(DemoOptions(**settings), folder, 120.0 if fault in TORCHRUN_NOTICES else arguments.limit)
@@ -98,7 +99,7 @@ def read(out: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Medians (and the worst) over seeds, per fault and variant."""
+    """Medians (and the worst) over seeds, per fault and variant, and what else the machine had to do."""
     lines = [
         "| fault | variant | right | losses equal | detect s | downtime s | beyond detection s | steps lost |",
         "|---|---|---|---|---|---|---|---|",
@@ -111,6 +112,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         equal = f"{sum(known)}/{len(known)}" if known else "-"
         cells = [spread(mine, name) for name in ("detect_s", "downtime_s", "beyond_s", "steps_lost")]
         lines.append(f"| {fault} | {variant} | {right} | {equal} | {' | '.join(cells)} |")
+    loads = [row["load"] for row in rows if "load" in row]
+    if loads:
+        lines += ["", f"Load average when each run began: {min(loads)} to {max(loads)}, median {statistics.median(loads):.1f}."]
     return "\n".join(lines) + "\n"
 
 
