@@ -7,13 +7,14 @@ same verdict stands.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultDetector
 from minder.evaluation.lines import Episodes
 from minder.signals.xid import load_xid_rules
@@ -29,12 +30,14 @@ from minder.windows import align_columns
 if TYPE_CHECKING:
     from minder.telemetry.recording import Recording
 
-__all__ = ["build_judge", "replay", "replay_recording"]
+__all__ = ["MakeDetector", "build_judge", "replay", "replay_recording"]
+
+MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
 
 _CLOCK = "\0clock"  # a machine without data whose only sample marks the end of the grid
 
 
-def replay(path: str | Path, until_s: float | None = None) -> Iterator[Verdict]:
+def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = DefaultDetector) -> Iterator[Verdict]:
     """Verdicts of one recording folder, in time order. until_s: only what was known then (inclusive).
 
     Raises RecordingError if the recording cannot be read.
@@ -42,25 +45,25 @@ def replay(path: str | Path, until_s: float | None = None) -> Iterator[Verdict]:
     from minder.telemetry.recording import read_recording
 
     recording = read_recording(path)
-    return replay_recording(recording if until_s is None else recording.until(until_s), until_s)
+    return replay_recording(recording if until_s is None else recording.until(until_s), until_s, make)
 
 
-def build_judge(topology: Topology, progress: Progress | None = None) -> Judge:
+def build_judge(topology: Topology, progress: Progress | None = None, make: MakeDetector = DefaultDetector) -> Judge:
     """The rules that need nothing but a recording: telemetry, explicit signals, and, where the job's steps are in it, stalls.
 
     A recording has no connections to ask for, and its pauses may be undeclared: a stall that names nobody is not told.
     """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    rules: list[Rule] = [TelemetryRule(DefaultDetector(stages)), SignalRule(load_xid_rules())]
+    rules: list[Rule] = [TelemetryRule(make(stages)), SignalRule(load_xid_rules())]
     if progress is not None:
         rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
     return Judge(rules)
 
 
-def replay_recording(recording: Recording, until_s: float | None = None) -> Iterator[Verdict]:
+def replay_recording(recording: Recording, until_s: float | None = None, make: MakeDetector = DefaultDetector) -> Iterator[Verdict]:
     """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not told again."""
     progress = Progress()
-    judge = build_judge(recording.topology, progress)
+    judge = build_judge(recording.topology, progress, make)
     members = _Members(recording.machines, recording.job.standbys)
     episodes = Episodes()
     for row, signals, now_s in _ticks(recording, until_s):
