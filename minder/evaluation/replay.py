@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultDetector
 from minder.evaluation.lines import Episodes
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["MakeDetector", "build_judge", "replay", "replay_recording"]
 
 MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
-
-_CLOCK = "\0clock"  # a machine without data whose only sample marks the end of the grid
 
 
 def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = DefaultDetector) -> Iterator[Verdict]:
@@ -134,28 +130,4 @@ def _aligned(recording: Recording) -> Window:
     if not len(frames.times_N):
         return align_columns(frames, step_s)
     end_s = math.ceil(float(frames.times_N.max()) / step_s - 1e-6) * step_s
-    marked = _Marked(frames.times_N, frames.machine_N, frames.device_N, frames.values_NK, frames.machines, frames.devices, frames.metrics)
-    return keep_machines(align_columns(marked.with_clock(end_s), step_s), frames.machines)
-
-
-@dataclass(frozen=True, slots=True)
-class _Marked:
-    times_N: np.ndarray
-    machine_N: np.ndarray
-    device_N: np.ndarray
-    values_NK: np.ndarray
-    machines: tuple[str, ...]
-    devices: tuple[str, ...]
-    metrics: tuple[str, ...]
-
-    def with_clock(self, time_s: float) -> _Marked:
-        """The same columns and one empty sample of a machine that does not exist."""
-        return _Marked(
-            np.append(self.times_N, time_s),
-            np.append(self.machine_N, len(self.machines)),
-            np.append(self.device_N, -1),
-            np.concatenate([self.values_NK, np.full((1, self.values_NK.shape[1]), np.nan)]),
-            (*self.machines, _CLOCK),
-            self.devices,
-            self.metrics,
-        )
+    return align_columns(frames, step_s, end_s=end_s)

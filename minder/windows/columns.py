@@ -59,20 +59,22 @@ def align_recording(recording: Recorded, interval_s: float | None = None, machin
     return align_columns(recording.frames, interval_s or recording.interval_s, recording.machines if machines is None else machines)
 
 
-def align_columns(columns: Columns, interval_s: float, machines: Sequence[str] | None = None) -> Window:
-    """`align_recording` for bare columns."""
+def align_columns(columns: Columns, interval_s: float, machines: Sequence[str] | None = None, *, end_s: float = -np.inf) -> Window:
+    """`align_recording` for bare columns. end_s: the clock had come this far, even if the newest sample is older."""
     chosen = tuple(columns.machines if machines is None else machines)
     place = {name: index for index, name in enumerate(chosen)}
     machine_N = np.array([place.get(name, -1) for name in columns.machines] or [-1], dtype=np.int64)[columns.machine_N]
     order_N = np.lexsort((columns.times_N, columns.device_N, machine_N))
     order_N = order_N[machine_N[order_N] >= 0]
-    return _Alignment(columns, order_N, machine_N[order_N], interval_s, chosen).window()
+    return _Alignment(columns, order_N, machine_N[order_N], interval_s, chosen, end_s).window()
 
 
 class _Alignment:
     """One pass over sorted columns."""
 
-    def __init__(self, columns: Columns, order_N: np.ndarray, machine_N: np.ndarray, step_s: float, machines: tuple[str, ...]) -> None:
+    def __init__(
+        self, columns: Columns, order_N: np.ndarray, machine_N: np.ndarray, step_s: float, machines: tuple[str, ...], end_s: float
+    ) -> None:  # fmt: skip
         self.step_s = step_s
         self.machines = machines
         self.columns = columns
@@ -82,8 +84,8 @@ class _Alignment:
         self.series_N = machine_N * self.slots + columns.device_N[order_N] + 1
         self.row_N = first_row_N(self.times_N, step_s)
         self.first = int(self.row_N.min()) if len(self.times_N) else 0
-        # The last row lies at or before the newest sample: a later one would look ahead.
-        last = int(np.floor(self.times_N.max() / step_s + 1e-6)) if len(self.times_N) else -1
+        # The last row lies at or before the newest sample or the clock: a later one would look ahead.
+        last = int(np.floor(max(self.times_N.max(), end_s) / step_s + 1e-6)) if len(self.times_N) else -1
         self.rows = max(0, last - self.first + 1)
         self.times_T = (self.first + np.arange(self.rows)) * step_s
 
