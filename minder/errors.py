@@ -26,6 +26,10 @@ class RecordingError(BadInputError):
     """A recording cannot be read (formats.md section 1)."""
 
 
+class TraceError(BadInputError):
+    """A step trace or its job file cannot be read, or they contradict each other (formats.md section 5)."""
+
+
 class SourceError(MinderError):
     """A telemetry source did not answer, or answered nonsense. The tick has no data; it is never "healthy"."""
 
