@@ -117,11 +117,11 @@ class SoloMachine(_Alone):
 
     def __enter__(self) -> JobConfig:
         """Raises MinderError if agent or launcher do not come up."""
-        try:
-            return self._start()
-        except BaseException:
-            self._stack.close()
-            raise
+        with ExitStack() as half_started:
+            half_started.callback(self._stack.close)
+            config = self._start()
+            half_started.pop_all()
+        return config
 
     def _start(self) -> JobConfig:
         from minder.recovery.rendezvous import RendezvousHost
@@ -153,14 +153,14 @@ class SoloAgent(_Alone):
         missing = [pid for pid in self._pids if not Path(f"/proc/{pid}").exists()]
         if missing:
             raise BadInputError(f"no process {missing[0]} on this machine: give the numbers of running training processes")
-        try:
+        with ExitStack() as half_started:
+            half_started.callback(self._stack.close)
             self._open()
             self._spawn("agent", ["agent", "--pids", ",".join(map(str, self._pids)), *self._flags])
             self._await_ports()
-            return self._config(len(self._pids))
-        except BaseException:
-            self._stack.close()
-            raise
+            config = self._config(len(self._pids))
+            half_started.pop_all()
+        return config
 
 
 def script_words(words: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ Where the kernel does not tell who is connected (no /proc), an open store counts
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import time
@@ -130,10 +131,8 @@ def serve(host: StoreHost, control: socket.socket, idle_s: float) -> None:
             if line is None:
                 continue
             answer = host.answer(line)
-            try:
+            with contextlib.suppress(OSError):  # the asker died; what it asked for is done and found again by asking again
                 connection.sendall(answer.encode() + b"\n")
-            except OSError:
-                pass  # the asker died; what it asked for is done and found again by asking again
         if line == "quit":
             return
 

@@ -37,11 +37,10 @@ class Stage:
     def __enter__(self) -> Stage:
         for name in ("state", "train", "checkpoints"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        try:
+        with ExitStack() as half_built:
+            half_built.callback(self._stack.close)
             self._build()
-        except BaseException:
-            self._stack.close()
-            raise
+            half_built.pop_all()
         return self
 
     def __exit__(self, *unused: object) -> None:

@@ -85,11 +85,10 @@ class Lab:
 
     def __enter__(self) -> Self:
         self._watch_signals()
-        try:
+        with contextlib.ExitStack() as half_built:
+            half_built.callback(self.close)
             self._build()
-        except BaseException:
-            self.close()
-            raise
+            half_built.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -6,29 +6,26 @@ kinds (TCPDIAG_GETSOCK): it alone gives IPv4 and IPv6 in one walk of the kernel'
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass
+
+from minder.telemetry.exporters.netlink import attributes, messages, open_netlink, request
 
 __all__ = ["Connection", "dump_connections"]
 
 _NETLINK_SOCK_DIAG = 4
 _TCPDIAG_GETSOCK = 18
 _REQUEST_DUMP = 0x1 | 0x300
-_DONE, _ERROR = 3, 2
 _INET_DIAG_INFO = 2
 _ESTABLISHED = 1 << 1
-_HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBB48sII")  # family, prefix lengths, extensions, socket id, states, dump marker
-_INODE_AT = 16 + 68  # netlink header, then inet_diag_msg up to idiag_inode
+_INODE_AT = 68  # idiag_inode in inet_diag_msg
 _INODE = struct.Struct("=I")
 _QUEUES = struct.Struct("=II")  # idiag_rqueue, idiag_wqueue, at 56 of the message
 _PORTS = struct.Struct("!HH")
-_ATTRIBUTE = struct.Struct("=HH")
 _MESSAGE_SIZE = 72
-_BUFFER = 1 << 17
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -56,31 +53,15 @@ def dump_connections(inodes: Container[int] | None = None) -> tuple[list[Connect
     """(the connections among `inodes`, or all; every established inode of this namespace). Raises OSError."""
     found: list[Connection] = []
     seen: set[int] = set()
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
-        link.settimeout(2.0)
+    with open_netlink(_NETLINK_SOCK_DIAG) as link:
         body = _REQUEST.pack(socket.AF_INET, 0, 0, 1 << (_INET_DIAG_INFO - 1), b"", _ESTABLISHED, 0)
-        link.send(_HEADER.pack(_HEADER.size + len(body), _TCPDIAG_GETSOCK, _REQUEST_DUMP, 1, 0) + body)
-        for message in _messages(link):
+        link.send(request(_TCPDIAG_GETSOCK, _REQUEST_DUMP, body))
+        for _, message in messages(link, "socket diagnostics"):
             inode = _INODE.unpack_from(message, _INODE_AT)[0]
             seen.add(inode)
             if inodes is None or inode in inodes:
-                found.append(_decode(message[_HEADER.size :], inode))
+                found.append(_decode(message, inode))
     return found, seen
-
-
-def _messages(link: socket.socket) -> Iterator[memoryview]:
-    while True:
-        block = memoryview(link.recv(_BUFFER))
-        at = 0
-        while at + _HEADER.size <= len(block):
-            size, kind, _, _, _ = _HEADER.unpack_from(block, at)
-            if kind == _DONE:
-                return
-            if kind == _ERROR:
-                code = -struct.unpack_from("=i", block, at + _HEADER.size)[0]
-                raise OSError(code, f"socket diagnostics: {os.strerror(code)}")
-            yield block[at : at + size]
-            at += (size + 3) & ~3
 
 
 def _decode(message: memoryview, inode: int) -> Connection:
@@ -117,15 +98,7 @@ def _decode(message: memoryview, inode: int) -> Connection:
 
 
 def _tcp_info(message: memoryview) -> memoryview:
-    at = _MESSAGE_SIZE
-    while at + _ATTRIBUTE.size <= len(message):
-        size, kind = _ATTRIBUTE.unpack_from(message, at)
-        if size < _ATTRIBUTE.size:
-            break
-        if kind == _INET_DIAG_INFO:
-            return message[at + _ATTRIBUTE.size : at + size]
-        at += (size + 3) & ~3
-    return message[:0]
+    return next((value for kind, value in attributes(message[_MESSAGE_SIZE:]) if kind == _INET_DIAG_INFO), message[:0])
 
 
 def _address(raw: bytes, family: int, port: int) -> str:

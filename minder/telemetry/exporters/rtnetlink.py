@@ -6,23 +6,21 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from minder.telemetry.exporters.netlink import attributes, messages, open_netlink, request
+
 __all__ = ["Interface", "list_interfaces", "read_interfaces"]
 
 _NETLINK_ROUTE = 0
 _REQUEST_ONE, _REQUEST_DUMP = 0x1, 0x301
-_RTM_GETLINK, _RTM_NEWLINK, _ERROR, _DONE = 18, 16, 2, 3
+_RTM_GETLINK, _RTM_NEWLINK = 18, 16
 _IFLA_IFNAME, _IFLA_OPERSTATE, _IFLA_LINKINFO, _IFLA_STATS64, _IFLA_CARRIER_CHANGES = 3, 16, 18, 23, 35
 _IFLA_INFO_KIND = 1
-_WANTED = frozenset({_IFLA_IFNAME, _IFLA_OPERSTATE, _IFLA_LINKINFO, _IFLA_STATS64, _IFLA_CARRIER_CHANGES, _IFLA_INFO_KIND})
-_HEADER = struct.Struct("=IHHII")
 _IFINFO = struct.Struct("=BxHiII")
-_ATTRIBUTE = struct.Struct("=HH")
 _STATS = struct.Struct("=8Q")  # rtnl_link_stats64: rx, tx packets; rx, tx bytes; rx, tx errors; rx, tx dropped
 _LOOPBACK = 0x8
 _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
@@ -45,65 +43,31 @@ class Interface:
 
 def list_interfaces() -> list[Interface]:
     """All interfaces of the namespace: tens of microseconds each, hundreds of them on a host of containers. Raises OSError."""
-    with _open() as link:
+    with open_netlink(_NETLINK_ROUTE) as link:
         link.send(_request(0, _REQUEST_DUMP))
-        return [_decode(message) for message in _messages(link, _DONE)]
+        return list(_links(link, dump=True))
 
 
 def read_interfaces(indexes: Iterable[int]) -> list[Interface]:
     """These interfaces; one that is gone is left out. Raises OSError."""
     found: list[Interface] = []
-    with _open() as link:
+    with open_netlink(_NETLINK_ROUTE) as link:
         for index in indexes:
             link.send(_request(index, _REQUEST_ONE))
             try:
-                found.extend(_decode(message) for message in _messages(link, None))
+                found.extend(_links(link, dump=False))
             except OSError as error:
                 if error.errno != errno.ENODEV:
                     raise
     return found
 
 
-def _open() -> socket.socket:
-    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_ROUTE)
-    link.settimeout(2.0)
-    return link
-
-
 def _request(index: int, flags: int) -> bytes:
-    return _HEADER.pack(_HEADER.size + _IFINFO.size, _RTM_GETLINK, flags, 1, 0) + _IFINFO.pack(socket.AF_UNSPEC, 0, index, 0, 0)
+    return request(_RTM_GETLINK, flags, _IFINFO.pack(socket.AF_UNSPEC, 0, index, 0, 0))
 
 
-def _messages(link: socket.socket, last: int | None) -> Iterator[memoryview]:
-    """Link messages up to the one of kind `last`; None: the first block is all."""
-    while True:
-        block = memoryview(link.recv(1 << 17))
-        at = 0
-        while at + _HEADER.size <= len(block):
-            size, kind, _, _, _ = _HEADER.unpack_from(block, at)
-            if kind == last:
-                return
-            if kind == _ERROR:
-                code = -struct.unpack_from("=i", block, at + _HEADER.size)[0]
-                raise OSError(code, f"network interfaces: {os.strerror(code)}")
-            if kind == _RTM_NEWLINK:
-                yield block[at + _HEADER.size : at + size]
-            at += (size + 3) & ~3
-        if last is None:
-            return
-
-
-def _attributes(block: memoryview) -> dict[int, memoryview]:
-    found: dict[int, memoryview] = {}
-    at = 0
-    while at + _ATTRIBUTE.size <= len(block):
-        size, kind = _ATTRIBUTE.unpack_from(block, at)
-        if size < _ATTRIBUTE.size:
-            break
-        if kind in _WANTED:
-            found[kind] = block[at + _ATTRIBUTE.size : at + size]
-        at += (size + 3) & ~3
-    return found
+def _links(link: socket.socket, *, dump: bool) -> Iterator[Interface]:
+    return (_decode(body) for kind, body in messages(link, "network interfaces", dump=dump) if kind == _RTM_NEWLINK)
 
 
 def _text(block: memoryview | None) -> str:
@@ -112,8 +76,8 @@ def _text(block: memoryview | None) -> str:
 
 def _decode(message: memoryview) -> Interface:
     _, _, index, flags, _ = _IFINFO.unpack_from(message, 0)
-    found = _attributes(message[_IFINFO.size :])
-    info = _attributes(found[_IFLA_LINKINFO]) if _IFLA_LINKINFO in found else {}
+    found = dict(attributes(message[_IFINFO.size :]))
+    info = dict(attributes(found[_IFLA_LINKINFO])) if _IFLA_LINKINFO in found else {}
     stats = _STATS.unpack_from(found[_IFLA_STATS64]) if _IFLA_STATS64 in found else (0,) * 8
     state = found[_IFLA_OPERSTATE][0] if _IFLA_OPERSTATE in found else 0
     changes = found.get(_IFLA_CARRIER_CHANGES)
