@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -7,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from minder.cli import main
 from minder.incidents import Ledger, kinds
 from minder.types import ActionResult, Verdict
 
@@ -15,13 +15,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        status = main(["machine", *arguments, "--ledger", str(tmp_path / "ledger.db")])
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return call
+def run(run_on_ledger: Run) -> Run:
+    return functools.partial(run_on_ledger, "machine")
 
 
 @pytest.fixture

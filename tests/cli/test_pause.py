@@ -6,20 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from minder.cli import main
 from minder.incidents import Ledger, kinds
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        status = main([*arguments, "--ledger", str(tmp_path / "ledger.db")])
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return call
+def run(run_on_ledger: Run) -> Run:
+    return run_on_ledger
 
 
 @pytest.fixture
