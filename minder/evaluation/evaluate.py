@@ -1,0 +1,80 @@
+"""Labelled recordings through the online pipeline, in one process or several; what cannot be evaluated is told, the others still are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from minder.equip import equip_detector
+from minder.errors import BadInputError, MinderError
+from minder.evaluation.cases import Case, case_of, facts_of
+from minder.evaluation.labels import Labelled, find_recordings, label_recordings
+
+__all__ = ["Evaluation", "evaluate", "evaluate_one"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """cases in the order of the recordings that were named; problems: one line for each thing that could not be evaluated."""
+
+    detector: str
+    cases: tuple[Case, ...]
+    problems: tuple[str, ...] = ()
+
+
+def evaluate(
+    paths: Sequence[Path],
+    detector: str = "default",
+    truth: Path | None = None,
+    jobs: int = 1,
+    on_case: Callable[[int, int], None] = lambda done, of: None,
+) -> Evaluation:
+    """Every labelled recording of these folders. detector: a name, or a model's URI (minder/equip.py); jobs: processes.
+
+    Raises BadInputError for a truth or a detector that cannot be read at all.
+    """
+    equip_detector(detector)
+    labelled, problems = label_recordings(find_recordings(paths), truth)
+    cases: dict[int, Case] = {}
+    for done, (index, found) in enumerate(_run(labelled, detector, jobs), start=1):
+        if isinstance(found, str):
+            problems.append(found)
+        else:
+            cases[index] = found
+        on_case(done, len(labelled))
+    return Evaluation(detector, tuple(cases[index] for index in sorted(cases)), tuple(problems))
+
+
+def evaluate_one(labelled: Labelled, detector: str) -> Case | str:
+    """One recording judged, or the line that says why it cannot be."""
+    from minder.evaluation.replay import replay_recording
+    from minder.telemetry.recording import read_recording
+
+    try:
+        recording = read_recording(labelled.path)
+        known = {*recording.machines, *recording.job.standbys}
+        strangers = sorted({name for name in (labelled.truth.machine, *labelled.truth.machines) if name} - known)
+        if strangers:
+            return f'{labelled.path}: its truth names machine "{strangers[0]}", which its job.toml does not: mend one of the two'
+        verdicts = list(replay_recording(recording, None, equip_detector(detector)))
+    except BadInputError as error:
+        return str(error)
+    return case_of(labelled.truth, facts_of(recording), verdicts, str(labelled.path))
+
+
+def _run(labelled: Sequence[Labelled], detector: str, jobs: int) -> Iterator[tuple[int, Case | str]]:
+    if jobs <= 1 or len(labelled) <= 1:
+        yield from ((index, evaluate_one(item, detector)) for index, item in enumerate(labelled))
+        return
+    # A fresh interpreter for each: a fork would copy the locks of threads that polars has started.
+    with ProcessPoolExecutor(min(jobs, len(labelled)), mp_context=get_context("spawn")) as pool:
+        pending = {pool.submit(evaluate_one, item, detector): index for index, item in enumerate(labelled)}
+        try:
+            for future in as_completed(pending):
+                yield pending[future], future.result()
+        except BrokenProcessPool as error:
+            raise MinderError("a process of the evaluation was killed, perhaps for its memory: use fewer --jobs") from error
