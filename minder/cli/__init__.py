@@ -25,6 +25,7 @@ VERBS = {
     "evaluate": "Labelled recordings: how often, how soon and how surely the faulty machine is named.",
     "collectives": "Which rank holds a job up in its collectives, from Flight Recorder dumps.",
     "whatif": "What slows a job's traced steps down: a worker, stages, sequences, communication.",
+    "simulate": "Write telemetry of a cluster that does not exist, with the truth beside it.",
     "incidents": "What happened: list incidents, show one.",
     "machine": "Machines that were evicted: list, return, and whether it was right.",
     "pause": "Stop actions (never alarms) for a while.",

@@ -1,0 +1,156 @@
+"""A recipe: what kind of recordings to make (datasets/recipes/*.toml). Ranges are [smallest, largest] and are drawn from uniformly."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from minder.errors import ConfigError, MinderError
+from minder.resources import find_resource
+
+__all__ = ["FaultRules", "JobRules", "MonitoringRules", "NuisanceRules", "Recipe", "ScheduleRules", "load_recipe", "recipe_names"]
+
+
+def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
+    if not bounds[0] <= bounds[1]:
+        raise ValueError("give [smallest, largest]")
+    return bounds
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class _Rules(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobRules(_Rules):
+    """Jobs: machines are drawn evenly over the logarithm and rounded to whole data-parallel groups."""
+
+    machines: Range = (4, 96)
+    gpus_per_machine: tuple[int, ...] = (8,)
+    tensor_machines: tuple[int, ...] = (1,)  # machines that one tensor group spans
+    pipeline: tuple[int, ...] = (1, 2, 4)
+    expert: tuple[int, ...] = (1,)
+    step_s: Range = (2.0, 25.0)
+    stage_spread: float = Field(0.06, ge=0.0)  # how differently stages work (standard deviation of the logarithm)
+    slot_spread: float = Field(1.0, ge=0.0)  # standing differences between machines, 1.0: as measured
+
+
+class ScheduleRules(_Rules):
+    """What every job does: checkpoints; short jitters of one metric; housekeeping on one host."""
+
+    checkpoint_every_s: Range = (220.0, 600.0)
+    checkpoint_s: Range = (6.0, 30.0)
+    jitters_per_machine_hour: float = Field(0.5, ge=0.0)
+    housekeeping_per_hour: float = Field(3.0, ge=0.0)
+
+
+class FaultRules(_Rules):
+    """Which faults, when and how strong. kinds empty: all that are not held out, in the published mix."""
+
+    kinds: tuple[str, ...] = ()
+    even: bool = False  # every kind equally often instead of the published mix
+    healthy_share: Share = 0.25
+    onset_s: Range = (300.0, 800.0)
+    early_share: Share = 0.0
+    early_onset_s: Range = (115.0, 180.0)
+    severity: Range = (0.8, 1.0)
+    weak_share: Share = 0.0
+    weak_severity: Range = (0.3, 0.55)
+    echo_s: Range = (0.0, 40.0)  # until the peers feel it
+    ramp_s: Range = (0.0, 20.0)  # until it is complete
+
+
+class NuisanceRules(_Rules):
+    """What healthy clusters do; `count` of the kinds are drawn for each recording."""
+
+    kinds: tuple[str, ...] = ()
+    count: tuple[int, int] = (0, 0)
+
+
+class MonitoringRules(_Rules):
+    """How the site measures."""
+
+    intervals_s: tuple[float, ...] = (1.0,)
+    metrics: tuple[int, int] = (19, 19)
+    few_share: Share = 0.0  # of recordings from sites that export only `few` metrics
+    few: tuple[int, int] = (3, 10)
+    extra_metrics: bool = False
+    scrape_jitter: float = Field(0.05, ge=0.0)  # of the interval
+    lost_scrapes: Share = 0.005
+    lost_values: Share = 0.005
+    separate_rows_share: Share = 0.0
+    whole_numbers_share: Share = 0.0  # of recordings whose sensors give whole percents and degrees
+    events_share: Share = 0.0  # of recordings with the job's own phases and steps in events.jsonl
+    signals_share: Share = 0.0  # of those, recordings in which the fault speaks in the kernel log or by an exit
+
+
+class Recipe(_Rules):
+    """One file of datasets/recipes."""
+
+    name: str
+    title: str
+    held_out: bool = False
+    seed: int = Field(ge=0)
+    count: int = Field(100, ge=1)
+    duration_s: Range = (1200.0, 1500.0)
+    tick_s: float = Field(1.0, gt=0.0)
+    job: JobRules = JobRules()
+    schedule: ScheduleRules = ScheduleRules()
+    faults: FaultRules = FaultRules()
+    nuisances: NuisanceRules = NuisanceRules()
+    monitoring: MonitoringRules = MonitoringRules()
+
+    @field_validator("faults")
+    @classmethod
+    def _known_faults(cls, rules: FaultRules) -> FaultRules:
+        from minder.simulate.cluster.faults import FAULTS
+
+        _known(rules.kinds, FAULTS)
+        return rules
+
+    @field_validator("nuisances")
+    @classmethod
+    def _known_nuisances(cls, rules: NuisanceRules) -> NuisanceRules:
+        from minder.simulate.cluster.nuisances import NUISANCES
+
+        _known(rules.kinds, NUISANCES)
+        return rules
+
+
+def _known(kinds: tuple[str, ...], table: Any) -> None:
+    unknown = sorted(set(kinds) - set(table))
+    if unknown:
+        raise ValueError(f"kinds has unknown names {', '.join(unknown)}: known are {', '.join(sorted(table))}")
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The names of the recipes that minder ships."""
+    return tuple(sorted(path.stem for path in find_resource("datasets/recipes").glob("*.toml")))
+
+
+def load_recipe(name_or_path: str) -> Recipe:
+    """A shipped recipe by name, or any file. Raises ConfigError that says what to mend."""
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        try:
+            path = find_resource(f"datasets/recipes/{name_or_path}.toml")
+        except MinderError:
+            raise ConfigError(f'no recipe "{name_or_path}": give a .toml file or one of {", ".join(recipe_names())}') from None
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is missing: give a .toml file or one of {', '.join(recipe_names())}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    try:
+        return Recipe.model_validate({"name": path.stem, **data})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from error

@@ -1,0 +1,30 @@
+"""Temperature follows power with inertia."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.simulate.cluster.scene import Scene
+from minder.simulate.cluster.streams import draw
+
+__all__ = ["heat"]
+
+_ROOM = 0.5  # of the training temperature is there without any power: coolant, room, other parts
+
+
+def heat(scene: Scene, work_TM: np.ndarray) -> np.ndarray:
+    """Factors of the training temperature, shape (T, M), for power relative to its training average.
+
+    Time constant of a GPU with its cold plate or heat sink: 15 to 60 s. Some sites average their sensors so long that nothing of it shows.
+    """
+    rng = scene.streams.of("thermal")
+    tau_s, coupled = draw(rng, (15.0, 60.0)), rng.random() < 0.75
+    if not coupled:
+        return np.ones_like(work_TM)
+    keep = np.exp(-scene.tick_s / tau_s)
+    warm_TM = np.empty_like(work_TM)
+    level_M = np.ones(scene.machines)
+    for t in range(scene.ticks):
+        level_M = keep * level_M + (1.0 - keep) * work_TM[t]
+        warm_TM[t] = level_M
+    return np.asarray(_ROOM + (1.0 - _ROOM) * warm_TM)
