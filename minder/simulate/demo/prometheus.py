@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -22,13 +23,17 @@ def find_prometheus() -> str | None:
 
 
 class LabPrometheus:
-    """Runs on loopback with its own data folder; `targets` maps machine name to "address:port". A context manager."""
+    """Runs on loopback with its own data folder; `targets` maps machine name to "address:port"; `environment` is added to ours.
+    A context manager."""
 
-    def __init__(self, folder: Path, targets: Mapping[str, str], token: str, interval_s: float) -> None:
+    def __init__(
+        self, folder: Path, targets: Mapping[str, str], token: str, interval_s: float, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder
         self._targets = targets
         self._token = token
         self._interval_s = interval_s
+        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
@@ -54,7 +59,9 @@ class LabPrometheus:
             raise LabError("prometheus is not on the PATH: install it, or leave --prometheus out to use the built-in scraper")
         command = [binary, "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{self.port}"]
         with (self._folder / "prometheus.log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, env=os.environ | self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         end_s = time.monotonic() + 20.0
         while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > end_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -88,7 +89,9 @@ class Stage:
         """`minder run --config`; called again after `kill_controller` it is a restarted controller."""
         command = [sys.executable, "-m", "minder", "run", "--config", str(self.folder / "job.toml"), "--act"]
         with (self.folder / "controller.log").open("ab") as log:
-            self._controller = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self._controller = subprocess.Popen(
+                command, env=os.environ | self.lab.mark, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
 
     def kill_controller(self) -> None:
         if self._controller is not None:
@@ -168,7 +171,7 @@ class Stage:
             return {"source": "scrape", "interval_s": options.scrape_interval_s}
         if wanted == "prometheus":
             targets = {machine.name: f"{machine.address}:{_AGENT_PORT}" for machine in self.lab.all_machines}
-            server = LabPrometheus(self.folder / "prometheus", targets, self._token, options.scrape_interval_s)
+            server = LabPrometheus(self.folder / "prometheus", targets, self._token, options.scrape_interval_s, self.lab.mark)
             self.prometheus = self._stack.enter_context(server)
             wanted = server.url
         return {"source": "prometheus", "url": wanted, "interval_s": options.scrape_interval_s}

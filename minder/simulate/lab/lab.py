@@ -21,6 +21,7 @@ from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.clean import remove_lab
 from minder.simulate.lab.machine import LabMachine, MachinePlace
 from minder.simulate.lab.network import CONTROLLER_HOST, LabNetwork, find_free_subnets
+from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE
 from minder.simulate.lab.record import RUN_ID, LabRecord, Owner, default_state_dir, read_records
 
 __all__ = ["Lab"]
@@ -77,6 +78,11 @@ class Lab:
     def run_id(self) -> str:
         """Four hex digits that all names of this lab carry."""
         return "" if self.record is None else self.record.run_id
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """Environment of a process that serves this lab from outside its machines, and that `minder lab clean` shall find."""
+        return {} if self.record is None else {LAB_VARIABLE: self.run_id, OWNER_VARIABLE: self.record.owner}
 
     @property
     def mode(self) -> str:
