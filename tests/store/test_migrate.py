@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import alembic.command
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -18,6 +19,12 @@ from minder.store.migrate import HEAD, REVISIONS, migrate, schema_revision
 from minder.store.tables import METADATA
 
 
+def scripts() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
+    return config
+
+
 def test_a_new_file_gets_the_schema_and_opening_again_changes_nothing(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "ledger.db")
     migrate(engine)
@@ -29,9 +36,7 @@ def test_a_new_file_gets_the_schema_and_opening_again_changes_nothing(tmp_path: 
 
 
 def test_revisions_in_code_are_those_in_the_folder() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
-    script = ScriptDirectory.from_config(config)
+    script = ScriptDirectory.from_config(scripts())
     assert tuple(item.revision for item in reversed(list(script.walk_revisions()))) == REVISIONS
     assert script.get_current_head() == HEAD
 
@@ -46,6 +51,17 @@ def test_a_newer_ledger_is_refused_in_one_line_and_left_alone(tmp_path: Path) ->
     assert "\n" not in str(caught.value)
     with reading(engine) as connection:
         assert schema_revision(connection) == "0999"
+
+
+def test_there_is_no_way_back_from_the_first_schema(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "ledger.db")
+    migrate(engine)
+    config = scripts()
+    with writing(engine) as connection, pytest.raises(LedgerError, match="append-only"):
+        config.attributes["connection"] = connection
+        alembic.command.downgrade(config, "base")
+    with reading(engine) as connection:
+        assert schema_revision(connection) == HEAD
 
 
 def test_processes_that_open_a_new_ledger_together_all_succeed(tmp_path: Path) -> None:

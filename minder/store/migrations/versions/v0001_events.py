@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from minder.errors import LedgerError
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -51,4 +53,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    raise NotImplementedError("the ledger is append-only: there is no way back")
+    raise LedgerError("the ledger is append-only, its first schema has no older one: restore a copy of the file instead")
