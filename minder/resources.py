@@ -1,12 +1,13 @@
-"""Files that an installed minder needs: in the wheel as `minder/_data/`, in a checkout beside `minder/`."""
+"""Files that an installed minder needs (in the wheel as `minder/_data/`, in a checkout beside `minder/`), and where it keeps its own."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from minder.errors import MinderError
 
-__all__ = ["find_resource"]
+__all__ = ["default_state_dir", "find_resource"]
 
 
 def find_resource(name: str) -> Path:
@@ -16,3 +17,8 @@ def find_resource(name: str) -> Path:
         if (root / name).exists():
             return root / name
     raise MinderError(f"packaged file {name} is missing from {package}: reinstall minder-cluster")
+
+
+def default_state_dir() -> Path:
+    """Where ledger, job state and registry live: $MINDER_STATE_DIR, or ~/.local/state/minder."""
+    return Path(os.environ.get("MINDER_STATE_DIR") or Path.home() / ".local/state/minder")

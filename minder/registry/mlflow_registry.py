@@ -1,0 +1,193 @@
+"""MLflow, and nothing of it anywhere else: runs with what was measured, models with their versions and the alias `champion`.
+
+By default a sqlite file and a folder in minder's state directory; $MLFLOW_TRACKING_URI names another place. MLflow's own usage reports are
+switched off before it is imported. It takes seconds to import: whoever needs no registry never loads it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minder.errors import BadInputError, MinderError
+from minder.resources import default_state_dir, find_resource
+
+__all__ = ["CHAMPION", "MODEL_NAME", "Log", "Registry", "Version"]
+
+MODEL_NAME = "minder-detector"
+CHAMPION = "champion"
+_EXPERIMENT = "minder"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One registered model version. training: tags of the run that made it."""
+
+    number: int
+    run_id: str
+    training: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Log:
+    """What one training tells. curves: name to (step, value) pairs; files: path inside the run to its bytes."""
+
+    parameters: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class Registry:
+    """One tracking server or file. Raises MinderError where it cannot be used."""
+
+    def __init__(self, uri: str | None = None) -> None:
+        self._mlflow = _import_mlflow()
+        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or _default_uri()
+        self._mlflow.set_tracking_uri(self.uri)
+        self._mlflow.set_registry_uri(os.environ.get("MLFLOW_REGISTRY_URI") or self.uri)
+        self._client = self._mlflow.MlflowClient()
+
+    def log_training(self, name: str, log: Log, model_folder: Path, inputs: tuple[str, ...]) -> Version:
+        """One run with all that was measured and the model, registered as the next version. inputs: metrics that it read.
+
+        model_folder: as minder.registry.folder writes it; it becomes the model's only artifact.
+        """
+        with self._failures("train"), self._run(name) as run_id:
+            client = self._client
+            for key, value in log.parameters.items():
+                client.log_param(run_id, key, value)
+            for key, metric in log.metrics.items():
+                if metric == metric:  # NaN: nothing was there to measure
+                    client.log_metric(run_id, key, metric)
+            for key, points in log.curves.items():
+                for step, point in points:
+                    client.log_metric(run_id, key, point, step=step)
+            for key, text in log.tags.items():
+                client.set_tag(run_id, key, text)
+            self._log_files(run_id, log.files)
+            return Version(self._log_model(model_folder, inputs), run_id, dict(log.tags))
+
+    def fetch(self, uri: str, folder: Path) -> Path:
+        """The model folder behind "models:/NAME@ALIAS" or "models:/NAME/VERSION", copied into `folder`. No code of it is run."""
+        with self._failures(uri):
+            found = Path(self._mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder)))
+        inner = found / "artifacts" / "detector"
+        if not (inner / "model.json").is_file():
+            raise BadInputError(f"{uri} holds no detector: name a model that `minder train` registered")
+        return inner
+
+    def version(self, number: int) -> Version:
+        with self._failures(f"models:/{MODEL_NAME}/{number}"):
+            found = self._client.get_model_version(MODEL_NAME, str(number))
+        return self._version(found)
+
+    def champion(self) -> Version | None:
+        """The version that the alias names, None while there is none."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self._version(self._client.get_model_version_by_alias(MODEL_NAME, CHAMPION))
+        except MlflowException as error:
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                return None
+            raise MinderError(f"{self.uri}: {_first_line(error)}") from error
+
+    def crown(self, number: int) -> None:
+        """Move the alias."""
+        with self._failures(f"models:/{MODEL_NAME}/{number}"):
+            self._client.set_registered_model_alias(MODEL_NAME, CHAMPION, str(number))
+
+    def _version(self, found: Any) -> Version:
+        with self._failures(f"models:/{MODEL_NAME}/{found.version}"):
+            tags = self._client.get_run(found.run_id).data.tags if found.run_id else {}
+        return Version(int(found.version), str(found.run_id), dict(tags))
+
+    @contextmanager
+    def _run(self, name: str) -> Iterator[str]:
+        """A new run in our experiment, or the one that `mlflow run` began."""
+        if "MLFLOW_RUN_ID" not in os.environ and self._client.get_experiment_by_name(_EXPERIMENT) is None:
+            place = None if self.uri != _default_uri() else (default_state_dir() / "mlflow-artifacts").absolute().as_uri()
+            self._client.create_experiment(_EXPERIMENT, artifact_location=place)
+        if "MLFLOW_RUN_ID" not in os.environ:
+            self._mlflow.set_experiment(_EXPERIMENT)
+        with self._mlflow.start_run(run_name=name) as run:
+            yield run.info.run_id
+
+    def _log_files(self, run_id: str, files: Mapping[str, bytes]) -> None:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, data in files.items():
+                path = Path(scratch) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            self._client.log_artifacts(run_id, scratch)
+
+    def _log_model(self, folder: Path, inputs: tuple[str, ...]) -> int:
+        import minder
+
+        info = self._mlflow.pyfunc.log_model(
+            name="detector",
+            python_model=str(find_resource("models/scorer.py")),
+            artifacts={"detector": str(folder)},
+            signature=_signature(inputs),
+            pip_requirements=[f"minder-cluster[models]=={minder.__version__}"],
+            registered_model_name=MODEL_NAME,
+        )
+        return int(info.registered_model_version)
+
+    @contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        """What MLflow raises, as one line."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            yield
+        except MlflowException as error:
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise BadInputError(f"{what} is not in the registry {self.uri} ({_first_line(error)}): `minder train` registers one") from error
+            raise MinderError(f"the registry {self.uri} failed at {what}: {_first_line(error)}") from error
+
+
+def _import_mlflow() -> Any:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("DO_NOT_TRACK", "true")
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    import mlflow
+    import mlflow.pyfunc
+
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return mlflow
+
+
+def _default_uri() -> str:
+    folder = default_state_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{(folder / 'mlflow.db').absolute()}"
+
+
+def _signature(metrics: tuple[str, ...]) -> Any:
+    """Rows of telemetry in, verdict lines out. A site may lack any of the metrics."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    given = [ColSpec(DataType.datetime, "timestamp"), ColSpec(DataType.string, "machine")]
+    given += [ColSpec(DataType.double, name, required=False) for name in metrics]
+    told = [ColSpec(DataType.string, name) for name in ("time", "kind", "tier", "machines", "cause")]
+    return ModelSignature(
+        inputs=Schema(given),
+        outputs=Schema([*told, ColSpec(DataType.double, "confidence")]),
+        params=ParamSchema([ParamSpec("interval_s", DataType.double, 0.0)]),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
