@@ -26,6 +26,8 @@ VERBS = {
     "collectives": "Which rank holds a job up in its collectives, from Flight Recorder dumps.",
     "whatif": "What slows a job's traced steps down: a worker, stages, sequences, communication.",
     "simulate": "Write telemetry of a cluster that does not exist, with the truth beside it.",
+    "train": "Fit a detector, evaluate it on held-back data, and register the model.",
+    "promote": "Make a registered model the champion, if it is better.",
     "incidents": "What happened: list incidents, show one.",
     "machine": "Machines that were evicted: list, return, and whether it was right.",
     "pause": "Stop actions (never alarms) for a while.",
@@ -130,4 +132,4 @@ def _missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
     name = (error.name or "").split(".")[0]
     if name not in extras:
         return None
-    return MissingExtraError(f"{name} is not installed: run `pip install 'minder-cluster[{extras[name]}]'`")
+    return MissingExtraError.of(name, extras[name])

@@ -14,7 +14,7 @@ from minder.errors import BadInputError, MinderError
 from minder.evaluation.cases import Case, case_of, facts_of
 from minder.evaluation.labels import Labelled, find_recordings, label_recordings
 
-__all__ = ["Evaluation", "evaluate", "evaluate_one"]
+__all__ = ["Evaluation", "evaluate", "evaluate_labelled", "evaluate_one"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,22 @@ def evaluate(
 
     Raises BadInputError for a truth or a detector that cannot be read at all.
     """
-    equip_detector(detector)
     labelled, problems = label_recordings(find_recordings(paths), truth)
-    cases: dict[int, Case] = {}
-    for done, (index, found) in enumerate(_run(labelled, detector, jobs), start=1):
-        if isinstance(found, str):
-            problems.append(found)
-        else:
-            cases[index] = found
+    found = evaluate_labelled(labelled, detector, jobs, on_case)
+    cases = tuple(item for item in found if isinstance(item, Case))
+    return Evaluation(detector, cases, (*problems, *(item for item in found if isinstance(item, str))))
+
+
+def evaluate_labelled(
+    labelled: Sequence[Labelled], detector: str, jobs: int = 1, on_case: Callable[[int, int], None] = lambda done, of: None
+) -> list[Case | str]:
+    """Each recording's case, or the line that says why there is none, in the given order. Raises BadInputError for the detector."""
+    equip_detector(detector)
+    found: dict[int, Case | str] = {}
+    for done, (index, item) in enumerate(_run(labelled, detector, jobs), start=1):
+        found[index] = item
         on_case(done, len(labelled))
-    return Evaluation(detector, tuple(cases[index] for index in sorted(cases)), tuple(problems))
+    return [found[index] for index in range(len(labelled))]
 
 
 def evaluate_one(labelled: Labelled, detector: str) -> Case | str:

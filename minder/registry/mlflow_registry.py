@@ -111,14 +111,23 @@ class Registry:
 
     @contextmanager
     def _run(self, name: str) -> Iterator[str]:
-        """A new run in our experiment, or the one that `mlflow run` began."""
-        if "MLFLOW_RUN_ID" not in os.environ and self._client.get_experiment_by_name(_EXPERIMENT) is None:
-            place = None if self.uri != _default_uri() else (default_state_dir() / "mlflow-artifacts").absolute().as_uri()
-            self._client.create_experiment(_EXPERIMENT, artifact_location=place)
-        if "MLFLOW_RUN_ID" not in os.environ:
+        """The run that `mlflow run` began, if it began it here; else a new one in our experiment."""
+        if not self._is_begun(os.environ.get("MLFLOW_RUN_ID")):
+            os.environ.pop("MLFLOW_RUN_ID", None)
+            if self._client.get_experiment_by_name(_EXPERIMENT) is None:
+                place = None if self.uri != _default_uri() else (default_state_dir() / "mlflow-artifacts").absolute().as_uri()
+                self._client.create_experiment(_EXPERIMENT, artifact_location=place)
             self._mlflow.set_experiment(_EXPERIMENT)
         with self._mlflow.start_run(run_name=name) as run:
             yield run.info.run_id
+
+    def _is_begun(self, run_id: str | None) -> bool:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return run_id is not None and self._client.get_run(run_id) is not None
+        except MlflowException:
+            return False
 
     def _log_files(self, run_id: str, files: Mapping[str, bytes]) -> None:
         import tempfile
@@ -152,7 +161,9 @@ class Registry:
             yield
         except MlflowException as error:
             if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                raise BadInputError(f"{what} is not in the registry {self.uri} ({_first_line(error)}): `minder train` registers one") from error
+                raise BadInputError(
+                    f"{what} is not in the registry {self.uri} ({_first_line(error)}): `minder train` registers one"
+                ) from error
             raise MinderError(f"the registry {self.uri} failed at {what}: {_first_line(error)}") from error
 
 

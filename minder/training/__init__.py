@@ -1,0 +1,1 @@
+"""Fitting: arrays in, weights out. Import what you need: this package loads nothing by itself."""
