@@ -68,3 +68,7 @@ class UnsupportedFaultError(BadInputError):
 
 class MissingExtraError(BadInputError):
     """An optional dependency is not installed; the message names the extra."""
+
+    @classmethod
+    def of(cls, module: str, extra: str) -> MissingExtraError:
+        return cls(f"{module} is not installed: run `pip install 'minder-cluster[{extra}]'`")

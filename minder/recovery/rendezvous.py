@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from minder.errors import RecoveryError
+from minder.errors import MissingExtraError, RecoveryError
 
 __all__ = ["RendezvousHost"]
 
@@ -91,6 +92,8 @@ class RendezvousHost:
             self._start()
 
     def _start(self) -> None:
+        if importlib.util.find_spec("torch") is None:  # looked for only: torch itself stays out of this process
+            raise MissingExtraError.of("torch", "torch")
         first, last = self.ports
         command = [sys.executable, "-m", "minder.recovery.store_host", "--address", self.address]
         command += ["--control", str(self.control), "--ports", f"{first}-{last}"]

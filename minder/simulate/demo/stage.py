@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from minder.errors import MissingExtraError
 from minder.incidents import Ledger
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.prometheus import LabPrometheus, find_prometheus
@@ -36,6 +38,8 @@ class Stage:
         self.injected: InjectionRecord | None = None
 
     def __enter__(self) -> Stage:
+        if importlib.util.find_spec("torch") is None:
+            raise MissingExtraError.of("torch", "torch")  # before eight machines fail at it
         for name in ("state", "train", "checkpoints"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         with ExitStack() as half_built:
