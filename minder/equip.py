@@ -10,13 +10,17 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from minder.detectors.choose import NAMES, choose_detector
 from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultConfig, DefaultDetector
 from minder.errors import ConfigError, MinderError
 from minder.registry.folder import Model, read_model
 from minder.resources import find_resource
+
+if TYPE_CHECKING:
+    from minder.detectors.similarity.weights import Weights
 
 __all__ = ["MakeDetector", "equip_detector", "equip_model", "open_model"]
 
@@ -41,26 +45,49 @@ def open_model(name: str) -> Model:
             return read_model(Registry().fetch(name, Path(scratch)))
     if (Path(name) / "model.json").is_file():
         return read_model(Path(name))
-    if "/" not in name and (shipped := _shipped(name)) is not None:
-        return read_model(shipped)
-    if name in _PLAIN:
-        return Model(name)
-    known = ", ".join(sorted(_MAKERS))
-    raise ConfigError(f'there is no detector "{name}": use {known}, a folder with a model.json, or models:/minder-detector@champion')
+    if name not in NAMES:
+        known = ", ".join(NAMES)
+        raise ConfigError(f'there is no detector "{name}": use {known}, a folder with a model.json, or models:/minder-detector@champion')
+    shipped = _shipped("reference" if name == "minder" else name)
+    return read_model(shipped) if shipped is not None else Model(name)
 
 
 def equip_model(model: Model) -> MakeDetector:
     """What makes a detector from a model. Raises ConfigError for a detector or a parameter that there is not."""
-    maker = _MAKERS.get(model.detector)
-    if maker is None:
-        raise ConfigError(f'a model for detector "{model.detector}" needs a newer minder: this one has {", ".join(sorted(_MAKERS))}')
-    return maker(model)
+    if model.detector not in NAMES:
+        raise ConfigError(f'there is no detector "{model.detector}": this minder has {", ".join(NAMES)}')
+    if model.detector == "default":
+        config = _configured(DefaultConfig, model.parameters, "the default detector")
+        return lambda stages: DefaultDetector(stages, config)
+    from minder.detectors.similarity.config import SimilarityConfig
+
+    similarity = _configured(SimilarityConfig, model.parameters, f"detector {model.detector}")
+    read = functools.partial(_read_weights, model)
+    choose_detector(model.detector, read, {}, similarity)  # what is missing is told now, not in the middle of a replay
+    return lambda stages: choose_detector(model.detector, read, stages, similarity)
+
+
+def _read_weights(model: Model, name: str) -> Weights:
+    """The model's own networks, else those that ship: models/reference (one per metric), models/reference-int (one for all)."""
+    from minder.detectors.similarity.weights import Weights
+
+    if not model.arrays:
+        folder = _shipped(name)
+        if folder is None:
+            raise ConfigError(f"no weights for detector {model.detector}: models/{name} does not ship; `minder train reference` makes some")
+        model = read_model(folder)
+    try:
+        limits = {metric: (float(low), float(high)) for metric, (low, high) in model.network["limits"].items()}
+        inputs = tuple(tuple(str(metric) for metric in metrics) for metrics in model.network["inputs"])
+        return Weights(inputs, tuple(model.network["order"]), limits, model.arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"the model of detector {model.detector} lacks {error} in its network: train it again") from error
 
 
 def _shipped(name: str) -> Path | None:
     """The folder of a shipped model, if there is one."""
     try:
-        return find_resource(f"models/{_FOLDERS.get(name, name)}/model.json").parent
+        return find_resource(f"models/{name}/model.json").parent
     except MinderError:
         return None
 
@@ -70,29 +97,4 @@ def _configured(kind: type[C], parameters: Mapping[str, Any], where: str) -> C:
     unknown = sorted(set(parameters) - known)
     if unknown:
         raise ConfigError(f'{where} has no parameter "{unknown[0]}": it has {", ".join(sorted(known))}')
-    return kind(**parameters)
-
-
-def _default(model: Model) -> MakeDetector:
-    config = _configured(DefaultConfig, model.parameters, "the default detector")
-    return lambda stages: DefaultDetector(stages, config)
-
-
-def _reference(model: Model) -> MakeDetector:
-    from minder.detectors.similarity.config import SimilarityConfig
-    from minder.detectors.similarity.detector import SimilarityDetector
-    from minder.detectors.similarity.vae_scorer import VaeScorer
-    from minder.detectors.similarity.weights import Weights
-
-    if not model.arrays:
-        raise ConfigError("this model of detector minder has no weights: `minder train reference` makes some")
-    limits = {name: (float(low), float(high)) for name, (low, high) in model.network["limits"].items()}
-    inputs = tuple(tuple(names) for names in model.network["inputs"])
-    weights = Weights(inputs, tuple(model.network["order"]), limits, model.arrays)
-    config = _configured(SimilarityConfig, model.parameters, "the reference")
-    return lambda stages: SimilarityDetector(VaeScorer(weights), config)
-
-
-_MAKERS: dict[str, Callable[[Model], MakeDetector]] = {"default": _default, "minder": _reference}
-_PLAIN = frozenset({"default"})  # need no weights
-_FOLDERS = {"minder": "reference"}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()})
