@@ -13,11 +13,13 @@ from pathlib import Path
 from minder.actuators.local import LocalActuator, LocalMachine
 from minder.clock import Clock, SystemClock
 from minder.config import JobConfig, default_state_dir
+from minder.controller.beside import Beside, Part, Shadow, watch_drift
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller, SampleSource, Stages
 from minder.controller.watched import WatchedJob
-from minder.detectors.default import DefaultDetector
+from minder.detectors.drift import DriftMonitor
+from minder.equip import equip_detector, open_model
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
@@ -167,9 +169,10 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     progress = Progress()
     topology = config.topology()
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
-    telemetry = GatedRule(TelemetryRule(DefaultDetector(stages_of)), progress)
+    telemetry = GatedRule(TelemetryRule(equip_detector(config.detector.uri)(stages_of)), progress)
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
     rules += [StartRule(progress), SignalRule(load_xid_rules(), workers=False), VanishedRule(config.telemetry.interval_s), telemetry]
+    rules += _beside(config, progress, ledger, stages_of)
     policy = Policy(config.policy_config(act))
     recorder = _recorder(config, bool(launched) and state.is_under_way)
     stages = Stages(
@@ -187,6 +190,17 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     )
     controller = Controller(state, stages, ledger, clock, state_dir)
     return App(config, controller, fleet, ledger, recovery, state, wake, clock)
+
+
+def _beside(config: JobConfig, progress: Progress, ledger: Ledger, stages: Mapping[str, object]) -> list[Beside]:
+    """What looks on and never decides: the challenger, and drift from the range that the detector was trained on."""
+    parts: dict[str, Part] = {}
+    if config.detector.shadow is not None:
+        parts["shadow"] = Shadow(config.detector.shadow, equip_detector(config.detector.shadow)(stages), progress)
+    ranges = open_model(config.detector.uri).ranges
+    if config.detector.drift and ranges:
+        parts["drift"] = watch_drift(DriftMonitor(ranges))
+    return [Beside(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []
 
 
 def build_source(config: JobConfig) -> SampleSource:

@@ -16,7 +16,7 @@ from minder.topology import Parallelism, Topology
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.tokens import read_token
 
-__all__ = ["JobConfig", "LocalHandle", "MachineConfig", "TelemetryConfig", "default_state_dir", "load_config"]
+__all__ = ["DetectorConfig", "JobConfig", "LocalHandle", "MachineConfig", "TelemetryConfig", "default_state_dir", "load_config"]
 
 
 class _Strict(BaseModel):
@@ -68,6 +68,21 @@ class TelemetryConfig(_Strict):
         return self
 
 
+class DetectorConfig(_Strict):
+    """Which detector reads the telemetry. model, if given, before name: "models:/minder-detector@champion", or a folder that
+    `minder train` wrote. shadow: another one that looks on, and whose would-be verdicts go to the ledger only. drift: whether
+    metrics that leave the range of the model's training are told."""
+
+    name: str = "default"
+    model: str | None = None
+    shadow: str | None = None
+    drift: bool = True
+
+    @property
+    def uri(self) -> str:
+        return self.model or self.name
+
+
 class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it."""
 
@@ -85,6 +100,7 @@ class JobConfig(_Strict):
     launcher_token_file: str | None = None
     state_dir: str | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
+    detector: DetectorConfig = DetectorConfig()
     policy: dict[str, Any] = {}  # minder.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)

@@ -13,6 +13,7 @@ __all__ = [
     "CONTROLLER_STARTED",
     "DECISION",
     "DEGRADED",
+    "DRIFT",
     "EVIDENCE",
     "FIRST_STEP",
     "GENERATION_STARTED",
@@ -24,6 +25,7 @@ __all__ = [
     "PAUSE",
     "RECOVERY_PHASE",
     "RESULT",
+    "SHADOW",
     "SOURCE_ERROR",
     "UNBARRED",
     "UNPAUSE",
@@ -76,3 +78,7 @@ CLOSED = "closed"
 SOURCE_ERROR = "source_error"
 # minder itself works with less than it should. {what, detail?}
 DEGRADED = "degraded"
+# A challenger would have given a verdict. {detector, verdict: Verdict}; nothing is decided on it.
+SHADOW = "shadow"
+# A metric left the range that the detector was trained on. minder.detectors.drift.Drift
+DRIFT = "drift"
