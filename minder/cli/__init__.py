@@ -23,6 +23,7 @@ VERBS = {
     "watch": "Watch a job that runs already: verdicts, no actions.",
     "replay": "Feed recordings to the online pipeline and print what it would have concluded.",
     "evaluate": "Labelled recordings: how often, how soon and how surely the faulty machine is named.",
+    "stacks": "Who holds a hung job up, from stack dumps of its processes.",
     "collectives": "Which rank holds a job up in its collectives, from Flight Recorder dumps.",
     "whatif": "What slows a job's traced steps down: a worker, stages, sequences, communication.",
     "simulate": "Write telemetry of a cluster that does not exist, with the truth beside it.",

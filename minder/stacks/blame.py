@@ -1,0 +1,73 @@
+"""From the dumps of one moment to a finding: groups, suspects, whom to evict, whose fault (ByteRobust, section 7.1, and further)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from minder.stacks.finding import Accused, Finding, Group
+from minder.stacks.outside import judge_crowd, judge_outsiders
+from minder.stacks.records import Capture, Process
+from minder.stacks.scene import Member, Scene, set_scene
+from minder.stacks.sites import judge_sites
+from minder.stacks.states import judge_states
+from minder.topology import Topology
+
+__all__ = ["analyse"]
+
+_SHOWN_FRAMES = 16
+
+
+def analyse(capture: Capture, topology: Topology | None = None) -> Finding:
+    """Judge one capture. Strongest evidence first: the kernel's word, then who is busy elsewhere, then who waits elsewhere."""
+    scene = set_scene(capture, topology)
+    finding = judge_states(scene) or _judge(scene)
+    if not finding.suspects and not finding.evict:
+        finding = _unheard(scene, finding)
+    return replace(
+        finding,
+        groups=group((*scene.members, *scene.helpers)),
+        without_stack=tuple(member.process for member in scene.without),
+        ignored=capture.ignored,
+    )
+
+
+def _judge(scene: Scene) -> Finding:
+    if not scene.members:
+        return Finding(because="no process has a readable stack")
+    if scene.size == 1:
+        return Finding(because="one stack alone: there are no peers to compare it with")
+    if not scene.busy:
+        return judge_sites(scene)
+    if len(scene.busy) * 2 > scene.size:
+        return judge_crowd(scene)
+    return judge_outsiders(scene)
+
+
+def _unheard(scene: Scene, finding: Finding) -> Finding:
+    """All others wait, and from one machine there is no stack: worth a look, never an eviction."""
+    silent = {member.machine: member.process for member in scene.without}
+    absent = [machine for machine in scene.places.machines if machine not in scene.machines]
+    names = {*silent, *absent}
+    if len(names) != 1 or not scene.members or len(scene.passive) < scene.size:
+        return finding
+    name = names.pop()
+    process = silent.get(name, Process(name, problem="there is no dump of this machine"))
+    suspect = Accused(name, process.pid, process.rank, f"no stack while all others wait: {process.problem or 'not dumped'}", 0.4)
+    return replace(finding, suspects=(suspect,), because=f"{name} alone has no stack; look at it before anything is evicted")
+
+
+def group(members: Sequence[Member]) -> tuple[Group, ...]:
+    """Processes by the place of their deciding thread, the largest first. A stack that was cut off joins the group that it begins like."""
+    by_key: dict[object, list[Member]] = {}
+    for member in members:
+        by_key.setdefault((member.role.key, member.role.part, member.role.kind), []).append(member)
+    groups = sorted(by_key.values(), key=lambda found: (-len(found), found[0].process.name))
+    return tuple(
+        Group(
+            found[0].role.kind,
+            tuple(dict.fromkeys(name for name, _ in found[0].role.key))[:_SHOWN_FRAMES] if found[0].role.key else (),
+            tuple(member.process for member in found),
+        )
+        for found in groups
+    )

@@ -1,0 +1,90 @@
+"""Backtraces of gdb: `thread apply all bt`, a single `bt`, `info threads`, with or without CPython's own gdb commands."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from minder.stacks.normalise import make_frame, native_frame
+from minder.stacks.records import Frame, Thread
+
+__all__ = ["parse_gdb"]
+
+# Thread 5 (Thread 0x7f27 (LWP 5299) "pt_autograd_0" (Exiting)):
+_THREAD = re.compile(r"^Thread (?P<number>\d+) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP (?P<lwp>\d+))?\)?(?P<rest>.*)\):?\s*$")
+# * 1    Thread 0x7fc7 (LWP 52422) "python" select_poll_poll () at selectmodule.c.h:219
+_ROW = re.compile(r'^[* ]\s*(?P<number>\d+)\s+Thread 0x[0-9a-f]+ \(LWP (?P<lwp>\d+)\) "(?P<name>[^"]*)"\s+(?P<frame>.+)$')
+_FRAME = re.compile(r"^#(?P<level>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<body>.+)$")
+_LIBRARY = re.compile(r"\s+from (?P<library>\S+)\s*$")
+_SOURCE = re.compile(r"\s+at (?P<source>\S+?)(?::\d+)?\s*$")
+_PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (?P<file>[^,]+), line (?P<line>\d+), in (?P<name>[\w<>.]+)")
+_PY_BT = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<name>.+?)\s*$')
+_ATTACHED = re.compile(r"\(process (?P<pid>\d+)\) detached")
+
+
+def parse_gdb(text: str) -> tuple[Thread, ...]:
+    """Threads in gdb's order. The main thread is the one whose LWP is the process's pid, else number 1, else the only one."""
+    blocks: list[tuple[int, int | None, str, list[str]]] = []
+    for line in _joined(text):
+        header, row = _THREAD.match(line), _ROW.match(line)
+        if header:
+            name = re.search(r'"([^"]*)"', header.group("rest"))
+            blocks.append((int(header["number"]), int(header["lwp"]) if header["lwp"] else None, name.group(1) if name else "", []))
+        elif row:
+            blocks.append((int(row["number"]), int(row["lwp"]), row["name"], ["#0 " + row["frame"]]))
+        elif line.startswith("#") or _PY_BT.match(line):
+            if not blocks:
+                blocks.append((1, None, "", []))
+            blocks[-1][3].append(line)
+    pid = _ATTACHED.search(text)
+    main = _main_number([(number, lwp) for number, lwp, _, _ in blocks], int(pid["pid"]) if pid else None)
+    return tuple(Thread(_frames(tuple(lines)), name, lwp, number == main) for number, lwp, name, lines in blocks)
+
+
+def _joined(text: str) -> list[str]:
+    """gdb breaks long frames over several lines, which begin with blanks."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if lines and line.startswith("    ") and lines[-1].startswith("#") and not _PY_BT.match(line) and not _ROW.match(line):
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(line)
+    return lines
+
+
+def _main_number(threads: list[tuple[int, int | None]], pid: int | None) -> int | None:
+    by_pid = [number for number, lwp in threads if pid is not None and lwp == pid]
+    numbers = [number for number, _ in threads]
+    return by_pid[0] if by_pid else (1 if 1 in numbers else (numbers[-1] if numbers else None))
+
+
+@functools.lru_cache(maxsize=4096)
+def _frames(lines: tuple[str, ...]) -> tuple[Frame, ...]:
+    python = [m for line in lines if not line.startswith("#") and (m := _PY_BT.match(line))]
+    if python:  # py-bt beside bt: the Python frames say all, the native ones above them what the innermost one does
+        native = [frame for line in lines if line.startswith("#") and (frame := _frame(line)) and frame.native]
+        inner = native[: next((i for i, frame in enumerate(native) if frame.function.startswith("_PyEval")), len(native))]
+        return (*inner, *(make_frame(m["name"], m["file"], int(m["line"])) for m in python))
+    return tuple(frame for line in lines if (frame := _frame(line)))
+
+
+def _frame(line: str) -> Frame | None:
+    found = _FRAME.match(line)
+    if found is None:
+        return None
+    body = found["body"]
+    python = _PYTHON.search(body)
+    if python:  # CPython's pretty printers name the Python function that this call of the interpreter runs
+        return make_frame(python["name"], python["file"], int(python["line"]))
+    library, source = _LIBRARY.search(body), _SOURCE.search(body)
+    body = _LIBRARY.sub("", _SOURCE.sub("", body))
+    return native_frame(_function(body), library["library"] if library else (source["source"] if source else ""))
+
+
+def _function(body: str) -> str:
+    """`c10d::Work::wait(std::chrono::duration<long>) (this=0x1)`: the last bracket holds values, the one before it types."""
+    plain = re.match(r"[\w.@?]+(?= \()", body)  # a C name; values in its brackets may hold brackets
+    if plain:
+        return plain.group()
+    cut = body.rfind(" (")
+    return body[:cut] if cut > 0 else body

@@ -1,0 +1,186 @@
+"""What a process is doing: which of its threads decides, and what its frames say."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minder.stacks.records import Frame, Kind, Process, Thread
+from minder.stacks.rules import Blame, Rule, read_frame
+
+__all__ = ["Role", "read_role"]
+
+_SHOWN = 24
+_TRAINING = frozenset(
+    {"main", "train", "fit", "pretrain", "train_step", "training_step", "train_epoch", "run", "train_one_epoch", "evaluate"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What one process does, from its deciding thread.
+
+    stance: "waits" for peers; "may wait" (its device or its gradients, and behind them perhaps peers); "outside": busy elsewhere;
+    "unclear": code that no rule knows; "none": no stack. part: "" for a training process, else what it is instead.
+    key: what makes a group. frames: the same with lines, innermost first, plumbing left out. start: part of the job's start.
+    """
+
+    kind: Kind
+    stance: str
+    reason: str
+    key: tuple[tuple[str, str], ...] = ()
+    frames: tuple[Frame, ...] = ()
+    blame: Blame = "unknown"
+    weight: float = 0.5
+    start: bool = False
+    io: bool = False
+    within: str = ""
+    part: str = ""
+
+
+def read_role(process: Process) -> Role:
+    """The role of a process. One without a stack has none, and says why."""
+    if not any(thread.frames for thread in process.threads):
+        return Role("other", "none", process.problem or "no stack")
+    return _read_threads(process.threads if len(process.threads) < 2 else _telling(process.threads))
+
+
+def _telling(threads: Sequence[Thread]) -> tuple[Thread, ...]:
+    """Without names and numbers: processes that differ only in those share one answer."""
+    main = _main(threads)
+    return tuple(Thread(thread.frames, main=thread is main) for thread in threads if thread.frames)
+
+
+def _main(threads: Sequence[Thread]) -> Thread:
+    """The main thread: named so by the dump, else rooted in a module, else the one with the deepest stack."""
+    named = [thread for thread in threads if thread.main and thread.frames]
+    if named:
+        return max(named, key=lambda thread: (thread.name == "MainThread", len(thread.frames)))
+    rooted = [thread for thread in threads if thread.frames and thread.frames[-1].function == "<module>"]
+    return max(rooted or threads, key=lambda thread: len(thread.frames))
+
+
+@functools.lru_cache(maxsize=16384)
+def _read_threads(threads: tuple[Thread, ...]) -> Role:
+    main = _main(threads)
+    role = _read_stack(main.frames)
+    if role.part or not _defers(main.frames):
+        return role
+    others = [thread for thread in threads if thread is not main and thread.frames and not _is_aside(thread.frames)]
+    told = [(_read_stack((*thread.frames, *main.frames)), thread) for thread in others]
+    for stance in ("waits", "may wait", "outside"):
+        for other, _ in told:
+            if other.stance == stance and other.key != role.key:
+                return other
+    return role
+
+
+def _defers(frames: Sequence[Frame]) -> bool:
+    """True where the main thread only waits for another thread of its own: the backward pass, a future, a joined thread."""
+    meanings = [read_frame(frame) for frame in frames if not read_frame(frame).plumbing]
+    first = next((meaning for meaning in meanings if meaning.doing is not None), None)
+    if first is None or first.doing is None:
+        return False
+    loads = any(meaning.within is not None and meaning.within.kind == "data loading" for meaning in meanings)
+    return first.doing.backward or (first.doing.weak and not loads)
+
+
+def _is_aside(frames: Sequence[Frame]) -> bool:
+    return any(read_frame(frame).aside for frame in frames)
+
+
+@functools.lru_cache(maxsize=16384)
+def _read_stack(frames: tuple[Frame, ...]) -> Role:
+    key, shown = _key(frames), _shown(frames)
+    part = next((rule for frame in reversed(frames) if (rule := read_frame(frame).apart) is not None), None)
+    doing, within = _doing(frames), _within(frames)
+    if part is not None:
+        return Role(part.kind, "outside", part.reason, key, shown, part=part.reason, io=doing is not None and doing.io)
+    if doing is not None and doing.stance == "waits":
+        start = doing.start or (within is not None and within.start)
+        return Role(doing.kind, "waits", doing.reason, key, shown, start=start, within=within.reason if within else "")
+    if within is not None and not (within.weak and doing is not None):
+        return _inside(doing, within, key, shown)
+    if doing is not None:
+        return Role(doing.kind, doing.stance, doing.reason, key, shown, doing.blame, doing.weight, doing.start, doing.io)
+    place = next((frame for frame in shown if not frame.native), shown[0] if shown else Frame("?"))
+    return Role("other", "unclear", f"in {_at(place)}", key, shown, "machine", 0.75)
+
+
+def _inside(doing: Rule | None, within: Rule, key: tuple[tuple[str, str], ...], shown: tuple[Frame, ...]) -> Role:
+    """A file that is read while data are loaded: the kind is data loading, the blame is the file's."""
+    start, io = within.start, doing is not None and doing.io
+    reason = within.reason if doing is None or doing.weak else f"{doing.reason} ({within.reason})"
+    blame, weight = within.blame, within.weight
+    if doing is not None and not start and (io or doing.stance == "may wait" or not doing.weak):
+        blame, weight = doing.blame, doing.weight
+    return Role(within.kind, "outside", reason, key, shown, blame, weight, start, io, within.reason)
+
+
+def _at(frame: Frame) -> str:
+    if not frame.file:
+        return frame.function
+    return f"{frame.function} ({frame.file.rsplit('/', 1)[-1]}{f':{frame.line}' if frame.line else ''})"
+
+
+def _doing(frames: Sequence[Frame]) -> Rule | None:
+    """The innermost frame that a rule knows; of native ones down to the innermost Python one, a wait goes before its system call."""
+    first_python = next((index for index, frame in enumerate(frames) if not frame.native), len(frames))
+    native = [rule for frame in frames[:first_python] if (rule := read_frame(frame).doing) is not None]
+    python = _python_doing(frames[first_python:])
+    waits = [rule for rule in native if rule.stance == "waits"]
+    if waits:  # a collective's messages and a plain message share their innermost functions
+        return next((rule for rule in waits if rule.kind == "point to point"), waits[0])
+    device = next((rule for rule in native if rule.stance == "may wait"), None)
+    if device is not None and (python is None or python.stance != "waits"):
+        return device
+    if python is not None and (python.stance == "waits" or not native):
+        return python
+    return native[0] if native else python
+
+
+def _python_doing(frames: Sequence[Frame]) -> Rule | None:
+    weak: Rule | None = None
+    bare = True  # nothing but plumbing so far
+    for frame in frames:
+        meaning = read_frame(frame)
+        rule = meaning.doing
+        if frame.native or (meaning.plumbing and rule is None):
+            continue
+        if rule is not None:
+            if weak is None and (bare or rule.stance != "may wait") and not rule.weak:
+                return rule
+            if rule.stance == "waits":
+                return rule
+            weak = weak or (rule if rule.weak else None)
+        bare = bare and rule is not None
+    return weak
+
+
+def _within(frames: Sequence[Frame]) -> Rule | None:
+    """The innermost strong one, else the innermost. A module that is being imported goes before what its code would mean when called."""
+    rules = [(index, rule) for index, frame in enumerate(frames) if (rule := read_frame(frame).within) is not None]
+    importing = next(((index, rule) for index, rule in rules if rule.imports), None)
+    if importing is not None and not any(frame.function in _TRAINING for frame in frames[: importing[0]]):
+        return importing[1]
+    told = [rule for _, rule in rules if not rule.imports]
+    return next((rule for rule in told if not rule.weak), told[0] if told else None)
+
+
+def _shown(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Frames that say something; compiled code only where there is nothing else."""
+    python = any(not frame.native for frame in frames)
+    telling = [frame for frame in frames if not read_frame(frame).plumbing and not (python and frame.native)]
+    return tuple(telling or frames)[:_SHOWN]
+
+
+def _key(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
+    """Function and file of every frame that says something. Native frames count only where there are no others."""
+    if any(not frame.native for frame in frames):
+        kept = [frame for frame in frames if not frame.native and not read_frame(frame).plumbing]
+        kept = kept or [frame for frame in frames if not frame.native]
+    else:
+        kept = [frame for frame in frames if "::" in frame.function or read_frame(frame).doing is not None]
+        kept = kept or [frame for frame in frames if frame.function != "??"][:3] or list(frames[:1])
+    return tuple((frame.function, frame.file.rsplit("/", 1)[-1]) for frame in kept)

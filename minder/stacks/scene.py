@@ -1,0 +1,101 @@
+"""One capture, sorted: who trains, who waits for peers, who is busy elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from minder.stacks.places import Places
+from minder.stacks.records import Capture, Process
+from minder.stacks.roles import Role, read_role
+from minder.topology import Topology
+
+__all__ = ["Member", "Scene", "machines_of", "set_scene"]
+
+_ROOTS = ("<module>", "_start", "__libc_start_main", "clone", "clone3", "main", "_main")
+_DOMINANT = 0.25  # of all training processes, on two machines or more: what so many do is what the job does
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process and what it does."""
+
+    process: Process
+    role: Role
+
+    @property
+    def machine(self) -> str:
+        return self.process.machine
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """members: training processes that have a stack. without: training processes that have none. helpers: everything else.
+
+    passive: they wait for peers, or stand where so many stand that it must be a wait. busy: all others.
+    """
+
+    members: tuple[Member, ...]
+    without: tuple[Member, ...]
+    helpers: tuple[Member, ...]
+    passive: tuple[Member, ...]
+    busy: tuple[Member, ...]
+    places: Places
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Machines that dumps came from."""
+        return machines_of((*self.members, *self.without))
+
+
+def machines_of(members: Iterable[Member]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(member.machine for member in members))
+
+
+def set_scene(capture: Capture, topology: Topology | None) -> Scene:
+    """Sort a capture's processes. Where nothing but helpers was dumped, they are all there is to judge."""
+    everyone = _join_cut_off([Member(process, read_role(process)) for process in capture.processes])
+    helpers = tuple(member for member in everyone if member.role.part)
+    training = [member for member in everyone if not member.role.part]
+    if not any(member.role.stance != "none" for member in training):
+        training, helpers = everyone, ()
+    members = tuple(member for member in training if member.role.stance != "none")
+    without = tuple(member for member in training if member.role.stance == "none")
+    crowded = _crowded(members)
+    passive = tuple(member for member in members if _is_passive(member.role, crowded))
+    busy = tuple(member for member in members if not _is_passive(member.role, crowded))
+    return Scene(members, without, helpers, passive, busy, Places.of(capture.processes, topology))
+
+
+def _join_cut_off(members: list[Member]) -> list[Member]:
+    """A dump that was cut off ends before the outermost frames: it takes the role of the largest group that begins in the same way."""
+    sizes = Counter(member.role.key for member in members if member.role.key)
+    homes: dict[object, Role] = {member.role.key: member.role for member in members}
+    whole = [key for key in sizes if key[-1][0] in _ROOTS]
+    joined: dict[object, Role] = {}
+    for key, size in sizes.items():
+        if key[-1][0] in _ROOTS or len(key) < 2 or size > 2:
+            continue
+        known = key[:-1] if len(key) > 2 else key  # the last frame may be cut itself
+        fits = [other for other in whole if other[: len(known)] == known and sizes[other] > size]
+        if fits:
+            joined[key] = homes[max(fits, key=lambda other: sizes[other])]
+    return [Member(member.process, joined.get(member.role.key, member.role)) for member in members] if joined else members
+
+
+def _is_passive(role: Role, crowded: set[object]) -> bool:
+    return role.stance in ("waits", "may wait") or (role.stance == "unclear" and role.key in crowded)
+
+
+def _crowded(members: Sequence[Member]) -> set[object]:
+    """Places that no rule knows, where a quarter of the job stands: py-spy does not show a wait in compiled code."""
+    sizes = Counter(member.role.key for member in members if member.role.stance == "unclear")
+    places: dict[object, set[str]] = {}
+    for member in members:
+        places.setdefault(member.role.key, set()).add(member.machine)
+    return {key for key, size in sizes.items() if size >= max(2, _DOMINANT * len(members)) and len(places[key]) > 1}
