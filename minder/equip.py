@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,25 +17,23 @@ from minder.detectors.choose import NAMES, choose_detector
 from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultConfig, DefaultDetector
 from minder.errors import ConfigError, MinderError
-from minder.registry.folder import Model, read_model
+from minder.registry.folder import Model, read_model, write_model
 from minder.resources import find_resource
 
 if TYPE_CHECKING:
     from minder.detectors.similarity.weights import Weights
 
-__all__ = ["MakeDetector", "equip_detector", "equip_model", "open_model"]
+__all__ = ["MakeDetector", "equip_detector", "equip_model", "model_at_hand", "open_model"]
 
 MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
 C = TypeVar("C")
 
 
-@functools.lru_cache(maxsize=8)
 def equip_detector(name: str = "default") -> MakeDetector:
-    """What makes a detector for one job; it is read once. Raises as `open_model` and `equip_model` do."""
+    """What makes a detector for one job. Raises as `open_model` and `equip_model` do."""
     return equip_model(open_model(name))
 
 
-@functools.lru_cache(maxsize=8)
 def open_model(name: str) -> Model:
     """The model behind a word: "models:/NAME@ALIAS" or "models:/NAME/VERSION" (the registry), a folder that `minder train` wrote, or a
     detector's name (the model that ships with minder, else the detector as it is). Raises ConfigError or BadInputError."""
@@ -50,6 +49,17 @@ def open_model(name: str) -> Model:
         raise ConfigError(f'there is no detector "{name}": use {known}, a folder with a model.json, or models:/minder-detector@champion')
     shipped = _shipped("reference" if name == "minder" else name)
     return read_model(shipped) if shipped is not None else Model(name)
+
+
+@contextmanager
+def model_at_hand(name: str) -> Iterator[str]:
+    """A word that stands for the same model without a registry: for many jobs, or other processes, that ask for it again and again."""
+    if not name.startswith("models:/"):
+        yield name
+        return
+    with tempfile.TemporaryDirectory(prefix="minder-model-") as scratch:
+        write_model(open_model(name), Path(scratch))
+        yield scratch
 
 
 def equip_model(model: Model) -> MakeDetector:

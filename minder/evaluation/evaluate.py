@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from minder.equip import equip_detector
+from minder.equip import MakeDetector, equip_detector, model_at_hand
 from minder.errors import BadInputError, MinderError
 from minder.evaluation.cases import Case, case_of, facts_of
 from minder.evaluation.labels import Labelled, find_recordings, label_recordings
@@ -47,15 +48,15 @@ def evaluate_labelled(
     labelled: Sequence[Labelled], detector: str, jobs: int = 1, on_case: Callable[[int, int], None] = lambda done, of: None
 ) -> list[Case | str]:
     """Each recording's case, or the line that says why there is none, in the given order. Raises BadInputError for the detector."""
-    equip_detector(detector)
     found: dict[int, Case | str] = {}
-    for done, (index, item) in enumerate(_run(labelled, detector, jobs), start=1):
-        found[index] = item
-        on_case(done, len(labelled))
+    with model_at_hand(detector) as name:
+        for done, (index, item) in enumerate(_run(labelled, name, jobs), start=1):
+            found[index] = item
+            on_case(done, len(labelled))
     return [found[index] for index in range(len(labelled))]
 
 
-def evaluate_one(labelled: Labelled, detector: str) -> Case | str:
+def evaluate_one(labelled: Labelled, make: MakeDetector) -> Case | str:
     """One recording judged, or the line that says why it cannot be."""
     from minder.evaluation.replay import replay_recording
     from minder.telemetry.recording import read_recording
@@ -66,19 +67,28 @@ def evaluate_one(labelled: Labelled, detector: str) -> Case | str:
         strangers = sorted({name for name in (labelled.truth.machine, *labelled.truth.machines) if name} - known)
         if strangers:
             return f'{labelled.path}: its truth names machine "{strangers[0]}", which its job.toml does not: mend one of the two'
-        verdicts = list(replay_recording(recording, None, equip_detector(detector)))
+        verdicts = list(replay_recording(recording, None, make))
     except BadInputError as error:
         return str(error)
     return case_of(labelled.truth, facts_of(recording), verdicts, str(labelled.path))
 
 
+def _evaluate_elsewhere(labelled: Labelled, detector: str) -> Case | str:
+    """In a process of the pool, which reads the model once."""
+    return evaluate_one(labelled, _read_once(detector))
+
+
+_read_once = functools.cache(equip_detector)
+
+
 def _run(labelled: Sequence[Labelled], detector: str, jobs: int) -> Iterator[tuple[int, Case | str]]:
+    make = equip_detector(detector)
     if jobs <= 1 or len(labelled) <= 1:
-        yield from ((index, evaluate_one(item, detector)) for index, item in enumerate(labelled))
+        yield from ((index, evaluate_one(item, make)) for index, item in enumerate(labelled))
         return
     # A fresh interpreter for each: a fork would copy the locks of threads that polars has started.
     with ProcessPoolExecutor(min(jobs, len(labelled)), mp_context=get_context("spawn")) as pool:
-        pending = {pool.submit(evaluate_one, item, detector): index for index, item in enumerate(labelled)}
+        pending = {pool.submit(_evaluate_elsewhere, item, detector): index for index, item in enumerate(labelled)}
         try:
             for future in as_completed(pending):
                 yield pending[future], future.result()

@@ -66,7 +66,7 @@ def wilson(part: int, whole: int) -> Figure:
     share, spread = part / whole, _Z95**2 / whole
     middle = (share + spread / 2.0) / (1.0 + spread)
     half = _Z95 / (1.0 + spread) * math.sqrt(share * (1.0 - share) / whole + spread / (4.0 * whole))
-    return Figure(share, max(0.0, middle - half), min(1.0, middle + half))
+    return Figure(share, 0.0 if part == 0 else max(0.0, middle - half), 1.0 if part == whole else min(1.0, middle + half))
 
 
 def poisson_upper(events: int, sure: float = 0.95) -> float:

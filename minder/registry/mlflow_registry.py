@@ -6,10 +6,12 @@ switched off before it is imported. It takes seconds to import: whoever needs no
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,10 +80,10 @@ class Registry:
         """The model folder behind "models:/NAME@ALIAS" or "models:/NAME/VERSION", copied into `folder`. No code of it is run."""
         with self._failures(uri):
             found = Path(self._mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder)))
-        inner = found / "artifacts" / "detector"
-        if not (inner / "model.json").is_file():
+        inner = sorted(found.glob("artifacts/*/model.json"))
+        if not inner:
             raise BadInputError(f"{uri} holds no detector: name a model that `minder train` registered")
-        return inner
+        return inner[0].parent
 
     def version(self, number: int) -> Version:
         with self._failures(f"models:/{MODEL_NAME}/{number}"):
@@ -115,8 +117,7 @@ class Registry:
         if not self._is_begun(os.environ.get("MLFLOW_RUN_ID")):
             os.environ.pop("MLFLOW_RUN_ID", None)
             if self._client.get_experiment_by_name(_EXPERIMENT) is None:
-                place = None if self.uri != _default_uri() else (default_state_dir() / "mlflow-artifacts").absolute().as_uri()
-                self._client.create_experiment(_EXPERIMENT, artifact_location=place)
+                self._client.create_experiment(_EXPERIMENT, artifact_location=_artifacts_beside(self.uri))
             self._mlflow.set_experiment(_EXPERIMENT)
         with self._mlflow.start_run(run_name=name) as run:
             yield run.info.run_id
@@ -142,14 +143,16 @@ class Registry:
     def _log_model(self, folder: Path, inputs: tuple[str, ...]) -> int:
         import minder
 
-        info = self._mlflow.pyfunc.log_model(
-            name="detector",
-            python_model=str(find_resource("models/scorer.py")),
-            artifacts={"detector": str(folder)},
-            signature=_signature(inputs),
-            pip_requirements=[f"minder-cluster[models]=={minder.__version__}"],
-            registered_model_name=MODEL_NAME,
-        )
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # it chats; what goes wrong is raised
+            warnings.simplefilter("ignore")
+            info = self._mlflow.pyfunc.log_model(
+                name="detector",
+                python_model=str(find_resource("models/scorer.py")),
+                artifacts={"detector": str(folder)},
+                signature=_signature(inputs),
+                pip_requirements=[f"minder-cluster[models]=={minder.__version__}"],
+                registered_model_name=MODEL_NAME,
+            )
         return int(info.registered_model_version)
 
     @contextmanager
@@ -183,6 +186,12 @@ def _default_uri() -> str:
     folder = default_state_dir()
     folder.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{(folder / 'mlflow.db').absolute()}"
+
+
+def _artifacts_beside(uri: str) -> str | None:
+    """A sqlite file's artifacts lie beside it, not in whatever folder a command is typed; a server has a place of its own."""
+    prefix = "sqlite:///"
+    return (Path(uri.removeprefix(prefix)).absolute().parent / "mlflow-artifacts").as_uri() if uri.startswith(prefix) else None
 
 
 def _signature(metrics: tuple[str, ...]) -> Any:

@@ -1,0 +1,134 @@
+"""`minder train` and `minder promote` as a user calls them, with a real MLflow on sqlite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from minder.cli import main
+
+BEGIN_S, ROWS, STEP_S, MACHINES, ONSET = 1_772_431_200, 90, 5, 8, 50
+BUSY = {"gpu_power_draw_watts": 550.0, "gpu_duty_cycle_ratio": 0.95, "gpu_sm_activity_ratio": 0.7, "rdma_throughput_bytes_per_second": 1e11}
+PEERS = {"gpu_power_draw_watts": 0.45, "gpu_duty_cycle_ratio": 1.03, "gpu_sm_activity_ratio": 0.3, "rdma_throughput_bytes_per_second": 0.05}
+CULPRIT = {
+    "gpu_power_draw_watts": 0.2,
+    "gpu_duty_cycle_ratio": 0.05,
+    "gpu_sm_activity_ratio": 0.03,
+    "rdma_throughput_bytes_per_second": 0.0,
+}
+
+
+def write_hang(folder: Path, seed: int, culprit: int | None) -> None:
+    """A job of eight machines that iterates; one falls silent, its peers wait for it."""
+    folder.mkdir(parents=True)
+    names = [f"m{index}" for index in range(MACHINES)]
+    layout = f"gpus_per_machine = 1\nsample_interval_seconds = {STEP_S}\n[parallelism]\ntensor = 1\npipeline = 1\ndata = {MACHINES}\n"
+    (folder / "job.toml").write_text(f'name = "{folder.name}"\nmachines = {json.dumps(names)}\n{layout}')
+    rng = np.random.default_rng(seed)
+    times = [datetime.fromtimestamp(BEGIN_S + STEP_S * row, tz=UTC) for row in range(ROWS)]
+    columns: dict[str, object] = {"timestamp": [time for time in times for _ in names], "machine": names * ROWS}
+    for metric, busy in BUSY.items():
+        values_TM = busy * (1.0 + 0.01 * rng.standard_normal((ROWS, MACHINES)))
+        if culprit is not None:
+            values_TM[ONSET:] *= PEERS[metric]
+            values_TM[ONSET:, culprit] *= CULPRIT[metric] / PEERS[metric]
+        columns[metric] = np.clip(values_TM, 0.0, 1.0 if "ratio" in metric else np.inf).ravel()
+    pl.DataFrame(columns).with_columns(pl.col("timestamp").dt.cast_time_unit("ms")).write_parquet(folder / "telemetry.parquet")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Twelve labelled recordings, two recipes, and a registry in which version 1 hardly speaks and is the champion; version 2 is not."""
+    pytest.importorskip("mlflow")
+    folder = tmp_path_factory.mktemp("site")
+    truths = []
+    onset = datetime.fromtimestamp(BEGIN_S + STEP_S * ONSET, tz=UTC).isoformat()
+    for index in range(12):
+        culprit = index % MACHINES if index < 10 else None
+        write_hang(folder / "recordings" / f"r{index:02d}", index, culprit)
+        fault = {} if culprit is None else {"fault": "hang", "machine": f"m{culprit}", "onset": onset}
+        truths.append({"recording": f"r{index:02d}", "fault": None, **fault})
+    (folder / "recordings" / "truth.json").write_text(json.dumps(truths))
+    for name, values in (("deaf", "[1e6]"), ("good", "[90.0]")):
+        data = '[data]\nrecordings = ["recordings"]\nheld_back = 0.4\n'
+        (folder / f"{name}.toml").write_text(f'name = "{name}"\n{data}[search]\nparameters = {{ patience_s = {values} }}\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINDER_STATE_DIR", str(folder / "state"))
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        assert main(["train", "deaf.toml"]) == 0
+        from minder.registry.mlflow_registry import Registry
+
+        Registry().crown(1)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def trained(site: Path) -> Path:
+    """The second version, its folder written too."""
+    assert main(["train", "good.toml", "--out", "model"]) == 0
+    return site / "model"
+
+
+def test_a_training_is_one_run_with_all_that_it_made(trained: Path) -> None:
+    import mlflow
+
+    from minder.registry.folder import read_model
+    from minder.registry.mlflow_registry import Registry
+
+    run = mlflow.MlflowClient().get_run(Registry().version(2).run_id)
+    model = read_model(trained)
+    assert run.data.params["data_sha256"] == model.training["data_sha256"] and len(model.training["data_sha256"]) == 64
+    assert run.data.metrics["heldout.recall"] == 1.0 and run.data.metrics["heldout.precision"] == 1.0
+    assert {item.path for item in mlflow.MlflowClient().list_artifacts(run.info.run_id)} >= {"card.md", "evaluation", "recipe.json"}
+    low, high = model.ranges["gpu_power_draw_watts"]
+    assert 450.0 < low < 550.0 < high < 650.0, "what came after the onsets is no range of usual values"
+    assert "held-back recordings" in model.card and "gpu_power_draw_watts" in model.card
+
+
+def test_only_a_better_version_becomes_the_champion(trained: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from minder.registry.mlflow_registry import Registry
+
+    assert main(["promote", "1", "--recordings", "recordings"]) == 2, "it is the champion already"
+    capsys.readouterr()
+    assert main(["promote", "2", "--recordings", "recordings", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["promoted"] is True and told["challenger"]["recall"] == 1.0 and told["champion"]["found"] == 0
+    champion = Registry().champion()
+    assert champion is not None and champion.number == 2
+    assert main(["promote", "1", "--recordings", "recordings"]) == 1
+    out = capsys.readouterr().out
+    assert "stays a challenger" in out and "not surely better" in out
+    assert main(["promote", "1"]) == 1, "what was held back is too little to decide on"
+    assert "at least 10" in capsys.readouterr().out
+
+
+def test_evaluate_takes_a_model_from_the_registry(trained: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for detector, found in (("models:/minder-detector/1", 0), ("models:/minder-detector/2", 1), (str(trained), 1)):
+        assert main(["evaluate", "recordings/r03", "--detector", detector, "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["summary"]["found"] == found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "gone.toml"],
+        ["train", "crystal"],
+        ["train", "good.toml", "--format", "xml"],
+        ["promote", "99"],
+        ["promote", "1", "--recordings", "gone"],
+        ["promote", "0"],
+        ["evaluate", "recordings/r03", "--detector", "models:/minder-detector/99"],
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(site: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 1

@@ -1,0 +1,76 @@
+"""What looks on: a challenger's would-be verdicts and drift reach the ledger, suspect nobody, and cannot stop the tick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minder.controller.beside import Beside, Shadow, watch_drift
+from minder.detectors.drift import DriftConfig, DriftMonitor
+from minder.errors import LedgerError
+from minder.incidents import kinds
+from minder.types import Observation, RuleResult, Scores, Window
+from minder.verdicts.progress import Progress
+
+MACHINES = ("m0", "m1", "m2", "m3")
+
+
+class Accuser:
+    """A detector that accuses m2 at every row."""
+
+    def score(self, window: Window) -> list[Scores]:
+        score_M = np.array([0.0, 0.0, 9.0, 0.0])
+        return [Scores(float(time_s), MACHINES, score_M, 1.0) for time_s in window.times_T]
+
+    def learn(self, window: Window, anomalous: frozenset[str]) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None: ...
+
+
+def observation(time_s: float, watts: float = 500.0) -> Observation:
+    window = Window(np.array([time_s]), MACHINES, ("gpu_power_draw_watts",), np.full((1, 4, 1), watts), np.ones((1, 4), dtype=bool))
+    return Observation(time_s, window)
+
+
+def test_a_challenger_is_recorded_once_per_episode_and_decides_nothing() -> None:
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), Progress())})
+    assert [beside.observe(observation(float(time_s))) for time_s in range(5)] == [RuleResult()] * 5
+    ((kind, payload),) = told
+    assert (kind, payload["detector"], payload["verdict"]["machines"]) == (kinds.SHADOW, "models:/x/2", ["m2"])
+
+
+def test_drift_is_recorded() -> None:
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    monitor = DriftMonitor({"gpu_power_draw_watts": (300.0, 600.0)}, DriftConfig(pace_s=10.0, hold_s=20.0))
+    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"drift": watch_drift(monitor)})
+    for time_s in range(120):
+        beside.observe(observation(float(time_s), 900.0))
+    ((kind, payload),) = told
+    assert (kind, payload["metric"], payload["median"]) == (kinds.DRIFT, "gpu_power_draw_watts", 900.0)
+
+
+def test_what_fails_beside_is_told_and_stops_nothing() -> None:
+    def broken(seen: Observation) -> list[tuple[str, dict[str, Any]]]:
+        raise ZeroDivisionError("a challenger of poor quality")
+
+    told: list[tuple[str, Mapping[str, Any]]] = []
+    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"shadow": broken})
+    assert [beside.observe(observation(float(time_s))) for time_s in range(3)] == [RuleResult()] * 3
+    assert beside.errors == 3
+    ((kind, payload),) = told
+    assert kind == kinds.DEGRADED and payload["what"] == "shadow" and "poor quality" in payload["detail"]
+
+
+def test_a_ledger_that_fails_is_the_controllers_to_tell() -> None:
+    def refuse(kind: str, payload: Mapping[str, Any]) -> None:
+        raise LedgerError("full disk")
+
+    beside = Beside(refuse, {"shadow": Shadow("x", Accuser(), Progress())})
+    assert beside.observe(observation(0.0)) == RuleResult()
+    assert beside.errors == 1

@@ -1,0 +1,48 @@
+"""From a word to a detector: names, folders with parameters, and clear words for what there is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minder.detectors.default import DefaultDetector
+from minder.equip import equip_detector, equip_model, open_model
+from minder.errors import BadInputError, ConfigError
+from minder.registry.folder import Model, write_model
+
+
+def test_the_default_needs_nothing() -> None:
+    detector = equip_detector("default")({})
+    assert isinstance(detector, DefaultDetector)
+    assert equip_detector("default")({}) is not detector, "every job has a detector of its own"
+
+
+def test_a_folder_brings_its_parameters(tmp_path: Path) -> None:
+    write_model(Model("default", {"patience_s": 33.0}, {"cpu_usage_ratio": (0.1, 0.9)}), tmp_path / "m")
+    detector = equip_detector(str(tmp_path / "m"))({})
+    assert isinstance(detector, DefaultDetector) and detector.config.patience_s == 33.0
+    assert open_model(str(tmp_path / "m")).ranges == {"cpu_usage_ratio": (0.1, 0.9)}
+
+
+def test_names_and_parameters_that_there_are_not() -> None:
+    with pytest.raises(ConfigError, match="crystal") as caught:
+        equip_detector("crystal")
+    assert "default" in str(caught.value)
+    with pytest.raises(ConfigError, match="no parameter"):
+        equip_model(Model("default", {"patience": 33.0}))
+    with pytest.raises(ConfigError, match="crystal"):
+        equip_model(Model("crystal"))
+    with pytest.raises(BadInputError):
+        equip_detector("./gone")
+
+
+def test_the_default_loads_neither_registry_nor_networks() -> None:
+    code = (
+        "import sys; from minder.equip import equip_detector; equip_detector('default')({});"
+        "bad = {'mlflow', 'torch', 'sklearn', 'pyod', 'safetensors', 'pandas'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

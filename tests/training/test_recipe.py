@@ -1,0 +1,38 @@
+"""Recipes: the packaged ones are valid, and a wrong key is told with file and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minder.errors import ConfigError
+from minder.training.recipe import load_training_recipe
+
+
+@pytest.mark.parametrize("name", [path.stem for path in (Path(__file__).parents[2] / "models/recipes").glob("*.toml")])
+def test_the_packaged_recipes_are_valid(name: str) -> None:
+    assert load_training_recipe(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ('name = "x"\n[data]\nrecordings = ["r"]\n[data.simulated]\n', "simulated"),
+        ('name = "x"\n[data]\n', "empty"),
+        ('name = "x"\ndetector = "crystal"\n[data]\nrecordings = ["r"]\n', "detector"),
+        ('name = "x"\n[data]\nrecordings = ["r"]\nheld_back = 1.5\n', "held_back"),
+        ("name = \n", "TOML"),
+    ],
+)
+def test_a_wrong_recipe_is_one_line(tmp_path: Path, text: str, word: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=word) as caught:
+        load_training_recipe(str(path))
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_recipe_that_there_is_not_names_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="reference"):
+        load_training_recipe("crystal")
