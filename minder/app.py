@@ -19,7 +19,7 @@ from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller, SampleSource, Stages
 from minder.controller.watched import WatchedJob
 from minder.detectors.drift import DriftMonitor
-from minder.equip import equip_detector, open_model
+from minder.equip import equip_detector, equip_model, open_model
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import Ledger, kinds
 from minder.policy.context import PolicyContext
@@ -169,10 +169,11 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     progress = Progress()
     topology = config.topology()
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
-    telemetry = GatedRule(TelemetryRule(equip_detector(config.detector.uri)(stages_of)), progress)
+    model = open_model(config.detector.uri)
+    telemetry = GatedRule(TelemetryRule(equip_model(model)(stages_of)), progress)
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
     rules += [StartRule(progress), SignalRule(load_xid_rules(), workers=False), VanishedRule(config.telemetry.interval_s), telemetry]
-    rules += _beside(config, progress, ledger, stages_of)
+    rules += _beside(config, progress, ledger, stages_of, model.ranges)
     policy = Policy(config.policy_config(act))
     recorder = _recorder(config, bool(launched) and state.is_under_way)
     stages = Stages(
@@ -192,7 +193,9 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     return App(config, controller, fleet, ledger, recovery, state, wake, clock)
 
 
-def _beside(config: JobConfig, progress: Progress, ledger: Ledger, stages: Mapping[str, object]) -> list[Beside]:
+def _beside(
+    config: JobConfig, progress: Progress, ledger: Ledger, stages: Mapping[str, object], ranges: Mapping[str, tuple[float, float]]
+) -> list[Beside]:
     """What looks on and never decides: the challenger, and drift from the range that the detector was trained on."""
     parts: dict[str, Part] = {}
     if config.detector.shadow is not None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from minder.errors import BadInputError, ConfigError
 from minder.policy.config import PolicyConfig
+from minder.resources import default_state_dir
 from minder.topology import Parallelism, Topology
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.tokens import read_token
@@ -202,8 +203,3 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
     except BadInputError as error:
         raise ConfigError(f"{path}: {error}") from error
     return config
-
-
-def default_state_dir() -> Path:
-    """Where ledger and job state live: $MINDER_STATE_DIR, or ~/.local/state/minder."""
-    return Path(os.environ.get("MINDER_STATE_DIR") or Path.home() / ".local/state/minder")
