@@ -1,7 +1,7 @@
 """A recording through the online pipeline: the same rules and the same judge as live, in time order, never looking ahead.
 
 Each grid row is one observation; what the events say is known at the row after them. Cut the recording at a verdict's time and the
-same verdict stands.
+same verdict stands. A recording that our own controller made has more to tell: see `sighted`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultDetector
 from minder.evaluation.lines import Episodes
+from minder.evaluation.sighted import replay_sightings
 from minder.signals.xid import load_xid_rules
 from minder.topology import Topology
 from minder.types import JobView, Observation, Rule, Signal, Verdict, Window
 from minder.verdicts.judge import Judge
+from minder.verdicts.phased import PhasedRule
 from minder.verdicts.progress import Progress
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.stall import StallRule
@@ -46,18 +48,26 @@ def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = 
 
 def build_judge(topology: Topology, progress: Progress | None = None, make: MakeDetector = DefaultDetector) -> Judge:
     """The rules that need nothing but a recording: telemetry, explicit signals, and, where the job's steps are in it, stalls.
+    A phase that the job declares quiets telemetry.
 
     A recording has no connections to ask for, and its pauses may be undeclared: a stall that names nobody is not told.
     """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    rules: list[Rule] = [TelemetryRule(make(stages)), SignalRule(load_xid_rules())]
+    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), SignalRule(load_xid_rules())]
     if progress is not None:
         rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
     return Judge(rules)
 
 
 def replay_recording(recording: Recording, until_s: float | None = None, make: MakeDetector = DefaultDetector) -> Iterator[Verdict]:
-    """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not told again."""
+    """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not told again.
+
+    Where our own controller recorded what it saw at every tick, the rules of a live job see it again.
+    """
+    if recording.sightings:
+        stages = {machine: recording.topology.stages_of(machine) for machine in recording.topology.machines}
+        yield from replay_sightings(recording, _aligned(recording), make(stages))
+        return
     progress = Progress()
     judge = build_judge(recording.topology, progress, make)
     members = _Members(recording.machines, recording.job.standbys)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +15,9 @@ from minder.errors import RecordingError
 from minder.metrics import CATALOGUE
 from minder.telemetry.events import Truth, read_events, signal_line, write_truth
 from minder.telemetry.jobfile import RecordedJob, write_job
-from minder.telemetry.recording import PARTS
-from minder.types import Sample, Signal
+from minder.telemetry.parts import PartTable
+from minder.telemetry.sightings import SightingRecorder
+from minder.types import Observation, Sample, Signal
 
 __all__ = ["Recorder"]
 
@@ -38,16 +38,17 @@ class Recorder:
         found = (self.folder / "job.toml").exists()
         if found and not resume:
             raise RecordingError(f"{self.folder} already holds a recording: name a new folder")
-        self._parts = 0
         self._ranks: dict[tuple[int, int], str] = {}
         self._told: dict[tuple[str | None, str], float] = {}  # newest signal by machine and kind that the folder held already
+        self._table = PartTable(self.folder, "telemetry")
         try:
-            (self.folder / PARTS).mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             if found:
                 self._take_up()
             else:
                 write_job(self.folder / "job.toml", job)
             self._events = open(self.folder / "events.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+            self._sightings = SightingRecorder(self.folder, part_rows, part_s, resume=found)
         except OSError as error:
             raise RecordingError(f"{self.folder} cannot be written: {error.strerror}") from error
         self._part_rows, self._part_s = part_rows, part_s
@@ -56,12 +57,7 @@ class Recorder:
 
     def _take_up(self) -> None:
         """Where the earlier process stopped: its parts count on, a line that it wrote half is cut off, its signals come once."""
-        whole = self.folder / "telemetry.parquet"
-        numbers = [int(path.stem) for path in (self.folder / PARTS).glob("*.parquet")]
-        self._parts = max(numbers, default=-1) + 1
-        if whole.exists():  # it had ended in good order
-            whole.rename(self.folder / PARTS / f"{self._parts:06d}.parquet")
-            self._parts += 1
+        self._table.take_up()
         events = self.folder / "events.jsonl"
         if events.exists():
             text = events.read_bytes()
@@ -90,6 +86,10 @@ class Recorder:
         self._events.writelines(signal_line(signal) for signal in new)
         self._events.flush()
 
+    def append_sighting(self, observation: Observation) -> None:
+        """What a tick's rules were shown besides samples and signals: the fleet, the job's state, its connections."""
+        self._sightings.append(observation)
+
     def note_ranks(self, generation: int, rank_machine: Mapping[int, str]) -> None:
         """Where a generation's ranks are; written to ranks.json at once."""
         self._ranks.update({(generation, rank): machine for rank, machine in rank_machine.items()})
@@ -105,11 +105,7 @@ class Recorder:
         if not self._rows:
             return
         rows, self._rows = self._rows, []
-        path = self.folder / PARTS / f"{self._parts:06d}.parquet"
-        self._parts += 1
-        hidden = path.with_suffix(".tmp")
-        _table(rows).write_parquet(hidden)
-        hidden.rename(path)
+        self._table.write(_table(rows))
 
     def close(self) -> None:
         """Write what is left and put the parts together. A second call does nothing."""
@@ -118,14 +114,8 @@ class Recorder:
         self._closed = True
         self.flush()
         self._events.close()
-        folder = self.folder / PARTS
-        parts = sorted(folder.glob("*.parquet"))
-        if parts:
-            table = pl.concat([pl.read_parquet(part) for part in parts], how="diagonal").sort("timestamp", maintain_order=True)
-            hidden = self.folder / "telemetry.parquet.tmp"
-            table.write_parquet(hidden)
-            hidden.rename(self.folder / "telemetry.parquet")
-        shutil.rmtree(folder, ignore_errors=True)
+        self._sightings.close()
+        self._table.close()
 
 
 def _table(samples: list[Sample]) -> pl.DataFrame:

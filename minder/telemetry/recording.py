@@ -12,12 +12,12 @@ from minder.errors import BadInputError, RecordingError
 from minder.telemetry.events import read_events
 from minder.telemetry.frames import Frames, load_frames, no_frames
 from minder.telemetry.jobfile import DevicePlace, RankPlace, RecordedJob, read_devices, read_job, read_ranks
+from minder.telemetry.parts import table_paths
+from minder.telemetry.sightings import Sighting, read_sightings
 from minder.topology import Topology
 from minder.types import Sample, Signal
 
 __all__ = ["Recording", "RecordingSource", "read_recording"]
-
-PARTS = "telemetry.parts"  # what a recorder that was killed leaves instead of telemetry.parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Recording:
 
     interval_s: job.toml's sample interval, else the median gap between a machine's samples.
     stacks, collectives: capture folders inside the recording, in name (time) order.
+    sightings: what our own controller saw at each of its ticks; empty in a recording of anybody else.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class Recording:
     devices: tuple[DevicePlace, ...] = ()
     stacks: tuple[Path, ...] = ()
     collectives: tuple[Path, ...] = ()
+    sightings: tuple[Sighting, ...] = ()
 
     @property
     def name(self) -> str:
@@ -52,7 +54,8 @@ class Recording:
         """What was known at a time (inclusive): later samples and events are cut off, and captures that started later."""
         stamp = time_s + 0.0005  # file times are whole milliseconds
         signals = tuple(signal for signal in self.signals if signal.time_s <= stamp)
-        return replace(self, frames=self.frames.until(stamp), signals=signals)
+        sightings = tuple(item for item in self.sightings if item.time_s <= stamp)
+        return replace(self, frames=self.frames.until(stamp), signals=signals, sightings=sightings)
 
     @property
     def start_s(self) -> float | None:
@@ -84,8 +87,7 @@ def read_recording(path: str | Path) -> Recording:
     except BadInputError as error:
         raise RecordingError(f"{folder}: {error}") from error
     machines = (*job.machines, *job.standbys)
-    telemetry = folder / "telemetry.parquet"
-    paths = [telemetry] if telemetry.exists() else sorted((folder / PARTS).glob("*.parquet"))
+    paths = table_paths(folder, "telemetry")
     frames = load_frames(paths, machines) if paths else no_frames(machines)
     return Recording(
         path=folder,
@@ -98,6 +100,7 @@ def read_recording(path: str | Path) -> Recording:
         devices=read_devices(folder / "devices.json"),
         stacks=_captures(folder / "stacks"),
         collectives=_captures(folder / "collectives"),
+        sightings=read_sightings(folder),
     )
 
 

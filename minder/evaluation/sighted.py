@@ -1,0 +1,62 @@
+"""Replay of a recording that our own controller made: its ticks, with all that they saw, through the rules of a live job."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from minder.detectors.contract import Detector
+from minder.evaluation.lines import Episodes
+from minder.signals.xid import load_xid_rules
+from minder.types import Observation, Signal, Verdict, Window
+from minder.verdicts.gate import GatedRule
+from minder.verdicts.judge import Judge
+from minder.verdicts.live import live_rules
+from minder.verdicts.progress import Progress
+from minder.verdicts.telemetry import TelemetryRule
+
+if TYPE_CHECKING:
+    from minder.telemetry.recording import Recording
+
+__all__ = ["replay_sightings"]
+
+
+def replay_sightings(recording: Recording, window: Window, detector: Detector) -> Iterator[Verdict]:
+    """One observation per tick, with the rows and signals since the last one. window: all rows of the recording.
+
+    A job that was started again closes every episode, with its line: what fails then is another failure.
+    """
+    progress, episodes = Progress(), Episodes()
+    telemetry = GatedRule(TelemetryRule(detector), progress)
+    judge = Judge(live_rules(progress, telemetry, load_xid_rules(), recording.interval_s))
+    generation = None
+    for observation in _observations(recording, window):
+        job = observation.job
+        if job is not None and generation not in (None, job.generation):
+            yield from episodes.close(observation.now_s)
+        generation = None if job is None else job.generation
+        progress.update(observation)
+        verdicts, _ = judge.judge(observation)
+        yield from filter(episodes.is_news, verdicts)
+
+
+def _observations(recording: Recording, window: Window) -> Iterator[Observation]:
+    next_row, next_signal, signals = 0, 0, recording.signals
+    for sighting in recording.sightings:
+        row = int(np.searchsorted(window.times_T, sighting.time_s + 1e-6, side="right"))
+        end = next_signal
+        while end < len(signals) and signals[end].time_s <= sighting.time_s + 1e-6:
+            end += 1
+        new: tuple[Signal, ...] = signals[next_signal:end]
+        rows = _rows(window, next_row, row) if row > next_row else None
+        yield Observation(sighting.time_s, rows, new, sighting.job, sighting.fleet, sighting.flows, sighting.clock_error_s)
+        next_row, next_signal = max(row, next_row), end
+
+
+def _rows(window: Window, begin: int, end: int) -> Window:
+    cut = slice(begin, end)
+    arrays = {name: getattr(window, name) for name in ("times_T", "values_TMK", "present_TM", "device_TMK", "low_TMK", "high_TMK")}
+    return dataclasses.replace(window, **{name: None if array is None else array[cut] for name, array in arrays.items()})

@@ -1,0 +1,25 @@
+"""The rules of a job whose agents and launchers are heard: live, and in a replay of what a controller saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minder.signals.xid import XidRule
+from minder.types import Rule
+from minder.verdicts.absence import AbsenceRule
+from minder.verdicts.crash import CrashRule
+from minder.verdicts.numeric import NumericRule
+from minder.verdicts.progress import Progress
+from minder.verdicts.signals import SignalRule
+from minder.verdicts.slowdown import SlowdownRule
+from minder.verdicts.stall import StallRule
+from minder.verdicts.start import StartRule
+from minder.verdicts.vanished import VanishedRule
+
+__all__ = ["live_rules"]
+
+
+def live_rules(progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float) -> list[Rule]:
+    """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample."""
+    rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
+    return [*rules, StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry]
