@@ -17,6 +17,7 @@ from minder.types import Evidence, Flow, Observation, RequestKind, RuleResult, S
 from minder.verdicts import flows as flow_facts
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
+from minder.verdicts.silence import Silence
 
 __all__ = ["StallRule", "fuse_findings"]
 
@@ -39,9 +40,11 @@ class StallRule:
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._told = False
         self._stalled = False
+        self._silence = Silence(progress, _GONE_S)
         self._ages: dict[str, float] = {}  # seconds since each machine's training process ran, as telemetry says
 
     def observe(self, observation: Observation) -> RuleResult:
+        self._silence.update(observation)
         if observation.window is not None:
             self._remember(observation.window, observation.job.machines if observation.job is not None else ())
         stalled_s = self._progress.stalled_s(observation)
@@ -64,7 +67,7 @@ class StallRule:
         return RuleResult(suspects, frozenset() if suspects else requests)
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
-        if _somebody_gone(observation) and stalled_s <= self._page_after_s:
+        if self._silence.silent(observation) and stalled_s <= self._page_after_s:
             return ()  # who waits for a machine that is gone looks guilty in every other way: the absence rule speaks first
         findings = [
             *self._from_flows(observation, stalled_s),
@@ -129,12 +132,6 @@ def fuse_findings(findings: Sequence[FlowFinding]) -> list[tuple[str, float]]:
 
 def _distinct(ranked: Sequence[tuple[str, float]]) -> bool:
     return len(ranked) == 1 or (1 - ranked[0][1]) < 0.5 * (1 - ranked[1][1])
-
-
-def _somebody_gone(observation: Observation) -> bool:
-    machines = observation.job.machines if observation.job is not None else ()
-    views = [observation.fleet[machine] for machine in machines if machine in observation.fleet]
-    return any((view.agent_age_s or 0.0) > _GONE_S and (view.launcher_age_s or 0.0) > _GONE_S for view in views)
 
 
 def _frozen(observation: Observation) -> list[FlowFinding]:

@@ -2,6 +2,7 @@
 
 If they go together, the job ended. If one machine's go first by more than the sampling interval, a person should look there: an
 exit status is mostly unknown, and what a first exit means is known to the job's own launcher only. Never an eviction.
+A machine whose agent fell silent with them may have been before them all: then nobody else is named, and it is, if it is the only one.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minder.types import Evidence, Observation, RuleResult, Signal, Suspect
+from minder.verdicts.progress import Progress
+from minder.verdicts.silence import Silence
 
 __all__ = ["VanishedRule"]
 
 _SETTLE_S = 3.0  # what dies of the first one dies within this time
+_SILENT_S = 3.0
+_LATE_S = 1.5  # an agent that has not answered for so long may have died with its machine: that is seen a little later
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +33,16 @@ class VanishedRule:
 
     name = "vanished"
 
-    def __init__(self, interval_s: float = 1.0) -> None:
+    def __init__(self, interval_s: float = 1.0, progress: Progress | None = None) -> None:
         self._interval_s = interval_s
+        self._silence = Silence(progress or Progress(), max(_SILENT_S, 3 * interval_s))
         self._generation = -1
         self._gone: list[_Gone] = []
         self._told = False
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
+        self._silence.update(observation)
         if job is None:
             return RuleResult()
         if job.generation != self._generation:
@@ -50,10 +57,13 @@ class VanishedRule:
             and signal.time_s >= job.generation_start_s
         ]
         failed = sorted((item for item in self._gone if item.bad is not False), key=lambda item: item.time_s)
-        if self._told or not failed or observation.now_s - failed[0].time_s < _SETTLE_S:
+        late = any(self._silence.seconds(machine, observation) > _LATE_S for machine in job.machines)
+        settle_s = _SETTLE_S + (max(_SILENT_S, 3 * self._interval_s) if late else 0.0)
+        if self._told or not failed or observation.now_s - failed[0].time_s < settle_s:
             return RuleResult()
         self._told = True
-        suspect = self._suspect(failed, observation)
+        silent = [machine for machine in self._silence.silent(observation) if machine not in {item.machine for item in self._gone}]
+        suspect = self._lost(silent, failed, observation) if silent else self._suspect(failed, observation)
         return RuleResult((suspect,) if suspect is not None else ())
 
     def _suspect(self, failed: list[_Gone], observation: Observation) -> Suspect | None:
@@ -73,6 +83,14 @@ class VanishedRule:
         return Suspect(
             observation.now_s, self.name, "machine", (first.machine,), "explicit", confidence, first.time_s, "page", tuple(evidence)
         )
+
+    def _lost(self, silent: list[str], failed: list[_Gone], observation: Observation) -> Suspect:
+        if len(silent) > 1:
+            return self._nobody(failed, observation)
+        silent_s = self._silence.seconds(silent[0], observation)
+        message = f"agent silent for {silent_s:.1f} s, since before {len(failed)} processes of its peers vanished or with them"
+        evidence = (Evidence("fleet", silent[0], message, since_s=observation.now_s - silent_s),)
+        return Suspect(observation.now_s, self.name, "machine", (silent[0],), "absence", 0.6, failed[0].time_s, "page", evidence)
 
     def _nobody(self, failed: list[_Gone], observation: Observation) -> Suspect:
         """They failed together, or there is only one machine: the job is down, and nobody was first."""

@@ -158,3 +158,51 @@ def test_only_the_wholly_silent_are_ever_named_and_never_more_than_half(make_sce
         scene.silence(f"m{index}", 30.0, 0.2)
     named = {machine for suspect in watch.look(40.0) for machine in suspect.machines}
     assert named == ({f"m{index}" for index in silent} if 0 < len(silent) <= 3 else set())
+
+
+class Watched:
+    """A job without launchers of ours, one tick a second; it stepped twice a second until 20 s."""
+
+    def __init__(self, scene: Any) -> None:
+        self.scene, self.progress = scene, Progress()
+        self.rule = AbsenceRule(self.progress)
+        self.since: dict[str, float] = {}
+
+    def run(self, first: int, last: int, *, steps: bool) -> list[tuple[str, ...]]:
+        """The named machines of these seconds. A machine in `since` has been silent from then on."""
+        found = []
+        for at_s in range(first, last):
+            if steps:
+                self.scene.answer(at_s, 2 * at_s)
+            for machine in self.scene.machines:
+                self.scene.silence(machine, max(0.2, at_s - self.since.get(machine, at_s)), None)
+            observation = self.scene.see(at_s + 0.1)
+            self.progress.update(observation)
+            found += [suspect.machines for suspect in self.rule.observe(observation).suspects]
+        return found
+
+
+def test_of_a_watched_job_an_agent_that_fell_silent_as_the_job_stopped_is_paged(scene: Any) -> None:
+    watch = Watched(scene)
+    assert watch.run(1, 21, steps=True) == []
+    watch.since = {"m2": 20.0}
+    assert watch.run(21, 33, steps=False) == []  # an agent may be restarted in that time
+    assert watch.run(33, 60, steps=False) == [("m2",)]
+
+
+def test_of_a_watched_job_an_agent_lost_before_is_acquitted_by_the_steps_since(scene: Any) -> None:
+    watch = Watched(scene)
+    watch.since = {"m2": 10.0}
+    assert watch.run(1, 40, steps=True) == []
+    assert watch.run(40, 120, steps=False) == []  # now another machine hangs
+
+
+def test_a_launched_machine_cut_off_from_us_is_acquitted_for_good_by_the_steps_since(scene: Any) -> None:
+    watch = Watch(scene)
+    for at_s in range(21, 60):
+        scene.answer(at_s, 2 * at_s)
+        scene.silence("m2", at_s - 20.0, at_s - 20.0)
+        assert watch.look(at_s + 0.1) == ()
+    for at_s in range(60, 80):
+        scene.silence("m2", at_s - 20.0, at_s - 20.0)
+        assert watch.look(at_s + 0.1) == ()

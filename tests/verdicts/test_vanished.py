@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from minder.types import JobView, Observation, Signal, Suspect
+from minder.types import JobView, MachineView, Observation, Signal, Suspect
 from minder.verdicts.vanished import VanishedRule
 
 JOB = JobView("llm", 1, "running", ("m0", "m1", "m2"), (), (), {0: "m0", 1: "m1", 2: "m2"}, 0.0, 0.0)
@@ -74,3 +74,25 @@ def test_it_speaks_once_per_generation() -> None:
     assert judge(gone(0, 109.0), now_s=120.0, rule=rule) == ()
     again = replace(gone(0, 130.0), generation=2)
     assert judge(again, job=replace(JOB, generation=2, generation_start_s=125.0), now_s=140.0, rule=rule)
+
+
+def with_silence(age_s: float, at_s: float = 110.0, first_s: float = 100.0) -> tuple[Suspect, ...]:
+    """m2 has not answered for age_s when its peers' processes have been seen to end."""
+    rule = VanishedRule()
+    found: list[Suspect] = []
+    for now_s in (first_s - 20.0, first_s + 1.0, at_s):
+        ages = {"m0": 0.2, "m1": 0.2, "m2": max(0.2, now_s - (at_s - age_s))}
+        fleet = {name: MachineView(name, seconds, None) for name, seconds in ages.items()}
+        signals = [gone(0, first_s), gone(1, first_s + 2.5)] if first_s < now_s < at_s else []
+        found += rule.observe(Observation(now_s, signals=signals, job=JOB, fleet=fleet, clock_error_s=0.01)).suspects
+    return tuple(found)
+
+
+def test_a_machine_that_fell_silent_with_its_agent_is_named_and_not_the_first_of_its_victims() -> None:
+    (suspect,) = with_silence(11.0)
+    assert (suspect.machines, suspect.cause, suspect.tier) == (("m2",), "absence", "page")
+
+
+def test_an_agent_that_answers_leaves_the_first_exit_to_blame() -> None:
+    (suspect,) = with_silence(0.0)
+    assert (suspect.machines, suspect.cause) == (("m0",), "explicit")
