@@ -7,6 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from minder.clock import Clock, SystemClock
 from minder.config import JobConfig, default_state_dir
 from minder.controller.beside import Beside, Part, Shadow, watch_drift
 from minder.controller.recover import Recovery, RecoverySettings
+from minder.controller.stages import SampleSource, Stages
 from minder.controller.state import JobState, fold_job
-from minder.controller.step import Controller, SampleSource, Stages
+from minder.controller.step import Controller
 from minder.controller.watched import WatchedJob
 from minder.detectors.drift import DriftMonitor
 from minder.equip import equip_detector, equip_model, open_model
@@ -30,19 +32,12 @@ from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.recorder import Recorder
 from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
-from minder.types import MachineView, Rule
-from minder.verdicts.absence import AbsenceRule
-from minder.verdicts.crash import CrashRule
+from minder.types import MachineView
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
-from minder.verdicts.numeric import NumericRule
+from minder.verdicts.live import live_rules
 from minder.verdicts.progress import Progress
-from minder.verdicts.signals import SignalRule
-from minder.verdicts.slowdown import SlowdownRule
-from minder.verdicts.stall import StallRule
-from minder.verdicts.start import StartRule
 from minder.verdicts.telemetry import TelemetryRule
-from minder.verdicts.vanished import VanishedRule
 from minder.windows import Aligner
 from minder.wire.fleet import Fleet
 
@@ -68,6 +63,7 @@ class App:
         name, recovery = self.config.name, self.recovery
         if recovery is None:
             self._await_contact()
+            self.controller.take_up_incidents()
             self.state.phase = "running"
             return
         if self.state.is_under_way:
@@ -107,9 +103,11 @@ class App:
         return self.state.phase
 
     def close(self) -> None:
-        self.controller.close()
-        self.fleet.stop()
-        self.ledger.close()
+        """Stop every thread and close every file, whichever of them was begun, and whichever fails at it."""
+        with ExitStack() as stack:
+            stack.callback(self.ledger.close)
+            stack.callback(self.fleet.stop)
+            stack.callback(self.controller.close)
 
     def _await_contact(self, seconds: float = 5.0) -> None:
         end_s = self.clock.now_s() + seconds
@@ -149,17 +147,17 @@ def state_dir_of(config: JobConfig) -> Path:
 def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger_path: str | None = None) -> App:
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger is beside the
     job's state, unless $MINDER_LEDGER or `ledger_path` says otherwise."""
+    endpoints = config.endpoints()
+    launched = [item for item in endpoints if item.launcher is not None]
+    if launched and len(launched) != len(endpoints):
+        raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
     clock = clock or SystemClock()
     state_dir = state_dir_of(config)
     state_dir.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(ledger_path or os.environ.get("MINDER_LEDGER") or state_dir / "ledger.db")
     state = fold_job(config.name, ledger.events(job=config.name))
     wake = threading.Event()
-    endpoints = config.endpoints()
     fleet = Fleet(endpoints, on_signal=wake.set)
-    launched = [item for item in endpoints if item.launcher is not None]
-    if launched and len(launched) != len(endpoints):
-        raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
     watched = None if launched else WatchedJob(config.name, config.topology().rank_machine)
     if watched is not None:
         state = JobState(config.name, rank_machine=dict(config.topology().rank_machine))
@@ -171,8 +169,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
     model = open_model(config.detector.uri)
     telemetry = GatedRule(TelemetryRule(equip_model(model)(stages_of)), progress)
-    rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
-    rules += [StartRule(progress), SignalRule(load_xid_rules(), workers=False), VanishedRule(config.telemetry.interval_s), telemetry]
+    rules = live_rules(progress, telemetry, load_xid_rules(), config.telemetry.interval_s)
     rules += _beside(config, progress, ledger, stages_of, model.ranges)
     policy = Policy(config.policy_config(act))
     recorder = _recorder(config, bool(launched) and state.is_under_way)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,11 +45,7 @@ def built(config: Callable[..., JobConfig], monkeypatch: pytest.MonkeyPatch) -> 
 
     yield make
     for app in made:
-        if app.fleet._thread.is_alive():
-            app.close()
-        else:
-            app.controller.close()
-            app.ledger.close()
+        app.close()
 
 
 def test_half_of_the_machines_with_launchers_is_refused(config: Callable[..., JobConfig]) -> None:
@@ -61,6 +58,37 @@ def test_prometheus_without_an_address_is_refused(config: Callable[..., JobConfi
     telemetry = TelemetryConfig.model_construct(**{**TelemetryConfig().model_dump(), "source": "prometheus"})
     with pytest.raises(ConfigError, match=r"telemetry\.url"):
         build_source(config(telemetry=telemetry))
+
+
+def ours() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("minder-")}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_closing_an_app_stops_its_threads_whether_it_was_begun_or_not(built: Any, begun: bool) -> None:
+    before = ours()
+    app = built()
+    assert "minder-scrape" in ours() - before
+    if begun:
+        app.fleet.start()
+    app.close()
+    app.close()
+    assert not {name for name in ours() - before if name in ("minder-scrape", "minder-fleet")}
+
+
+def test_a_recording_that_cannot_be_finished_does_not_keep_the_rest_open(built: Any) -> None:
+    before = ours()
+    app = built()
+
+    class Full:
+        def close(self) -> None:
+            raise OSError("no space left")
+
+    app.controller._stages.recorder = Full()
+    with pytest.raises(OSError, match="no space"):
+        app.close()
+    assert "minder-scrape" not in ours() - before
+    app.controller._stages.recorder = None
 
 
 def test_a_job_without_launchers_is_only_watched(built: Any) -> None:

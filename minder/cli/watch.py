@@ -51,7 +51,7 @@ def command(
         if job is not None:
             if log or log_pattern:
                 raise BadInputError("--log goes with --pids; with --job, give it to the agent that sees the file: minder agent --log PATH")
-            config, ledger = load_config(job).without_launchers(), None
+            config, ledger = load_config(job, only_watch=True), None
         else:
             numbers = _numbers(pids or "")
             config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern))
@@ -79,14 +79,11 @@ def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -
     from minder.evaluation.lines import Episodes, format_verdict
     from minder.types import Verdict
 
-    episodes, stopping, generation = Episodes(), threading.Event(), 0
+    episodes, stopping = Episodes(), threading.Event()
 
     def show(verdict: Verdict) -> None:
-        nonlocal generation
-        before, generation = generation, app.state.generation
-        ended = episodes.close(app.state.generation_start_s) if before != generation else []
-        for item in [*ended, *([verdict] if episodes.is_news(verdict) else [])]:
-            print(format_verdict(app.config.name, item, output), flush=True)
+        if episodes.is_news(verdict):
+            print(format_verdict(app.config.name, verdict, output), flush=True)
 
     def stop(*unused: object) -> None:
         stopping.set()

@@ -5,90 +5,35 @@ A stage that fails is counted, written to the ledger and shown; it never ends th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from minder.clock import Clock
-from minder.controller.recover import Recovery
+from minder.controller.backlog import MOST, Backlog, Item, concerned, overdue_page
+from minder.controller.stages import Stages
 from minder.controller.state import JobState
 from minder.controller.status import write_status
-from minder.controller.watched import WatchedJob
 from minder.errors import LedgerError, MinderError, WireError
 from minder.incidents import Ledger, kinds
-from minder.policy.context import PolicyContext
 from minder.policy.policy import RETRY_REASONS
 from minder.recovery.restart import StartResult, is_waiting
-from minder.types import Decision, Evidence, Flow, History, MachineView, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
-from minder.verdicts.progress import Progress
+from minder.types import Decision, Evidence, Flow, MachineView, Observation, RequestKind, Sample, Signal, Verdict, Window
 from minder.wire.codec import from_json
-from minder.wire.fleet import Fleet
 
-__all__ = ["Controller", "Stages"]
+__all__ = ["Controller"]
 
 T = TypeVar("T")
-_ASK_AGAIN_S = 900.0
 _LAST_WORDS_S = 15.0
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
-
-
-class SampleSource(Protocol):
-    def collect(self, now_s: float) -> Sequence[Sample]: ...
-
-    def close(self) -> None: ...
-
-
-class WindowMaker(Protocol):
-    def push(self, samples: Sequence[Sample]) -> None: ...
-
-    def pop(self, now_s: float) -> Window | None: ...
-
-    def notes(self) -> Sequence[str]: ...
-
-
-class VerdictJudge(Protocol):
-    def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]: ...
-
-
-class DecisionMaker(Protocol):
-    def decide(self, verdicts: Sequence[Verdict], history: History, context: PolicyContext) -> list[Decision]: ...
-
-    def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision: ...
-
-
-class ActionSink(Protocol):
-    """Where samples, signals and truth go besides the pipeline (a recording)."""
-
-    def append_samples(self, samples: Sequence[Sample]) -> None: ...
-
-    def append_signals(self, signals: Sequence[Signal]) -> None: ...
-
-    def note_ranks(self, generation: int, rank_machine: Mapping[int, str]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(slots=True)
-class Stages:
-    """Everything that a tick runs, wired by `minder.app`."""
-
-    fleet: Fleet
-    source: SampleSource
-    windows: WindowMaker
-    judge: VerdictJudge
-    policy: DecisionMaker
-    recovery: Recovery | None
-    progress: Progress
-    context: Callable[[JobState, Sequence[str], float], PolicyContext]
-    recorder: ActionSink | None = None
-    scores: Callable[[], Scores | None] = lambda: None
-    watched: WatchedJob | None = None  # a job that somebody else starts and restarts
 
 
 @dataclass(slots=True)
@@ -100,9 +45,9 @@ class _Tick:
     message: str = ""
     recorded: int = 0  # generation whose ranks the recording knows
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
-    pending: list[tuple[Verdict, str]] = field(default_factory=list)  # the policy said "not now"
     last_words: tuple[str, str, float] | None = None  # no restart is left: why, the incident, and until when that ends the job
-    unrecorded: list[Verdict] = field(default_factory=list)  # until the ledger has them
+    backlog: Backlog = field(default_factory=Backlog)
+    standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
 
 
 class Controller:
@@ -127,21 +72,25 @@ class Controller:
         silence: list[Sample] = []
         samples = self._guard("telemetry", lambda: list(stages.source.collect(now_s)), silence)
         window = self._guard("windows", lambda: self._align(samples, now_s), None)
+        generation = state.generation
         signals, views = self._hear(now_s)
-        self._record(samples, signals)
+        self._note_finished(signals)
         observation = self._observe(now_s, window, signals, views)
+        self._guard("recording", lambda: self._record(samples, observation), None)
         stages.progress.update(observation)
-        self._note_first_step(observation)
         nothing: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
         verdicts, requests = self._guard("judge", lambda: stages.judge.judge(observation), nothing)
+        if stages.watched is not None:
+            verdicts = [*(self._end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
+            self._note_standing(verdicts)
+        self._tick.backlog.note(verdicts)  # nothing below this line may lose what was concluded
         self._request(requests)
         for verdict in verdicts:
             self.say(_headline(verdict))
             self.on_verdict(verdict)
-        self._tick.unrecorded += verdicts
-        items = [(verdict, self._ledger.open_incident(verdict, job=state.name, time_s=now_s)) for verdict in self._tick.unrecorded]
-        self._tick.unrecorded = []
-        self._decide([item for item in items if item[0].kind != "recovered"], now_s)
+        self._note_first_step(observation)
+        self._open_incidents(now_s)
+        self._decide(now_s)
         self._note_end()
         self.write_status(now_s)
 
@@ -164,10 +113,11 @@ class Controller:
 
     def close(self) -> None:
         """Finish the recording; captures that still run are left to end by themselves."""
-        self._captures.shutdown(wait=False, cancel_futures=True)
-        self._stages.source.close()
-        if self._stages.recorder is not None:
-            self._stages.recorder.close()
+        with ExitStack() as stack:
+            if self._stages.recorder is not None:
+                stack.callback(self._stages.recorder.close)
+            stack.callback(self._stages.source.close)
+            self._captures.shutdown(wait=False, cancel_futures=True)
 
     def say(self, message: str) -> None:
         self._tick.message = message
@@ -191,6 +141,7 @@ class Controller:
             "standbys": self.standbys(),
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
+            "undecided": len(self._tick.backlog),
         }
         try:
             write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
@@ -233,17 +184,39 @@ class Controller:
             return signals, views
         change = watched.follow(self.state, views, now_s)
         if change:
-            self._ledger.append(kinds.NOTE, {"text": change}, job=self.state.name)
+            self._tick.backlog.notes.append(change)
             self.say(change)
         return watched.translate_signals(self.state, signals), watched.translate_views(self.state, views)
 
-    def _record(self, samples: Sequence[Sample], signals: Sequence[Signal]) -> None:
-        if self._stages.recorder is not None:
-            self._stages.recorder.append_samples(samples)
-            self._stages.recorder.append_signals(signals)
-            if self._tick.recorded != self.state.generation:
-                self._stages.recorder.note_ranks(self.state.generation, self.state.rank_machine)
-                self._tick.recorded = self.state.generation
+    def _note_standing(self, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            self._tick.standing.pop(verdict.machines, None)
+            if verdict.kind != "recovered":
+                self._tick.standing[verdict.machines] = verdict
+
+    def _end_standing(self, now_s: float) -> list[Verdict]:
+        """Whoever owns a watched job has started it again: what stood against its former generation is over, in the ledger too."""
+        ended = {"time_s": now_s, "kind": "recovered", "tier": "watch", "evidence": (), "against": ()}
+        return [dataclasses.replace(verdict, **ended) for verdict in self._tick.standing.values()]  # type: ignore[arg-type]
+
+    def take_up_incidents(self) -> None:
+        """Of a watched job: what an earlier watcher left open ends with the job's next restart as well. Raises LedgerError."""
+        for incident in self._ledger.incidents(job=self.state.name, state="open"):
+            if incident.state == "open" and incident.verdict is not None:
+                self._note_standing([incident.verdict])
+
+    def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
+        recorder = self._stages.recorder
+        if recorder is None:
+            return
+        recorder.append_samples(samples)
+        recorder.append_signals(observation.signals)
+        if self._tick.recorded != self.state.generation:
+            recorder.note_ranks(self.state.generation, self.state.rank_machine)
+            self._tick.recorded = self.state.generation
+        recorder.append_sighting(observation)
+
+    def _note_finished(self, signals: Sequence[Signal]) -> None:
         for signal in signals:
             if signal.kind == "exit" and signal.data.get("code") == 0 and signal.generation == self.state.generation:
                 self._tick.finished.add((self.state.generation, signal.rank))
@@ -279,49 +252,81 @@ class Controller:
         found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
         return [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
 
-    def _decide(self, fresh: Sequence[tuple[Verdict, str]], now_s: float) -> None:
-        """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart."""
-        items = [item for item in self._tick.pending if item[0].time_s > now_s - _ASK_AGAIN_S] + list(fresh)
-        self._tick.pending = items
-        if not items:
-            return
-        history = self._ledger.history(self.state.name, now_s)
-        self.state.barred = set(history.barred)
-        context = self._stages.context(self.state, self.standbys(), now_s)
-        self._tick.pending = []
-        none: list[Decision] = []
-        decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
-        for decision in self._guard("policy", decide, none):
-            self._carry_out(decision, [item for item in items if _concerns(decision, item[0])] or items[:1])
+    def _open_incidents(self, now_s: float) -> None:
+        """Every conclusion is written down before anything is decided; one by one, so that a ledger that fails loses none."""
+        backlog, name = self._tick.backlog, self.state.name
+        while backlog.notes:
+            self._ledger.append(kinds.NOTE, {"text": backlog.notes[0]}, job=name)
+            backlog.notes.pop(0)
+        while backlog.unrecorded:
+            verdict = backlog.unrecorded[0]
+            incident = self._ledger.open_incident(verdict, job=name, time_s=now_s)
+            backlog.unrecorded.pop(0)
+            if verdict.kind != "recovered":
+                backlog.put([(verdict, incident)])
+        if backlog.dropped:
+            text = f"{backlog.dropped} conclusions are lost: more than {MOST} waited for the ledger"
+            self._ledger.append(kinds.DEGRADED, {"what": "backlog", "detail": text}, job=name)
+            backlog.dropped = 0
 
-    def _carry_out(self, decision: Decision, items: Sequence[tuple[Verdict, str]]) -> None:
+    def _decide(self, now_s: float) -> None:
+        """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart. What a
+        failure of the ledger leaves undecided goes back to where it waited."""
+        backlog = self._tick.backlog
+        items, late = backlog.take(now_s)
+        if not items and not late:
+            return
+        try:
+            history = self._ledger.history(self.state.name, now_s)
+            self.state.barred = set(history.barred)
+            context = self._stages.context(self.state, self.standbys(), now_s)
+            while late:
+                self._note_decision(overdue_page(late[0], now_s), late[:1])
+                late.pop(0)
+            nothing: list[Decision] | None = None
+            decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
+            decisions = self._guard("policy", decide, nothing) if items else []
+            left = items if decisions is None else [item for decision in decisions for item in concerned(decision, items)]
+            for decision in decisions or ():
+                answered = concerned(decision, items)
+                if self._carry_out(decision, answered):
+                    backlog.put(answered)
+                left = [item for item in left if item not in answered]
+            items = left
+        finally:
+            backlog.put([*items, *late])
+
+    def _carry_out(self, decision: Decision, items: Sequence[Item]) -> bool:
+        """True if the answer is "not now": ask again."""
         name, incident = self.state.name, items[0][1]
         if decision.action in ("evict", "restart") and self._stages.recovery is not None:
             now_s = self._clock.now_s()
             context = self._stages.context(self.state, self.standbys(), now_s)
             decision = self._stages.policy.recheck(decision, self._ledger.history(name, now_s), context)
         if decision.reason in RETRY_REASONS and decision.action == "none":
-            self._tick.pending.extend(item for item in items if item not in self._tick.pending)
-            return
-        for each in dict.fromkeys(item[1] for item in items):
-            self._ledger.append(kinds.DECISION, decision, job=name, incident=each, operation_id=decision.operation_id)
-        self.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
+            return True
+        self._note_decision(decision, items)
         if self._stages.recovery is None:
-            return
+            return False
         if decision.reason == "max_restarts":  # its launcher may not have told yet that the workers are dead
             told = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
             self._tick.last_words = (f"{told}; {decision.detail}", incident, self._clock.now_s() + _LAST_WORDS_S)
         if decision.action not in ("evict", "restart"):
-            return
+            return False
         try:
             result = self._stages.recovery.carry_out(decision, incident)
         except LedgerError:
-            self._tick.pending.extend(item for item in items if item not in self._tick.pending)
             raise
         except MinderError as error:
             self._give_up(str(error), incident)
-            return
+            return False
         self.blame_missing(result)
+        return False
+
+    def _note_decision(self, decision: Decision, items: Sequence[Item]) -> None:
+        for each in dict.fromkeys(item[1] for item in items):
+            self._ledger.append(kinds.DECISION, decision, job=self.state.name, incident=each, operation_id=decision.operation_id)
+        self.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
 
     def _give_up(self, why: str, incident: str) -> None:
         self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": why}, job=self.state.name, incident=incident)
@@ -331,14 +336,15 @@ class Controller:
 
     def blame_missing(self, result: StartResult) -> None:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""
-        now_s, since_s, items = self._clock.now_s(), self.state.generation_start_s, []
+        now_s, since_s = self._clock.now_s(), self.state.generation_start_s
         for machine, why in result.missing.items():
             evidence = (Evidence("launcher", machine, why, since_s=since_s),)
             verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
-            items.append((verdict, self._ledger.open_incident(verdict, job=self.state.name, time_s=now_s)))
-        if items:
+            self._tick.backlog.note([verdict])
+        if result.missing:
             self.state.phase = "running"
-            self._decide(items, now_s)
+            self._open_incidents(now_s)
+            self._decide(now_s)
 
     def _note_first_step(self, observation: Observation) -> None:
         state, progress = self.state, self._stages.progress
@@ -373,11 +379,6 @@ class Controller:
             state.phase = "finished"
             self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
             self.say("the job is finished")
-
-
-def _concerns(decision: Decision, verdict: Verdict) -> bool:
-    """Whether a decision answers a verdict: its own, or one about a machine that it takes away too."""
-    return decision.verdict == verdict or bool(set(decision.machines) & set(verdict.machines))
 
 
 def _headline(verdict: Verdict) -> str:

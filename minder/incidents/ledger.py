@@ -16,6 +16,7 @@ from minder.incidents import kinds
 from minder.incidents.fold import fold_incident
 from minder.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.incidents.record import Incident
+from minder.store.engine import safe_name
 from minder.store.events import EventQuery, EventRow, EventStore
 from minder.types import ActionResult, Decision, History, LedgerEvent, Verdict
 from minder.wire.codec import from_json, to_json
@@ -51,7 +52,7 @@ class Ledger:
 
     def __init__(self, path_or_url: str | Path, *, create: bool = True, clock: Clock | None = None, busy_timeout_s: float = 5.0) -> None:
         """`path_or_url`: a file, ":memory:", or a database URL. `create=False` refuses a file that is not there."""
-        self.location = str(path_or_url)
+        self.location = safe_name(str(path_or_url))
         self._clock = clock or SystemClock()
         self._store = EventStore(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
 
@@ -140,7 +141,7 @@ class Ledger:
         """
         now_s = self._now(time_s)
         for incident in self.incidents(job=job, state="open"):
-            same_job = verdict.kind == "job" and not incident.machines
+            same_job = verdict.kind in ("job", "recovered") and not verdict.machines and not incident.machines
             if same_job or set(verdict.machines) & set(incident.machines):
                 self.append(kinds.VERDICT, verdict, job=job, incident=incident.id, time_s=now_s)
                 return incident.id

@@ -1,7 +1,11 @@
-"""Opens the ledger's database: SQLite in WAL mode that syncs at every commit, or PostgreSQL by URL."""
+"""Opens the ledger's database: SQLite in WAL mode that syncs at every commit, or PostgreSQL by URL.
+
+One writer at a time, in both: incidents are counted, and events numbered, in the order in which they are committed.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +19,13 @@ from sqlalchemy.pool import StaticPool
 
 from minder.errors import BadInputError, LedgerError, MissingExtraError
 
-__all__ = ["MEMORY", "database_errors", "open_engine", "reading", "writing"]
+__all__ = ["MEMORY", "database_errors", "open_engine", "reading", "safe_name", "writing"]
 
 MEMORY = ":memory:"
 _WRITE = "minder_write"
 _SWITCH_ATTEMPTS = 50
+_WRITER_LOCK = 0x6D696E646572  # "minder": PostgreSQL's advisory locks are numbers
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create: bool = True) -> Engine:
@@ -30,7 +36,7 @@ def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create:
     """
     text = str(path_or_url)
     if "://" in text:
-        return _open_url(text)
+        return _open_url(text, busy_timeout_s)
     if text == MEMORY:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
@@ -41,24 +47,45 @@ def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create:
     return engine
 
 
-def _open_url(url: str) -> Engine:
+def _open_url(url: str, busy_timeout_s: float) -> Engine:
     try:
-        engine = create_engine(url, pool_pre_ping=True)
+        parsed = make_url(url)
+        if parsed.drivername in _POSTGRESQL:
+            patience = {"connect_timeout": max(2, math.ceil(busy_timeout_s))}
+            engine = create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=patience)
+        else:
+            engine = create_engine(parsed, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError) as error:
-        raise BadInputError(f'ledger URL "{_safe(url)}" is not understood ({error}): give a file path or a postgresql:// URL') from error
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"the ledger URL needs the Python package {error.name}: pip install {error.name}") from error
+        raise BadInputError(
+            f'ledger URL "{safe_name(url)}" is not understood ({error}): give a file path or a postgresql:// URL'
+        ) from error
+    except ImportError as error:
+        extra = "pip install 'minder-cluster[postgres]'"
+        raise MissingExtraError(f"the ledger URL needs the Python package {error.name or 'psycopg'}: {extra}") from error
     if engine.dialect.name == "sqlite":
-        _tune_sqlite(engine, 5.0)
+        _tune_sqlite(engine, busy_timeout_s)
+    elif engine.dialect.name == "postgresql":
+        _tune_postgresql(engine, busy_timeout_s)
     return engine
 
 
-def _safe(url: str) -> str:
-    """The URL without its password."""
+def safe_name(path_or_url: str) -> str:
+    """How a ledger may be called in a message: a URL without its password."""
+    if "://" not in path_or_url:
+        return path_or_url
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return make_url(path_or_url).render_as_string(hide_password=True)
     except ArgumentError:
-        return url.split("://", 1)[0] + "://..."
+        return path_or_url.split("://", 1)[0] + "://..."
+
+
+def _tune_postgresql(engine: Engine, busy_timeout_s: float) -> None:
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        if connection.get_execution_options().get(_WRITE, False):
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {max(1, int(busy_timeout_s * 1000))}")
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = on")  # an intent that was written survives a power cut
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
 
 
 def _check_file(path: Path, create: bool) -> None:
@@ -128,7 +155,7 @@ def database_errors(engine: Engine, verb: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        name = engine.url.database if engine.dialect.name == "sqlite" else _safe(str(engine.url))
+        name = engine.url.database if engine.dialect.name == "sqlite" else engine.url.render_as_string(hide_password=True)
         raise LedgerError(f"ledger {name or MEMORY} cannot be {verb}: {_first_line(error)}{_advice(error)}") from error
 
 
@@ -139,8 +166,10 @@ def _first_line(error: SQLAlchemyError) -> str:
 
 def _advice(error: SQLAlchemyError) -> str:
     text = str(error)
-    if isinstance(error, OperationalError) and "locked" in text:
+    if isinstance(error, OperationalError) and ("locked" in text or "lock timeout" in text):
         return ": another process holds it; try again"
+    if isinstance(error, OperationalError) and ("connection" in text or "connect" in text):
+        return ": check that the server runs, and the address, user and password in its URL"
     if "disk is full" in text or "disk I/O" in text:
         return ": free some space; nothing is acted on until it can be written"
     if "readonly" in text or "unable to open" in text:

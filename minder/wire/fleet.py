@@ -66,8 +66,12 @@ class Fleet:
         self._ready.wait(10.0)
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._cancel_all)
-        self._thread.join(5.0)
+        """May be called twice, and without `start`."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._cancel_all)
+            self._thread.join(5.0)
+        elif not self._loop.is_closed():
+            self._loop.close()
 
     @property
     def machines(self) -> tuple[str, ...]:

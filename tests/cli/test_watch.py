@@ -44,9 +44,9 @@ def test_bad_input_is_one_line_and_exit_2(
 
 
 class FakeApp:
-    """Tells its verdicts when it runs, with the generation of each."""
+    """Tells its verdicts when it runs."""
 
-    def __init__(self, *told: tuple[int, Verdict]) -> None:
+    def __init__(self, *told: Verdict) -> None:
         import threading
 
         self.told = told
@@ -58,19 +58,19 @@ class FakeApp:
     def begin(self) -> None: ...
 
     def run(self, stopping: Any) -> None:
-        for generation, verdict in self.told:
-            self.state.generation, self.state.generation_start_s = generation, 1000.0 * generation
+        for verdict in self.told:
             self.controller.on_verdict(verdict)
 
     def close(self) -> None: ...
 
 
-def test_one_line_per_episode_and_a_restart_ends_them(capsys: pytest.CaptureFixture[str], restore_signals: None) -> None:
+def test_one_line_per_episode(capsys: pytest.CaptureFixture[str], restore_signals: None) -> None:
     from minder.cli.watch import _watch
 
     page = Verdict(1500.0, "machine", "page", ("m1",), "stall", 0.6, 1400.0)
     evict = Verdict(1600.0, "machine", "evict", ("m1",), "stall", 0.9, 1400.0)
-    _watch(FakeApp((1, page), (1, evict), (2, evict)), "jsonl", None, ends_with_job=False)  # type: ignore[arg-type]
+    over = Verdict(1700.0, "recovered", "watch", ("m1",), "stall", 0.9, 1400.0)
+    _watch(FakeApp(page, evict, over, evict), "jsonl", None, ends_with_job=False)  # type: ignore[arg-type]
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["kind"], line["tier"], line["recording"]) for line in lines] == [
         ("machine", "page", "llm"),

@@ -19,8 +19,9 @@ from minder.clock import FakeClock
 from minder.config import JobConfig, MachineConfig
 from minder.controller import recover
 from minder.controller.recover import Recovery, RecoverySettings
+from minder.controller.stages import Stages
 from minder.controller.state import fold_job
-from minder.controller.step import Controller, Stages
+from minder.controller.step import Controller
 from minder.errors import WireError
 from minder.incidents import Ledger
 from minder.policy.config import PolicyConfig

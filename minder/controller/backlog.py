@@ -1,0 +1,65 @@
+"""What was concluded and is not settled yet: the ledger cannot be written, or the policy said "not now".
+
+Nothing of it is forgotten in silence. What became too old to act on is a page to a person; the queue is bounded, and what
+falls out at its far end is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from minder.types import Decision, Reason, Verdict
+
+__all__ = ["MOST", "Backlog", "Item", "concerned", "overdue_page"]
+
+Item = tuple[Verdict, str]  # and its incident
+
+MOST = 1000
+_ACT_WITHIN_S = 900.0  # an older conclusion says nothing sure of the present
+
+
+class Backlog:
+    """Verdicts in two stages: `unrecorded` ones are in no ledger yet, `items` have their incident and wait for a decision."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self.unrecorded: list[Verdict] = []
+        self.items: list[Item] = []
+        self.notes: list[str] = []  # what happened to the job, for the ledger
+        self.dropped = 0  # since the ledger was last told of them
+
+    def __len__(self) -> int:
+        return len(self.unrecorded) + len(self.items)
+
+    def note(self, verdicts: Iterable[Verdict]) -> None:
+        """New verdicts, oldest first."""
+        self.unrecorded += verdicts
+        excess = max(0, len(self.unrecorded) - self._most)
+        self.unrecorded, self.dropped = self.unrecorded[excess:], self.dropped + excess
+
+    def put(self, items: Iterable[Item]) -> None:
+        """These wait for a decision, once each."""
+        self.items += [item for item in dict.fromkeys(items) if item not in self.items]
+        excess = max(0, len(self.items) - self._most)
+        self.items, self.dropped = self.items[excess:], self.dropped + excess
+
+    def take(self, now_s: float) -> tuple[list[Item], list[Item]]:
+        """(what may be acted on, what is too old for that); both leave the queue."""
+        items, self.items = self.items, []
+        late = [item for item in items if item[0].time_s <= now_s - _ACT_WITHIN_S]
+        return [item for item in items if item not in late], late
+
+
+def overdue_page(item: Item, now_s: float) -> Decision:
+    """A person decides about what could not be decided in time."""
+    verdict, incident = item
+    minutes = (now_s - verdict.time_s) / 60
+    detail = f"concluded {minutes:.0f} min ago and not acted on since: look before anything is done"
+    reason: Reason = "ledger_unavailable"
+    return Decision(f"page-late-{incident}-{verdict.time_s:.0f}", now_s, "page", verdict.machines, reason, detail, verdict)
+
+
+def concerned(decision: Decision, items: Sequence[Item]) -> list[Item]:
+    """The items that a decision answers: its own verdict, or one about a machine that it takes away too; at least one."""
+    found = [item for item in items if decision.verdict == item[0] or set(decision.machines) & set(item[0].machines)]
+    return found or list(items[:1])

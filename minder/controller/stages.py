@@ -1,0 +1,72 @@
+"""What a tick runs: the contracts of its stages, and the record that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from minder.controller.recover import Recovery
+from minder.controller.state import JobState
+from minder.controller.watched import WatchedJob
+from minder.policy.context import PolicyContext
+from minder.types import Decision, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
+from minder.verdicts.progress import Progress
+from minder.wire.fleet import Fleet
+
+__all__ = ["ActionSink", "DecisionMaker", "SampleSource", "Stages", "VerdictJudge", "WindowMaker"]
+
+
+class SampleSource(Protocol):
+    def collect(self, now_s: float) -> Sequence[Sample]: ...
+
+    def close(self) -> None: ...
+
+
+class WindowMaker(Protocol):
+    def push(self, samples: Sequence[Sample]) -> None: ...
+
+    def pop(self, now_s: float) -> Window | None: ...
+
+    def notes(self) -> Sequence[str]: ...
+
+
+class VerdictJudge(Protocol):
+    def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]: ...
+
+
+class DecisionMaker(Protocol):
+    def decide(self, verdicts: Sequence[Verdict], history: History, context: PolicyContext) -> list[Decision]: ...
+
+    def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision: ...
+
+
+class ActionSink(Protocol):
+    """Where a tick's input goes besides the pipeline (a recording)."""
+
+    def append_samples(self, samples: Sequence[Sample]) -> None: ...
+
+    def append_signals(self, signals: Sequence[Signal]) -> None: ...
+
+    def append_sighting(self, observation: Observation) -> None: ...
+
+    def note_ranks(self, generation: int, rank_machine: Mapping[int, str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Stages:
+    """Everything that a tick runs, wired by `minder.app`."""
+
+    fleet: Fleet
+    source: SampleSource
+    windows: WindowMaker
+    judge: VerdictJudge
+    policy: DecisionMaker
+    recovery: Recovery | None
+    progress: Progress
+    context: Callable[[JobState, Sequence[str], float], PolicyContext]
+    recorder: ActionSink | None = None
+    scores: Callable[[], Scores | None] = lambda: None
+    watched: WatchedJob | None = None  # a job that somebody else starts and restarts

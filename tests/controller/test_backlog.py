@@ -1,0 +1,106 @@
+"""While the ledger cannot be written nothing is acted on and nothing is forgotten, however long it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minder.controller.backlog import Backlog
+from minder.controller.status import read_status
+from minder.errors import LedgerError
+from minder.incidents import kinds
+from minder.types import Verdict
+
+WRITERS = ("append", "open_incident", "history", "intend")
+
+
+def verdict(machine: str, time_s: float) -> Verdict:
+    return Verdict(time_s, "machine", "evict", (machine,), "explicit", 0.9, time_s)
+
+
+def blocked(app: Any, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    def refuse(*unused: Any, **more: Any) -> None:
+        raise LedgerError("the disk is full")
+
+    for name in names:
+        monkeypatch.setattr(app.ledger, name, refuse)
+
+
+def accuse_once(world: Any) -> None:
+    world.script = lambda observation: [world.accuse("m1")] if observation.job.phase == "running" else []
+
+
+def tick_through(app: Any, world: Any, seconds: float) -> None:
+    for _ in range(4):
+        world.clock.sleep(seconds / 4)
+        app.controller._step_or_wait()
+
+
+@pytest.mark.parametrize("names", [WRITERS, ("history",), ("append",), ("open_incident",)])
+def test_a_short_outage_delays_the_eviction_and_loses_nothing(world: Any, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
+    app = world.app()
+    app.begin()
+    accuse_once(world)
+    with monkeypatch.context() as patch:
+        blocked(app, patch, *names)
+        world.fleet.advance()
+        tick_through(app, world, 20.0)
+        assert world.actuator.executed == []
+        assert read_status(world.folder / "status.json")["undecided"] == 1  # type: ignore[index]
+    world.tick(app, 4)
+    app.close()
+    assert len(world.actuator.executed) == 1
+    assert app.state.rank_machine[1] == "s0"
+
+
+@pytest.mark.parametrize("names", [WRITERS, ("history",)])
+def test_after_a_long_outage_a_person_is_paged_and_nobody_evicted(
+    world: Any, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    app = world.app()
+    app.begin()
+    accuse_once(world)
+    with monkeypatch.context() as patch:
+        blocked(app, patch, *names)
+        world.fleet.advance()
+        tick_through(app, world, 1800.0)
+    world.tick(app, 3)
+    app.close()
+    assert world.actuator.executed == []
+    (decision,) = world.events(kinds.DECISION)
+    assert (decision.payload["action"], decision.payload["reason"], decision.payload["machines"]) == ("page", "ledger_unavailable", ["m1"])
+    assert decision.incident == world.events(kinds.VERDICT)[0].incident
+
+
+def test_a_policy_that_fails_is_asked_again(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = world.app()
+    app.begin()
+    accuse_once(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(app.controller._stages.policy, "decide", lambda *unused: 1 / 0)
+        world.tick(app, 3)
+        assert world.actuator.executed == []
+    world.tick(app, 3)
+    app.close()
+    assert len(world.actuator.executed) == 1
+
+
+def test_the_queue_is_bounded_and_counts_what_it_drops() -> None:
+    backlog = Backlog(most=3)
+    backlog.note(verdict(f"m{number}", number) for number in range(5))
+    assert ([item.machines[0] for item in backlog.unrecorded], backlog.dropped, len(backlog)) == (["m2", "m3", "m4"], 2, 3)
+    item = (verdict("m9", 9.0), "llm-1")
+    backlog.put([item, item])
+    backlog.put([item])
+    assert backlog.items == [item]
+
+
+def test_what_was_dropped_is_told_to_the_ledger(world: Any) -> None:
+    app = world.app()
+    app.begin()
+    app.controller._tick.backlog.dropped = 2
+    world.tick(app)
+    app.close()
+    (event,) = [event for event in world.events(kinds.DEGRADED) if event.payload["what"] == "backlog"]
+    assert event.payload["detail"].startswith("2 conclusions are lost")

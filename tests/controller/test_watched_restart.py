@@ -1,0 +1,145 @@
+"""What stood against a watched job is over once its owner started it again: told at once, and closed in the ledger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.app import App
+from minder.clock import FakeClock
+from minder.config import JobConfig, MachineConfig
+from minder.controller.stages import Stages
+from minder.controller.state import JobState
+from minder.controller.step import Controller
+from minder.controller.watched import WatchedJob
+from minder.incidents import Ledger, kinds
+from minder.policy.config import PolicyConfig
+from minder.policy.context import PolicyContext
+from minder.policy.policy import Policy
+from minder.types import MachineView, Verdict, WorkerView
+from minder.verdicts.progress import Progress
+
+MACHINES = ("m0", "m1", "m2")
+
+
+class AgentFleet:
+    """Three agents and no launcher. `pid`: of rank 0, the others follow."""
+
+    machines = MACHINES
+
+    def __init__(self) -> None:
+        self.pid = 100
+
+    def views(self) -> dict[str, MachineView]:
+        workers = {name: WorkerView(-1, self.pid + rank, rank, "running", -1) for rank, name in enumerate(MACHINES)}
+        return {name: MachineView(name, 0.2, None, (worker,)) for name, worker in workers.items()}
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def drain(self) -> list[Any]:
+        return []
+
+    def clock_error_s(self) -> float:
+        return 0.01
+
+
+class Silent:
+    def collect(self, now_s: float) -> list[Any]:
+        return []
+
+    push = pop = collect
+
+    def notes(self) -> list[str]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class OneVerdict:
+    def __init__(self) -> None:
+        self.verdicts: list[Verdict] = []
+
+    def judge(self, observation: Any) -> Any:
+        found, self.verdicts = self.verdicts, []
+        return found, frozenset()
+
+
+class Watching:
+    """One `minder watch`, on a ledger that outlives it."""
+
+    def __init__(self, ledger: Path, folder: Path, clock: FakeClock) -> None:
+        self.clock, self.fleet, self.judge, self.told = clock, AgentFleet(), OneVerdict(), list[Verdict]()
+        state = JobState("llm", rank_machine=dict(enumerate(MACHINES)))
+        context: Callable[..., Any] = lambda state, standbys, now_s: PolicyContext(now_s, state.view(standbys), ())  # noqa: E731
+        source: Any = Silent()
+        fleet: Any = self.fleet
+        stages = Stages(
+            fleet, source, source, self.judge, Policy(PolicyConfig()), None, Progress(), context,
+            watched=WatchedJob("llm", dict(enumerate(MACHINES))),
+        )  # fmt: skip
+        self.ledger = Ledger(ledger, clock=clock)
+        self.controller = Controller(state, stages, self.ledger, clock, folder)
+        self.controller.on_verdict = self.told.append
+        config = JobConfig(name="llm", machines=tuple(MachineConfig(name=name) for name in MACHINES))
+        self.app = App(config, self.controller, fleet, self.ledger, None, state, threading.Event(), clock)
+        self.app.begin()
+
+    def tick(self) -> None:
+        self.clock.sleep(1.0)
+        self.controller.step(self.clock.now_s())
+
+    def accuse(self, *machines: str, kind: Any = "machine") -> None:
+        self.judge.verdicts = [Verdict(self.clock.now_s(), kind, "page", machines, "stall", 0.8, self.clock.now_s())]
+        self.tick()
+
+
+@pytest.fixture
+def watching(tmp_path: Path, empty_ledger: Path) -> Callable[[], Watching]:
+    import shutil
+
+    shutil.copy(empty_ledger, tmp_path / "ledger.db")
+    clock = FakeClock()
+    return lambda: Watching(tmp_path / "ledger.db", tmp_path, clock)
+
+
+@pytest.mark.parametrize(("machines", "kind"), [(("m1",), "machine"), ((), "job")])
+def test_a_restart_ends_what_stood_at_once(watching: Callable[[], Watching], machines: tuple[str, ...], kind: str) -> None:
+    watch = watching()
+    watch.tick()
+    watch.accuse(*machines, kind=kind)
+    assert [item.state for item in watch.ledger.incidents(job="llm")] == ["open"]
+    watch.fleet.pid = 200
+    watch.tick()
+    assert [(item.kind, item.machines) for item in watch.told] == [(kind, machines), ("recovered", machines)]
+    assert [item.state for item in watch.ledger.incidents(job="llm")] == ["closed"]
+    watch.fleet.pid = 300
+    watch.tick()
+    assert len(watch.told) == 2
+
+
+def test_what_an_earlier_watcher_left_open_ends_with_the_next_restart(watching: Callable[[], Watching]) -> None:
+    first = watching()
+    first.tick()
+    first.accuse("m1")
+    first.app.close()
+    second = watching()
+    second.tick()
+    assert [item.state for item in second.ledger.incidents(job="llm")] == ["open"]
+    second.fleet.pid = 200
+    second.tick()
+    assert [item.state for item in second.ledger.incidents(job="llm")] == ["closed"]
+
+
+def test_a_job_that_runs_on_keeps_its_incident(watching: Callable[[], Watching]) -> None:
+    watch = watching()
+    watch.tick()
+    watch.accuse("m1")
+    watch.tick()
+    assert [item.kind for item in watch.told] == ["machine"]
+    assert [event.payload["kind"] for event in watch.ledger.events(kinds=[kinds.VERDICT])] == ["machine"]
