@@ -11,6 +11,7 @@ from typing import Any
 
 from minder.agent.exits import ExitWatch
 from minder.agent.exposition import hide
+from minder.agent.limit import bound
 from minder.agent.options import AgentOptions
 from minder.agent.processes import describe_processes
 from minder.agent.ring import SignalRing
@@ -135,7 +136,8 @@ class Sampler:
     def _read_registry(self, now_s: float) -> Reading:
         reading = Reading()
         self._take(self.table.read(now_s))
-        reading.info = [("job_info", {"job": job}) for job in sorted({process.job for process in self.processes})]
+        # not `job`: Prometheus keeps that label for its scrape job, and would rename ours
+        reading.info = [("job_info", {"training_job": job}) for job in sorted({process.job for process in self.processes})]
         return reading
 
     def _take(self, processes: list[JobProcess]) -> None:
@@ -168,5 +170,5 @@ class Sampler:
             if now_s >= due_s:
                 reading = self.sample()
                 self._ring.append(reading.signals)
-                self._latest = (time.monotonic(), hide(reading, self._options.hidden))
+                self._latest = (time.monotonic(), bound(hide(reading, self._options.hidden)))
                 due_s = max(due_s + self._options.interval_s, now_s)

@@ -40,10 +40,11 @@ def test_it_exports_the_heartbeat_and_the_processes_of_the_job(bench: Any) -> No
     assert metrics["minder_job_grad_norm"] == 0.5
     assert 0.04 < metrics["minder_step_seconds"] < 1.0
     assert metrics["minder_job_alive_age_seconds"] < 5.0
-    assert metrics['minder_job_info{job="testjob"}'] == 1
+    assert metrics['minder_job_info{training_job="testjob"}'] == 1
     assert metrics["minder_agent_errors_total"] == 0
+    assert metrics["minder_agent_series_left_out"] == 0
     labels = {part for series in metrics if "{" in series for part in series.partition("{")[2].rstrip("}").split(",")}
-    assert all(label.startswith(("job=", "device=")) for label in labels)
+    assert all(label.startswith(("training_job=", "device=")) for label in labels)
 
 
 def test_what_cannot_be_read_is_absent(bench: Any) -> None:
@@ -171,7 +172,7 @@ def test_a_foreign_job_is_found_by_its_environment(bench: Any) -> None:
     process = bench.python(code, env=env)
     assert process.stdout.readline()
     agent = bench.agent("--discover")
-    agent.wait_metric('minder_job_info{job="theirs"}')
+    agent.wait_metric('minder_job_info{training_job="theirs"}')
     theirs = [(item["pid"], item["rank"]) for item in agent.capture(what=["stacks"])["stacks"] if item["rank"] == 5]
     assert theirs == [(process.pid, 5)]  # its child has the same environment, and is no rank
 

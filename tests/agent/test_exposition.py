@@ -18,7 +18,7 @@ def reading() -> Reading:
     reading.counter("tcp_receive_bytes", 7, "eth0")
     reading.counter("tcp_retransmits", 3)
     reading.counter("steps", 9)
-    reading.info.append(("job_info", {"job": 'a "b"'}))
+    reading.info.append(("job_info", {"training_job": 'a "b"'}))
     return reading
 
 
