@@ -19,6 +19,8 @@ from minder.wire.tokens import read_token
 
 __all__ = ["DetectorConfig", "JobConfig", "LocalHandle", "MachineConfig", "TelemetryConfig", "default_state_dir", "load_config"]
 
+_PATHS = ("agent_token_file", "launcher_token_file", "checkpoint_dir", "state_dir", "record_dir")
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -183,16 +185,20 @@ def _others(values: dict[str, Any]) -> int:
     return product
 
 
-def load_config(path: str | os.PathLike[str]) -> JobConfig:
-    """Read and check a job.toml, its token files included. Raises ConfigError with one line: file, key, what is wrong."""
+def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> JobConfig:
+    """Read and check a job.toml, its token files included. only_watch: without its launchers, whose token is not read then.
+
+    A relative path in it is relative to its folder. Raises ConfigError with one line: file, key, what is wrong.
+    """
     try:
-        data = tomllib.loads(Path(path).read_text())
+        data = _anchored(tomllib.loads(Path(path).read_text()), Path(path).absolute().parent)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     try:
         config = JobConfig(**data)
+        config = config.without_launchers() if only_watch else config
         config.topology()
         config.policy_config(False)
         config.endpoints()
@@ -203,3 +209,21 @@ def load_config(path: str | os.PathLike[str]) -> JobConfig:
     except BadInputError as error:
         raise ConfigError(f"{path}: {error}") from error
     return config
+
+
+def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The same configuration, wherever it is read from: its own paths become absolute. What is no path yet is told later."""
+
+    def anchor(value: Any) -> Any:
+        return str(folder / Path(value).expanduser()) if isinstance(value, str) and value else value
+
+    found = {key: anchor(value) if key in _PATHS else value for key, value in data.items()}
+    detector = found.get("detector")
+    if isinstance(detector, dict):  # "models:/..." and a detector's name are no paths
+        paths = {key for key, value in detector.items() if "/" in str(value) and not str(value).startswith("models:/")}
+        found["detector"] = {key: anchor(value) if key in paths else value for key, value in detector.items()}
+    telemetry = found.get("telemetry")
+    if isinstance(telemetry, dict) and isinstance(telemetry.get("mapping"), str):
+        parts = [anchor(part.strip()) if part.strip().endswith(".toml") else part for part in telemetry["mapping"].split("+")]
+        found["telemetry"] = {**telemetry, "mapping": "+".join(parts)}
+    return found

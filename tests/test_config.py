@@ -137,6 +137,33 @@ def test_a_job_that_is_only_watched_has_no_launchers(write: Callable[..., Path])
     assert all(item.launcher is None for item in load_config(write()).without_launchers().endpoints())
 
 
+def test_a_job_that_is_only_watched_needs_no_launcher_token(write: Callable[..., Path], tmp_path: Path) -> None:
+    path = write()
+    (tmp_path / "launcher").unlink()
+    config = load_config(path, only_watch=True)
+    assert [item.agent.token for item in config.endpoints() if item.agent] == ["agent-token"] * 3
+    assert all(item.launcher is None for item in config.endpoints())
+
+
+def test_relative_paths_are_relative_to_the_file_that_names_them(
+    write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(f'"{tmp_path}/agent"', '"agent"')
+    named = 'state_dir = "state"\nrecord_dir = "../records"\ncheckpoint_dir = "/shared/checkpoints"\n'
+    path.write_text(path.read_text().replace("[parallelism]", f'{named}\n[telemetry]\nmapping = "minder+own.toml"\n\n[parallelism]'))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for given_as in (path, Path("..") / "job.toml"):
+        config = load_config(given_as)
+        assert Path(str(config.agent_token_file)).samefile(tmp_path / "agent")
+        assert Path(str(config.state_dir)).resolve() == tmp_path / "state"
+        assert Path(str(config.record_dir)).resolve() == tmp_path.parent / "records"
+        assert config.checkpoint_dir == "/shared/checkpoints"
+        names = config.telemetry.mapping.split("+")
+        assert names[0] == "minder" and Path(names[1]).resolve() == tmp_path / "own.toml"
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     key=st.sampled_from(sorted(JobConfig.model_fields)), value=st.sampled_from(["7", "-1", "true", '"x"', "[1]", "{ a = 1 }", "nan", '""'])
