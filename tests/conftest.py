@@ -3,10 +3,17 @@ processes behind fails."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import pwd
 import shutil
+import socket
+import subprocess
+import tempfile
 import time
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,10 +26,98 @@ PATIENCE_S = 5.0
 def missing_server(needed: tuple[str, ...]) -> str | None:
     """Why a test marked `server(*needed)` cannot run here, or None. Without names it needs Prometheus."""
     for name in needed or ("prometheus",):
+        if name == "postgresql":
+            if reason := missing_postgresql():
+                return reason
+            continue
         candidates = NODE_EXPORTERS if name in NODE_EXPORTERS else (name,)
         if not any(shutil.which(candidate) for candidate in candidates):
             return f"needs {candidates[0]} on the PATH (Debian: apt-get install {candidates[0]})"
     return None
+
+
+def missing_postgresql() -> str | None:
+    if postgresql_command("initdb") is None or postgresql_command("pg_ctl") is None:
+        return "needs PostgreSQL's initdb and pg_ctl (Debian: apt-get install postgresql)"
+    if importlib.util.find_spec("psycopg") is None:
+        return "needs psycopg (pip install 'minder-cluster[postgres]')"
+    return None
+
+
+def postgresql_command(name: str) -> str | None:
+    """Debian keeps the server's commands off the PATH, by version."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name)
+    return shutil.which(name, path=os.pathsep.join([*map(str, reversed(versions)), os.environ.get("PATH", "")]))
+
+
+class PostgresServer:
+    """A server of our own on loopback, in a new folder, run by somebody who is not root: it refuses to run as root."""
+
+    def __init__(self) -> None:
+        self._user = None if os.geteuid() != 0 else next(name for name in ("postgres", "nobody") if _is_user(name))
+        self.folder = Path(tempfile.mkdtemp(prefix="minder-postgres-", dir="/tmp"))  # not tmp_path: that user must get there
+        if self._user is not None:
+            shutil.chown(self.folder, self._user)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._databases = 0
+
+    def start(self) -> None:
+        data = self.folder / "data"
+        if not data.exists():
+            self._call("initdb", "-D", str(data), "-U", "minder", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+        flags = f"-c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories={self.folder} -c fsync=off"
+        self._call("pg_ctl", "-D", str(data), "-w", "-t", "120", "-l", str(self.folder / "log"), "-o", flags, "start")
+
+    def stop(self) -> None:
+        self._call("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def new_database(self) -> str:
+        """Its URL."""
+        import psycopg
+
+        self._databases += 1
+        name = f"ledger{self._databases}"
+        with psycopg.connect(f"postgresql://minder@127.0.0.1:{self.port}/postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return f"postgresql://minder@127.0.0.1:{self.port}/{name}"
+
+    def _call(self, name: str, *arguments: str) -> None:
+        command = [str(postgresql_command(name)), *arguments]
+        with (self.folder / "calls").open("a") as output:  # no pipe: the server would keep it open
+            done = subprocess.run(
+                command, user=self._user, cwd=self.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False
+            )
+        assert done.returncode == 0, (self.folder / "calls").read_text()[-2000:]
+
+
+def _is_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+        server.stop()
+    finally:
+        server.remove()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server("postgresql"))])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty ledger may be: a file, and the URL of a real PostgreSQL."""
+    return str(tmp_path / "ledger.db") if request.param == "sqlite" else request.getfixturevalue("postgres").new_database()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -18,8 +17,10 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, clock: FakeClock) -> Ledger:
-    return Ledger(tmp_path / "ledger.db", clock=clock)
+def ledger(database: str, clock: FakeClock) -> Iterator[Ledger]:
+    """On SQLite, and on a real PostgreSQL where there is one."""
+    with Ledger(database, clock=clock) as opened:
+        yield opened
 
 
 @pytest.fixture

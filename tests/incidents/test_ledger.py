@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from minder.clock import FakeClock
 from minder.errors import BadInputError, LedgerError
 from minder.incidents import Ledger, kinds
+from minder.store.engine import open_engine, reading
 from minder.types import ActionResult, Decision, Verdict
 
 
@@ -67,13 +69,13 @@ def test_no_result_without_an_intent(ledger: Ledger) -> None:
     assert ledger.events() == []
 
 
-def test_a_restarted_controller_finds_what_it_had_begun(tmp_path: Path, decision: Decision) -> None:
-    with Ledger(tmp_path / "ledger.db") as before:
+def test_a_restarted_controller_finds_what_it_had_begun(database: str, decision: Decision) -> None:
+    with Ledger(database) as before:
         before.intend("evict-1", decision, job="llm", incident="llm-1")
         before.intend("evict-1/end", {"action": "end-workers", "machines": ["m2"]}, job="llm")
         before.complete("evict-1/end", ActionResult("evict-1/end", 1.0, "done"))
         before.intend("restart-9", {"action": "restart", "machines": []}, job="other")
-    with Ledger(tmp_path / "ledger.db") as after:
+    with Ledger(database) as after:
         (found,) = after.open_operations("llm")
         assert (found.operation_id, found.decision, found.ambiguous) == ("evict-1", decision, False)
         assert [item.operation_id for item in after.open_operations()] == ["evict-1", "restart-9"]
@@ -124,8 +126,8 @@ def test_history_is_what_the_ledger_tells(ledger: Ledger, recovered_incident: st
     assert history.barred == {"m2"}
 
 
-def test_several_processes_append_at_the_same_time(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
+def test_several_processes_append_at_the_same_time(database: str) -> None:
+    path = database
     code = (
         "import sys; from minder.incidents import Ledger\n"
         "ledger = Ledger(sys.argv[1])\n"
@@ -218,10 +220,9 @@ def test_a_read_only_ledger_is_one_line() -> None:
     assert "cannot be" in done.stdout and "check the owner and mode" in done.stdout and done.stdout.count("\n") == 1
 
 
-def test_every_payload_in_the_file_is_json_that_any_reader_takes(ledger: Ledger, recovered_incident: str, tmp_path: Path) -> None:
-    import sqlite3
-
-    rows = sqlite3.connect(tmp_path / "ledger.db").execute("SELECT payload FROM events").fetchall()
+def test_every_payload_in_the_file_is_json_that_any_reader_takes(ledger: Ledger, recovered_incident: str, database: str) -> None:
+    with reading(open_engine(database)) as connection:
+        rows = connection.execute(text("SELECT payload FROM events")).fetchall()
     assert len(rows) == 11
-    for (text,) in rows:
-        json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    for (payload,) in rows:
+        json.loads(payload, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

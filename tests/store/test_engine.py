@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,14 +71,15 @@ def test_bad_places_are_refused(tmp_path: Path) -> None:
 def test_an_url_that_cannot_be_used_says_why_and_hides_the_password() -> None:
     with pytest.raises(BadInputError, match="not understood"):
         open_engine("nosuchdatabase://user:secret@host/x")
-    try:
-        import psycopg  # noqa: F401
-    except ModuleNotFoundError:
-        with pytest.raises(MissingExtraError, match="pip install psycopg"):
-            open_engine("postgresql+psycopg://user:secret@host/x")
     with pytest.raises(BadInputError) as caught:
         open_engine("nosuchdatabase://user:secret@host/x")
     assert "secret" not in str(caught.value)
+
+
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtraError, match=r"psycopg: pip install 'minder-cluster\[postgres\]'"):
+        open_engine("postgresql://user:secret@host/x")
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
