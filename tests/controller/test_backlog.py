@@ -41,10 +41,10 @@ def tick_through(app: Any, world: Any, seconds: float) -> None:
 def test_a_short_outage_delays_the_eviction_and_loses_nothing(world: Any, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
     app = world.app()
     app.begin()
+    world.tick(app, 2)  # it steps
     accuse_once(world)
     with monkeypatch.context() as patch:
         blocked(app, patch, *names)
-        world.fleet.advance()
         tick_through(app, world, 20.0)
         assert world.actuator.executed == []
         assert read_status(world.folder / "status.json")["undecided"] == 1  # type: ignore[index]
@@ -60,10 +60,10 @@ def test_after_a_long_outage_a_person_is_paged_and_nobody_evicted(
 ) -> None:
     app = world.app()
     app.begin()
+    world.tick(app, 2)  # it steps
     accuse_once(world)
     with monkeypatch.context() as patch:
         blocked(app, patch, *names)
-        world.fleet.advance()
         tick_through(app, world, 1800.0)
     world.tick(app, 3)
     app.close()
@@ -76,6 +76,7 @@ def test_after_a_long_outage_a_person_is_paged_and_nobody_evicted(
 def test_a_policy_that_fails_is_asked_again(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     app = world.app()
     app.begin()
+    world.tick(app, 2)  # it steps
     accuse_once(world)
     with monkeypatch.context() as patch:
         patch.setattr(app.controller._stages.policy, "decide", lambda *unused: 1 / 0)
