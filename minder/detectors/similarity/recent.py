@@ -47,7 +47,7 @@ class RecentRows:
     def __init__(self, width_rows: int, limits: Mapping[str, tuple[float, float]]) -> None:
         self._limits = dict(limits)
         self._rows = [f"row{index}" for index in range(width_rows - 1)]
-        self._memory = Memory({**{name: ("KM", np.nan) for name in self._rows}, "time_s": ("", np.nan)})
+        self._memory = Memory({**dict.fromkeys(self._rows, ("KM", np.nan)), "time_s": ("", np.nan)})
 
     def extend(self, window: Window, metrics: Sequence[str]) -> Stretch:
         """The window's rows of these metrics (those that it has and that have limits), after the ones remembered."""
@@ -60,7 +60,8 @@ class RecentRows:
         fill_forward(rows_KSM)
         known_KTM = ~np.isnan(rows_KSM[:, len(before) :])
         fill_backward(rows_KSM)
-        gap_T = np.diff(window.times_T, prepend=self._last_s(window))
+        last_s = self._memory.number("time_s")  # the very first row comes after none: it makes no time pass
+        gap_T = np.diff(window.times_T, prepend=window.times_T[0] if np.isnan(last_s) else last_s)
         self._remember(rows_KSM, window)
         return Stretch(chosen, rows_KSM, known_KTM, ~np.isnan(new_KTM).all(axis=2), gap_T, window.times_T)
 
@@ -73,13 +74,6 @@ class RecentRows:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._memory.load(state)
-
-    def _last_s(self, window: Window) -> float:
-        """Time of the row before; of the very first row, one interval before it."""
-        last_s = self._memory.number("time_s")
-        if not np.isnan(last_s):
-            return last_s
-        return float(window.times_T[0] - (window.times_T[1] - window.times_T[0] if len(window.times_T) > 1 else 0.0))
 
     def _remember(self, rows_KSM: np.ndarray, window: Window) -> None:
         for index, name in enumerate(self._rows):

@@ -1,4 +1,4 @@
-"""What the reference compares, and its ablations: embeddings per metric, raw windows (RAW), concatenated (CON), one network for all (INT)."""
+"""What the reference compares, and its ablations: embeddings per metric, raw windows (RAW), all metrics joined (CON), one network (INT)."""
 
 from __future__ import annotations
 
