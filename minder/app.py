@@ -151,6 +151,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     launched = [item for item in endpoints if item.launcher is not None]
     if launched and len(launched) != len(endpoints):
         raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
+    model = open_model(config.detector.uri)
     clock = clock or SystemClock()
     state_dir = state_dir_of(config)
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -167,7 +168,6 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     progress = Progress()
     topology = config.topology()
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
-    model = open_model(config.detector.uri)
     telemetry = GatedRule(TelemetryRule(equip_model(model)(stages_of)), progress)
     rules = live_rules(progress, telemetry, load_xid_rules(), config.telemetry.interval_s)
     rules += _beside(config, progress, ledger, stages_of, model.ranges)
