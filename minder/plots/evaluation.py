@@ -21,7 +21,7 @@ __all__ = ["ConfusionPicture", "draw_confusion", "draw_delays", "draw_kinds", "d
 # Okabe and Ito's palette, as in incident.py: the same colour means the same thing in every picture.
 _FOUND, _WRONG, _MISSED, _PEERS, _DARK = "#009E73", "#D55E00", "#E69F00", "#8C8C8C", "#333333"
 _CULPRIT, _NAMED = "#D55E00", "#0072B2"
-_STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"}
+_STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def draw_delays(delays_s: Sequence[float], faults: int, limit_s: float) -> bytes
     axis.set_ylim(0.0, 1.02)
     axis.set_xlabel("seconds after the onset")
     axis.set_ylabel("share of all faults found")
-    axis.set_title(f"How soon faults are found ({len(ordered)} of {faults})")
+    axis.set_title(f"How soon faults are found ({len(ordered)} of {faults})", loc="left")
     axis.grid(color="#E5E5E5", linewidth=0.8)
     return _png(figure)
 
@@ -80,7 +80,7 @@ def draw_kinds(rows: Sequence[Mapping[str, Any]], title: str) -> bytes:
     axis.set_xlim(0.0, 1.1 * max(left, default=1.0))
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_xlabel("recordings (at the end: median delay of the found)")
-    axis.set_title(title)
+    axis.set_title(title, loc="left")
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return _png(figure)
 
@@ -106,7 +106,7 @@ def draw_reliability(bins: Sequence[Mapping[str, Any]], error: float | None) -> 
     axis.set_ylim(low, 1.02)
     axis.set_xlabel("confidence of the first accusation")
     axis.set_ylabel("share that was right")
-    axis.set_title("Does confidence mean what it says?" + ("" if error is None else f"\ncalibration error {error:.3f}"))
+    axis.set_title("Does confidence mean what it says?" + ("" if error is None else f"\ncalibration error {error:.3f}"), loc="left")
     axis.grid(color="#E5E5E5", linewidth=0.8)
     return _png(figure)
 
@@ -143,7 +143,7 @@ def _confusion_panel(axis: Any, picture: ConfusionPicture, metric: str) -> None:
     axis.axvline(0.0, color="black", linewidth=1.3, linestyle=(0, (4, 2)))
     for time_s, _ in picture.accusations:
         axis.axvline(time_s - picture.zero_s, color=_NAMED, linewidth=1.3)
-    axis.set_title(metric, fontsize=9, pad=2)
+    axis.set_title(metric, fontsize=9, pad=2, loc="left")
     entry = find_metric(metric)
     unit = entry.unit if entry is not None else ""
     axis.yaxis.set_major_formatter(EngFormatter(unit="" if unit in ("ratio", "1") else unit, sep=" "))
