@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """groups: in an order in which each comes after all that it waits for. before[n]: the operations that n waits for. last: they end the step."""
+    """groups: each after all that it waits for. before[n]: the operations that n waits for. last: they end the step."""
 
     groups: tuple[Group, ...]
     before: tuple[tuple[int, ...], ...]
@@ -215,5 +215,3 @@ def _in_order(groups: list[Group], before: tuple[tuple[int, ...], ...]) -> tuple
         stuck = next(group for place, group in enumerate(groups) if waiting[place])
         raise TraceError(f"operation {stuck.members[0]} waits for itself: seq_id and start_ts contradict each other, order by start_ts")
     return tuple(groups[place] for place in ready)
-
-

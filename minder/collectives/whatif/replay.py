@@ -23,7 +23,7 @@ def replay(graph: StepGraph, cost_NSTC: np.ndarray) -> np.ndarray:
         if start_STC is not None:
             for member in group.members:
                 cost_NSTC[member] += start_STC
-    end_ST = cost_NSTC[graph.last[0]].max(axis=-1)
+    end_ST: np.ndarray = cost_NSTC[graph.last[0]].max(axis=-1)
     for index in graph.last[1:]:
         np.maximum(end_ST, cost_NSTC[index].max(axis=-1), out=end_ST)
     return end_ST

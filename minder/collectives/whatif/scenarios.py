@@ -53,7 +53,9 @@ def replay_kept(costs: Costs, keep: Sequence[np.ndarray]) -> np.ndarray:
     batch = max(1, _BATCH_CELLS // costs.real_NTD.size)
     done = []
     for first in range(0, len(keep), batch):
-        keep_NSD = np.stack([np.broadcast_to(kept, (len(costs.ideal_N), costs.real_NTD.shape[2])) for kept in keep[first : first + batch]], axis=1)
+        keep_NSD = np.stack(
+            [np.broadcast_to(kept, (len(costs.ideal_N), costs.real_NTD.shape[2])) for kept in keep[first : first + batch]], axis=1
+        )
         done.append(replay(costs.graph, np.where(keep_NSD[:, :, None, :], costs.real_NTD[:, None], ideal_N1TD)))
     return np.concatenate(done)
 

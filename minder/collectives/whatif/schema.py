@@ -8,6 +8,7 @@ __all__ = [
     "COMPUTE",
     "DATA_PARALLEL",
     "KINDS",
+    "P2P",
     "PEER_OF",
     "is_communication",
     "reported_kind",
@@ -17,10 +18,10 @@ COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration",
 
 COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")
 PEER_OF = {"forward-send": "forward-recv", "backward-send": "backward-recv"}
-_P2P = ("forward-send", "forward-recv", "backward-send", "backward-recv")
+P2P = ("forward-send", "forward-recv", "backward-send", "backward-recv")
 # Collectives that every data-parallel rank enters. The gradient clip also spans all stages, embeddings the first and the last stage.
 DATA_PARALLEL = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce", "optimizer-clip-main-grad")
-KINDS = (*COMPUTE, *_P2P, *DATA_PARALLEL, "layernorm-grads-all-reduce", "embedding-grads-all-reduce")
+KINDS = (*COMPUTE, *P2P, *DATA_PARALLEL, "layernorm-grads-all-reduce", "embedding-grads-all-reduce")
 ALIASES = {"params-sync": "params-all-gather", "grads-sync": "grads-reduce-scatter"}  # the paper's own words
 
 
@@ -31,4 +32,4 @@ def is_communication(kind: str) -> bool:
 
 def reported_kind(kind: str) -> str:
     """The name under which a slowdown is reported: both ends of a transfer are one cost."""
-    return kind.split("-")[0] + "-pp-comm" if kind in _P2P else kind
+    return kind.split("-")[0] + "-pp-comm" if kind in P2P else kind

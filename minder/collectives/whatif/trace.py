@@ -127,7 +127,8 @@ def _require_times(columns: dict[str, np.ndarray], start_R: np.ndarray, duration
         if bad_R.any():
             row = int(np.argmax(bad_R))
             raise TraceError(
-                f"trace {name}: {column} is {values_R[row]:g} s in {_place(columns, row)} ({int(bad_R.sum())} such rows): trace the step again"
+                f"trace {name}: {column} is {values_R[row]:g} s in {_place(columns, row)} ({int(bad_R.sum())} such rows):"
+                " trace the step again"
             )
 
 
@@ -140,11 +141,15 @@ def _require_layout(columns: dict[str, np.ndarray], layout: JobLayout, name: str
     for column, size_name, size in (("dp_rank", "dp_size", layout.dp_size), ("stage", "pp_size", layout.pp_size)):
         low, high = int(columns[column].min()), int(columns[column].max())
         if low < 0 or high != size - 1:
-            raise TraceError(f"trace {name}: {column} runs from {low} to {high}, but the job file says {size_name} {size}: correct one of them")
+            raise TraceError(
+                f"trace {name}: {column} runs from {low} to {high}, but the job file says {size_name} {size}: correct one of them"
+            )
     compute_R = columns["kind"] <= KINDS.index("backward-compute")
     chunks = int(columns["mc"][compute_R].max()) + 1
     if chunks != layout.vpp_size:
-        raise TraceError(f"trace {name}: {chunks} model chunks a stage (mc), but the job file says vpp_size {layout.vpp_size}: correct one of them")
+        raise TraceError(
+            f"trace {name}: {chunks} model chunks a stage (mc), but the job file says vpp_size {layout.vpp_size}: correct one of them"
+        )
 
 
 def _dense(
@@ -186,7 +191,8 @@ def _require_cells(
     if count.max() > 1:
         row = int(np.argmax(cell_R == np.argmax(count)))
         raise TraceError(
-            f"trace {name}: {_place(columns, row)} is there {count.max()} times: remove duplicate rows, and keep one rank of each (dp_rank, stage)"
+            f"trace {name}: {_place(columns, row)} is there {count.max()} times: remove duplicate rows,"
+            " and keep one rank of each dp_rank and stage"
         )
     if count.min() == 0:
         op, step, dp_rank = np.unravel_index(int(np.argmin(count)), shape)
@@ -202,4 +208,6 @@ def _require_same(columns: dict[str, np.ndarray], column: str, expected_R: np.nd
     differs_R = compute_R & (columns[column] != expected_R)
     if differs_R.any():
         row = int(np.argmax(differs_R))
-        raise TraceError(f"trace {name}: {column} is {columns[column][row]} in {_place(columns, row)}, elsewhere {expected_R[row]}: order by start_ts")
+        raise TraceError(
+            f"trace {name}: {column} is {columns[column][row]} in {_place(columns, row)}, elsewhere {expected_R[row]}: order by start_ts"
+        )
