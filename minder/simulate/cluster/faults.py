@@ -25,10 +25,13 @@ Effect = Literal["stall", "slow", "crash", "silent", "flapping"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """effect: stall: peers spin in the collective; slow: everybody waits for the culprit at every step; crash: its processes end, peers spin;
-    silent: the machine is gone with its exporters; flapping: stalls of seconds that come back. shows: chance per metric group.
-    moves: range of the factor by which a group of the culprit changes, where that is not "nothing happens any more".
-    stretch: by how much a step gets longer. grey: no log line announces it. reach: it hits machines of one switch together."""
+    """One kind of fault.
+
+    effect: what it does to the job. stall: peers spin in the collective; slow: everybody waits for the culprit at every step; crash: its
+    processes end; silent: the machine is gone with its exporters; flapping: stalls of seconds that come back. shows: chance per metric
+    group of the culprit. moves: by which factor such a group changes, where that is not "nothing happens any more". stretch: by how much a
+    step gets longer. grey: no log line announces it. reach: it hits so many machines of one switch together.
+    """
 
     share: float
     effect: Effect
@@ -55,7 +58,8 @@ FAULTS: dict[str, Fault] = {
         2.1, "stall", {"cpu": 0.8, "tcp": 0.9, "memory": 0.3, "duty": 0.4}, {"cpu": (1.5, 2.4)}, signal="log mount", held_out=True
     ),
     "nic_drop": Fault(
-        5.7, "stall", {"fabric": 0.9, "congestion": 0.7, "tcp": 0.5, "power": 0.3}, {"congestion": _SURGE}, signal="link down", held_out=True
+        5.7, "stall", {"fabric": 0.9, "congestion": 0.7, "tcp": 0.5, "power": 0.3}, {"congestion": _SURGE},
+        signal="link down", held_out=True,
     ),
     "pcie_downgrade": Fault(
         6.6, "slow", {"pcie": 0.9, "congestion": 0.95}, {"pcie": (0.25, 0.65), "congestion": (6.0, 90.0)}, (0.1, 0.5), grey=True
@@ -75,7 +79,8 @@ FAULTS: dict[str, Fault] = {
         {"clock": (0.5, 0.85), "power": (0.6, 0.9), "compute": (0.7, 0.95)}, (0.15, 0.9), grey=True,
     ),
     "slow_cpu": Fault(
-        11.0, "slow", {"cpu": 0.95, "duty": 0.7, "power": 0.5}, {"cpu": (1.6, 2.8), "duty": (0.55, 0.85), "power": (0.7, 0.9)}, held_out=True
+        11.0, "slow", {"cpu": 0.95, "duty": 0.7, "power": 0.5}, {"cpu": (1.6, 2.8), "duty": (0.55, 0.85), "power": (0.7, 0.9)},
+        held_out=True,
     ),
     "link_flapping": Fault(
         2.9, "flapping", {"fabric": 0.95, "congestion": 0.8}, {"congestion": _SURGE}, signal="link flap", held_out=True

@@ -1,7 +1,7 @@
 """What a training iteration looks like at the monitor's resolution: which share of each tick a machine spends in which phase.
 
-An iteration is a circle: compute, gradient exchange, bubble. Progress around it is the integral of the pace, so a slow job has longer
-iterations, and a halted one stands still. A pipeline stage runs a little behind the stage before it.
+An iteration is a circle: compute, gradient exchange, bubble, work of the host. Progress around it is the integral of the pace, so a
+slow job has longer iterations, and a halted one stands still. A pipeline stage runs a little behind the stage before it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from minder.simulate.cluster.levels import STATES, TRAINING_STATES
 from minder.simulate.cluster.scene import TRAIN, Scene
+from minder.simulate.cluster.streams import draw
 
 __all__ = ["Iteration", "draw_iteration", "weights"]
 
@@ -20,11 +21,12 @@ _SPIN = STATES.index("spin")
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """share_P: compute, sync, bubble; they sum to 1. lag_M: how far each machine is behind, in iterations."""
+    """share_P: compute, sync, bubble, host; they sum to 1. lag_M: how far each machine is behind, in iterations."""
 
     share_P: np.ndarray
     lag_M: np.ndarray
     step_s: float
+    contrast: float
 
     def progress(self, scene: Scene) -> np.ndarray:
         """Iterations done at the beginning of each tick, and after the last one; the job trains while most machines do."""
@@ -34,11 +36,12 @@ class Iteration:
 
 
 def draw_iteration(scene: Scene, rng: np.random.Generator) -> Iteration:
-    stages = scene.shape.stages
+    stages, rules = scene.shape.stages, scene.recipe.job
+    host, contrast = draw(rng, rules.host_share), draw(rng, rules.contrast)
     sync, bubble = rng.uniform(0.12, 0.4), rng.uniform(0.02, 0.1) * np.log2(2 * stages)
-    share_P = np.array([1.0 - sync - bubble, sync, bubble])
+    share_P = np.array([*((1.0 - host) * np.array([1.0 - sync - bubble, sync, bubble])), host])
     lag_M = scene.shape.stage_M * rng.uniform(0.0, 0.4) / stages + np.abs(rng.normal(0.0, 0.01, scene.machines))
-    return Iteration(share_P, lag_M, scene.shape.step_s)
+    return Iteration(share_P, lag_M, scene.shape.step_s, contrast)
 
 
 def weights(scene: Scene, iteration: Iteration) -> np.ndarray:

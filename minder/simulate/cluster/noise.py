@@ -28,7 +28,7 @@ def remembering(rng: np.random.Generator, ticks: int, memory_K: np.ndarray, tick
 def measurement_noise(scene: Scene) -> np.ndarray:
     """Factors around 1, shape (T, M, K)."""
     rng = scene.streams.of("noise")
-    size_K = np.array([model.noise for model in scene.models]) * np.exp(rng.normal(0.0, 0.2, len(scene.models)))
+    size_K = np.array([model.noise for model in scene.models]) * np.exp(rng.normal(0.0, 0.35, len(scene.models)))
     memory_K = np.array([model.memory_s for model in scene.models])
     own_TMK = remembering(rng, scene.ticks, memory_K, scene.tick_s, (scene.machines, len(scene.models)))
     shared_T1K = remembering(rng, scene.ticks, memory_K, scene.tick_s, (1, len(scene.models)))
@@ -37,10 +37,17 @@ def measurement_noise(scene: Scene) -> np.ndarray:
     return np.exp(own_TMK, out=own_TMK)
 
 
+def _base(bounds: tuple[float, float], rng: np.random.Generator) -> float:
+    """Wide ranges are drawn from evenly over the logarithm."""
+    if bounds[1] > 4.0 * bounds[0]:
+        return float(np.exp(rng.uniform(*np.log(bounds))))
+    return float(rng.uniform(*bounds))
+
+
 def offsets(scene: Scene) -> np.ndarray:
     """Training averages per machine and metric, in the metric's unit, shape (M, K): a draw per job, per stage, per slot."""
     rng, rules, shape = scene.streams.of("offsets"), scene.recipe.job, scene.shape
-    base_K = np.array([rng.uniform(*model.base) for model in scene.models])
+    base_K = np.array([_base(model.base, rng) for model in scene.models])
     spread_K = rules.slot_spread * np.array([model.spread for model in scene.models])
     slot_MK = np.exp(rng.normal(0.0, 1.0, (scene.machines, len(scene.models))) * spread_K)
     work_S = rng.normal(0.0, rules.stage_spread, shape.stages)  # one stage works more: all its activity rises together

@@ -50,7 +50,7 @@ def _slow(scene: Scene, plan: FaultPlan, rng: np.random.Generator) -> None:
     scene.pace_T[rows] *= pace_T
     peers = [machine for machine in range(scene.machines) if machine not in plan.machines]
     share_M = rng.uniform(0.8, 1.0, len(peers))  # some hide a part of the wait behind their own work
-    scene.wait_TM[rows, np.array(peers)[:, None]] = share_M[:, None] * (1.0 - pace_T)
+    scene.wait_TM[rows, peers] = (1.0 - pace_T)[:, None] * share_M
 
 
 def _flap(scene: Scene, plan: FaultPlan, rng: np.random.Generator) -> None:

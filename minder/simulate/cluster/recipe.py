@@ -36,7 +36,9 @@ class JobRules(_Rules):
     tensor_machines: tuple[int, ...] = (1,)  # machines that one tensor group spans
     pipeline: tuple[int, ...] = (1, 2, 4)
     expert: tuple[int, ...] = (1,)
-    step_s: Range = (2.0, 25.0)
+    step_s: Range = (0.5, 25.0)  # drawn evenly over the logarithm
+    host_share: Range = (0.0, 0.04)  # of an iteration in which the GPUs wait for the host
+    contrast: Range = (0.3, 1.1)  # between the phases of an iteration; little where communication hides behind computation
     stage_spread: float = Field(0.06, ge=0.0)  # how differently stages work (standard deviation of the logarithm)
     slot_spread: float = Field(1.0, ge=0.0)  # standing differences between machines, 1.0: as measured
 

@@ -17,6 +17,7 @@ from minder.simulate.cluster.nuisances import add_nuisances
 from minder.simulate.cluster.propagation import propagate
 from minder.simulate.cluster.scene import Scene
 from minder.simulate.cluster.schedule import add_checkpoints, add_housekeeping, add_jitters
+from minder.simulate.cluster.signals import tell
 from minder.simulate.cluster.symptoms import show_symptoms
 from minder.simulate.cluster.thermal import heat
 
@@ -31,6 +32,7 @@ def act(scene: Scene) -> Iteration:
     add_nuisances(scene)
     scene.before = (scene.pace_T.copy(), scene.wait_TM.copy())
     propagate(scene)
+    tell(scene)
     add_checkpoints(scene)
     add_jitters(scene)
     add_housekeeping(scene)
@@ -39,7 +41,7 @@ def act(scene: Scene) -> Iteration:
 
 def render(scene: Scene, iteration: Iteration) -> np.ndarray:
     """values_TMK, within the metrics' bounds."""
-    table_SK = level_table(scene.models, iteration.share_P)
+    table_SK = level_table(scene.models, iteration.share_P, iteration.contrast)
     factor_TMK = _factors(weights(scene, iteration), table_SK)
     if scene.fault is not None:
         training_TMK = factor_TMK

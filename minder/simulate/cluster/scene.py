@@ -13,6 +13,7 @@ from minder.simulate.cluster.levels import STATES, MetricModel
 from minder.simulate.cluster.recipe import Recipe
 from minder.simulate.cluster.shape import JobShape
 from minder.simulate.cluster.streams import Streams
+from minder.types import Signal
 
 __all__ = ["TRAIN", "FaultPlan", "Phase", "Scene", "new_scene"]
 
@@ -50,8 +51,9 @@ class Scene:
 
     mode_TM: the state (index into STATES) of a machine, TRAIN while it iterates. depth_TM: how completely. pace_T: steps, relative to
     an undisturbed job. wait_TM: share of time in which a machine waits for others. activity_TM: work relative to its usual. gain_TMK:
-    what multiplies a metric. silent_TM: nothing is scraped. skew_M: seconds that a machine's clock is ahead. frozen: sensors
-    (machine, metric, from tick, to tick) that repeat themselves. before: pace_T and wait_TM without the fault.
+    what multiplies a metric. silent_TM: nothing is scraped. skew_M: seconds that a machine's clock is ahead. signals: what the
+    machines tell, times in seconds since the start. frozen: sensors (machine, metric, from tick, to tick) that repeat themselves.
+    before: pace_T and wait_TM without the fault.
     """
 
     recipe: Recipe
@@ -69,6 +71,7 @@ class Scene:
     silent_TM: np.ndarray
     skew_M: np.ndarray
     phases: list[Phase] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
     frozen: list[tuple[int, int, int, int]] = field(default_factory=list)
     nuisances: tuple[str, ...] = ()
     before: tuple[np.ndarray, np.ndarray] = (np.empty(0), np.empty((0, 0)))

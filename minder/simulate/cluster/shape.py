@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from minder.simulate.cluster.recipe import JobRules
-from minder.simulate.cluster.streams import draw
 from minder.telemetry.jobfile import RecordedJob
 from minder.topology import Parallelism
 
@@ -54,4 +53,6 @@ def draw_shape(rules: JobRules, rng: np.random.Generator) -> JobShape:
     experts = [expert for expert in rules.expert if data % expert == 0] or [1]
     parallelism = Parallelism(tensor=gpus * span, pipeline=stages, data=data, expert=int(rng.choice(experts)))
     stage_M = np.arange(count) // (count // stages)
-    return JobShape(tuple(names[:count]), tuple(names[count:]), gpus, parallelism, stage_M, draw(rng, rules.step_s))
+    return JobShape(
+        tuple(names[:count]), tuple(names[count:]), gpus, parallelism, stage_M, float(np.exp(rng.uniform(*np.log(rules.step_s))))
+    )

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from minder.simulate.cluster.faults import draw_fault
+from minder.simulate.cluster.heartbeat import COUNTERS, count
 from minder.simulate.cluster.levels import EXTRA_METRICS, METRICS
 from minder.simulate.cluster.recipe import Recipe
 from minder.simulate.cluster.render import act, render
 from minder.simulate.cluster.scene import Scene, new_scene
 from minder.simulate.cluster.scrape import Rows, Site, draw_site, scrape
 from minder.simulate.cluster.shape import draw_shape
+from minder.simulate.cluster.signals import told
 from minder.simulate.cluster.streams import Streams, draw
-from minder.simulate.cluster.writer import prepare_folder, write_recording, write_truths
+from minder.simulate.cluster.writer import prepare_folder, write_events, write_recording, write_truths
 from minder.telemetry.events import Truth
+from minder.types import Signal
 
 __all__ = ["Made", "make", "simulate", "summary"]
 
@@ -31,6 +36,7 @@ class Made:
     site: Site
     rows: Rows
     begin_ms: int
+    signals: list[Signal]
 
     @property
     def truth(self) -> Truth:
@@ -51,9 +57,14 @@ def make(recipe: Recipe, seed: int, index: int) -> Made:
     duration_s = draw(times, recipe.duration_s)
     scene = new_scene(recipe, shape, streams, site.models, duration_s)
     scene.fault = draw_fault(recipe.faults, shape, streams, duration_s)
-    values_TMK = render(scene, act(scene))
+    iteration = act(scene)
+    values_TMK = render(scene, iteration)
+    if recipe.monitoring.extra_metrics:
+        site = replace(site, models=site.models + COUNTERS)
+        values_TMK = np.concatenate([values_TMK, count(scene, iteration)], axis=2)
     begin_ms = 1000 * _BEGIN_S + int(times.integers(86_400_000))
-    return Made(f"r{index:04d}", scene, site, scrape(scene, site, values_TMK), begin_ms)
+    signals = told(scene, iteration, begin_ms / 1000.0, site.signals) if site.events else []
+    return Made(f"r{index:04d}", scene, site, scrape(scene, site, values_TMK), begin_ms, signals)
 
 
 def simulate(recipe: Recipe, out: Path, seed: int, count: int) -> Iterator[Made]:
@@ -66,6 +77,7 @@ def simulate(recipe: Recipe, out: Path, seed: int, count: int) -> Iterator[Made]
     for index in range(1, count + 1):
         made = make(recipe, seed, index)
         write_recording(out / made.name, made.scene.shape, made.site, made.rows, made.begin_ms)
+        write_events(out / made.name, made.signals)
         truths.append(made.truth)
         yield made
     write_truths(out, truths)

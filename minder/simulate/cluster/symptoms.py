@@ -54,7 +54,7 @@ def _visible(scene: Scene, plan: FaultPlan, rng: np.random.Generator) -> set[str
 def _goals(scene: Scene, plan: FaultPlan, rng: np.random.Generator) -> np.ndarray:
     """The factor of each metric at full severity."""
     fault = FAULTS[plan.kind]
-    dark_K = level_table(scene.models, np.array([0.7, 0.25, 0.05]))[_DARK]
+    dark_K = level_table(scene.models, np.array([0.7, 0.25, 0.05, 0.0]))[_DARK]
     goal_K = np.clip(dark_K * rng.uniform(0.7, 2.5, len(scene.models)), 0.01, None)
     if fault.effect == "slow":
         goal_K[:] = rng.uniform(0.6, 0.9)

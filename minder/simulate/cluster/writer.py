@@ -14,7 +14,7 @@ from minder.telemetry.events import Truth, signal_line, write_truth
 from minder.telemetry.jobfile import write_job
 from minder.types import Signal
 
-__all__ = ["prepare_folder", "write_recording", "write_truths"]
+__all__ = ["prepare_folder", "write_events", "write_recording", "write_truths"]
 
 
 def prepare_folder(folder: Path) -> None:

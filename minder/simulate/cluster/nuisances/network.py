@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minder.simulate.cluster.scene import Scene
+from minder.types import Signal
 
 __all__ = ["add_congestion", "add_link_flap"]
 
@@ -34,5 +35,9 @@ def add_link_flap(scene: Scene) -> None:
         rows = scene.span(at_s, lasts_s)
         scene.pace_T[rows] = 0.0
         scene.wait_TM[rows] = 1.0
+        port, name = f"mlx5_{rng.integers(8)}", scene.shape.machines[machine]
+        scene.signals += [
+            Signal(at_s + dt_s, "link", name, device=port, data={"state": state}) for dt_s, state in ((0.0, "down"), (lasts_s, "up"))
+        ]
         scene.gain(rows, machine, scene.of("fabric"), rng.uniform(0.05, 0.4))
         scene.gain(rows, machine, scene.of("congestion"), rng.uniform(3.0, 30.0))

@@ -28,10 +28,8 @@ def add_evaluation(scene: Scene) -> None:
         return
     rows = scene.span(at_s, lasts_s)
     stages = scene.shape.stages
-    if stages > 1:
-        works_M = scene.shape.stage_M == rng.integers(stages)
-    else:
-        works_M = rng.random(scene.machines) < rng.choice([0.25, 1.0])
+    one_stage_M, some_M = scene.shape.stage_M == rng.integers(stages), rng.random(scene.machines) < rng.choice([0.25, 1.0])
+    works_M = one_stage_M if stages > 1 else some_M
     scene.enter("evaluation", rows, np.nonzero(works_M)[0])
     idle = "dark" if rng.random() < 0.7 else "spin"
     scene.enter(idle, rows, np.nonzero(~works_M)[0], float(rng.uniform(0.9, 1.0)))
