@@ -1,0 +1,42 @@
+"""`minder collectives`: Flight Recorder dumps to the ranks that hold a job up (formats.md sections 4 and 7)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minder.cli.tables import check_choice, print_table
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="A folder with one Flight Recorder dump per rank, pickles or JSON.", show_default=False)],
+    output: Annotated[str, typer.Option("--format", help="json: one document; table: for reading.")] = "json",
+) -> int:
+    """Name the ranks that hold a job up in its collectives, from PyTorch Flight Recorder dumps. Runs nothing that a dump contains.
+
+    Example: minder collectives ./dumps --format json
+    """
+    check_choice("--format", output, ("json", "table"))
+    from minder.collectives.analyse import analyse
+    from minder.collectives.folder import read_folder
+    from minder.collectives.report import as_document, as_rows
+    from minder.telemetry.jobfile import read_job
+
+    job = folder / "job.toml"
+    collection = read_folder(folder, read_job(job).parallelism if job.is_file() else None)
+    document = as_document(collection, analyse(collection))
+    if output == "json":
+        typer.echo(json.dumps(document))
+        return 0
+    for rank, reason in document["missing_reasons"].items():
+        print(f"minder: rank {rank} is missing: {reason}", file=sys.stderr)
+    typer.echo(f"{document['cause']} (confidence {document['confidence']:.2f}): {document['detail']}")
+    if document["order"]:
+        print_table(as_rows(document))
+    for item in document["mismatches"]:
+        typer.echo(f"group {item['process_group']}, sequence {item['sequence']}: ranks differ in {item['field']}")
+    return 0

@@ -1,0 +1,70 @@
+"""A folder of dumps as one collection (formats.md section 4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minder.collectives.dumpfile import UnreadableDumpError, read_dump
+from minder.collectives.groups import resolve_groups, world_of
+from minder.collectives.records import Group, RankDump, Signature, Signatures
+from minder.errors import BadInputError
+from minder.topology import Parallelism
+
+__all__ = ["Collection", "collect", "dump_files", "read_folder"]
+
+_IGNORED = {"job.toml", "labels.json", "ranks.json", "truth.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What was collected from a job at one time. `unreadable` gives the reason by rank; `missing` are all ranks without a dump."""
+
+    dumps: Mapping[int, RankDump]
+    groups: tuple[Group, ...]
+    world: tuple[int, ...]
+    signatures: tuple[Signature, ...]
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> dict[int, str]:
+        return {rank: self.unreadable.get(rank, "no dump") for rank in self.world if rank not in self.dumps}
+
+
+def dump_files(folder: Path) -> dict[int, Path]:
+    """Dump files by rank, the last integer of the name without its extension. Of two files of one rank the newest name counts."""
+    if not folder.is_dir():
+        raise BadInputError(f"{folder} is no folder: give the folder that holds one Flight Recorder dump per rank")
+    found: dict[int, Path] = {}
+    for path in sorted(folder.iterdir()):
+        numbers = re.findall(r"\d+", path.stem if path.suffix and not path.suffix[1:].isdigit() else path.name)
+        if numbers and len(numbers[-1]) <= 7 and path.name not in _IGNORED and not path.name.startswith(".") and path.is_file():
+            found[int(numbers[-1])] = path
+    return found
+
+
+def read_folder(folder: Path, parallelism: Parallelism | None = None) -> Collection:
+    """Read every dump in `folder`. A file that is no dump makes its rank missing; raises BadInputError where there is no file."""
+    files = dump_files(folder)
+    if not files:
+        raise BadInputError(f"{folder} holds no dumps: a dump's file name ends in its rank, like rank_07.json or trace_7")
+    signatures = Signatures()
+    dumps, unreadable = {}, {}
+    for rank, path in sorted(files.items()):
+        try:
+            dumps[rank] = read_dump(path, rank, signatures)
+        except UnreadableDumpError as error:
+            unreadable[rank] = str(error)
+    return collect(dumps.values(), signatures, unreadable, parallelism)
+
+
+def collect(
+    dumps: Iterable[RankDump], signatures: Signatures, unreadable: Mapping[int, str] | None = None, parallelism: Parallelism | None = None
+) -> Collection:
+    """Put parsed dumps together: the job's ranks, and its process groups."""
+    by_rank = {dump.rank: dump for dump in dumps}
+    world = world_of(by_rank, unreadable or {}, parallelism)
+    groups = resolve_groups(by_rank, world, parallelism)
+    return Collection(by_rank, tuple(groups), world, tuple(signatures.known), dict(unreadable or {}))

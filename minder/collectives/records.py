@@ -1,0 +1,109 @@
+"""What is kept of a Flight Recorder dump: columns instead of entries, so that thousands of ranks fit.
+
+Shape legend: E entries of one rank, in the order in which it enqueued them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "COALESCED",
+    "COLLECTIVE",
+    "COMPLETED",
+    "RECEIVE",
+    "SCHEDULED",
+    "SEND",
+    "STARTED",
+    "Group",
+    "RankDump",
+    "Signature",
+    "Signatures",
+    "Sizes",
+    "Status",
+]
+
+COLLECTIVE, SEND, RECEIVE, COALESCED = 0, 1, 2, 3
+SCHEDULED, STARTED, COMPLETED = 1, 2, 3
+Sizes = tuple[tuple[int, ...], ...]
+
+
+class Signature(NamedTuple):
+    """What one rank put into an operation. Its family joins names of one operation: _all_gather_base is an all_gather."""
+
+    name: str
+    family: str
+    input_sizes: Sizes
+    output_sizes: Sizes
+    input_dtypes: tuple[str, ...]
+    output_dtypes: tuple[str, ...]
+
+
+class Signatures:
+    """Signatures by number: a training job repeats few of them millions of times."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Signature, int] = {}
+        self.known: list[Signature] = []
+
+    def number(self, signature: Signature) -> int:
+        found = self._numbers.get(signature)
+        if found is None:
+            found = self._numbers[signature] = len(self.known)
+            self.known.append(signature)
+        return found
+
+
+class Status(NamedTuple):
+    """A rank's own counters of one group. The number is of collectives or of point-to-point operations, whichever came last."""
+
+    enqueued: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group; `ranks` in group order, so that a local rank is an index."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankDump:
+    """One rank's dump. Times are unix nanoseconds, 0 where the recorder did not note one.
+
+    name_E indexes `names`, the groups that this rank used; peer_E is the peer's rank inside the group, -1 for collectives.
+    status is keyed by the rank-local id of a group, `local_ids` maps group names to them (only entries can tell).
+    """
+
+    rank: int
+    names: tuple[str, ...]
+    descriptions: tuple[str, ...]
+    name_E: np.ndarray
+    sequence_E: np.ndarray
+    p2p_E: np.ndarray
+    record_E: np.ndarray
+    created_E: np.ndarray
+    started_E: np.ndarray
+    completed_E: np.ndarray
+    state_E: np.ndarray
+    kind_E: np.ndarray
+    peer_E: np.ndarray
+    signature_E: np.ndarray
+    status: Mapping[str, Status] = field(default_factory=dict)
+    local_ids: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    version: str = ""
+    library: str = ""
+    skipped: int = 0
+    counts_operations: bool = False  # gloo: its status counts every operation, sends too, which its entries do not show
+
+    @property
+    def entries(self) -> int:
+        return len(self.name_E)
