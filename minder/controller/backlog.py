@@ -7,6 +7,7 @@ falls out at its far end is counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from minder.types import Decision, Reason, Verdict
 
@@ -19,13 +20,13 @@ _ACT_WITHIN_S = 900.0  # an older conclusion says nothing sure of the present
 
 
 class Backlog:
-    """Verdicts in two stages: `unrecorded` ones are in no ledger yet, `items` have their incident and wait for a decision."""
+    """Verdicts in two stages: `unrecorded` ones are in no ledger yet, `items` have their incident and wait for a decision (why)."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self.unrecorded: list[Verdict] = []
-        self.items: list[Item] = []
-        self.notes: list[str] = []  # what happened to the job, for the ledger
+        self.items: dict[Item, Reason] = {}
+        self.notes: list[tuple[str, dict[str, Any]]] = []  # other ledger events, (kind, payload), that nobody waits for
         self.dropped = 0  # since the ledger was last told of them
 
     def __len__(self) -> int:
@@ -37,26 +38,29 @@ class Backlog:
         excess = max(0, len(self.unrecorded) - self._most)
         self.unrecorded, self.dropped = self.unrecorded[excess:], self.dropped + excess
 
-    def put(self, items: Iterable[Item]) -> None:
+    def tell(self, kind: str, payload: dict[str, Any]) -> None:
+        """An event for the ledger, as soon as it can be written."""
+        self.notes = [*self.notes, (kind, payload)][-self._most :]
+
+    def put(self, items: Iterable[Item], why: Reason = "ledger_unavailable") -> None:
         """These wait for a decision, once each."""
-        self.items += [item for item in dict.fromkeys(items) if item not in self.items]
+        self.items |= dict.fromkeys(items, why)
         excess = max(0, len(self.items) - self._most)
-        self.items, self.dropped = self.items[excess:], self.dropped + excess
+        self.items, self.dropped = dict(list(self.items.items())[excess:]), self.dropped + excess
 
-    def take(self, now_s: float) -> tuple[list[Item], list[Item]]:
-        """(what may be acted on, what is too old for that); both leave the queue."""
-        items, self.items = self.items, []
-        late = [item for item in items if item[0].time_s <= now_s - _ACT_WITHIN_S]
-        return [item for item in items if item not in late], late
+    def take(self, now_s: float) -> tuple[list[Item], list[tuple[Item, Reason]]]:
+        """(what may be acted on, what is too old for that and why it waited); both leave the queue."""
+        items, self.items = self.items, {}
+        late = [(item, why) for item, why in items.items() if item[0].time_s <= now_s - _ACT_WITHIN_S]
+        return [item for item in items if item[0].time_s > now_s - _ACT_WITHIN_S], late
 
 
-def overdue_page(item: Item, now_s: float) -> Decision:
+def overdue_page(item: Item, why: Reason, now_s: float) -> Decision:
     """A person decides about what could not be decided in time."""
     verdict, incident = item
     minutes = (now_s - verdict.time_s) / 60
     detail = f"concluded {minutes:.0f} min ago and not acted on since: look before anything is done"
-    reason: Reason = "ledger_unavailable"
-    return Decision(f"page-late-{incident}-{verdict.time_s:.0f}", now_s, "page", verdict.machines, reason, detail, verdict)
+    return Decision(f"page-late-{incident}-{verdict.time_s:.0f}", now_s, "page", verdict.machines, why, detail, verdict)
 
 
 def concerned(decision: Decision, items: Sequence[Item]) -> list[Item]:

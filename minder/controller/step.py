@@ -174,7 +174,7 @@ class Controller:
         self._stages.windows.push(samples)
         window = self._stages.windows.pop(now_s)
         for note in self._stages.windows.notes():
-            self._ledger.append(kinds.DEGRADED, {"what": "telemetry", "detail": note}, job=self.state.name)
+            self._tick.backlog.tell(kinds.DEGRADED, {"what": "telemetry", "detail": note})
         return window
 
     def _hear(self, now_s: float) -> tuple[list[Signal], dict[str, MachineView]]:
@@ -184,7 +184,7 @@ class Controller:
             return signals, views
         change = watched.follow(self.state, views, now_s)
         if change:
-            self._tick.backlog.notes.append(change)
+            self._tick.backlog.tell(kinds.NOTE, {"text": change})
             self.say(change)
         return watched.translate_signals(self.state, signals), watched.translate_views(self.state, views)
 
@@ -196,8 +196,10 @@ class Controller:
 
     def _end_standing(self, now_s: float) -> list[Verdict]:
         """Whoever owns a watched job has started it again: what stood against its former generation is over, in the ledger too."""
-        ended = {"time_s": now_s, "kind": "recovered", "tier": "watch", "evidence": (), "against": ()}
-        return [dataclasses.replace(verdict, **ended) for verdict in self._tick.standing.values()]  # type: ignore[arg-type]
+        return [
+            dataclasses.replace(verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=())
+            for verdict in self._tick.standing.values()
+        ]
 
     def take_up_incidents(self) -> None:
         """Of a watched job: what an earlier watcher left open ends with the job's next restart as well. Raises LedgerError."""
@@ -256,7 +258,7 @@ class Controller:
         """Every conclusion is written down before anything is decided; one by one, so that a ledger that fails loses none."""
         backlog, name = self._tick.backlog, self.state.name
         while backlog.notes:
-            self._ledger.append(kinds.NOTE, {"text": backlog.notes[0]}, job=name)
+            self._ledger.append(*backlog.notes[0], job=name)
             backlog.notes.pop(0)
         while backlog.unrecorded:
             verdict = backlog.unrecorded[0]
@@ -281,7 +283,7 @@ class Controller:
             self.state.barred = set(history.barred)
             context = self._stages.context(self.state, self.standbys(), now_s)
             while late:
-                self._note_decision(overdue_page(late[0], now_s), late[:1])
+                self._note_decision(overdue_page(*late[0], now_s), [late[0][0]])
                 late.pop(0)
             nothing: list[Decision] | None = None
             decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
@@ -290,11 +292,11 @@ class Controller:
             for decision in decisions or ():
                 answered = concerned(decision, items)
                 if self._carry_out(decision, answered):
-                    backlog.put(answered)
+                    backlog.put(answered, decision.reason)
                 left = [item for item in left if item not in answered]
             items = left
         finally:
-            backlog.put([*items, *late])
+            backlog.put([*items, *(item for item, _ in late)])
 
     def _carry_out(self, decision: Decision, items: Sequence[Item]) -> bool:
         """True if the answer is "not now": ask again."""

@@ -26,7 +26,7 @@ __all__ = ["Sighting", "SightingRecorder", "read_sightings"]
 T = TypeVar("T")
 STATES, FLEET, FLOWS = "states.jsonl", "fleet", "flows"
 _TIME = pl.Datetime("ms", "UTC")
-_WORKER = {
+_WORKER: dict[str, Any] = {
     "slot": pl.Int64,
     "pid": pl.Int64,
     "rank": pl.Int64,
@@ -39,11 +39,19 @@ _WORKER = {
     "first_step": pl.Int64,
     "first_step_time_s": pl.Float64,
 }
-_FLEET = {"timestamp": _TIME, "clock_error_s": pl.Float64, "machine": pl.String, "agent_age_s": pl.Float64, "launcher_age_s": pl.Float64}
+_FLEET: dict[str, Any] = {
+    "timestamp": _TIME,
+    "clock_error_s": pl.Float64,
+    "machine": pl.String,
+    "agent_age_s": pl.Float64,
+    "launcher_age_s": pl.Float64,
+}
 _FLEET |= _WORKER
-_OF_FLOW = {int: pl.Int64, float: pl.Float64, str: pl.String}
-_FLOW = {name: _OF_FLOW[kind] for name, kind in get_type_hints(Flow).items()}  # time_s: of the sample, on its machine's clock
-_FLOWS = {"timestamp": _TIME} | _FLOW  # timestamp: when the controller had them
+_OF_FLOW: dict[Any, Any] = {int: pl.Int64, float: pl.Float64, str: pl.String}
+_FLOW: dict[str, Any] = {
+    name: _OF_FLOW[kind] for name, kind in get_type_hints(Flow).items()
+}  # time_s: of the sample, on its machine's clock
+_FLOWS: dict[str, Any] = {"timestamp": _TIME, **_FLOW}  # timestamp: when the controller had them
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +163,9 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
     if not states or fleet is None:
         return ()
     table = _read_table(folder, FLOWS, _FLOWS)
-    flows = {} if table is None else _by_time(table, lambda row: _record(Flow, row, _FLOW, table_paths(folder, FLOWS)[0]))
+    flows: dict[float, list[Flow]] = (
+        {} if table is None else _by_time(table, lambda row: _record(Flow, row, _FLOW, table_paths(folder, FLOWS)[0]))
+    )
     found, place = [], -1
     for time_s, rows in _by_time(fleet, dict).items():
         while place + 1 < len(states) and states[place + 1][0] <= time_s + 1e-6:

@@ -10,7 +10,7 @@ from minder.controller.backlog import Backlog
 from minder.controller.status import read_status
 from minder.errors import LedgerError
 from minder.incidents import kinds
-from minder.types import Verdict
+from minder.types import Decision, Verdict
 
 WRITERS = ("append", "open_incident", "history", "intend")
 
@@ -94,7 +94,24 @@ def test_the_queue_is_bounded_and_counts_what_it_drops() -> None:
     item = (verdict("m9", 9.0), "llm-1")
     backlog.put([item, item])
     backlog.put([item])
-    assert backlog.items == [item]
+    assert backlog.items == {item: "ledger_unavailable"}
+
+
+def test_what_the_policy_put_off_for_too_long_is_paged_with_its_reason(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = world.app()
+    app.begin()
+    world.tick(app, 2)
+    accuse_once(world)
+
+    def not_now(verdicts: Any, history: Any, context: Any) -> list[Decision]:
+        return [Decision("op", context.now_s, "none", verdicts[0].machines, "cooldown", "asked again later", verdicts[0])]
+
+    monkeypatch.setattr(app.controller._stages.policy, "decide", not_now)
+    tick_through(app, world, 800.0)
+    assert world.events(kinds.DECISION) == []
+    tick_through(app, world, 800.0)
+    app.close()
+    assert [(event.payload["action"], event.payload["reason"]) for event in world.events(kinds.DECISION)] == [("page", "cooldown")]
 
 
 def test_what_was_dropped_is_told_to_the_ledger(world: Any) -> None:
