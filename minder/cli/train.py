@@ -19,6 +19,7 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Also write the model's folder here.")] = None,
     registry: Annotated[str | None, typer.Option(help="MLflow's address; else $MLFLOW_TRACKING_URI, else a sqlite file.")] = None,
     output: Annotated[str, typer.Option("--format", help="table: for reading; json: one document.")] = "table",
+    jobs: Annotated[int, typer.Option(help="Processes to evaluate with.", min=1)] = 1,
 ) -> int:
     """Fit a detector to data, evaluate it on what was held back, log it all to MLflow and register the model.
 
@@ -32,7 +33,7 @@ def command(
     from minder.registry.mlflow_registry import Registry
     from minder.training.train import train
 
-    trained = train(found, Registry(registry), out, lambda line: print(line, file=sys.stderr))
+    trained = train(found, Registry(registry), out, lambda line: print(line, file=sys.stderr), jobs)
     summary = None if trained.report is None else trained.report["summary"]
     if output == "json":
         data = dict(trained.model.training)

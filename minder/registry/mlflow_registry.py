@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
@@ -85,6 +86,13 @@ class Registry:
             raise BadInputError(f"{uri} holds no detector: name a model that `minder train` registered")
         return inner[0].parent
 
+    def read_file(self, version: Version, name: str) -> bytes | None:
+        """One file of the run that made a version, None where it logged none."""
+        with self._failures(f"models:/{MODEL_NAME}/{version.number}"), tempfile.TemporaryDirectory() as scratch:
+            if name not in {item.path for item in self._client.list_artifacts(version.run_id)}:
+                return None
+            return Path(self._client.download_artifacts(version.run_id, name, scratch)).read_bytes()
+
     def version(self, number: int) -> Version:
         with self._failures(f"models:/{MODEL_NAME}/{number}"):
             found = self._client.get_model_version(MODEL_NAME, str(number))
@@ -131,8 +139,6 @@ class Registry:
             return False
 
     def _log_files(self, run_id: str, files: Mapping[str, bytes]) -> None:
-        import tempfile
-
         with tempfile.TemporaryDirectory() as scratch:
             for name, data in files.items():
                 path = Path(scratch) / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ from minder.evaluation.evaluate import evaluate_labelled
 from minder.evaluation.intervals import f1_gain
 from minder.evaluation.labels import Labelled, find_recordings, label_recordings
 from minder.evaluation.scoring import Summary, summarise
-from minder.registry.mlflow_registry import CHAMPION, MODEL_NAME, Registry
-from minder.training.train import EVALUATION_TAG
+from minder.registry.mlflow_registry import CHAMPION, MODEL_NAME, Registry, Version
+from minder.training.train import EVALUATION_SET
 
 __all__ = ["Comparison", "compare", "comparison_record", "promote"]
 
@@ -48,10 +49,11 @@ def promote(number: int, registry: Registry, recordings: Sequence[Path] = (), jo
     champion = registry.champion()
     if champion is not None and champion.number == number:
         raise BadInputError(f"version {number} is the champion already")
-    labelled = _evaluation_set(version.training.get(EVALUATION_TAG), recordings)
+    labelled = _evaluation_set(() if recordings else _held_back(registry, version), recordings)
     opponent = "default" if champion is None else f"models:/{MODEL_NAME}/{champion.number}"
-    names = (opponent, f"models:/{MODEL_NAME}/{number}")
-    old, new = (_cases(evaluate_labelled(labelled, name, jobs)) for name in names)
+    with tempfile.TemporaryDirectory(prefix="minder-promote-") as scratch:
+        before = opponent if champion is None else _fetch(registry, champion, Path(scratch))
+        old, new = (_cases(evaluate_labelled(labelled, name, jobs)) for name in (before, _fetch(registry, version, Path(scratch))))
     found = compare(old, new)
     if found.better:
         registry.crown(number)
@@ -90,8 +92,18 @@ def comparison_record(found: Comparison, number: int, opponent: str) -> dict[str
     return {"version": number, "opponent": opponent, "promoted": found.better, "why": list(found.why), "sure": found.sure, **sides}
 
 
-def _evaluation_set(tag: str | None, recordings: Sequence[Path]) -> list[Labelled]:
-    paths = list(recordings) or [Path(item) for item in json.loads(tag or "[]")]
+def _fetch(registry: Registry, version: Version, scratch: Path) -> str:
+    folder = scratch / str(version.number)
+    folder.mkdir()
+    return str(registry.fetch(f"models:/{MODEL_NAME}/{version.number}", folder))
+
+
+def _held_back(registry: Registry, version: Version) -> list[Path]:
+    return [Path(item) for item in json.loads(registry.read_file(version, EVALUATION_SET) or "[]")]
+
+
+def _evaluation_set(held_back: Sequence[Path], recordings: Sequence[Path]) -> list[Labelled]:
+    paths = list(recordings) or list(held_back)
     if not paths:
         raise BadInputError("this version was trained on recordings that are gone: name the evaluation set with --recordings")
     gone = [path for path in paths if not path.exists()]

@@ -37,7 +37,12 @@ def combinations(rules: SearchRules) -> list[dict[str, float]]:
 
 
 def search(
-    detector: str, rules: SearchRules, labelled: Sequence[Labelled], scratch: Path, on_trial: Callable[[Trial], None] = lambda trial: None
+    detector: str,
+    rules: SearchRules,
+    labelled: Sequence[Labelled],
+    scratch: Path,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
+    jobs: int = 1,
 ) -> list[Trial]:
     """Each combination over all of the recordings; a recording that cannot be read counts for none of them. A single combination needs
     no choice, and is not tried. Raises ConfigError for a parameter that the detector does not have."""
@@ -50,7 +55,7 @@ def search(
         if len(tried) == 1:
             return [Trial(parameters, summarise([]))]
         write_model(model, folder)
-        cases = [case for case in evaluate_labelled(labelled, str(folder)) if isinstance(case, Case)]
+        cases = [case for case in evaluate_labelled(labelled, str(folder), jobs) if isinstance(case, Case)]
         trials.append(Trial(parameters, summarise([case.judged for case in cases])))
         on_trial(trials[-1])
     return trials

@@ -25,9 +25,9 @@ from minder.training.recipe import TrainingRecipe
 from minder.training.search import Trial, choose_trial, search
 from minder.training.usual import find_ranges, healthy_windows
 
-__all__ = ["EVALUATION_TAG", "Trained", "train"]
+__all__ = ["EVALUATION_SET", "Trained", "train"]
 
-EVALUATION_TAG = "minder.evaluation"  # where the held-back recordings are, for `minder promote`
+EVALUATION_SET = "evaluation_set.json"  # where the held-back recordings are, for `minder promote`
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,20 @@ class Trained:
         return f"models:/{MODEL_NAME}/{self.version.number}"
 
 
-def train(recipe: TrainingRecipe, registry: Registry, out: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Trained:
-    """Train, evaluate, log and register. out: also write the model's folder there. Raises MinderError, or BadInputError for the data."""
+def train(
+    recipe: TrainingRecipe, registry: Registry, out: Path | None = None, say: Callable[[str], None] = lambda line: None, jobs: int = 1
+) -> Trained:
+    """Train, evaluate, log and register. out: also write the model's folder there. jobs: processes.
+
+    Raises MinderError, or BadInputError for the data.
+    """
     with tempfile.TemporaryDirectory(prefix="minder-train-") as scratch:
         data = gather_data(recipe, Path(scratch))
         say(f"{len(data.train)} recordings to train on, {len(data.held_back)} held back, data {data.sha256[:12]}")
-        model, log = _fit(recipe, data, Path(scratch), say)
+        model, log = _fit(recipe, data, Path(scratch), say, jobs)
         folder = Path(scratch) / "detector"
         write_model(model, folder)
-        report, problems = _evaluate(data.held_back, folder, recipe.name)
+        report, problems = _evaluate(data.held_back, folder, recipe.name, jobs)
         model = replace(model, card=write_card(f"{recipe.detector}: {recipe.name}", model.training, model.ranges, report))
         write_model(model, folder)
         if out is not None:
@@ -64,7 +69,7 @@ def train(recipe: TrainingRecipe, registry: Registry, out: Path | None = None, s
     return Trained(version, model, report, (*data.problems, *problems))
 
 
-def _fit(recipe: TrainingRecipe, data: TrainingData, scratch: Path, say: Callable[[str], None]) -> tuple[Model, Log]:
+def _fit(recipe: TrainingRecipe, data: TrainingData, scratch: Path, say: Callable[[str], None], jobs: int) -> tuple[Model, Log]:
     log = Log()
     if recipe.detector == "minder":
         windows = list(healthy_windows(data.healthy))
@@ -74,7 +79,7 @@ def _fit(recipe: TrainingRecipe, data: TrainingData, scratch: Path, say: Callabl
         log.metrics |= {f"reconstruction_error.{name}": error for name, error in errors.items()}
     else:
         ranges = find_ranges(healthy_windows(data.healthy))
-        trials = search(recipe.detector, recipe.search, data.train, scratch, lambda trial: say(_trial_line(trial)))
+        trials = search(recipe.detector, recipe.search, data.train, scratch, lambda trial: say(_trial_line(trial)), jobs)
         chosen = choose_trial(trials, recipe.search.least_precision)
         model = Model(recipe.detector, chosen.parameters)
         log.curves |= _search_curves(trials)
@@ -90,10 +95,10 @@ def _fit(recipe: TrainingRecipe, data: TrainingData, scratch: Path, say: Callabl
     return replace(model, ranges=ranges, training=told), log
 
 
-def _evaluate(held_back: tuple[Labelled, ...], folder: Path, name: str) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+def _evaluate(held_back: tuple[Labelled, ...], folder: Path, name: str, jobs: int) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     if not held_back:
         return None, ()
-    found = evaluate_labelled(held_back, str(folder))
+    found = evaluate_labelled(held_back, str(folder), jobs)
     cases = tuple(item for item in found if isinstance(item, Case))
     problems = tuple(item for item in found if isinstance(item, str))
     return build_report(Evaluation(name, cases, problems)), problems
@@ -106,7 +111,7 @@ def _note(log: Log, recipe: TrainingRecipe, data: TrainingData, report: dict[str
     log.files["recipe.json"] = recipe.model_dump_json(indent=1, exclude={"folder"}).encode()
     log.tags["minder.data_sha256"] = data.sha256
     if recipe.data.simulate is None:  # what was simulated is gone when the training ends
-        log.tags[EVALUATION_TAG] = json.dumps([str(item.path) for item in data.held_back])
+        log.files[EVALUATION_SET] = json.dumps([str(item.path) for item in data.held_back]).encode()
     if report is not None:
         summary, healthy = report["summary"], report["healthy"]
         figures = {f"heldout.{name}": summary[name]["value"] for name in ("precision", "recall", "f1", "median_delay_s")}

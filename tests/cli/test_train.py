@@ -103,7 +103,7 @@ def test_only_a_better_version_becomes_the_champion(trained: Path, site: Path, c
     assert told["promoted"] is True and told["challenger"]["recall"] == 1.0 and told["champion"]["found"] == 0
     champion = Registry().champion()
     assert champion is not None and champion.number == 2
-    assert main(["promote", "1", "--recordings", "recordings"]) == 1
+    assert main(["promote", "1", "--recordings", "recordings", "--registry", f"sqlite:///{site}/state/mlflow.db"]) == 1
     out = capsys.readouterr().out
     assert "stays a challenger" in out and "not surely better" in out
     assert main(["promote", "1"]) == 1, "what was held back is too little to decide on"
