@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from minder.detectors.contract import Detector
-from minder.errors import ConfigError, MinderError
+from minder.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from minder.detectors.similarity.config import SimilarityConfig
@@ -31,7 +31,7 @@ REFERENCES: Mapping[str, str] = {
 }
 _CLASSICAL = {
     "mahalanobis": "Mahalanobis distances between window features (the published baseline)",
-    **{name: "PyOD, refitted to each window" for name in ("ecod", "copod", "iforest", "lof", "knn", "pca", "autoencoder")},
+    **dict.fromkeys(("ecod", "copod", "iforest", "lof", "knn", "pca", "autoencoder"), "PyOD, refitted to each window"),
 }
 NAMES: Mapping[str, str] = {"default": "what minder uses", **REFERENCES, **_CLASSICAL}
 
@@ -47,7 +47,7 @@ def choose_detector(
 ) -> Detector:
     """A fresh detector. stages: machine to pipeline stage(s), which only the default looks at. config: of all but the default.
 
-    Raises ConfigError for a name that is not in NAMES, MinderError with the extra to install where something is missing.
+    Raises ConfigError for a name that is not in NAMES, MissingExtraError with the extra to install where something is missing.
     """
     if name == "default":
         from minder.detectors.default import DefaultDetector
@@ -110,4 +110,4 @@ def _need_torch(name: str) -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise MinderError(f"detector {name} needs torch, which is not installed: pip install 'minder-cluster[torch]'") from None
+        raise MissingExtraError(f"detector {name} needs torch: run `pip install 'minder-cluster[torch]'`") from None

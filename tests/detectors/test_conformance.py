@@ -5,21 +5,54 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from minder.detectors.choose import choose_detector
 from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultDetector
+from minder.detectors.similarity.config import PUBLISHED_METRICS, SimilarityConfig
+from minder.detectors.similarity.weights import Weights, shapes
 from minder.types import Scores, Window
 from minder.windows import align_columns
 
-DETECTORS: dict[str, Callable[[], Detector]] = {"default": DefaultDetector}
+METRICS = (*PUBLISHED_METRICS, "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second")
+HIGHEST = {"gpu_power_draw_watts": 800.0, "nvlink_bandwidth_bytes_per_second": 4e11, "pfc_tx_packets_per_second": 1e3}
 
 
-@pytest.fixture(params=sorted(DETECTORS))
+def any_weights(name: str) -> Weights:
+    """Networks as they are before training: what is normal comes from the peers, so every promise but the accuracy must hold."""
+    inputs = (PUBLISHED_METRICS,) if name == "reference-int" else tuple((metric,) for metric in METRICS)
+    rng = np.random.default_rng(1)
+    arrays = {part: rng.uniform(-0.5, 0.5, shape).astype(np.float32) for part, shape in shapes(len(inputs), len(inputs[0]), 4, 8).items()}
+    limits = {metric: (0.0, HIGHEST.get(metric, 2e11 if "rdma" in metric else 1.0)) for metric in METRICS}
+    return Weights(inputs, METRICS, limits, arrays)
+
+
+def chosen(name: str) -> Detector:
+    return choose_detector(name, any_weights, config=SimilarityConfig(refit_s=20.0) if name in PYOD else None)
+
+
+REFERENCES = ("minder", "minder-raw", "minder-con", "minder-int", "minder-manhattan", "minder-chebyshev", "minder-reconstruction")
+PYOD = ("ecod", "copod", "lof", "knn", "pca", "iforest", "autoencoder")
+QUICK = ("minder", "minder-raw", "mahalanobis")  # the others go through the same code: they are tested with the slow tests
+DETECTORS: dict[str, Callable[[], Detector]] = {
+    "default": DefaultDetector,
+    **{name: partial(chosen, name) for name in (*REFERENCES, "mahalanobis", *PYOD)},
+}
+
+
+def marked(name: str) -> object:
+    return pytest.param(name, marks=[] if name in ("default", *QUICK) else [pytest.mark.lab])
+
+
+@pytest.fixture(params=[marked(name) for name in sorted(DETECTORS)])
 def make(request: pytest.FixtureRequest) -> Callable[[], Detector]:
+    if request.param in PYOD:
+        pytest.importorskip("pyod", reason="needs the extra models")
     return DETECTORS[request.param]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from minder.detectors.similarity.config import SimilarityConfig
 from minder.detectors.similarity.features import standardise, window_features
 from minder.detectors.similarity.recent import Stretch
-from minder.errors import MinderError
+from minder.errors import ConfigError, MissingExtraError
 
 __all__ = ["PYOD_NAMES", "PyodScorer"]
 
@@ -53,13 +53,13 @@ class PyodScorer:
 
 
 def _maker(name: str, seed: int) -> Callable[[int, int], Any]:
-    """Machines and features to a fresh PyOD model. Raises MinderError without the extra."""
+    """Machines and features to a fresh PyOD model. Raises MissingExtraError without the extra."""
     try:
         import pyod  # noqa: F401
     except ImportError:
-        raise MinderError(f"detector {name} needs PyOD, which is not installed: pip install 'minder-cluster[models]'") from None
+        raise MissingExtraError(f"detector {name} needs PyOD: run `pip install 'minder-cluster[models]'`") from None
     if name not in PYOD_NAMES:
-        raise MinderError(f'PyOD detector "{name}" is not known: use one of {", ".join(PYOD_NAMES)}')
+        raise ConfigError(f'PyOD detector "{name}" is not known: use one of {", ".join(PYOD_NAMES)}')
     return _MAKERS[name](seed)
 
 

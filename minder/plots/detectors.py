@@ -1,0 +1,91 @@
+"""Detectors against each other in one picture: how soon they speak, and how often they are right."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Compared", "draw_detectors"]
+
+# Okabe and Ito's palette; a family of detectors has a colour and a sign of its own, so that the picture can be read without colours.
+_FAMILIES = {
+    "default": ("#D55E00", "*", 190),
+    "reference": ("#0072B2", "o", 62),
+    "ablation": ("#56B4E9", "^", 48),
+    "classical": ("#8C8C8C", "s", 40),
+}
+_STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One detector. f1 and delay_s: (value, low, high) of the 95 % interval; NaN delays (nothing was found) are told beside the axis.
+    family: default, reference, ablation or classical."""
+
+    name: str
+    family: str
+    f1: tuple[float, float, float]
+    delay_s: tuple[float, float, float]
+
+
+def draw_detectors(compared: Sequence[Compared], title: str) -> bytes:
+    """PNG: F1 over the median delay, both with their intervals; the upper left corner is best."""
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8.0, 5.0), dpi=130, layout="constrained")
+        axis = figure.subplots()
+        shown = [item for item in compared if math.isfinite(item.delay_s[0])]
+        for item in shown:
+            _draw_one(axis, item)
+        _name_all(axis, shown)
+        silent = [item.name for item in compared if not math.isfinite(item.delay_s[0])]
+        if silent:
+            axis.annotate("found nothing: " + ", ".join(silent), (0.01, 0.01), xycoords="axes fraction", fontsize=8, color="#555555")
+        axis.set_xscale("log")
+        ticks = [5, 10, 20, 40, 60, 120, 240, 420]
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
+        axis.set_xlim(min([4.0, *(0.8 * item.delay_s[1] for item in shown if item.delay_s[1] > 0)]), 520.0)
+        axis.set_ylim(-0.02, 1.05)
+        axis.grid(color="#E5E5E5", linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.set_xlabel("median delay of the found faults, seconds (log)")
+        axis.set_ylabel("F1")
+        axis.set_title(title, loc="left")
+        handles = [axis.scatter([], [], s=40, color=color, marker=sign, label=name) for name, (color, sign, _) in _FAMILIES.items()]
+        axis.legend(handles=handles, loc="lower right", frameon=False, fontsize=9)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _draw_one(axis, item: Compared) -> None:  # type: ignore[no-untyped-def]
+    color, sign, size = _FAMILIES[item.family]
+    (delay_s, soon_s, late_s), (f1, low, high) = item.delay_s, item.f1
+    axis.plot([soon_s, late_s], [f1, f1], color=color, linewidth=1.0, alpha=0.45)
+    axis.plot([delay_s, delay_s], [low, high], color=color, linewidth=1.0, alpha=0.45)
+    axis.scatter([delay_s], [f1], s=size, color=color, marker=sign, zorder=3)
+
+
+def _name_all(axis, shown: Sequence[Compared]) -> None:  # type: ignore[no-untyped-def]
+    """Names beside their signs, each at least a line above the one below it where they would meet."""
+    last: list[tuple[float, float]] = []
+    for item in sorted(shown, key=lambda each: (each.f1[0], each.name)):
+        x, y = math.log(max(item.delay_s[0], 0.1)), item.f1[0]
+        while any(abs(x - other_x) < 0.7 and abs(y - other_y) < 0.038 for other_x, other_y in last):
+            y += 0.008
+        last.append((x, y))
+        axis.annotate(
+            item.name,
+            (item.delay_s[0], item.f1[0]),
+            xytext=(item.delay_s[0] * 1.06, y + 0.006),
+            textcoords="data",
+            fontsize=8,
+            color="#333333",
+            arrowprops={"arrowstyle": "-", "color": "#BBBBBB", "linewidth": 0.5} if y - item.f1[0] > 0.02 else None,
+        )

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import io
+
+import matplotlib.image
+import numpy as np
+
+from minder.plots.detectors import Compared, draw_detectors
+
+NAN = (float("nan"),) * 3
+
+
+def pixels(png: bytes) -> np.ndarray:
+    return np.asarray(matplotlib.image.imread(io.BytesIO(png), format="png"))
+
+
+def share_of(picture: np.ndarray, color: tuple[int, int, int]) -> float:
+    return float((np.abs(picture[:, :, :3] * 255 - np.array(color)).max(axis=2) < 3).mean())
+
+
+def test_every_detector_is_in_the_picture_and_better_is_higher() -> None:
+    compared = [
+        Compared("default", "default", (0.9, 0.8, 0.95), (20.0, 15.0, 30.0)),
+        Compared("minder", "reference", (0.5, 0.4, 0.6), (250.0, 240.0, 260.0)),
+    ]
+    picture = pixels(draw_detectors(compared, "twelve recordings"))
+    orange = np.argwhere(np.abs(picture[:, :400, :3] * 255 - np.array((0xD5, 0x5E, 0))).max(axis=2) < 3)
+    assert len(orange) > 50
+    assert orange[:, 0].mean() < picture.shape[0] / 3
+    assert share_of(picture, (0x00, 0x72, 0xB2)) > 0
+
+
+def test_a_detector_that_found_nothing_does_not_break_the_picture() -> None:
+    assert pixels(draw_detectors([Compared("ecod", "classical", (float("nan"), 0.0, 0.0), NAN)], "one")).shape[2] == 4
