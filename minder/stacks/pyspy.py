@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minder.stacks.normalise import make_frame
@@ -20,6 +19,9 @@ _PLACE = re.compile(r"^(?P<file>.*?)(?::(?P<line>\d+))?\)$")
 
 def process_sections(text: str) -> list[tuple[int | None, str]]:
     """(pid, text) of every process in a text: tools run in a loop write several into one file."""
+    first = _PROCESS.match(text)
+    if first is not None and text.find("\nProcess ", 1) < 0:  # the usual file, without a search through all of it
+        return [(int(first.group(1)), text)]
     starts = list(_PROCESS.finditer(text))
     if not starts:
         return [(None, text)]
@@ -27,25 +29,19 @@ def process_sections(text: str) -> list[tuple[int | None, str]]:
     return [(int(start.group(1)), text[start.start() : end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def parse_text(text: str) -> tuple[Thread, ...]:
+def parse_text(text: str, pid: int | None = None) -> tuple[Thread, ...]:
     """Threads in the dump's order; lines that are neither a thread nor a frame (locals, warnings) are passed over."""
-    pid = process_sections(text)[0][0]
     threads: list[Thread] = []
-    header: re.Match[str] | None = None
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("Thread") and (found := _THREAD.match(line)):
-            if header is not None:
-                threads.append(_thread(header, tuple(lines), pid))
-            header, lines = found, []
-        elif header is not None and line.startswith(" "):
-            lines.append(line)
-    if header is not None:
-        threads.append(_thread(header, tuple(lines), pid))
+    body = text if text.startswith("Thread") else text.partition("\nThread")[2]
+    for block in (body.removeprefix("Thread")).split("\nThread") if body else ():
+        header, _, lines = block.partition("\n")
+        found = _THREAD.match(f"Thread{header}")
+        if found is not None:
+            threads.append(_thread(found, lines, pid))
     return tuple(threads)
 
 
-def _thread(header: re.Match[str], lines: tuple[str, ...], pid: int | None) -> Thread:
+def _thread(header: re.Match[str], lines: str, pid: int | None) -> Thread:
     name, told = header.group("name") or "", header.group("ident")
     ident = int(told, 0) if told else None
     state = header.group("state")
@@ -59,9 +55,10 @@ def _thread(header: re.Match[str], lines: tuple[str, ...], pid: int | None) -> T
 
 
 @functools.lru_cache(maxsize=16384)
-def _frames(lines: tuple[str, ...]) -> tuple[Frame, ...]:
-    """Thousands of processes stand in the same place: each list of lines is read once."""
-    return tuple(frame for line in lines if not line.startswith("      ") and (frame := _frame(line.strip())))
+def _frames(lines: str) -> tuple[Frame, ...]:
+    """Thousands of processes stand in the same place: each list of lines is read once. Deeper lines are local variables."""
+    told = (line for line in lines.splitlines() if line.startswith(" ") and not line.startswith("      "))
+    return tuple(frame for line in told if (frame := _frame(line.strip())))
 
 
 def _frame(text: str) -> Frame | None:
@@ -77,31 +74,29 @@ def _frame(text: str) -> Frame | None:
 
 def parse_json(data: Any) -> tuple[Thread, ...] | None:
     """Threads of `py-spy dump --json`; None if this is some other JSON. Local variables are never kept: they may be secret."""
-    if isinstance(data, Mapping):
+    if isinstance(data, dict):
         data = data.get("threads", data.get("data"))
-    if not isinstance(data, list) or not all(isinstance(item, Mapping) and isinstance(item.get("frames"), list) for item in data):
+    if not isinstance(data, list) or not all(isinstance(item, dict) and isinstance(item.get("frames"), list) for item in data):
         return None
     return tuple(_json_thread(item) for item in data)
 
 
-def _json_thread(item: Mapping[str, Any]) -> Thread:
+def _json_thread(item: dict[str, Any]) -> Thread:
     name = str(item.get("thread_name") or "")
     ident, pid = item.get("os_thread_id"), item.get("pid")
     active = item.get("active")
     return Thread(
         _json_frames(item["frames"]),
         name=name,
-        ident=ident if isinstance(ident, int) else None,
-        main=name == "MainThread" or (isinstance(ident, int) and ident == pid),
+        ident=ident if isinstance(ident, int) and ident else None,
+        main=name == "MainThread" or (isinstance(ident, int) and ident > 0 and ident == pid),
         active=active if isinstance(active, bool) else None,
     )
 
 
-def _json_frames(frames: Sequence[Any]) -> tuple[Frame, ...]:
-    found: list[Frame] = []
-    for frame in frames:
-        if isinstance(frame, Mapping) and isinstance(frame.get("name"), str):
-            line = frame.get("line")
-            file = frame.get("short_filename") or frame.get("filename") or frame.get("module") or ""
-            found.append(make_frame(frame["name"], str(file), line if isinstance(line, int) else 0))
-    return tuple(found)
+def _json_frames(frames: list[Any]) -> tuple[Frame, ...]:
+    """A frame without a name is passed over; a line that is no number is 0."""
+    told = [frame for frame in frames if isinstance(frame, dict) and isinstance(frame.get("name"), str)]
+    files = [str(frame.get("short_filename") or frame.get("filename") or frame.get("module") or "") for frame in told]
+    lines = [line if isinstance(line := frame.get("line"), int) else 0 for frame in told]
+    return tuple(make_frame(frame["name"], file, line) for frame, file, line in zip(told, files, lines, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,19 @@ def read_captures(folder: Path) -> tuple[Capture, ...]:
         raise BadInputError(
             f"{folder} holds no readable stack dump: put py-spy, faulthandler or gdb output in it, named <machine>_pid<PID>"
         )
+    for capture in found:
+        _warn(home, capture)
     return found
+
+
+def _warn(home: Path, capture: Capture) -> None:
+    """What was left out, in a line each: the findings name it in full."""
+    silent = [process for process in capture.processes if not process.threads]
+    if silent:
+        more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+        _log.warning("%s: no stack of %s (%s)%s", home, silent[0].name, silent[0].problem, more)
+    if capture.ignored:
+        _log.warning("%s: no stack dumps, ignored: %s", home, ", ".join(capture.ignored[:10]))
 
 
 def find_job_file(folder: Path) -> Path | None:
@@ -66,19 +79,16 @@ def _read_capture(folder: Path) -> Capture:
     known = _read_processes(folder / "processes.json")
     processes: list[Process] = []
     ignored: list[str] = []
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name not in _NOT_DUMPS and not path.name.startswith("."):
-            found = _read_file(path, known.pop(path.name, None))
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_file())
+    for name in names:
+        if name not in _NOT_DUMPS and not name.startswith("."):
+            found = _read_file(folder / name, known.pop(name, None))
             processes += found
-            ignored += [] if found else [path.name]
+            ignored += [] if found else [name]
     for name, entry in known.items():  # told of, but not dumped
         machine = entry.machine or name
         processes.append(Process(machine, entry.pid, entry.rank, entry.state, problem="there is no dump of it", file=name))
-    for process in processes:
-        if not process.threads:
-            _log.warning("%s: %s has no stack: %s", folder / process.file, process.name, process.problem)
-    if ignored:
-        _log.warning("%s: no stack dumps, ignored: %s", folder, ", ".join(ignored[:10]) + (" ..." if len(ignored) > 10 else ""))
     time_s = datetime.strptime(folder.name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp() if _CAPTURE.match(folder.name) else None
     return Capture(tuple(processes), time_s, folder.name, tuple(ignored))
 

@@ -49,6 +49,8 @@ def read_dumps(content: bytes) -> tuple[Dump, ...]:
         return (Dump(problem="the dump is empty"),)
     if _JSON.match(text):
         return (_from_json(text),)
+    if text.startswith("Process ") and "\nThread " in text:
+        return _from_spy(text)
     if "(most recent call first):" in text and re.search(r"hread 0x[0-9a-fA-F]+.*\(most recent call first\)", text):
         return (_checked(parse_faulthandler(text), text),)
     if _GDB.search(text):
@@ -57,11 +59,15 @@ def read_dumps(content: bytes) -> tuple[Dump, ...]:
     if "Traceback (most recent call" in text:
         return (_checked(parse_traceback(text), text),)
     if _SPY_THREAD.search(text):
-        return tuple(_checked(parse_text(part), part, pid) for pid, part in process_sections(text))
+        return _from_spy(text)
     if _SPY_FRAME.search(text):  # frames alone, as people paste them
         frames = "".join(f"    {line.strip()}\n" for line in text.splitlines() if line.strip() and not line.startswith("#"))
         return (_checked(parse_text(f'Thread (idle): "MainThread"\n{frames}'), text),)
     return (Dump(problem=_first_line(text)),)
+
+
+def _from_spy(text: str) -> tuple[Dump, ...]:
+    return tuple(_checked(parse_text(part, pid), part, pid) for pid, part in process_sections(text))
 
 
 def _from_json(text: str) -> Dump:
@@ -70,12 +76,12 @@ def _from_json(text: str) -> Dump:
     except ValueError:
         return Dump(problem="the dump is JSON that is cut off or broken")
     threads = parse_json(data)
-    if threads is None:
-        if isinstance(data, dict) and isinstance(data.get("data"), str):  # minder agent's own record of a failed dump
-            return Dump(problem=data["data"][:_MOST_LETTERS])
-        return Dump(problem="the dump is JSON, but not py-spy's")
-    pid = next((item.get("pid") for item in data if isinstance(item, dict)), None) if isinstance(data, list) else None
-    return _checked(threads, "", pid if isinstance(pid, int) else None)
+    if threads is not None:
+        pid = data[0].get("pid") if isinstance(data, list) and data else None
+        return _checked(threads, "", pid if isinstance(pid, int) else None)
+    if isinstance(data, dict) and isinstance(data.get("data"), str):  # the agent's own record of a process that could not be attached to
+        return Dump(problem=data["data"][:_MOST_LETTERS])
+    return Dump(problem="the dump is JSON, but not py-spy's")
 
 
 def _checked(threads: tuple[Thread, ...], text: str, pid: int | None = None) -> Dump:

@@ -11,7 +11,9 @@ from minder.stacks.records import Frame, Thread
 __all__ = ["parse_faulthandler", "parse_traceback"]
 
 # Current thread 0x00007f0a (most recent call first):   Thread 0x00007f0a [Thread-1 (_pin] (most recent call first):
-_HEADER = re.compile(r"^(?P<current>Current t|T)hread (?P<ident>0x[0-9a-fA-F]+)(?: \[(?P<name>.*?)\]?)? \(most recent call first\):")
+_HEADER = re.compile(
+    r"^(?P<current>Current t|T)hread (?P<ident>0x[0-9a-fA-F]+)(?: \[(?P<name>.*?)\]?)? \(most recent call first\):", re.MULTILINE
+)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+|\?\?\?)(?:,)? in (?P<name>.+?)\s*$')
 
 
@@ -20,34 +22,30 @@ def parse_faulthandler(text: str) -> tuple[Thread, ...]:
 
     The current thread is the one that a signal interrupted, which in Python is the main thread; a dump on a timer names none.
     """
-    blocks: list[tuple[re.Match[str], list[str]]] = []
-    for line in text.splitlines():
-        header = _HEADER.match(line)
-        if header:
-            blocks.append((header, []))
-        elif blocks and line.lstrip().startswith("File "):
-            blocks[-1][1].append(line)
-    threads = [_thread(header, tuple(lines)) for header, lines in blocks]
+    headers = list(_HEADER.finditer(text))
+    ends = [*(header.start() for header in headers[1:]), len(text)]
+    blocks = [(header, text[header.end() : end]) for header, end in zip(headers, ends, strict=True)]
+    threads = [_thread(header, lines) for header, lines in blocks]
     if threads and not any(thread.main for thread in threads):
         last = threads[-1]
         threads[-1] = Thread(last.frames, last.name, last.ident, True, last.active)
     return tuple(threads)
 
 
-def _thread(header: re.Match[str], lines: tuple[str, ...]) -> Thread:
+def _thread(header: re.Match[str], lines: str) -> Thread:
     frames = _frames(lines)
     rooted = bool(frames) and frames[-1].function in ("<module>", "_run_module_as_main")
     return Thread(frames, name=header.group("name") or "", ident=int(header.group("ident"), 16), main=rooted)
 
 
 @functools.lru_cache(maxsize=16384)
-def _frames(lines: tuple[str, ...]) -> tuple[Frame, ...]:
-    found = (_FRAME.match(line) for line in lines)
+def _frames(lines: str) -> tuple[Frame, ...]:
+    found = (_FRAME.match(line) for line in lines.splitlines())
     return tuple(make_frame(m["name"], m["file"], int(m["line"]) if m["line"].isdigit() else 0) for m in found if m)
 
 
 def parse_traceback(text: str) -> tuple[Thread, ...]:
     """One thread from `Traceback (most recent call last):`, or from gdb's `py-bt` (most recent call first)."""
     first = "most recent call first" in text
-    frames = _frames(tuple(line for line in text.splitlines() if line.lstrip().startswith("File ")))
+    frames = _frames(text)
     return (Thread(frames if first else frames[::-1], main=True),) if frames else ()
