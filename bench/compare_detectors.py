@@ -1,8 +1,9 @@
 """Every detector on the same recordings: python bench/compare_detectors.py [--recipes plain hard --count 30] [--out FOLDER]
 
-Precision, recall, F1 and the median delay with 95 % bootstrap intervals over recordings, and processor seconds per recording, by the rule
-of formats.md section 2. Recordings come from `minder simulate` with a seed of their own, or are folders with a truth.json (--recordings).
-Writes comparison.json and one picture for each set where --out says so. PyOD's detectors need the extra models; without it they are left out.
+Precision, recall, F1 and the median delay with 95 % bootstrap intervals over recordings, and processor seconds per recording, by the
+rule of formats.md section 2. Recordings come from `minder simulate` with a seed of their own, or are folders with a truth.json
+(--recordings). Writes comparison.json and a picture of each set where --out says so. PyOD's detectors need the extra models; without it
+they are left out.
 """
 
 from __future__ import annotations
