@@ -21,6 +21,7 @@ __all__ = ["ConfusionPicture", "draw_confusion", "draw_delays", "draw_kinds", "d
 # Okabe and Ito's palette, as in incident.py: the same colour means the same thing in every picture.
 _FOUND, _WRONG, _MISSED, _PEERS, _DARK = "#009E73", "#D55E00", "#E69F00", "#8C8C8C", "#333333"
 _CULPRIT, _NAMED = "#D55E00", "#0072B2"
+_PREFIXED = ("B", "B/s", "s", "W", "Hz", "1/s")
 _STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
@@ -146,7 +147,8 @@ def _confusion_panel(axis: Any, picture: ConfusionPicture, metric: str) -> None:
     axis.set_title(metric, fontsize=9, pad=2, loc="left")
     entry = find_metric(metric)
     unit = entry.unit if entry is not None else ""
-    axis.yaxis.set_major_formatter(EngFormatter(unit="" if unit in ("ratio", "1") else unit, sep=" "))
+    if unit in _PREFIXED:  # a share of 0.8 is no "800 m"
+        axis.yaxis.set_major_formatter(EngFormatter(unit=unit, sep=" "))
     axis.yaxis.set_major_locator(_few_ticks())
     axis.grid(axis="y", color="#E5E5E5", linewidth=0.8)
 
