@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from minder.detectors.contract import Detector
@@ -107,7 +108,5 @@ def _classical(name: str, read_weights: ReadWeights) -> Any:
 
 
 def _need_torch(name: str) -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(f"detector {name} needs torch: run `pip install 'minder-cluster[torch]'`") from None
+    if find_spec("torch") is None:
+        raise MissingExtraError(f"detector {name} needs torch: run `pip install 'minder-cluster[torch]'`")

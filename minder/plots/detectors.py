@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Compared", "draw_detectors"]
 
@@ -64,7 +65,7 @@ def draw_detectors(compared: Sequence[Compared], title: str) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_one(axis, item: Compared) -> None:  # type: ignore[no-untyped-def]
+def _draw_one(axis: Any, item: Compared) -> None:
     color, sign, size = _FAMILIES[item.family]
     (delay_s, soon_s, late_s), (f1, low, high) = item.delay_s, item.f1
     axis.plot([soon_s, late_s], [f1, f1], color=color, linewidth=1.0, alpha=0.45)
@@ -72,7 +73,7 @@ def _draw_one(axis, item: Compared) -> None:  # type: ignore[no-untyped-def]
     axis.scatter([delay_s], [f1], s=size, color=color, marker=sign, zorder=3)
 
 
-def _name_all(axis, shown: Sequence[Compared]) -> None:  # type: ignore[no-untyped-def]
+def _name_all(axis: Any, shown: Sequence[Compared]) -> None:
     """Names beside their signs, each at least a line above the one below it where they would meet."""
     last: list[tuple[float, float]] = []
     for item in sorted(shown, key=lambda each: (each.f1[0], each.name)):

@@ -6,10 +6,11 @@ Metrics nearer the root are more sensitive. Missing metrics are NaN, which the t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import numpy as np
 
-from minder.errors import MinderError
+from minder.errors import MinderError, MissingExtraError
 
 __all__ = ["fit_order", "largest_z"]
 
@@ -30,8 +31,10 @@ def largest_z(values_TMK: np.ndarray) -> np.ndarray:
 def fit_order(largest_WK: np.ndarray, abnormal_W: np.ndarray, metrics: Sequence[str], seed: int = 0) -> tuple[str, ...]:
     """Metrics from the root downwards: by the depth at which the tree first asks for them, then by importance.
 
-    Raises MinderError without both kinds of windows.
+    Raises MinderError without both kinds of windows, MissingExtraError without scikit-learn.
     """
+    if find_spec("sklearn") is None:
+        raise MissingExtraError.of("scikit-learn", "models")
     from sklearn.tree import DecisionTreeClassifier
 
     if len(np.unique(abnormal_W)) < 2:

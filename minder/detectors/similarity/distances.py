@@ -103,4 +103,5 @@ def _factors(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _root(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> np.ndarray:
     np.matmul(left, right, out=out)
     np.maximum(out, 0.0, out=out)
-    return np.sqrt(out, out=out)
+    np.sqrt(out, out=out)
+    return out

@@ -23,7 +23,7 @@ class MahalanobisScorer:
     name = "mahalanobis"
 
     def __init__(self, limits: Mapping[str, tuple[float, float]], order: Sequence[str] = ()) -> None:
-        self.limits = dict(limits)
+        self.limits: Mapping[str, tuple[float, float]] = dict(limits)
         self.order = tuple(order)
 
     def lanes(self, metrics: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ class PyodScorer:
 
     def __init__(self, name: str, limits: Mapping[str, tuple[float, float]], order: Sequence[str] = (), seed: int = 0) -> None:
         self.name = name
-        self.limits = dict(limits)
+        self.limits: Mapping[str, tuple[float, float]] = dict(limits)
         self.order = tuple(order)
         self._make = _maker(name, seed)
 
@@ -41,7 +42,8 @@ class PyodScorer:
 
     def _fit(self, features_MF: np.ndarray) -> np.ndarray:
         machines = len(features_MF)
-        if machines < 3 or not features_MF.any():
+        features_MF = features_MF[:, features_MF.any(axis=0)]  # where all are alike there is nothing to fit
+        if machines < 3 or not features_MF.shape[1]:
             return np.zeros(machines)
         order_M = np.lexsort(features_MF.T)  # a model that draws at random must not depend on the order of machines
         model = self._make(machines, features_MF.shape[1])
@@ -54,10 +56,8 @@ class PyodScorer:
 
 def _maker(name: str, seed: int) -> Callable[[int, int], Any]:
     """Machines and features to a fresh PyOD model. Raises MissingExtraError without the extra."""
-    try:
-        import pyod  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(f"detector {name} needs PyOD: run `pip install 'minder-cluster[models]'`") from None
+    if find_spec("pyod") is None:
+        raise MissingExtraError(f"detector {name} needs PyOD: run `pip install 'minder-cluster[models]'`")
     if name not in PYOD_NAMES:
         raise ConfigError(f'PyOD detector "{name}" is not known: use one of {", ".join(PYOD_NAMES)}')
     return _MAKERS[name](seed)

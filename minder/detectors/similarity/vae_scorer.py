@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ class VaeScorer:
         self, weights: Weights, vectors: Vectors = "embedding", mode: Literal["each", "joined", "one"] = "each", name: str = "minder"
     ) -> None:
         self.name = name
-        self.limits = dict(weights.limits)
+        self.limits: Mapping[str, tuple[float, float]] = dict(weights.limits)
         self.order = weights.order
         self._weights = weights
         self._vectors = vectors
