@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from minder.types import Observation
@@ -71,8 +72,9 @@ class Silence:
     def _is_acquitted(self, machine: str, observation: Observation) -> bool:
         if self._progress.step > self._quiet[machine].step + 1:
             return True
-        before_s = self.seconds(machine, observation) - self._progress.standing_s(observation.now_s)
-        return is_watched(observation) and before_s > _WITHOUT_S
+        if math.isnan(self._progress.advanced_s) or not is_watched(observation):
+            return False
+        return self.seconds(machine, observation) - self._progress.standing_s(observation.now_s) > _WITHOUT_S
 
 
 def is_watched(observation: Observation) -> bool:

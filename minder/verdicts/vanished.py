@@ -7,6 +7,7 @@ A machine whose agent fell silent with them may have been before them all: then 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from minder.types import Evidence, Observation, RuleResult, Signal, Suspect
@@ -16,7 +17,7 @@ from minder.verdicts.silence import Silence
 __all__ = ["VanishedRule"]
 
 _SETTLE_S = 3.0  # what dies of the first one dies within this time
-_SILENT_S = 3.0
+_SILENT_S, _BEFORE_S = 3.0, 30.0
 _LATE_S = 1.5  # an agent that has not answered for so long may have died with its machine: that is seen a little later
 
 
@@ -35,7 +36,8 @@ class VanishedRule:
 
     def __init__(self, interval_s: float = 1.0, progress: Progress | None = None) -> None:
         self._interval_s = interval_s
-        self._silence = Silence(progress or Progress(), max(_SILENT_S, 3 * interval_s))
+        self._progress = progress or Progress()
+        self._silence = Silence(self._progress, max(_SILENT_S, 3 * interval_s))
         self._generation = -1
         self._gone: list[_Gone] = []
         self._told = False
@@ -62,7 +64,7 @@ class VanishedRule:
         if self._told or not failed or observation.now_s - failed[0].time_s < settle_s:
             return RuleResult()
         self._told = True
-        silent = [machine for machine in self._silence.silent(observation) if machine not in {item.machine for item in self._gone}]
+        silent = [machine for machine in self._silence.silent(observation) if self._may_be_first(machine, failed[0], observation)]
         suspect = self._lost(silent, failed, observation) if silent else self._suspect(failed, observation)
         return RuleResult((suspect,) if suspect is not None else ())
 
@@ -83,6 +85,13 @@ class VanishedRule:
         return Suspect(
             observation.now_s, self.name, "machine", (first.machine,), "explicit", confidence, first.time_s, "page", tuple(evidence)
         )
+
+    def _may_be_first(self, machine: str, first: _Gone, observation: Observation) -> bool:
+        """A job without steps acquits nobody: then a silence that began long before the first exit is somebody else's story."""
+        if any(item.machine == machine for item in self._gone):
+            return False
+        since_s = observation.now_s - self._silence.seconds(machine, observation)
+        return math.isfinite(self._progress.step) or since_s > first.time_s - _BEFORE_S
 
     def _lost(self, silent: list[str], failed: list[_Gone], observation: Observation) -> Suspect:
         if len(silent) > 1:

@@ -9,21 +9,27 @@ from minder.verdicts.phased import PhasedRule
 
 
 class Accuser:
-    """Suspects m1 from a second on."""
+    """Suspects m1 from a second on, for what began at onset_s."""
 
     name = "telemetry"
 
-    def __init__(self, since_s: float) -> None:
-        self._since_s = since_s
+    def __init__(self, since_s: float, onset_s: float | None = None) -> None:
+        self._since_s, self._onset_s = since_s, since_s if onset_s is None else onset_s
 
     def observe(self, observation: Observation) -> RuleResult:
         if observation.now_s < self._since_s:
             return RuleResult()
-        return RuleResult((Suspect(observation.now_s, "telemetry", "machine", ("m1",), "unknown", 0.9, self._since_s, "evict"),))
+        return RuleResult((Suspect(observation.now_s, "telemetry", "machine", ("m1",), "unknown", 0.9, self._onset_s, "evict"),))
 
 
 def phase(at_s: float, state: str, machine: str | None = None, name: str = "checkpoint") -> Signal:
     return Signal(at_s, "phase", machine, data={"phase": name, "state": state})
+
+
+def test_a_deviation_that_is_clearly_older_than_the_phase_is_told_in_it() -> None:
+    rule = PhasedRule(Accuser(55.0, onset_s=20.0))
+    assert rule.observe(Observation(54.0, signals=[phase(50.0, "begin")])).suspects == ()
+    assert rule.observe(Observation(56.0)).suspects
 
 
 def first_told(since_s: float, *signals: Signal, last_s: int = 600) -> float | None:

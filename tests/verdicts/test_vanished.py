@@ -96,3 +96,8 @@ def test_a_machine_that_fell_silent_with_its_agent_is_named_and_not_the_first_of
 def test_an_agent_that_answers_leaves_the_first_exit_to_blame() -> None:
     (suspect,) = with_silence(0.0)
     assert (suspect.machines, suspect.cause) == (("m0",), "explicit")
+
+
+def test_an_agent_that_was_lost_long_before_is_somebody_elses_story() -> None:
+    (suspect,) = with_silence(70.0)
+    assert (suspect.machines, suspect.cause) == (("m0",), "explicit")
