@@ -18,7 +18,7 @@ def command(
 ) -> int:
     """Name the ranks that hold a job up in its collectives, from PyTorch Flight Recorder dumps. Runs nothing that a dump contains.
 
-    Example: minder collectives ./dumps --format json
+    Example: minder collectives tests/collectives/data/nccl/lock_gil_1st --format table
     """
     check_choice("--format", output, ("json", "table"))
     from minder.collectives.analyse import analyse

@@ -39,7 +39,7 @@ def stragglers(collection: Collection, progress: Progress) -> list[Late]:
     """The rank that is persistently late, or nobody where several could be it.
 
     Groups whose ranks do different work (pipeline stages) do not count. A rank that is late in one group because it waits for the
-    late one in another is a victim; of late ranks that send to each other the busy one waits least for messages.
+    late one in another is a victim; of several late ranks the busy one has waited least, by a fifth or more.
     """
     found = []
     peers = _peers(collection, progress)
@@ -50,9 +50,9 @@ def stragglers(collection: Collection, progress: Progress) -> list[Late]:
             if late is not None:
                 found.append(late)
     own = [one for one in found if not any(other.rank != one.rank and one.rank in _others(collection, other) for other in found)]
-    waits = {one.rank: _message_wait_s(collection, one.rank) for one in own}
+    waits = {one.rank: _waited_s(collection, one.rank) for one in own}
     order = sorted(waits, key=lambda rank: waits[rank])
-    if len(order) > 1 and waits[order[0]] > 0.8 * waits[order[1]]:
+    if len(order) > 1 and waits[order[0]] >= 0.8 * waits[order[1]]:
         return []
     return sorted((one for one in own if one.rank in order[:1]), key=lambda late: -late.share)[:1]
 
@@ -61,10 +61,10 @@ def _others(collection: Collection, late: Late) -> set[int]:
     return set(collection.groups[late.group].ranks) - {late.rank}
 
 
-def _message_wait_s(collection: Collection, rank: int) -> float:
-    """How long a rank had receives (or batches with receives) open."""
+def _waited_s(collection: Collection, rank: int) -> float:
+    """How long a rank had operations open that wait for others; a send does not, and a batch counts once."""
     dump = collection.dumps[rank]
-    use = np.isin(dump.kind_E, (RECEIVE, COALESCED)) & (dump.completed_E > 0) & (dump.created_E > 0)
+    use = np.isin(dump.kind_E, (COLLECTIVE, RECEIVE, COALESCED)) & (dump.completed_E > 0) & (dump.created_E > 0)
     return float((dump.completed_E[use] - dump.created_E[use]).sum()) / 1e9
 
 

@@ -1,0 +1,91 @@
+"""One dump file: every format that PyTorch writes gives the same columns; what is no dump says why."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.collectives.dumpfile import UnreadableDumpError, parse_dump, read_dump
+from minder.collectives.records import COMPLETED, RECEIVE, SCHEDULED, SEND, Signatures
+
+Build = Callable[..., dict[str, Any]]
+
+
+def test_pickle_and_json_give_the_same(tmp_path: Path, build: Build) -> None:
+    document = build([{}, {"done": False, "sizes": [[4, 2]]}])
+    (tmp_path / "p").write_bytes(pickle.dumps(document))
+    (tmp_path / "j").write_text(json.dumps(document))
+    first, second = (read_dump(tmp_path / name, 3, Signatures()) for name in ("p", "j"))
+    for name in ("sequence_E", "state_E", "created_E", "signature_E"):
+        assert getattr(first, name).tolist() == getattr(second, name).tolist()
+    assert first.groups == second.groups and first.rank == 3
+    assert first.state_E.tolist() == [COMPLETED, SCHEDULED]
+
+
+def test_keys_of_the_first_version_are_read(build: Build) -> None:
+    document = build([{}])
+    entry = document["entries"][0]
+    entry["seq_id"] = entry.pop("collective_seq_id")
+    del entry["p2p_seq_id"], entry["input_dtypes"], entry["output_dtypes"], entry["retired"], entry["process_group"]
+    dump = parse_dump({"version": "1.1", "pg_config": {"0": {"desc": "default_pg", "ranks": [0, 1]}}, "entries": [entry]}, 0, Signatures())
+    assert dump.sequence_E.tolist() == [1] and dump.groups[0].ranks == (0, 1) and dump.names == ("0",)
+
+
+def test_ends_of_sends_and_receives_are_read(build: Build) -> None:
+    names = ["nccl:send 0->2", "nccl:recv 0<-1", "gloo:recv"]
+    dump = parse_dump(build([{"profiling_name": name, "is_p2p": True} for name in names]), 0, Signatures())
+    assert dump.kind_E.tolist() == [SEND, RECEIVE, RECEIVE]
+    assert dump.peer_E.tolist() == [2, 1, -1]
+
+
+def test_gloo_is_complete_when_retired_though_its_state_never_changes(build: Build) -> None:
+    entries = [
+        {"profiling_name": "gloo:all_reduce", "state": "scheduled", "time_discovered_completed_ns": None, "retired": k == 0} for k in (0, 1)
+    ]
+    assert parse_dump(build(entries), 0, Signatures()).state_E.tolist() == [COMPLETED, SCHEDULED]
+
+
+def test_an_entry_that_cannot_be_read_is_left_out_and_counted(build: Build) -> None:
+    document = build(
+        [
+            {},
+            {"collective_seq_id": "x"},
+            {"collective_seq_id": 1 << 80},
+            {"state": "dreaming", "retired": False, "time_discovered_completed_ns": 0},
+        ]
+    )
+    document["entries"].append("noise")
+    dump = parse_dump(document, 0, Signatures())
+    assert (dump.entries, dump.skipped) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"  \n", "empty"),
+        (b'{"entries": [', "cut off"),
+        (b"[" * 100_000, "cut off"),
+        (b'{"weather": 1}', "no Flight Recorder dump"),
+        (b'{"entries": 5}', "no Flight Recorder dump"),
+        (b'{"entries": [1, 2]}', "no entry"),
+        (b"[1, 2]", "no Flight Recorder dump"),
+        (b"\x80\x02}q\x00(X", "cut off"),
+        (b"cposix\nsystem\n(S'true'\ntR.", "refused"),
+        (b"\xff\xfe\x00", "no dump"),
+    ],
+)
+def test_a_file_that_is_no_dump_says_why(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "rank_1"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableDumpError, match=says):
+        read_dump(path, 1, Signatures())
+
+
+def test_a_dump_without_entries_is_a_dump(build: Build) -> None:
+    assert parse_dump(build([]), 0, Signatures()).entries == 0
