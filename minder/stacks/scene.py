@@ -59,7 +59,7 @@ def machines_of(members: Iterable[Member]) -> tuple[str, ...]:
 
 def set_scene(capture: Capture, topology: Topology | None) -> Scene:
     """Sort a capture's processes. Where nothing but helpers was dumped, they are all there is to judge."""
-    everyone = _join_cut_off([Member(process, read_role(process)) for process in capture.processes])
+    everyone = _share_waits(_join_cut_off([Member(process, read_role(process)) for process in capture.processes]))
     helpers = tuple(member for member in everyone if member.role.part)
     training = [member for member in everyone if not member.role.part]
     if not any(member.role.stance != "none" for member in training):
@@ -86,6 +86,13 @@ def _join_cut_off(members: list[Member]) -> list[Member]:
         if fits:
             joined[key] = homes[max(fits, key=lambda other: sizes[other])]
     return [Member(member.process, joined.get(member.role.key, member.role)) for member in members] if joined else members
+
+
+def _share_waits(members: list[Member]) -> list[Member]:
+    """Where one dump shows compiled frames inside a collective, its peers in the same Python place are inside it too."""
+    waits = {member.role.key: member.role for member in members if member.role.stance == "waits"}
+    unsure = ("may wait", "unclear")
+    return [Member(m.process, waits[m.role.key]) if m.role.stance in unsure and m.role.key in waits else m for m in members]
 
 
 def _is_passive(role: Role, crowded: set[object]) -> bool:

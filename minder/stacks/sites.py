@@ -36,7 +36,7 @@ def judge_sites(scene: Scene) -> Finding:
 def _outliers(scene: Scene) -> list[Member]:
     """Who stands where few of its own stage stand; fewer than half of the job, or none of them is an outlier."""
     sizes = Counter(member.role.key for member in scene.members)
-    usual = {key for key, size in sizes.items() if size >= _HEALTHY * scene.size}
+    usual = {key for key, size in sizes.items() if size >= max(2, _HEALTHY * scene.size)}
     stages: dict[int | None, Counter[object]] = {}
     for member in scene.members:
         stages.setdefault(scene.places.stage(member.process), Counter())[member.role.key] += 1
@@ -44,7 +44,7 @@ def _outliers(scene: Scene) -> list[Member]:
     for stage, counts in stages.items():
         key, size = counts.most_common(1)[0]
         clear = stage is not None and size > 1 and size > counts.total() / 2
-        healthy[stage] = {key} if clear else usual | ({key} if size > counts.total() / 2 else set())
+        healthy[stage] = {key} if clear else usual | ({key} if size > max(1, counts.total() / 2) else set())
     odd = [member for member in scene.members if member.role.key not in healthy[scene.places.stage(member.process)]]
     return odd if len(odd) * 2 < scene.size else []
 

@@ -1,0 +1,175 @@
+"""What the tools really write, from real processes, and what is left of it when it is cut off or spoilt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import places as at
+import pytest
+from dumps import FORMATS, spy_json, spy_text
+
+from minder.stacks import Capture, Process, Thread, analyse, read_dumps
+from minder.stacks.roles import Role, read_role
+
+DATA = Path(__file__).parent / "data"
+
+
+def threads_of(content: bytes) -> tuple[Thread, ...]:
+    (dump,) = read_dumps(content)
+    assert dump.problem == ""
+    return dump.threads
+
+
+def role_of(path: Path) -> Role:
+    return read_role(Process("node-1", threads=threads_of(path.read_bytes())))
+
+
+# Real processes
+
+
+@pytest.mark.parametrize("ending", ["json", "fault"])
+def test_a_real_sleeper_is_found_in_real_dumps(ending: str) -> None:
+    processes = [
+        Process(f"node-{rank}", rank=rank, threads=threads_of((DATA / f"sleeping/rank{rank}.{ending}").read_bytes())) for rank in range(4)
+    ]
+    finding = analyse(Capture(tuple(processes)))
+    assert (finding.evict, finding.blame) == (("node-1",), "machine")
+    assert [len(group.processes) for group in finding.groups] == [3, 1]
+
+
+def test_one_dump_with_compiled_frames_tells_where_its_peers_are() -> None:
+    """DDP waits for its gradients in compiled code: without --native py-spy shows nothing but the backward pass."""
+    endings = {0: "native.json", 1: "native.json", 2: "json", 3: "json"}
+    processes = [
+        Process(f"node-{rank}", threads=threads_of((DATA / f"sleeping/rank{rank}.{end}").read_bytes())) for rank, end in endings.items()
+    ]
+    finding = analyse(Capture(tuple(processes)))
+    assert finding.evict == ("node-1",)
+    assert finding.suspects[0].reason == "outside any collective: sleeping"
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "stance"),
+    [
+        ("sleeping/rank0.gdb", "collective", "waits"),
+        ("sleeping/rank1.gdb", "idle", "outside"),
+        ("sleeping/rank1.txt", "other", "unclear"),
+        ("sleeping/rank1.native.json", "idle", "outside"),
+        ("receiving/rank1.gdb", "point to point", "waits"),
+        ("receiving/rank0.gdb", "collective", "waits"),
+        ("loader/rank0.json", "data loading", "outside"),
+        ("loader/rank3.fault", "data loading", "outside"),
+    ],
+)
+def test_what_real_processes_do(file: str, kind: str, stance: str) -> None:
+    role = role_of(DATA / file)
+    assert (role.kind, role.stance, role.part) == (kind, stance, "")
+
+
+def test_a_real_data_loading_worker_is_told_from_its_rank() -> None:
+    workers = sorted((DATA / "loader").glob("*child*"))
+    assert workers
+    assert {role_of(path).part for path in workers} == {"a data-loading worker"}
+
+
+# Formats
+
+
+@pytest.mark.parametrize("dump", list(FORMATS))
+def test_every_format_tells_the_same_frames(dump: str) -> None:
+    threads = threads_of(FORMATS[dump]([at.LOADER_WAIT, at.PIN_MEMORY], 4711))
+    main = next(thread for thread in threads if thread.main)
+    told = [(frame.function, frame.line) for frame in main.frames if not frame.native]
+    assert told == [(function, line) for function, _, line in at.LOADER_WAIT]
+    assert len(threads) == 2
+
+
+def test_versions_paths_lines_and_qualified_names_do_not_split_a_group() -> None:
+    older = [
+        (function, file.replace("python3.11", "python3.9").replace("/opt/venv", "/home1/anaconda3"), line + 40)
+        for function, file, line in at.GRAD_SYNC
+    ]
+    newer = [(f"Bucket.{function}" if function == "start_grad_sync" else function, file, line) for function, file, line in at.GRAD_SYNC]
+    roles = [
+        read_role(Process("m", threads=threads_of(write([frames], 1))))
+        for frames in (at.GRAD_SYNC, older, newer)
+        for write in FORMATS.values()
+    ]
+    assert len({role.key for role in roles}) == 1
+
+
+def test_local_variables_are_passed_over_and_never_kept() -> None:
+    text = spy_text([at.READ_PLAIN], 7).decode().replace("    main (", '        Locals:\n            token: "secret (x:1)"\n    main (')
+    threads = threads_of(text.encode())
+    assert [frame.function for frame in threads[0].frames] == ["read_file", "main", "<module>"]
+    spied = json.loads(spy_json([at.READ_PLAIN], 7))
+    spied[0]["frames"][0]["locals"] = [{"name": "token", "repr": "secret"}]
+    assert "secret" not in repr(threads_of(json.dumps(spied).encode()))
+
+
+def test_gdb_names_of_compiled_code_are_bared() -> None:
+    text = (
+        'Thread 1 (Thread 0x7f00 (LWP 12) "python"):\n'
+        "#0  0x00007f in pthread_cond_wait@@GLIBC_2.3.2 () from /lib64/libpthread.so.0\n"
+        "#1  0x00007f in gloo::transport::tcp::UnboundBuffer::waitRecv(int*, std::ratio<1l, std::pair<1l> >) () from /x/libtorch_cpu.so\n"
+        "#2  0x00007f in c10d::(anonymous namespace)::AsyncBroadcastWork::run() [clone .constprop.0] () from /x/libtorch_cpu.so\n"
+        "#3  0x00007f in ?? () from /x/libcuda.so.1\n"
+    )
+    (thread,) = threads_of(text.encode())
+    assert [frame.function for frame in thread.frames] == [
+        "pthread_cond_wait",
+        "gloo::transport::tcp::UnboundBuffer::waitRecv",
+        "c10d::AsyncBroadcastWork::run",
+        "??",
+    ]
+    assert thread.main
+
+
+def test_py_bt_and_a_traceback_are_stacks_too() -> None:
+    outer, inner = '  File "/srv/a.py", line 9, in <module>\n', '  File "/srv/a.py", line 3, in read_file\n'
+    py_bt = f"Traceback (most recent call first):\n  <built-in method read>\n{inner}    read()\n{outer}"
+    interrupt = f"Traceback (most recent call last):\n{outer}    go()\n{inner}KeyboardInterrupt\n"
+    for text in (py_bt, interrupt):
+        (thread,) = threads_of(text.encode())
+        assert [frame.function for frame in thread.frames] == ["read_file", "<module>"]
+
+
+def test_several_processes_in_one_file_are_told_apart() -> None:
+    dumps = read_dumps(spy_text([at.GRAD_SYNC], 11) + b"\n" + spy_text([at.READ], 12))
+    assert [dump.pid for dump in dumps] == [11, 12]
+    assert dumps[1].threads[0].frames[0].function == "read_shard"
+
+
+# Spoilt
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "empty"),
+        (b" \n\n", "empty"),
+        (b'[{"pid": 1, "frames": [', "cut off"),
+        (b'{"a": 1}', "not py-spy"),
+        (b"Error: Permission Denied: Try running again with elevated permissions", "Permission Denied"),
+        (b"ptrace: Operation not permitted.", "not permitted"),
+        (b"Process 307: /usr/bin/python train.py --lr 1\nPython v3.11\n", "no frames"),
+        (b"\x00\x01\x02\xff\xfe garbage", "no stack dump"),
+        (b"hello world", "no stack dump"),
+    ],
+)
+def test_what_cannot_be_read_says_why(content: bytes, problem: str) -> None:
+    (dump,) = read_dumps(content)
+    assert problem in dump.problem
+    assert dump.threads == ()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_editors_and_terminals_may_have_recoded_a_dump(encoding: str) -> None:
+    text = spy_text([at.GRAD_SYNC], 7).decode().replace("\n", "\r\n")
+    assert threads_of(text.encode(encoding))[0].frames[0].function == "all_reduce"
+
+
+def test_broken_letters_do_not_hide_the_rest() -> None:
+    content = spy_text([at.GRAD_SYNC], 7).replace(b"/opt/venv/bin/python", b"/opt/\xff\xfe\x80/python")
+    assert len(threads_of(content)[0].frames) == len(at.GRAD_SYNC)
