@@ -31,6 +31,10 @@ BROAD_EXCEPTS = {
     "minder/worker/pulse.py::beat_nonfinite": "reported over the control channel as well: counted",
     "minder/worker/pulse.py::heartbeat": "a heartbeat cannot end a training step: counted",
     "minder/worker/pulse.py::switch_page": "a full or read-only disk cannot stop the job: counted",
+    "minder/worker/tracer.py::__enter__": "tracing cannot end a training step: counted",
+    "minder/worker/tracer.py::__exit__": "tracing cannot end a training step: counted",
+    "minder/worker/tracer.py::_drain": "a full or read-only disk cannot stop the job: counted",
+    "minder/worker/tracer.py::now": "the device's error is the training loop's to see: counted",
     "minder/worker/teardown.py::_destroy_groups": "an aborted process group may complain while it goes: printed, looked at afterwards",
     "minder/worker/teardown.py::abort_device_groups": "one half-made process group must not keep the others open: printed",
 }
@@ -173,7 +177,7 @@ def test_folders_beside_the_package_are_no_packages() -> None:
 def test_public_names() -> None:
     import minder
 
-    assert set(minder.__all__) == {"__version__", "heartbeat", "phase", "run"}
+    assert set(minder.__all__) == {"__version__", "heartbeat", "phase", "run", "trace_step"}
     assert all(hasattr(minder, name) for name in minder.__all__)
 
 
@@ -266,7 +270,7 @@ def test_every_dependency_says_what_it_is_for() -> None:
 
 def test_every_base_dependency_is_used() -> None:
     """py-spy is called as a command."""
-    modules = {"nvidia-ml-py": "pynvml", "py-spy": None}
+    modules = {"nvidia-ml-py": "pynvml", "py-spy": None, "pyyaml": "yaml"}
     used = {name.split(".")[0] for path in python_files("minder", "serve") for _, name in imported_modules(path)}
     base = [name for name, extra in declared_distributions().items() if extra in ("", "torch")]
     needed = {name: modules.get(name, name.replace("-", "_")) for name in base}

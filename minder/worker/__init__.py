@@ -18,6 +18,7 @@ __all__ = [
     "is_victim",
     "phase",
     "run",
+    "trace_step",
 ]
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from minder.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim
     from minder.worker.gradients import check_gradient, install_gradient_guard
     from minder.worker.pulse import heartbeat, phase
+    from minder.worker.tracer import trace_step
 
 _HOME = {
     "heartbeat": "pulse",
@@ -34,6 +36,7 @@ _HOME = {
     "NonFiniteGradient": "failures",
     "fingerprint": "failures",
     "is_victim": "failures",
+    "trace_step": "tracer",
     "check_gradient": "gradients",
     "install_gradient_guard": "gradients",
 }
