@@ -34,7 +34,8 @@ def measurement_noise(scene: Scene) -> np.ndarray:
     shared_T1K = remembering(rng, scene.ticks, memory_K, scene.tick_s, (1, len(scene.models)))
     own_TMK *= np.sqrt(1.0 - _SHARED) * size_K
     own_TMK += np.sqrt(_SHARED) * size_K * shared_T1K
-    return np.exp(own_TMK, out=own_TMK)
+    np.exp(own_TMK, out=own_TMK)
+    return own_TMK
 
 
 def _base(bounds: tuple[float, float], rng: np.random.Generator) -> float:

@@ -39,8 +39,8 @@ class JobRules(_Rules):
     step_s: Range = (0.5, 25.0)  # drawn evenly over the logarithm
     host_share: Range = (0.0, 0.04)  # of an iteration in which the GPUs wait for the host
     contrast: Range = (0.3, 1.1)  # between the phases of an iteration; little where communication hides behind computation
-    stage_spread: float = Field(0.06, ge=0.0)  # how differently stages work (standard deviation of the logarithm)
-    slot_spread: float = Field(1.0, ge=0.0)  # standing differences between machines, 1.0: as measured
+    stage_spread: float = Field(default=0.06, ge=0.0)  # how differently stages work (standard deviation of the logarithm)
+    slot_spread: float = Field(default=1.0, ge=0.0)  # standing differences between machines, 1.0: as measured
 
 
 class ScheduleRules(_Rules):
@@ -48,8 +48,8 @@ class ScheduleRules(_Rules):
 
     checkpoint_every_s: Range = (220.0, 600.0)
     checkpoint_s: Range = (6.0, 30.0)
-    jitters_per_machine_hour: float = Field(0.5, ge=0.0)
-    housekeeping_per_hour: float = Field(3.0, ge=0.0)
+    jitters_per_machine_hour: float = Field(default=0.5, ge=0.0)
+    housekeeping_per_hour: float = Field(default=3.0, ge=0.0)
 
 
 class FaultRules(_Rules):
@@ -83,7 +83,7 @@ class MonitoringRules(_Rules):
     few_share: Share = 0.0  # of recordings from sites that export only `few` metrics
     few: tuple[int, int] = (3, 10)
     extra_metrics: bool = False
-    scrape_jitter: float = Field(0.05, ge=0.0)  # of the interval
+    scrape_jitter: float = Field(default=0.05, ge=0.0)  # of the interval
     lost_scrapes: Share = 0.005
     lost_values: Share = 0.005
     separate_rows_share: Share = 0.0
@@ -99,9 +99,9 @@ class Recipe(_Rules):
     title: str
     held_out: bool = False
     seed: int = Field(ge=0)
-    count: int = Field(100, ge=1)
+    count: int = Field(default=100, ge=1)
     duration_s: Range = (1200.0, 1500.0)
-    tick_s: float = Field(1.0, gt=0.0)
+    tick_s: float = Field(default=1.0, gt=0.0)
     job: JobRules = JobRules()
     schedule: ScheduleRules = ScheduleRules()
     faults: FaultRules = FaultRules()

@@ -16,7 +16,7 @@ from minder.simulate.cluster.noise import measurement_noise, offsets
 from minder.simulate.cluster.nuisances import add_nuisances
 from minder.simulate.cluster.propagation import propagate
 from minder.simulate.cluster.scene import Scene
-from minder.simulate.cluster.schedule import add_checkpoints, add_housekeeping, add_jitters
+from minder.simulate.cluster.schedule import add_breathing, add_checkpoints, add_housekeeping, add_jitters
 from minder.simulate.cluster.signals import tell
 from minder.simulate.cluster.symptoms import show_symptoms
 from minder.simulate.cluster.thermal import heat
@@ -29,6 +29,7 @@ _ACTIVITY = {"duty": 0.15, "power": 0.6, "compute": 1.0, "fabric": 1.0, "pcie": 
 def act(scene: Scene) -> Iteration:
     """Let everything happen; returns the job's iteration."""
     iteration = draw_iteration(scene, scene.streams.of("iteration"))
+    add_breathing(scene)
     add_nuisances(scene)
     scene.before = (scene.pace_T.copy(), scene.wait_TM.copy())
     propagate(scene)

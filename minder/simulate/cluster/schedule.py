@@ -1,13 +1,21 @@
-"""What the whole job does besides training: checkpoints; short jitters of one metric; housekeeping on one host."""
+"""What every job does: its work breathes; checkpoints; short jitters of one metric; housekeeping on one host."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from minder.simulate.cluster.noise import remembering
 from minder.simulate.cluster.scene import TRAIN, Phase, Scene
 from minder.simulate.cluster.streams import draw
 
-__all__ = ["add_checkpoints", "add_housekeeping", "add_jitters"]
+__all__ = ["add_breathing", "add_checkpoints", "add_housekeeping", "add_jitters"]
+
+
+def add_breathing(scene: Scene) -> None:
+    """The work of all machines together rises and falls by some percent within a minute: batches differ."""
+    rng = scene.streams.of("breathing")
+    size, memory_s = rng.uniform(0.0, 0.04), rng.uniform(15.0, 90.0)
+    scene.activity_TM *= np.exp(size * remembering(rng, scene.ticks, np.array([memory_s]), scene.tick_s, (1,)))
 
 
 def add_checkpoints(scene: Scene) -> None:

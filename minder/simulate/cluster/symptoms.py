@@ -55,7 +55,7 @@ def _goals(scene: Scene, plan: FaultPlan, rng: np.random.Generator) -> np.ndarra
     """The factor of each metric at full severity."""
     fault = FAULTS[plan.kind]
     dark_K = level_table(scene.models, np.array([0.7, 0.25, 0.05, 0.0]))[_DARK]
-    goal_K = np.clip(dark_K * rng.uniform(0.7, 2.5, len(scene.models)), 0.01, None)
+    goal_K: np.ndarray = np.clip(dark_K * rng.uniform(0.7, 2.5, len(scene.models)), 0.01, None)
     if fault.effect == "slow":
         goal_K[:] = rng.uniform(0.6, 0.9)
     for group, bounds in fault.moves.items():

@@ -35,7 +35,7 @@ def test_a_nuisance_changes_the_recording_and_accuses_nobody(kind: str, grid: Ca
     assert changed.made.scene.nuisances == (kind,)
     assert changed.made.truth.fault is None and changed.made.truth.machine is None
     same = np.array_equal(plain.made.rows.values_RK, changed.made.rows.values_RK, equal_nan=True)
-    assert same == (kind == "late_dark" or (kind == "skewed_clock"))
+    assert same == (kind == "late_dark")  # there is no fault here after which peers could leave
 
 
 def test_the_skewed_clock_is_one_machine_by_seconds(grid: Callable[..., Any]) -> None:
@@ -51,7 +51,7 @@ def test_an_outage_silences_everybody_and_a_dead_exporter_one(grid: Callable[...
     dark_TM = outage.made.scene.silent_TM
     assert dark_TM.all(axis=1).sum() >= 30 and (dark_TM.all(axis=1) == dark_TM.any(axis=1)).all()
     assert exporter.made.scene.silent_TM.any(axis=0).sum() == 1
-    assert exporter.change("gpu_power_draw_watts", list(range(8)), after_s=0) == pytest.approx(1.0, abs=0.1)
+    assert exporter.made.scene.wait_TM.max() == 0.0  # its machine trains on, and so does everybody
 
 
 def test_a_stuck_sensor_repeats_itself(grid: Callable[..., Any]) -> None:
@@ -87,10 +87,11 @@ def test_a_link_flap_heals_within_seconds(grid: Callable[..., Any]) -> None:
 
 def test_activity_that_wanders_leaves_no_machine_behind(grid: Callable[..., Any]) -> None:
     """Over the recording the machines' averages stay together, although at times they lie well apart."""
-    found = grid(duration_s=(1800.0, 1800.0), **one("wander"))
+    steady = {"duration_s": (1800.0, 1800.0), "job": {"step_s": (0.5, 0.6), "contrast": (0.3, 0.3)}}
+    found = grid(**steady, **one("wander"))
     work_TM = found.of("gpu_sm_activity_ratio")[:1800]
     relative_TM = work_TM / np.nanmedian(work_TM, axis=1, keepdims=True)
-    calm = grid(duration_s=(1800.0, 1800.0)).of("gpu_sm_activity_ratio")[:1800]
+    calm = grid(**steady).of("gpu_sm_activity_ratio")[:1800]
     calm_TM = calm / np.nanmedian(calm, axis=1, keepdims=True)
     assert np.nanstd(relative_TM) > 1.3 * np.nanstd(calm_TM)
     assert np.nanstd(np.nanmean(relative_TM, axis=0)) < 0.6 * np.nanstd(relative_TM)
