@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from minder.errors import BadInputError
+
 __all__ = ["draw_heatmap"]
 
 _COLOURS = "cividis"  # the same to readers with and without colour blindness, and in grey print
@@ -21,11 +23,18 @@ _ACCUSED = "#D55E00"
 
 
 def draw_heatmap(worker_PD: np.ndarray, path: Path, title: str = "", blamed: Sequence[tuple[int, int]] = ()) -> None:
-    """Write a PNG. worker_PD: slowdown of each worker, 1 is ideal, NaN is no data. blamed: (dp_rank, stage), framed."""
+    """Write a PNG. worker_PD: slowdown of each worker, 1 is ideal, NaN is no data. blamed: (dp_rank, stage), framed.
+
+    Raises BadInputError where the file cannot be written.
+    """
     import matplotlib
 
     with matplotlib.rc_context({"font.size": 11}):
-        _figure(worker_PD, title, blamed).savefig(path, dpi=150, facecolor="white")
+        figure = _figure(worker_PD, title, blamed)
+        try:
+            figure.savefig(path, dpi=150, facecolor="white", format="png")
+        except OSError as error:
+            raise BadInputError(f"picture {path} cannot be written: {error.strerror}; name a file in a folder that is there") from error
 
 
 def _figure(worker_PD: np.ndarray, title: str, blamed: Sequence[tuple[int, int]]) -> Any:

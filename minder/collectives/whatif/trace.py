@@ -185,8 +185,10 @@ def _require_cells(
 ) -> None:
     """Every operation once in every step on every data-parallel rank."""
     (first_N, steps_T), (shape, name) = rows, about
-    if int(np.prod(shape)) > 64 * len(cell_R):
-        raise TraceError(f"trace {name}: {shape[0]} different operations in {len(cell_R)} rows: seq_id should restart at 0 in every step")
+    if int(np.prod(shape)) > 4 * len(cell_R):
+        raise TraceError(
+            f"trace {name}: {shape[0]} different operations in {len(cell_R)} rows: seq_id should restart at 0 in every step of every worker"
+        )
     count = np.bincount(cell_R, minlength=int(np.prod(shape)))
     if count.max() > 1:
         row = int(np.argmax(cell_R == np.argmax(count)))
