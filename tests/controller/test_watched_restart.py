@@ -53,7 +53,9 @@ class Silent:
     def collect(self, now_s: float) -> list[Any]:
         return []
 
-    push = pop = collect
+    def push(self, samples: Any) -> None: ...
+
+    def pop(self, now_s: float) -> None: ...
 
     def notes(self) -> list[str]:
         return []
