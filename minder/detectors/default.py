@@ -1,8 +1,8 @@
-"""The default detector: online, constant work and memory per grid row, one pass of array arithmetic over (metrics, machines).
+"""The default detector: online, constant work and memory per grid row, a few passes of array arithmetic over (metrics, machines).
 
 A machine is anomalous as far as it differs from its peers more than it usually does, in several independent ways, for long enough,
-while the training suffers and nobody else differs as much. What each word means has its own module: presence, reference, phases,
-evidence. Legend: K metrics, M machines, F families.
+while the training suffers and nobody else differs as much. What each word means has its own module: presence, reference, deviants,
+phases, evidence. Legend: K metrics, M machines, F families, X machines that stand out in a row.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from minder.detectors import phases, presence, reference
-from minder.detectors.evidence import distinctness, family_evidence, needed_z
-from minder.detectors.explain import explain
+from minder.detectors import forerunner, phases, presence, reference
+from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
+from minder.detectors.evidence import distinctness, family_evidence, hit_together, needed_z
+from minder.detectors.explain import Explained, explain
+from minder.detectors.forerunner import note_forerunners, recall_forerunner
 from minder.detectors.memory import Memory
-from minder.detectors.peers import median_of_all
+from minder.detectors.peers import Ordered
 from minder.detectors.phases import Phase
 from minder.detectors.presence import Seen
-from minder.detectors.reference import Measured
-from minder.detectors.traits import HIGH, LOW, TraitTable
+from minder.detectors.traits import HIGH, LOW, REACHING, TraitTable
 from minder.types import Scores, Window
 
 __all__ = ["DefaultConfig", "DefaultDetector"]
@@ -40,6 +41,11 @@ class DefaultConfig:
     effect_boost: how much more evidence weighs while the training suffers since about then; eager_z: by how much smaller a deviation
     counts then. most_alone, most: the most families heard at once, without and with such an effect: a clock that is off by seconds
     looks like all of them for these seconds.
+    least_s: no verdict before the deviation is so old, links_least_s if only the network's metrics tell of it: links flap and heal.
+    alone: weight of what neither reaches the training nor is a plain change: one such family never convicts, two take long.
+    most_at_once: share of what convicts that one row may add. kept: share that is left of it if all others move right after: where
+    samples are far apart, one machine's shows a job-wide change before the others' do.
+    together_s: machines that turn odd within this time were hit together; they are named after group_least_s at group_pace.
     """
 
     patience_s: float = 90.0
@@ -56,6 +62,14 @@ class DefaultConfig:
     eager_z: float = 1.0
     most_alone: float = 2.0
     most: float = 4.0
+    alone: float = 0.2
+    most_at_once: float = 0.4
+    kept: float = 0.3
+    least_s: float = 10.0
+    links_least_s: float = 25.0
+    together_s: float = 10.0
+    group_least_s: float = 120.0
+    group_pace: float = 0.25
 
 
 _FIELDS: dict[str, tuple[str, float]] = {
@@ -67,7 +81,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 }
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _CALM = 0.35  # strength below which evidence leaks
-_REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")
+_NETWORK = ("fabric", "congestion", "tcp")
 
 
 @dataclass(slots=True)
@@ -78,8 +92,15 @@ class _Row:
     scaled_KM: np.ndarray
     seen: Seen
     phase: Phase
-    measured: dict[str, Measured]
-    z_KM: np.ndarray
+
+
+@dataclass(slots=True)
+class _Strength:
+    """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed."""
+
+    total_M: np.ndarray
+    network_M: np.ndarray
+    reached_M: np.ndarray
 
 
 class DefaultDetector:
@@ -87,24 +108,22 @@ class DefaultDetector:
 
     def __init__(self, stages: Mapping[str, object] | None = None, config: DefaultConfig | None = None) -> None:
         self.config = config or DefaultConfig()
-        self._stages = dict(stages or {})
-        names = {**reference.STANDING}
-        for yardstick in ("all_quick", "all_slow", "stage_quick", "stage_slow"):
-            names |= reference.fields(yardstick)
-        self._memory = Memory({**_FIELDS, **presence.FIELDS, **phases.FIELDS, **names})
+        self._stage_of = dict(stages or {})
+        self._memory = Memory({**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS})
         self._traits = TraitTable(())
-        self._groups: list[np.ndarray] = []
+        self._stages = Stages.of(())
+        self._names: tuple[str, ...] = ()  # of the yardsticks in use
+        self._slow_out_M: np.ndarray | None = None  # who stands out at the slow pace, until it is updated
         self._pending: list[_Row] = []
 
     def score(self, window: Window) -> list[Scores]:
         metrics, values_TKM = _with_devices(window)
         self._follow(window.machines, metrics)
         self._pending = []
-        rows = zip(window.times_T, values_TKM, window.present_TM, strict=True)
-        return [self._score_row(float(time_s), values_KM, present_M) for time_s, values_KM, present_M in rows]
+        return [self._score_row(window, t, values_TKM[t]) for t in range(len(window.times_T))]
 
     def learn(self, window: Window, anomalous: frozenset[str]) -> None:
-        barred_M = np.array([name in anomalous for name in self._memory.machines], dtype=bool)
+        barred_M = np.array([name in anomalous for name in self._memory.machines], dtype=bool) if anomalous else None
         for row in self._pending:  # what is usual changes slowly: a few times a minute is often enough
             waited_s = min(self._memory.number("learn_waited_s"), _STEP_S) + row.seen.gap_s
             self._memory.set_number("learn_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
@@ -113,7 +132,7 @@ class DefaultDetector:
         self._pending = []
 
     def state(self) -> dict[str, Any]:
-        return {"detector": "default", "version": 1, **self._memory.state()}
+        return {"detector": "default", "version": 2, **self._memory.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._memory.load(state)
@@ -125,170 +144,179 @@ class DefaultDetector:
             return
         self._memory.follow(machines, metrics)
         self._traits = TraitTable(metrics)
-        by_stage: dict[object, list[int]] = {}
-        for index, name in enumerate(machines):
-            by_stage.setdefault(self._stages.get(name), []).append(index)
-        self._groups = [np.array(members) for members in by_stage.values()]
+        self._stages = Stages.of([self._stage_of.get(name) for name in machines])
+        several = len(self._stages.members) > 1
+        self._names = ("all_quick", "all_slow", "stage_quick", "stage_slow") if several else ("all_quick", "all_slow")
+        self._slow_out_M = None
 
-    def _score_row(self, time_s: float, raw_KM: np.ndarray, present_M: np.ndarray) -> Scores:
+    def _score_row(self, window: Window, t: int, raw_KM: np.ndarray) -> Scores:
         memory, traits = self._memory, self._traits
-        seen = presence.observe_row(memory, traits, time_s, raw_KM, present_M)
+        time_s = float(window.times_T[t])
+        seen = presence.observe_row(memory, traits, time_s, raw_KM, window.present_TM[t])
         scaled_KM = traits.scale(raw_KM)
-        scaled_KM[~seen.usable_KM] = np.nan
-        scaled_KM = scaled_KM - memory["standing_KM"]
-        center_K = median_of_all(scaled_KM)
+        if seen.usable_KM is not None:
+            scaled_KM[~seen.usable_KM] = np.nan
+        scaled_KM -= memory["standing_KM"]
+        ordered = Ordered(scaled_KM)
+        center_K = ordered.median_K()
         phase = phases.follow_phase(memory, traits, time_s, center_K, (seen.gap_s, seen.interval_s))
-        measured = self._measure(scaled_KM, seen, phase)
-        z_KM = _both_paces(measured, self._groups)
-        full_KM, reached_M = self._counted(z_KM, measured["all_quick"].smooth_KM, phase)
-        families_FM = family_evidence(traits, full_KM, z_KM < 0)
-        strength_M = self._strength(families_FM, reached_M, seen, phase, time_s)
-        self._accumulate(strength_M, seen, phase, time_s)
-        self._pending.append(_Row(center_K, scaled_KM, seen, phase, measured, z_KM))
-        quiet = phase.moving or phase.idle or self._is_outage(seen)
-        return explain(memory, traits, (time_s, self.config.patience_s, quiet), scaled_KM, full_KM * np.sign(z_KM), (seen, phase))
+        distances = reference.distances(scaled_KM, ordered, self._stages.members)
+        self._smooth(distances, seen, phase)
+        deviants = self._find(distances, phase)
+        strength = self._strength(deviants, seen, phase, time_s)
+        self._accumulate(strength, seen, phase, time_s)
+        self._pending.append(_Row(center_K, scaled_KM, seen, phase))
+        quiet = phase.moving or phase.idle or seen.outage
+        deviating_KM = None if window.device_TMK is None else window.device_TMK[t].T
+        return explain(memory, traits, Explained(time_s, self.config.patience_s, quiet, seen, deviants, window.devices, deviating_KM))
 
-    def _measure(self, scaled_KM: np.ndarray, seen: Seen, phase: Phase) -> dict[str, Measured]:
+    def _smooth(self, distances: Mapping[str, np.ndarray], seen: Seen, phase: Phase) -> None:
         """Every yardstick at two paces: the quick one speaks in seconds, the slow one hears what noise drowns."""
-        config = self.config
-        warmup_s = max(config.warmup_s, 4.0 * seen.interval_s)
-        distances = {"all": reference.distances(scaled_KM, [np.arange(scaled_KM.shape[1])])}
-        if len(self._groups) > 1:
-            distances["stage"] = reference.distances(scaled_KM, self._groups)
-        found = {}
+        memory = self._memory
         unsure = phase.idle or phase.moving or phase.grace  # a rest tells nothing of work
-        waited_s = min(self._memory.number("slow_waited_s"), _STEP_S) + seen.gap_s
-        paces = [("quick", max(config.smooth_s, 1.2 * seen.interval_s), seen.gap_s)]
+        waited_s = min(memory.number("slow_waited_s"), _STEP_S) + seen.gap_s
+        memory.set_number("slow_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
+        quick = 1.0 - np.exp(-seen.gap_s / max(self.config.smooth_s, 1.2 * seen.interval_s))
+        slow = 0.0 if unsure else 1.0 - np.exp(-waited_s / max(self.config.slow_s, 5.0 * seen.interval_s))
+        for yardstick, distance_KM in distances.items():
+            reference.smooth(memory, f"{yardstick}_quick", distance_KM, float(quick))
+            if waited_s >= _STEP_S:
+                reference.smooth(memory, f"{yardstick}_slow", distance_KM, float(slow))
         if waited_s >= _STEP_S:
-            paces.append(("slow", max(config.slow_s, 5.0 * seen.interval_s), 0.0 if unsure else waited_s))
-        self._memory.set_number("slow_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
-        for pace, tau_s, passed_s in paces:
-            context = reference.MeasureContext(float(1.0 - np.exp(-passed_s / tau_s)), phase.shift_K, warmup_s)
-            for name, distance_KM in distances.items():
-                found[f"{name}_{pace}"] = reference.measure(self._memory, self._traits, f"{name}_{pace}", distance_KM, context)
-        for name, distance_KM in distances.items() if len(paces) == 1 else ():
-            found[f"{name}_slow"] = reference.remembered(self._memory, f"{name}_slow", distance_KM)
+            self._slow_out_M = None
+
+    def _find(self, distances: Mapping[str, np.ndarray], phase: Phase) -> Deviants:
+        """The least deviation that counts is smaller while the training suffers."""
+        memory, config = self._memory, self.config
+        start = needed_z(len(memory.machines), int((self._traits.weight_K1 > 0).sum()))
+        least = start - config.eager_z
+        if self._slow_out_M is None:
+            self._slow_out_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("slow")], least)
+        quick_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("quick")], least)
+        x = np.flatnonzero(quick_M | self._slow_out_M)
+        counting = Counting(start - config.eager_z * phase.lasting, config.z_span, config.stayed, config.came_back)
+        return find_deviants(memory, self._traits, self._stages, distances, phase, (x, counting))
+
+    def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
+        config, x = self.config, deviants.machines_X
+        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool)))
+        found.reached_M[x] = deviants.reached_X
+        if len(x) and deviants.counted_KX.any():
+            families_FX = family_evidence(self._traits, deviants.counted_KX, deviants.z_KX < 0)
+            reaching_X, network_X = (_summed(self._traits, families_FX, names) for names in (REACHING, _NETWORK))
+            total_X = families_FX.sum(axis=0)
+            found.network_M[x] = network_X > 0.9 * total_X
+            suffers = phase.effect if not phase.idle else 0.0
+            since_X = np.where(np.isnan(self._memory["since_M"][x]), time_s, self._memory["since_M"][x])
+            joined_X = np.abs(since_X - phase.effect_since_s) < 240.0 if suffers > 0 else np.zeros(len(x), dtype=bool)
+            boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers * np.where(joined_X, config.effect_boost, 1.0))
+            limit_X = np.where(joined_X & (suffers > 0.5), config.most, config.most_alone)
+            alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers
+            found.total_M[x] = np.minimum(np.where(reaching_X > 0.1, total_X * boost_X, alone_X), limit_X)
+        if seen.silent_M.any():
+            found.total_M += self._absence(seen, phase, time_s)
+        self._forerun(found, deviants, seen, phase)
         return found
 
-    def _counted(self, z_KM: np.ndarray, smooth_KM: np.ndarray, phase: Phase) -> tuple[np.ndarray, np.ndarray]:
-        """(evidence 0..1 of shape (K, M), machines that have plainly changed themselves)."""
-        start = needed_z(z_KM.shape[1], int((self._traits.weight_K1 > 0).sum())) - self.config.eager_z * phase.lasting
-        full_KM = np.clip((np.abs(z_KM) - start) / self.config.z_span, 0.0, 1.0)
-        own_change_KM = np.abs(np.nan_to_num(smooth_KM) + phase.shift_K[:, None].astype(np.float32))
-        stayed_KM = own_change_KM < 0.5 * np.abs(np.nan_to_num(smooth_KM))
-        full_KM = full_KM * np.where(stayed_KM, 0.0 if phase.idle else self.config.stayed, 1.0)
-        lonely = [members[0] for members in self._groups if len(members) == 1] if len(self._groups) > 1 else []
-        if lonely:  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
-            changed_X = (full_KM[:, lonely] * ~stayed_KM[:, lonely] > 0.2).any(axis=0)
-            full_KM[:, lonely] *= changed_X
-        odd = np.flatnonzero(full_KM.any(axis=0))
-        if len(odd):
-            full_KM[:, odd] *= np.where(self._came_back(odd, smooth_KM[:, odd]), self.config.came_back, 1.0)
-        reached_M = ((full_KM > 0.5) & ~stayed_KM & (own_change_KM > self._traits.reach_K1)).any(axis=0)
-        return full_KM, reached_M
-
-    def _came_back(self, odd: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
-        """(K, X): the odd machine now stands where its peers stand, so what was learned of it was odd: it ends, it does not begin."""
-        standing_KM = self._memory["standing_KM"]
-        returned_KX = np.zeros(smooth_KX.shape, dtype=bool)
-        for members in self._groups if len(self._groups) > 1 else [np.arange(standing_KM.shape[1])]:
-            inside_X = np.isin(odd, members)
-            if len(members) > 2 and inside_X.any():
-                apart_KX = standing_KM[:, odd[inside_X]] - np.median(standing_KM[:, members], axis=1, keepdims=True)
-                small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < 0.35 * np.abs(smooth_KX[:, inside_X])
-                returned_KX[:, inside_X] = small_KX
-        return returned_KX
-
-    def _strength(self, families_FM: np.ndarray, reached_M: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
-        reaching = np.array([name in _REACHING for name in self._traits.families], dtype=bool)
-        reaching_M = families_FM[reaching].sum(axis=0) if len(families_FM) else np.zeros(len(seen.silence_M))
-        total_M = families_FM.sum(axis=0) if len(families_FM) else reaching_M
-        suffers = phase.effect if not phase.idle else 0.0
-        since_M = np.where(np.isnan(self._memory["since_M"]), time_s, self._memory["since_M"])
-        joined_M = np.abs(since_M - phase.effect_since_s) < 240.0 if suffers > 0 else np.zeros(len(since_M), dtype=bool)
-        boost_M = np.maximum(np.where(reached_M, 1.0, 0.3), suffers * np.where(joined_M, self.config.effect_boost, 1.0))
-        limit_M = np.where(joined_M & (suffers > 0.5), self.config.most, self.config.most_alone)
-        alone_M = np.where(joined_M, 0.5 * phase.lasting * total_M, 0.0)  # signs of the host alone: only if the training suffers since then
-        total_M = np.minimum(np.where(reaching_M > 0.1, total_M * boost_M, alone_M), limit_M)
-        return np.asarray(total_M + self._absence(seen, phase, time_s))
+    def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
+        """Who went first goes on testifying while the training stands, if nobody else does."""
+        if phase.idle or phase.grace or phase.moving:
+            return
+        if phase.effect < 0.25:
+            when = (self._memory.number("row_s"), seen.gap_s)
+            note_forerunners(self._memory, self._traits, deviants, found.total_M[deviants.machines_X], when)
+        elif phase.stalled and phase.lasting > 0.0:
+            first = recall_forerunner(self._memory, phase, seen.interval_s)
+            if first is not None and not seen.silent_M[first[0]]:
+                m, strength = first
+                found.total_M[m] = max(found.total_M[m], min(self.config.effect_boost * strength * phase.lasting, self.config.most_alone))
 
     def _absence(self, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
         """Silence speaks only with a second witness: the training suffers since about then. When many are silent it is the monitoring."""
-        silent_M = self._silent(seen)
-        if not silent_M.any() or self._is_outage(seen) or phase.effect < 0.5 or not phase.stalled:
-            return np.zeros(len(silent_M))
+        if seen.outage or phase.effect < 0.5 or not phase.stalled:
+            return np.zeros(len(seen.silent_M))
         fell_silent_M = time_s - seen.silence_M
         later_M = phase.effect_since_s - fell_silent_M  # the peers stall when the machine is lost, or within a step or two
         together_M = (later_M > -2.0 * seen.interval_s - 5.0) & (later_M < 75.0 + seen.interval_s)
-        return np.where(silent_M & together_M & (not phase.idle or phase.idle_s > 90.0), 2.0, 0.0)
+        return np.where(seen.silent_M & together_M & (not phase.idle or phase.idle_s > 90.0), 2.0, 0.0)
 
-    def _silent(self, seen: Seen) -> np.ndarray:
-        return np.asarray(seen.silence_M > max(2.5 * seen.interval_s, 8.0))
-
-    def _is_outage(self, seen: Seen) -> bool:
-        silent_M = self._silent(seen)
-        return bool(silent_M.sum() > max(1.0, 0.3 * len(silent_M)))
-
-    def _accumulate(self, strength_M: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> None:
+    def _accumulate(self, strength: _Strength, seen: Seen, phase: Phase, time_s: float) -> None:
         memory, config = self._memory, self.config
-        score_M, since_M = memory["score_M"], memory["since_M"]
-        silent_M = self._silent(seen)
-        fresh_M = seen.news_KM.any(axis=0)
-        credit_M = np.where(fresh_M, _credit(seen.since_news_M), np.where(silent_M, _credit(np.array(seen.gap_s)), 0.0))
-        early_M = since_M < memory.number("moving_since_s") - max(2.0, 1.1 * seen.interval_s)
-        pace_M = np.where(early_M | (not phase.moving), 0.0 if self._is_outage(seen) else 1.0, 0.0)
-        if phase.idle:
-            pace_M *= 0.0 if phase.idle_s < 20.0 else 0.3
-        elif phase.grace:
-            pace_M *= 0.0
-        gained_M = pace_M * credit_M * strength_M**2 * distinctness(strength_M)
-        calm_M = (strength_M < _CALM * (1.0 - 0.7 * phase.lasting)) & (fresh_M | silent_M)
+        score_M, since_M, total_M = memory["score_M"], memory["since_M"], strength.total_M
+        if phase.moving and memory.number("moving_since_s") == time_s:  # its sample came first of all, no more
+            score_M = np.where(since_M > time_s - max(2.0, 1.2 * seen.interval_s), config.kept * score_M, score_M)
+        told_M = seen.news_M | seen.silent_M
         if not phase.moving:
             leak_s = config.leak_s * (1.0 + 7.0 * phase.lasting)
+            calm_M = (total_M < _CALM * (1.0 - 0.7 * phase.lasting)) & told_M
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
-        memory["score_M"] = np.minimum(score_M + gained_M, 4.0 * config.patience_s)
-        started_M = np.where(silent_M, time_s - seen.silence_M, time_s)
-        since_M = np.where((strength_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
-        memory["since_M"] = np.where((strength_M < 0.1) & (memory["score_M"] < 0.1 * config.patience_s), np.nan, since_M)
+        started_M = np.where(seen.silent_M, time_s - seen.silence_M, time_s)
+        since_M = np.where((total_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
+        if total_M.any():
+            gained_M = self._pace_M(since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
+            gained_M = np.minimum(gained_M, config.most_at_once * config.patience_s)
+            young_M = time_s - since_M < np.where(strength.network_M, config.links_least_s, config.least_s)
+            limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
+            score_M = np.minimum(score_M + gained_M, limit_M)
+        memory["score_M"] = score_M
+        memory["since_M"] = np.where((total_M < 0.1) & (score_M < 0.1 * config.patience_s), np.nan, since_M)
 
-    def _learn_row(self, row: _Row, barred_M: np.ndarray, gap_s: float) -> None:
+    def _pace_M(self, since_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
+        """Seconds of evidence that this row adds, were it certain."""
+        credit_M = np.where(seen.news_M, _credit(seen.since_news_M), np.where(seen.silent_M, _credit(np.array(seen.gap_s)), 0.0))
+        if seen.outage or (phase.idle and phase.idle_s < 20.0) or (phase.grace and not phase.idle):
+            return np.zeros(len(since_M))
+        early_M = since_M < self._memory.number("moving_since_s") - max(2.0, 1.1 * seen.interval_s)
+        return np.asarray(np.where(early_M | (not phase.moving), 0.3 if phase.idle else 1.0, 0.0) * credit_M)
+
+    def _share_M(self, strength: _Strength, since_M: np.ndarray, phase: Phase, time_s: float) -> np.ndarray:
+        """How clearly each machine leads; machines that were hit together lead together, alike, after a longer wait."""
+        config = self.config
+        share_M = distinctness(strength.total_M)
+        if share_M.any() or phase.effect < 0.5 or phase.idle:
+            return share_M
+        group_M = hit_together(strength.total_M, since_M, config.together_s)
+        if group_M.any() and strength.reached_M[group_M].all() and time_s - float(since_M[group_M].max()) > config.group_least_s:
+            alike_M = strength.total_M[group_M].min() / np.maximum(strength.total_M, 0.05)
+            return np.where(group_M, config.group_pace * alike_M**2, 0.0)
+        return share_M
+
+    def _learn_row(self, row: _Row, barred_M: np.ndarray | None, gap_s: float) -> None:
         memory, phase = self._memory, row.phase
         phases.learn_common(memory, row.center_K, gap_s, phase)
-        far_KM = np.abs(row.z_KM) > self.config.far_z
-        memory["odd_KM"] = np.where(far_KM, memory["odd_KM"] + gap_s, np.maximum(memory["odd_KM"] - 2.0 * gap_s, 0.0))
-        frozen_KM = far_KM & (memory["odd_KM"] < self.config.relearn_s) | barred_M[None, :] | (memory["score_M"] > 30.0)[None, :]
+        far_KM = self._far()
+        odd_KM = memory["odd_KM"]
+        odd_KM = np.where(far_KM, odd_KM + np.float32(gap_s), np.maximum(odd_KM - np.float32(2.0 * gap_s), np.float32(0.0)))
+        memory["odd_KM"] = odd_KM
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
-            frozen_KM = np.ones_like(frozen_KM)
-        reference.learn_standing(memory, row.scaled_KM - row.center_K[:, None].astype(np.float32), frozen_KM, gap_s)
-        for name, measured in row.measured.items():
-            reference.learn_spread(memory, name, measured, frozen_KM, gap_s)
+            return
+        barred_now_M = memory["score_M"] > 30.0
+        if barred_M is not None:
+            barred_now_M |= barred_M
+        taught_KM = ~(far_KM & (odd_KM < self.config.relearn_s)) & ~np.isnan(row.scaled_KM) & ~barred_now_M
+        lesson = reference.Lesson(taught_KM, gap_s, max(self.config.warmup_s, 4.0 * row.seen.interval_s))
+        reference.learn(memory, self._traits, row.scaled_KM - row.center_K[:, None].astype(np.float32), lesson, self._names)
+        self._slow_out_M = None
+        self._stages.middles.clear()
+
+    def _far(self) -> np.ndarray:
+        """(K, M): too far from the peers to be learned, by every yardstick that counts for the machine."""
+        memory, z, stages = self._memory, self.config.far_z, self._stages
+        far_KM = reference.outside_KM(memory, "all_quick", z) | reference.outside_KM(memory, "all_slow", z)
+        if len(stages.members) > 1:
+            stage_KM = reference.outside_KM(memory, "stage_quick", z) | reference.outside_KM(memory, "stage_slow", z)
+            far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M)
+        return far_KM
+
+
+def _summed(traits: TraitTable, families_FX: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    chosen_F = np.array([name in names for name in traits.families], dtype=bool)
+    return np.asarray(families_FX[chosen_F].sum(axis=0))
 
 
 def _credit(seconds_M: np.ndarray) -> np.ndarray:
     """Seconds of evidence in one sample that comes after so many seconds: a single sample never says as much as many do."""
     return np.asarray(np.minimum(seconds_M, 4.0) + 0.15 * np.clip(seconds_M - 4.0, 0.0, 26.0))
-
-
-def _both_paces(measured: Mapping[str, Measured], groups: Sequence[np.ndarray]) -> np.ndarray:
-    """The larger deviation of the two paces; the slow one only while the quick one still points the same way."""
-    quick_KM, slow_KM = _agree(measured, "quick", groups), _agree(measured, "slow", groups)
-    quick_size_KM, slow_size_KM = measured["all_quick"].smooth_KM, measured["all_slow"].smooth_KM
-    lasts_KM = quick_size_KM * np.sign(slow_size_KM) > 0.4 * np.abs(slow_size_KM)
-    return np.where(lasts_KM & (np.abs(slow_KM) > np.abs(quick_KM)), slow_KM, quick_KM)
-
-
-def _agree(measured: Mapping[str, Measured], pace: str, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """A machine alone in its stage is compared with all; in a small stage both yardsticks must agree, and the smaller deviation
-    counts; a large stage is yardstick enough."""
-    z_KM = measured[f"all_{pace}"].z_KM
-    stage = measured.get(f"stage_{pace}")
-    if stage is None:
-        return z_KM
-    both_KM = np.where(np.sign(z_KM) == np.sign(stage.z_KM), np.where(np.abs(z_KM) < np.abs(stage.z_KM), z_KM, stage.z_KM), 0.0)
-    for members in groups:
-        if len(members) >= 5:
-            both_KM[:, members] = stage.z_KM[:, members]
-    return np.where(stage.known_KM, both_KM, z_KM)
 
 
 def _with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:
@@ -300,4 +328,4 @@ def _with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:
             parts.append(extreme_TMK)
     joined_TMK = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
     with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite: no data
-        return tuple(names), np.ascontiguousarray(np.transpose(joined_TMK, (0, 2, 1)), dtype=np.float32)
+        return tuple(names), np.transpose(joined_TMK, (0, 2, 1)).astype(np.float32, order="C")

@@ -10,7 +10,7 @@ import numpy as np
 
 from minder.detectors.traits import TraitTable
 
-__all__ = ["distinctness", "family_evidence", "needed_z"]
+__all__ = ["distinctness", "family_evidence", "hit_together", "needed_z"]
 
 
 def needed_z(machines: int, metrics: int) -> float:
@@ -49,3 +49,20 @@ def distinctness(strength_M: np.ndarray) -> np.ndarray:
     others_M[order[1]] = second
     ratio_M = strength_M / np.maximum(others_M, 0.05)
     return np.asarray(np.clip((ratio_M - 1.25) / 0.75, 0.0, 1.0))
+
+
+def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float) -> np.ndarray:
+    """Mask of two or more machines that turned odd within seconds of each other, about equally, and far more than anybody else;
+    all False if there is no such group, or if it is more than a quarter of the job."""
+    found_M = np.zeros(len(strength_M), dtype=bool)
+    most = len(strength_M) // 4
+    if most < 2:
+        return found_M
+    order = np.argsort(-strength_M, kind="stable")[: most + 1]
+    strength, since = strength_M[order], since_M[order]
+    for size in range(2, most + 1):
+        apart = strength[size] <= 0.4 * strength[size - 1]
+        if apart and strength[size - 1] >= 0.6 * strength[0] and float(np.ptp(since[:size])) <= within_s:
+            found_M[order[:size]] = True
+            break
+    return found_M

@@ -8,42 +8,54 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["distance_from_others", "median_of_all"]
+__all__ = ["Ordered", "distance_from_others", "median_of_all"]
+
+
+class Ordered:
+    """One sort of (K, M) values, for every median that is asked of them."""
+
+    def __init__(self, values_KM: np.ndarray) -> None:
+        self.values_KM = values_KM
+        self._ordered_KM = np.sort(values_KM, axis=1)  # NaN sorts last
+        metrics, machines = values_KM.shape
+        self._rows_K = np.arange(metrics)
+        self._count_K = np.full(metrics, machines)
+        if machines and np.isnan(self._ordered_KM[:, -1]).any():
+            self._count_K = machines - np.isnan(values_KM).sum(axis=1)
+
+    def median_K(self) -> np.ndarray:
+        """(K,): median over machines; NaN where there is no data."""
+        if not self.values_KM.shape[1]:
+            return np.full(self.values_KM.shape[0], np.nan)
+        return np.asarray(0.5 * (self._at((self._count_K - 1) // 2) + self._at(self._count_K // 2)))
+
+    def distance_KM(self) -> np.ndarray:
+        """How far each value lies outside the two middle values of the others; NaN where there is no other.
+
+        With an even number of others one of the two middle values may be the sick one: the nearer of them is believed. For a value
+        below the middle that is the lower of the two, `below`; for one above it the upper one, `above`.
+        """
+        others_K = self._count_K - 1
+        below_K1 = self._at(np.maximum((others_K - 1) // 2, 0) + 1)[:, None]
+        above_K1 = self._at(np.maximum(others_K // 2, 0))[:, None]
+        return np.asarray(self.values_KM - np.where(self.values_KM <= above_K1, below_K1, above_K1))
+
+    def _at(self, place_K: np.ndarray) -> np.ndarray:
+        """The value at a place in the order; NaN beyond its end."""
+        last = self.values_KM.shape[1] - 1
+        found_K = self._ordered_KM[self._rows_K, np.clip(place_K, 0, last)]
+        return np.where(place_K <= last, found_K, np.float32(np.nan))
 
 
 def distance_from_others(values_KM: np.ndarray) -> np.ndarray:
-    """(K, M): how far each value lies outside the two middle values of the others; NaN where there is no other.
-
-    With an even number of others one of the two middle values may be the sick one: the nearer of them is believed.
+    """(K, M): `Ordered.distance_KM` of bare values.
 
     >>> distance_from_others(np.array([[1.0, 2.0, 9.0]]))
     array([[-1.,  0.,  7.]])
     """
-    ordered_KM, count_K1 = _ordered(values_KM)
-    others_K1 = count_K1 - 1
-    low_K1, high_K1 = np.maximum((others_K1 - 1) // 2, 0), np.maximum(others_K1 // 2, 0)
-    low_KM, high_KM = _pick(ordered_KM, values_KM, low_K1), _pick(ordered_KM, values_KM, high_K1)
-    nearest_KM = np.minimum(np.maximum(values_KM, low_KM), high_KM)
-    return np.asarray(values_KM - nearest_KM)
+    return Ordered(values_KM).distance_KM()
 
 
 def median_of_all(values_KM: np.ndarray) -> np.ndarray:
-    """(K,): median over machines; NaN where there is no data."""
-    ordered_KM, count_K1 = _ordered(values_KM)
-    low_K1, high_K1 = np.maximum((count_K1 - 1) // 2, 0), np.maximum(count_K1 // 2, 0)
-    high_K1 = np.minimum(high_K1, values_KM.shape[1] - 1)
-    middle_K1 = 0.5 * (np.take_along_axis(ordered_KM, low_K1, 1) + np.take_along_axis(ordered_KM, high_K1, 1))
-    return np.asarray(middle_K1[:, 0])
-
-
-def _ordered(values_KM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """NaN sorts last; the count of values comes with it."""
-    return np.sort(values_KM, axis=1), np.count_nonzero(~np.isnan(values_KM), axis=1)[:, None]
-
-
-def _pick(ordered_KM: np.ndarray, values_KM: np.ndarray, place_K1: np.ndarray) -> np.ndarray:
-    """The value at a place in the order of the others. A machine without data sees all as others (off by at most one place)."""
-    last = values_KM.shape[1] - 1
-    at_K1 = np.take_along_axis(ordered_KM, np.minimum(place_K1, last), 1)
-    after_K1 = np.take_along_axis(ordered_KM, np.minimum(place_K1 + 1, last), 1) if last else np.full_like(at_K1, np.nan)
-    return np.where(values_KM <= at_K1, after_K1, at_K1)
+    """(K,): `Ordered.median_K` of bare values."""
+    return Ordered(values_KM).median_K()

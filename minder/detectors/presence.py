@@ -6,6 +6,8 @@ news, never by repetition. A value that repeats far longer than this metric usua
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from minder.detectors.memory import Memory
@@ -19,56 +21,66 @@ FIELDS: dict[str, tuple[str, float]] = {
     "changes_K": ("K", 0.0),  # decayed count of changed, and of all, values of a metric: how lively it is
     "values_K": ("K", 0.0),
     "top_K": ("K", -np.inf),  # the highest value ever seen: a power cap, a full link; standing there is natural
+    "lively_s": ("", -np.inf),  # time at which these three were last updated
     "heard_M": ("M", np.nan),  # time of the last row with any data
-    "first_M": ("M", np.nan),
     "row_s": ("", np.nan),  # time of the last row
     "gap_s": ("", np.nan),  # usual gap between rows
     "news_M": ("M", np.nan),  # time of the last row with news
     "interval_M": ("M", np.nan),  # usual time between news
 }
-_DECAY = 0.998
+_DECAY = 0.994
 _PROOF = 1e-4  # a run of repeats this unlikely is a stuck sensor
+_LIVELY_S = 2.9  # how lively a metric is changes slowly: it is looked at so often
+_ENOUGH = 20  # values before anything is called stuck
+_SILENT_S, _SILENT_INTERVALS = 8.0, 2.5
 
 
+@dataclass(slots=True)
 class Seen:
-    """One row: usable_KM (there is a trustworthy value), news_KM (it is fresh), gap_s since the last row, silence_M in s."""
+    """One row. usable_KM: there is a trustworthy value (None: everywhere); news_KM: it is fresh; gap_s since the last row.
 
-    __slots__ = ("gap_s", "interval_s", "news_KM", "silence_M", "since_news_M", "usable_KM")
+    interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain.
+    """
 
-    def __init__(self, usable_KM: np.ndarray, news_KM: np.ndarray, gap_s: float, interval_s: float) -> None:
-        self.usable_KM = usable_KM
-        self.news_KM = news_KM
-        self.gap_s = gap_s
-        self.interval_s = interval_s
-        self.silence_M = np.zeros(0)
-        self.since_news_M = np.zeros(0)
+    usable_KM: np.ndarray | None
+    news_M: np.ndarray
+    gap_s: float
+    interval_s: float
+    silence_M: np.ndarray
+    since_news_M: np.ndarray
+    silent_M: np.ndarray
+    outage: bool  # so many are silent that it is the monitoring
 
 
 def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.ndarray, present_M: np.ndarray) -> Seen:
-    """Update what is known by one row. raw_KM in base units."""
+    """Update what is known by one row. raw_KM in base units; it is kept, and must not be changed afterwards."""
     gap_s = _row_gap(memory, time_s)
-    has_KM = np.isfinite(raw_KM)
-    last_KM = memory["last_KM"]
-    same_KM = has_KM & (raw_KM == last_KM)
-    news_KM = has_KM & ~same_KM
-    memory["top_K"] = np.maximum(memory["top_K"], np.where(has_KM, raw_KM, -np.inf).max(axis=1, initial=-np.inf))
-    natural_KM = (raw_KM == 0.0) | (raw_KM >= np.minimum(traits.high_K1, memory["top_K"][:, None]))
-    memory["repeats_KM"] = np.where(same_KM, memory["repeats_KM"] + 1.0, 0.0)
-    usable_KM = has_KM & ~_stuck(memory, natural_KM)
-    memory["changes_K"] = memory["changes_K"] * _DECAY + np.count_nonzero(news_KM & ~natural_KM, axis=1)
-    memory["values_K"] = memory["values_K"] * _DECAY + np.count_nonzero(has_KM & ~natural_KM, axis=1)
-    memory["last_KM"] = np.where(has_KM, raw_KM, last_KM)
-    any_news_M = news_KM.any(axis=0)
-    since_M = _note_news(memory, time_s, any_news_M, gap_s)
-    heard_M = present_M | has_KM.any(axis=0)
-    memory["heard_M"] = np.where(heard_M, time_s, memory["heard_M"])
-    memory["first_M"] = np.where(np.isnan(memory["first_M"]) & heard_M, time_s, memory["first_M"])
+    has_KM = np.abs(raw_KM) <= traits.limit_K1  # not NaN, not infinite, not absurd
+    whole = bool(has_KM.all())
+    same_KM = raw_KM == memory["last_KM"]
+    if whole:
+        news_M = ~same_KM.all(axis=0) if len(raw_KM) else np.zeros(len(present_M), dtype=bool)
+    else:
+        same_KM &= has_KM
+        news_M = (has_KM & ~same_KM).any(axis=0)
+    repeats_KM = memory["repeats_KM"] + np.float32(1.0)
+    repeats_KM *= same_KM
+    memory["repeats_KM"] = repeats_KM
+    memory["last_KM"] = raw_KM if whole else np.where(has_KM, raw_KM, memory["last_KM"])
+    if time_s - memory.number("lively_s") >= _LIVELY_S:
+        memory.set_number("lively_s", time_s)
+        _learn_liveliness(memory, traits, raw_KM, has_KM, same_KM)
+    stuck_KM = _stuck(memory, traits, raw_KM)
+    usable_KM = (None if whole else has_KM) if stuck_KM is None else has_KM & ~stuck_KM
+    since_news_M = _note_news(memory, time_s, news_M, gap_s)
+    memory["heard_M"] = np.where(present_M | has_KM.any(axis=0), time_s, memory["heard_M"])
     interval_M = memory["interval_M"]
     known_M = interval_M[~np.isnan(interval_M)]
-    seen = Seen(usable_KM, news_KM, gap_s, float(np.median(known_M)) if len(known_M) else gap_s)
-    seen.silence_M = time_s - memory["heard_M"]
-    seen.since_news_M = since_M
-    return seen
+    interval_s = float(np.median(known_M)) if len(known_M) else gap_s
+    silence_M = time_s - memory["heard_M"]
+    silent_M = silence_M > max(_SILENT_INTERVALS * interval_s, _SILENT_S)
+    outage = bool(np.count_nonzero(silent_M) > max(1.0, 0.3 * len(silent_M)))
+    return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage)
 
 
 def _row_gap(memory: Memory, time_s: float) -> float:
@@ -82,24 +94,42 @@ def _row_gap(memory: Memory, time_s: float) -> float:
     return gap_s if np.isnan(usual_s) else min(gap_s, 3 * usual_s)
 
 
-def _note_news(memory: Memory, time_s: float, any_news_M: np.ndarray, gap_s: float) -> np.ndarray:
+def _note_news(memory: Memory, time_s: float, news_M: np.ndarray, gap_s: float) -> np.ndarray:
     """Seconds from each machine's last news to this row's; learns the machines' scrape intervals."""
     before_M = memory["news_M"]
-    since_M = np.where(np.isnan(before_M), gap_s, time_s - before_M)
+    first_M = np.isnan(before_M)
+    since_M = np.where(first_M, gap_s, time_s - before_M)
     usual_M = memory["interval_M"]
-    known_M = any_news_M & ~np.isnan(before_M)
     step_M = np.where(np.isnan(usual_M), since_M, usual_M + 0.1 * (np.minimum(since_M, 3 * usual_M) - usual_M))
-    memory["interval_M"] = np.where(known_M, step_M, usual_M)
-    memory["news_M"] = np.where(any_news_M, time_s, before_M)
+    memory["interval_M"] = np.where(news_M & ~first_M, step_M, usual_M)
+    memory["news_M"] = np.where(news_M, time_s, before_M)
     return np.asarray(since_M)
 
 
-def _stuck(memory: Memory, natural_KM: np.ndarray) -> np.ndarray:
-    """Repeats so long that a sensor as lively as this metric's (on all machines) would show them once in 10,000."""
+def _learn_liveliness(memory: Memory, traits: TraitTable, raw_KM: np.ndarray, has_KM: np.ndarray, same_KM: np.ndarray) -> None:
+    top_K = np.where(has_KM, raw_KM, -np.inf).max(axis=1, initial=-np.inf)
+    memory["top_K"] = np.maximum(memory["top_K"], top_K)
+    counted_KM = has_KM & ~_natural(memory, traits, raw_KM)
+    memory["values_K"] = memory["values_K"] * _DECAY + counted_KM.sum(axis=1)
+    memory["changes_K"] = memory["changes_K"] * _DECAY + (counted_KM & ~same_KM).sum(axis=1)
+
+
+def _natural(memory: Memory, traits: TraitTable, raw_KM: np.ndarray) -> np.ndarray:
+    """Values at which a healthy sensor may stand for long: zero, a ratio's end, the highest ever seen."""
+    highest_K1 = np.minimum(traits.high_K1, memory["top_K"][:, None]).astype(np.float32)
+    return np.asarray((raw_KM == 0.0) | (raw_KM >= highest_K1))
+
+
+def _stuck(memory: Memory, traits: TraitTable, raw_KM: np.ndarray) -> np.ndarray | None:
+    """Repeats so long that a sensor as lively as this metric's (on all machines) would show them once in 10,000. None: no one is."""
     repeats_KM = memory["repeats_KM"]
     if repeats_KM.max(initial=0.0) < 2:
-        return np.zeros(natural_KM.shape, dtype=bool)
+        return None
     values_K1, changes_K1 = memory["values_K"][:, None], memory["changes_K"][:, None]
     repeat_share_K1 = np.clip(1.0 - changes_K1 / np.maximum(values_K1, 1.0), 0.02, 0.999)
     longest_K1 = np.maximum(np.log(_PROOF) / np.log(repeat_share_K1), 2.5)
-    return np.asarray((repeats_KM > longest_K1) & ~natural_KM & (values_K1 > 20))
+    longest_K1 = np.where(values_K1 > _ENOUGH, longest_K1, np.inf).astype(np.float32)
+    long_KM = repeats_KM > longest_K1
+    if not long_KM.any():
+        return None
+    return np.asarray(long_KM & ~_natural(memory, traits, raw_KM))

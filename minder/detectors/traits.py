@@ -12,11 +12,12 @@ import numpy as np
 
 from minder.metrics import find_metric
 
-__all__ = ["FAMILIES", "HIGH", "LOW", "Trait", "TraitTable", "trait_of"]
+__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "Trait", "TraitTable", "trait_of"]
 
 LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
 
 FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "thermal", "tcp", "hardware", "job")
+REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ class TraitTable:
     def __init__(self, metrics: Sequence[str]) -> None:
         traits = [trait_of(name) for name in metrics]
         self.metrics = tuple(metrics)
+        self.place = {name: k for k, name in enumerate(self.metrics)}
         self.is_log_K1 = np.array([[t.scale == "log"] for t in traits], dtype=bool).reshape(-1, 1)
+        self._log_rows = np.flatnonzero(self.is_log_K1[:, 0])
         self.offset_K1 = self._column([t.offset for t in traits])
         self.floor_K1 = self._column([t.floor for t in traits])
         self.weight_K1 = self._column([t.weight for t in traits])
@@ -108,14 +111,18 @@ class TraitTable:
             members.append(np.array([list(metrics).index("cpu_usage_ratio")]))
         self.members = members
         bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
+        self.reaches_K1 = np.array([[t.family in REACHING] for t in traits], dtype=bool).reshape(-1, 1)
+        self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
+        self.limit_K1 = np.where(self.is_log_K1, np.float32(3e38), np.minimum(1e9 * self.offset_K1, np.float32(3e38)))
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
 
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
-        """Scaled values; anything not finite or below 0 on a log scale is no data (NaN)."""
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            logs_KM = np.log(np.maximum(values_KM, 0.0) + self.offset_K1)
-            scaled_KM = np.where(self.is_log_K1, logs_KM, values_KM / self.offset_K1)
-        scaled_KM[~np.isfinite(values_KM) | (np.abs(scaled_KM) > 1e9)] = np.nan
+        """Scaled values; what is below 0 on a log scale counts as 0. Values beyond `limit_K1` mean nothing: the caller leaves them out."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            scaled_KM = values_KM / self.offset_K1
+            logs_LM = np.maximum(values_KM[self._log_rows], 0.0)
+            logs_LM += self.offset_K1[self._log_rows]
+            scaled_KM[self._log_rows] = np.log(logs_LM, out=logs_LM)
         return np.asarray(scaled_KM)
 
     def unscale(self, k: int, value: float) -> float:

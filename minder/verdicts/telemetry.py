@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from minder.detectors.contract import Detector
 from minder.detectors.traits import trait_of
 from minder.types import Cause, Evidence, Observation, RuleResult, Scores, Suspect, Tier, Window
+from minder.verdicts.confidence import calibrated, strength
 
 __all__ = ["TelemetryRule"]
 
 _HOLD = 0.3  # share of the threshold above which an accused machine stays accused
+_AS_ODD = 0.7  # share of the accused's score
 _GROUP_S = 10.0  # machines that turn odd within this time of each other were hit together
 
 
@@ -72,35 +75,53 @@ def _leader(scores: Scores, over: Sequence[int]) -> int:
 
 
 def _suspect(scores: Scores, m: int, source: str) -> Suspect:
+    """The machine, or the few that were hit within seconds of each other, the first to turn odd first."""
     machine = scores.machines[m]
-    evidence = scores.evidence.get(machine, ())
-    since_s = scores.since_s.get(machine, scores.time_s)
     cause: Cause = scores.cause.get(machine, "unknown")
-    families = _families(evidence)
-    confidence = min(0.99, 0.72 + 0.09 * families + 0.03 * min(3.0, scores.score_M[m] / scores.threshold - 1.0))
-    tier: Tier = "evict" if families >= 2 or cause == "absence" else "page"
-    group = _hit_together(scores, m)
-    against = tuple(Evidence("telemetry", name, "turned odd at about the same time", since_s=scores.since_s[name]) for name in group)
-    if group:
-        confidence -= 0.1
-    return Suspect(scores.time_s, source, "machine", (machine,), cause, float(confidence), since_s, tier, evidence, against)
+    together = _hit_together(scores, m)
+    is_group = _is_group(scores, (m, *together))
+    if is_group:
+        machines = tuple(scores.machines[n] for n in sorted((m, *together), key=lambda n: (_since_s(scores, n), scores.machines[n])))
+        together = []
+    else:
+        machines = (machine,)
+    evidence = tuple(piece for name in machines for piece in scores.evidence.get(name, ()))
+    against = tuple(
+        Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
+    )
+    families = 2 if cause == "absence" else _families(scores.evidence.get(machine, ()))
+    raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
+    tier: Tier = "evict" if families >= 2 and not is_group else "page"
+    since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
+    kind: Literal["machine", "group"] = "group" if is_group else "machine"
+    return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)
+
+
+def _since_s(scores: Scores, m: int) -> float:
+    return scores.since_s.get(scores.machines[m], scores.time_s)
 
 
 def _families(evidence: Sequence[Evidence]) -> int:
     return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > 0.3})
 
 
-def _hit_together(scores: Scores, m: int) -> list[str]:
+def _hit_together(scores: Scores, m: int) -> list[int]:
     """Others that are as odd as the accused, since about the same time: the group that it drew along."""
-    since_s = scores.since_s.get(scores.machines[m], scores.time_s)
+    since_s = _since_s(scores, m)
     return [
-        name
+        other
         for other, name in enumerate(scores.machines)
         if other != m
         and name in scores.since_s
         and abs(scores.since_s[name] - since_s) <= _GROUP_S
-        and scores.score_M[other] >= 0.7 * scores.score_M[m]
+        and scores.score_M[other] >= _AS_ODD * scores.score_M[m]
     ]
+
+
+def _is_group(scores: Scores, members: Sequence[int]) -> bool:
+    """Several, each over the threshold by itself, and a small part of the job: in a small job, two that differ may be the healthy ones."""
+    few = 2 <= len(members) <= len(scores.machines) // 4
+    return few and all(scores.score_M[m] >= scores.threshold for m in members)
 
 
 def rows_of(window: Window) -> Iterator[Window]:

@@ -5,6 +5,7 @@ Shape legend: N samples (rows of the recording), S series (machine x device), T 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -17,6 +18,9 @@ from minder.windows.frozen import can_freeze, find_frozen_N
 from minder.windows.grid import first_row_N, hold_s_N, learn_interval_N
 
 __all__ = ["Columns", "align_columns", "align_recording"]
+
+
+_HOLE_S = 600.0  # so long after the last sample of anybody rows still come; after that, not before the next sample
 
 
 class Columns(Protocol):
@@ -69,6 +73,22 @@ def align_columns(columns: Columns, interval_s: float, machines: Sequence[str] |
     return _Alignment(columns, order_N, machine_N[order_N], interval_s, chosen, end_s).window()
 
 
+def _rows(row_N: np.ndarray, last: int, hole: int) -> np.ndarray:
+    """The rows from the first sample to the last, less long holes: a clock that is years off must not cost years of rows."""
+    if not len(row_N):
+        return np.zeros(0, dtype=np.int64)
+    heard_R = np.unique(row_N)
+    heard_R = heard_R[heard_R <= last]
+    if not len(heard_R):
+        return np.zeros(0, dtype=np.int64)
+    until_R = np.minimum(np.append(heard_R[1:], last + 1), heard_R + hole + 1)
+    if until_R[-1] <= last:
+        until_R[-1] = last + 1  # the clock itself has come so far
+    length_R = until_R - heard_R
+    start_R = np.cumsum(length_R) - length_R
+    return np.asarray(np.repeat(heard_R - start_R, length_R) + np.arange(int(length_R.sum())))
+
+
 class _Alignment:
     """One pass over sorted columns."""
 
@@ -82,12 +102,13 @@ class _Alignment:
         self.times_N = columns.times_N[order_N].astype(np.float64)
         self.slots = len(columns.devices) + 1  # slot 0: the whole machine
         self.series_N = machine_N * self.slots + columns.device_N[order_N] + 1
-        self.row_N = first_row_N(self.times_N, step_s)
-        self.first = int(self.row_N.min()) if len(self.times_N) else 0
         # The last row lies at or before the newest sample or the clock: a later one would look ahead.
         last = int(np.floor(max(self.times_N.max(), end_s) / step_s + 1e-6)) if len(self.times_N) else -1
-        self.rows = max(0, last - self.first + 1)
-        self.times_T = (self.first + np.arange(self.rows)) * step_s
+        row_N = first_row_N(self.times_N, step_s)
+        rows_T = _rows(row_N, last, max(math.ceil(_HOLE_S / step_s), 1))
+        self.rows = len(rows_T)
+        self.row_N = np.searchsorted(rows_T, row_N)
+        self.times_T = rows_T * step_s
 
     def window(self) -> Window:
         shape = (self.rows, len(self.machines), len(self.columns.metrics))
@@ -142,7 +163,7 @@ class _Alignment:
         """(T, S): index into `chosen_N` of the newest sample that stands at each row, -1 for none."""
         times_N = self.times_N[chosen_N]
         index_TS = np.full((self.rows + 1, series), -1, dtype=np.int64)
-        row_N = np.minimum(self.row_N[chosen_N] - self.first, self.rows)
+        row_N = np.minimum(self.row_N[chosen_N], self.rows)
         index_TS[row_N, series_N] = np.arange(len(chosen_N))  # of samples in one cell the last, newest one stays
         index_TS = np.maximum.accumulate(index_TS[:-1], axis=0)
         until_N = times_N + hold_s_N(learn_interval_N(times_N, series_N, self.step_s), self.step_s)

@@ -59,7 +59,7 @@ def find_frozen_N(values_N: np.ndarray, series_N: np.ndarray, metric: Metric) ->
         return np.zeros(0, dtype=bool)
     index_N = np.arange(count)
     new_series_N = np.diff(series_N, prepend=-1) != 0
-    new_run_N = new_series_N | (np.diff(values_N, prepend=np.nan) != 0)
+    new_run_N = new_series_N | (values_N != np.concatenate(([np.nan], values_N[:-1])))
     run_N = np.cumsum(new_run_N) - 1
     starts_R = index_N[new_run_N]
     lengths_R = np.diff(starts_R, append=count)

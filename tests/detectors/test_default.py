@@ -5,10 +5,13 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minder.detectors.default import DefaultDetector
-from minder.types import Observation, Verdict
+from minder.types import Evidence, Observation, Verdict, Window
 from minder.verdicts.judge import Judge
 from minder.verdicts.telemetry import TelemetryRule, rows_of
 from minder.windows import align_columns
@@ -26,9 +29,9 @@ STALLS = (
 SLOWS = ("pcie_downgrade", "nvlink_error", "optical_cable", "slow_gpu", "thermal")
 
 
-def accusations(columns: Any) -> list[Verdict]:
+def accusations(columns: Any, end_s: float = -np.inf) -> list[Verdict]:
     judge = Judge([TelemetryRule(DefaultDetector(columns.stages))])
-    window = align_columns(columns, columns.interval_s)
+    window = align_columns(columns, columns.interval_s, end_s=end_s)
     found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
     return [verdict for verdict in found if verdict.kind != "recovered" and verdict.tier != "watch"]
 
@@ -77,3 +80,110 @@ def test_a_checkpoint_right_before_the_fault_only_delays(generator: ModuleType) 
         found = accusations(columns)
         assert {verdict.machines for verdict in found} == {(columns.culprit,)}
         assert found[0].time_s - columns.onset_s <= 120.0
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10**6), fault=st.sampled_from(STALLS + SLOWS), nuisance=st.sampled_from(["wander", "skewed_clock", "late_dark"]))
+def test_cutting_a_recording_at_its_verdict_gives_the_same_verdict(generator: ModuleType, seed: int, fault: str, nuisance: str) -> None:
+    recipe = generator.Recipe(
+        seed=seed, fault=fault, machines=6, pipeline=2, interval_s=10.0, duration_s=560, onset_s=250.0, nuisances=(nuisance,)
+    )
+    columns = generator.generate(recipe)
+    found = accusations(columns)
+    if not found:
+        return
+    known = columns.times_N <= found[0].time_s
+    for name in ("times_N", "machine_N", "device_N", "values_NK"):
+        setattr(columns, name, getattr(columns, name)[known])
+    columns_end = found[0].time_s
+    assert accusations(columns, end_s=columns_end)[:1] == found[:1]
+
+
+def watts(machines: int, devices: int = 1, rows: int = 90) -> np.ndarray:
+    """Power, SM activity and network of healthy machines, (T, M, D, 3)."""
+    rng = np.random.default_rng(7)
+    return np.array([500.0, 0.6, 1e11]) * np.exp(rng.normal(0, 0.02, (rows, machines, devices, 3)))
+
+
+def told(window: Window) -> list[Verdict]:
+    judge = Judge([TelemetryRule(DefaultDetector())])
+    return [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
+
+
+def window_of(values_TMDK: np.ndarray) -> Window:
+    from minder.windows.devices import reduce_devices
+
+    rows, machines, devices, _ = values_TMDK.shape
+    device_axis_last = np.moveaxis(values_TMDK, 2, 3)
+    values, deviating, low, high = reduce_devices(np.full((rows, machines, 3), np.nan), device_axis_last)
+    names = tuple(f"m{m:02d}" for m in range(machines))
+    metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second")
+    times_T, present_TM = 1.7e9 + 5.0 * np.arange(rows), np.ones((rows, machines), dtype=bool)
+    if devices == 1:
+        return Window(times_T, names, metrics, values, present_TM)
+    return Window(times_T, names, metrics, values, present_TM, deviating, tuple(f"gpu{d}" for d in range(devices)), low, high)
+
+
+def test_evidence_names_the_sick_device_with_what_it_shows_and_what_was_expected() -> None:
+    values_TMDK = watts(6, devices=8)
+    values_TMDK[60:] *= 0.6
+    values_TMDK[60:, 4, 5, :2] = np.array([90.0, 0.02]) * np.exp(np.random.default_rng(1).normal(0, 0.02, (30, 2)))
+    window = window_of(values_TMDK)
+    verdict = told(window)[0]
+    assert verdict.machines == ("m04",)
+    assert window.times_T[60] <= verdict.since_s <= window.times_T[60] + 20.0
+    by_metric: dict[str | None, Evidence] = {item.metric: item for item in verdict.evidence}
+    power = by_metric["gpu_power_draw_watts"]
+    assert (power.machine, power.device) == ("m04", "gpu5")
+    row = int(np.flatnonzero(window.times_T == verdict.time_s)[0])
+    assert power.observed == pytest.approx(values_TMDK[row, 4, 5, 0], rel=1e-5)
+    assert power.expected == pytest.approx(500.0 * 0.6, rel=0.1)
+
+
+def test_a_machine_that_is_sick_as_a_whole_names_no_device() -> None:
+    values_TMDK = watts(6, devices=8)
+    values_TMDK[60:] *= 0.6
+    values_TMDK[60:, 4, :, :2] *= 0.3
+    verdict = told(window_of(values_TMDK))[0]
+    assert verdict.machines == ("m04",)
+    assert {item.device for item in verdict.evidence} == {None}
+
+
+def test_machines_hit_within_seconds_are_told_as_a_group_the_first_one_first() -> None:
+    values_TMDK = watts(12, rows=120)
+    values_TMDK[60:] *= 0.6
+    values_TMDK[60:, 7] *= 0.4
+    values_TMDK[60:, 3] *= 0.4
+    verdict = told(window_of(values_TMDK))[0]
+    assert (verdict.kind, verdict.tier, set(verdict.machines)) == ("group", "page", {"m03", "m07"})
+    assert {item.machine for item in verdict.evidence} == {"m03", "m07"}
+
+
+def test_a_link_that_heals_within_seconds_evicts_nobody() -> None:
+    values_TMDK = watts(8, rows=120)
+    values_TMDK[60:62] *= 0.5
+    values_TMDK[60:62, 2, :, 2] *= 0.02
+    assert told(window_of(values_TMDK)) == []
+
+
+def test_the_first_to_fall_is_named_though_the_others_fall_as_low() -> None:
+    values_TMDK = watts(8)
+    values_TMDK[60:, 5] *= 0.3
+    values_TMDK[65:, :5] *= 0.3
+    values_TMDK[65:, 6:] *= 0.3
+    assert {verdict.machines for verdict in told(window_of(values_TMDK))} == {("m05",)}
+
+
+def test_a_jitter_that_is_over_when_the_job_stops_accuses_nobody() -> None:
+    values_TMDK = watts(8)
+    values_TMDK[60:64, 5, :, 1] *= 0.5
+    values_TMDK[66:] *= 0.5
+    assert told(window_of(values_TMDK)) == []
+
+
+def test_a_machine_whose_samples_merely_come_first_is_not_accused_for_a_phase_of_all() -> None:
+    values_TMDK = watts(8, rows=140)
+    for start in (50, 75, 100, 125):
+        values_TMDK[start : start + 6] *= 0.2
+        values_TMDK[start - 1, 3] *= 0.2
+    assert told(window_of(values_TMDK)) == []

@@ -84,7 +84,8 @@ def _stuck(values_T: list[float]) -> bool:
     usable = True
     for t, value in enumerate(values_T):
         raw_KM = np.array([[value, *rng.normal(500, 10, 3)]])
-        usable = bool(presence.observe_row(memory, traits, float(t), raw_KM, np.ones(4, dtype=bool)).usable_KM[0, 0])
+        usable_KM = presence.observe_row(memory, traits, float(t), raw_KM, np.ones(4, dtype=bool)).usable_KM
+        usable = usable_KM is None or bool(usable_KM[0, 0])
     return not usable
 
 

@@ -1,0 +1,189 @@
+"""How good the default detector is on labelled telemetry: python bench/default_detector.py [SOURCE...] [--workers 2] [--json FILE]
+
+SOURCE is plain:FIRST-LAST or hard:FIRST-LAST (seeds of the generator of tests/detectors, two of three recordings with a fault), or a
+folder of recordings with truth.json beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the
+detector, its rule and the judge row by row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals
+(over recordings), the same per fault kind, per nuisance, and every wrong and every missed recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from minder.detectors.default import DefaultDetector
+from minder.evaluation.scoring import Judged, accusations, judge_recording, summarise
+from minder.telemetry.events import Truth
+from minder.types import Observation, Verdict, Window
+from minder.verdicts.judge import Judge
+from minder.verdicts.telemetry import TelemetryRule, rows_of
+from minder.windows import align_columns
+
+FAULTS = (
+    "ecc_error", "cuda_execution_error", "gpu_execution_error", "hdfs_error", "nic_dropout", "gpu_card_drop", "hang",
+    "machine_unreachable", "pcie_downgrade", "nvlink_error", "optical_cable", "slow_gpu", "thermal",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recording and what was said of it. verdicts: (seconds after the onset, machine, tier, cause, confidence, metrics)."""
+
+    judged: Judged
+    culprit: str | None
+    machines: int
+    nuisances: tuple[str, ...]
+    verdicts: tuple[tuple[Any, ...], ...]
+    seconds: float
+
+
+def load_generator() -> ModuleType:
+    name = "minder_test_generator"
+    if name not in sys.modules:
+        path = Path(__file__).parents[1] / "tests" / "detectors" / "generator.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def recipe_of(kind: str, seed: int) -> Any:
+    """Two of three seeds have a fault, in turn."""
+    fault = FAULTS[seed // 3 * 2 % len(FAULTS) if seed % 3 == 0 else (seed // 3 * 2 + 1) % len(FAULTS)] if seed % 3 else None
+    generator = load_generator()
+    return getattr(generator, kind)(seed, fault)
+
+
+def judge_generated(job: tuple[str, int]) -> Case:
+    kind, seed = job
+    recipe = recipe_of(kind, seed)
+    window, stages, truth = _generated(kind, seed)
+    started = time.process_time()
+    judge = Judge([TelemetryRule(DefaultDetector(stages))])
+    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
+    return _case(truth, found, len(window.machines), recipe.nuisances, started)
+
+
+def _generated(kind: str, seed: int) -> tuple[Window, dict[str, int], Truth]:
+    """One generated recording, from the folder in MINDER_BENCH_CACHE if it was made before."""
+    folder = os.environ.get("MINDER_BENCH_CACHE")
+    path = Path(folder) / f"{kind}-{seed}.pickle" if folder else None
+    if path is not None and path.exists():
+        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
+    columns = load_generator().generate(recipe_of(kind, seed))
+    truth = Truth(f"{kind}:{seed}", columns.fault, columns.culprit, columns.onset_s, (), None)
+    made = (align_columns(columns, columns.interval_s), columns.stages, truth)
+    if path is not None:
+        path.write_bytes(pickle.dumps(made))
+    return made
+
+
+def judge_folder(job: tuple[str, Truth]) -> Case:
+    from minder.evaluation.replay import replay_recording
+    from minder.telemetry.recording import read_recording
+
+    path, truth = job
+    started = time.process_time()
+    recording = read_recording(path)
+    found = list(replay_recording(recording))
+    recipe = Path(path) / "recipe.json"
+    nuisances = tuple(json.loads(recipe.read_text()).get("nuisances", ())) if recipe.exists() else ()
+    return _case(truth, found, len(recording.machines), nuisances, started)
+
+
+def _case(truth: Truth, found: Sequence[Verdict], machines: int, nuisances: tuple[str, ...], started: float) -> Case:
+    onset_s = truth.onset_s if truth.onset_s is not None else 0.0
+    told = tuple(
+        (round(v.time_s - onset_s, 1), ",".join(v.machines), v.tier, v.cause, round(v.confidence, 3), [e.metric for e in v.evidence[:3]])
+        for v in accusations(found)
+    )
+    return Case(judge_recording(truth, found), truth.machine, machines, tuple(nuisances), told, time.process_time() - started)
+
+
+def jobs_of(source: str) -> tuple[Callable[[Any], Case], list[Any]]:
+    kind, _, seeds = source.partition(":")
+    if seeds:
+        first, _, last = seeds.partition("-")
+        return judge_generated, [(kind, seed) for seed in range(int(first), int(last or first) + 1)]
+    from minder.telemetry.events import read_truths
+
+    folder = Path(source)
+    return judge_folder, [(str(folder / truth.recording), truth) for truth in read_truths(folder / "truth.json")]
+
+
+def bootstrap(cases: Sequence[Case], rounds: int = 1000) -> dict[str, tuple[float, float]]:
+    """95 % intervals over recordings drawn with replacement."""
+    rng = np.random.default_rng(0)
+    judged = [case.judged for case in cases]
+    drawn = [asdict(summarise([judged[i] for i in rng.integers(len(judged), size=len(judged))])) for _ in range(rounds)]
+    names = ("precision", "recall", "f1", "median_delay_s")
+    return {name: tuple(np.nanpercentile([item[name] for item in drawn], [2.5, 97.5]).tolist()) for name in names}
+
+
+def report(cases: Sequence[Case]) -> None:
+    summary = summarise([case.judged for case in cases])
+    print(f"{len(cases)} recordings: found {summary.found}, wrong {summary.wrong}, missed {summary.missed}, quiet {summary.quiet}")
+    spans = bootstrap(cases)
+    for name in ("precision", "recall", "f1", "median_delay_s"):
+        print(f"  {name:<16} {getattr(summary, name):8.3f}   ({spans[name][0]:.3f} to {spans[name][1]:.3f})")
+    print(f"  seconds a recording {np.mean([case.seconds for case in cases]):.2f}")
+    _table("fault", cases, lambda case: [case.judged.fault or "none"])
+    _table("nuisance", cases, lambda case: case.nuisances or ["none"])
+    for outcome in ("wrong", "missed"):
+        for case in cases:
+            if case.judged.outcome == outcome:
+                print(_line(case))
+
+
+def _line(case: Case) -> str:
+    who = f"{case.judged.outcome:<7} {case.judged.recording:<14} {case.judged.fault or '-':<22} culprit {case.culprit} of {case.machines}"
+    return f"{who} {','.join(case.nuisances)} {[list(item) for item in case.verdicts[:2]]}"
+
+
+def _table(title: str, cases: Sequence[Case], keys: Callable[[Case], Sequence[str]]) -> None:
+    print(f"{title:<24} {'n':>4} {'found':>6} {'wrong':>6} {'missed':>6} {'quiet':>6} {'delay':>7}")
+    for key in sorted({key for case in cases for key in keys(case)}):
+        s = summarise([case.judged for case in cases if key in keys(case)])
+        total = s.found + s.wrong + s.missed + s.quiet
+        print(f"{key:<24} {total:>4} {s.found:>6} {s.wrong:>6} {s.missed:>6} {s.quiet:>6} {s.median_delay_s:>7.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("source", nargs="*", default=["plain:90-119", "hard:640-699"])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--follow", action="store_true", help="print each recording as it is done")
+    arguments = parser.parse_args()
+    cases: list[Case] = []
+    for source in arguments.source:
+        work, jobs = jobs_of(source)
+        with ProcessPoolExecutor(arguments.workers) as pool:
+            found = []
+            for case in pool.map(work, jobs, chunksize=1):
+                found.append(case)
+                if arguments.follow:
+                    print(_line(case), flush=True)
+        cases += found
+        print(f"== {source}")
+        report(found)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(case) for case in cases]))
+
+
+if __name__ == "__main__":
+    main()

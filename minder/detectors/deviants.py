@@ -1,0 +1,128 @@
+"""The few machines that stand out in a row, and what counts of it.
+
+Counted is what the newest sample confirms (a link that has healed no longer speaks), less where the machine only stayed behind while
+its peers moved, and less where it merely came back to where its peers stand. K metrics, M machines, X machines that stand out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from minder.detectors import reference
+from minder.detectors.memory import Memory
+from minder.detectors.phases import Phase
+from minder.detectors.traits import TraitTable
+
+__all__ = ["Counting", "Deviants", "Stages", "find_deviants"]
+
+_LARGE = 5  # machines that make a stage yardstick enough
+_CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
+_RETURNED = 0.35
+
+
+@dataclass(slots=True)
+class Stages:
+    """Machines that do the same work, as index arrays; `middles`: where each stage's machines usually stand, worked out when asked."""
+
+    members: list[np.ndarray]
+    large_M: np.ndarray
+    lonely_M: np.ndarray
+    middles: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stage_of: Sequence[object]) -> Stages:
+        by_stage: dict[object, list[int]] = {}
+        for index, stage in enumerate(stage_of):
+            by_stage.setdefault(stage, []).append(index)
+        size_M = np.array([len(by_stage[stage]) for stage in stage_of], dtype=int)
+        several = len(by_stage) > 1
+        return cls([np.array(item) for item in by_stage.values()], several & (size_M >= _LARGE), several & (size_M == 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """start: deviation from which on anything counts; span: from there to a full one; the weights of what merely stayed or came back."""
+
+    start: float
+    span: float
+    stayed: float
+    came_back: float
+
+
+@dataclass(slots=True)
+class Deviants:
+    """machines_X: who; z_KX: how far, in usual sizes; counted_KX: evidence 0..1; reached_X: it has plainly changed itself;
+    newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled."""
+
+    machines_X: np.ndarray
+    z_KX: np.ndarray
+    counted_KX: np.ndarray
+    reached_X: np.ndarray
+    newest_KX: np.ndarray
+    moved_KX: np.ndarray
+
+
+def find_deviants(
+    memory: Memory, traits: TraitTable, stages: Stages, distances: Mapping[str, np.ndarray], phase: Phase, who: tuple[np.ndarray, Counting]
+) -> Deviants:
+    """who: (the machines that may stand out, how deviations count)."""
+    x, counting = who
+    known_KX = ~np.isnan(distances["all"][:, x])
+    large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
+    smooth_KX = memory["all_quick_smooth_KM"][:, x]
+    own_KX, slow_KX, newest_KX = smooth_KX, memory["all_slow_smooth_KM"][:, x], distances["all"][:, x]
+    if large_X.any():
+        own_KX = np.where(large_X, memory["stage_quick_smooth_KM"][:, x], own_KX)
+        slow_KX = np.where(large_X, memory["stage_slow_smooth_KM"][:, x], slow_KX)
+        newest_KX = np.where(large_X, distances["stage"][:, x], newest_KX)
+    confirmed_KX = newest_KX * np.sign(own_KX) > _CONFIRMS * np.abs(own_KX)
+    lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
+    quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", (x, known_KX, large_X), distances, phase), 0.0)
+    slow_KX = np.where(lasts_KX, _agreed(memory, "slow", (x, known_KX, large_X), distances, phase), 0.0)
+    z_KX = np.where(np.abs(slow_KX) > np.abs(quick_KX), slow_KX, quick_KX)
+    counted_KX = np.clip((np.abs(z_KX) - counting.start) / counting.span, 0.0, 1.0)
+    moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
+    stayed_KX = np.abs(moved_KX) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
+    counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
+    lonely_X = stages.lonely_M[x]
+    if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
+        counted_KX *= ~lonely_X | (counted_KX * ~stayed_KX > 0.2).any(axis=0)
+    if counted_KX.any():
+        counted_KX *= np.where(_came_back(memory, stages, x, own_KX), counting.came_back, 1.0)
+    reaching_KX = traits.reaches_K1 | (traits.halts_K1 & (z_KX < 0))  # a busier host is housekeeping, a quieter one is a halt
+    reached_X = (reaching_KX & (counted_KX > 0.5) & ~stayed_KX & (np.abs(moved_KX) > traits.reach_K1)).any(axis=0)
+    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX)
+
+
+def _agreed(
+    memory: Memory, pace: str, which: tuple[np.ndarray, np.ndarray, np.ndarray], distances: Mapping[str, np.ndarray], phase: Phase
+) -> np.ndarray:
+    """A machine alone in its stage is compared with all; in a small stage both yardsticks must agree, and the smaller deviation
+    counts; a large stage is yardstick enough."""
+    x, known_KX, large_X = which
+    z_KX = reference.deviation_KX(memory, f"all_{pace}", x, known_KX, phase.shift_K)
+    if "stage" not in distances:
+        return z_KX
+    peers_KX = ~np.isnan(distances["stage"][:, x])
+    stage_KX = reference.deviation_KX(memory, f"stage_{pace}", x, peers_KX, phase.shift_K)
+    nearer_KX = np.where(np.abs(z_KX) < np.abs(stage_KX), z_KX, stage_KX)
+    both_KX = np.where(np.sign(z_KX) == np.sign(stage_KX), nearer_KX, 0.0)
+    return np.where(peers_KX, np.where(large_X, stage_KX, both_KX), z_KX)
+
+
+def _came_back(memory: Memory, stages: Stages, x: np.ndarray, smooth_KX: np.ndarray) -> np.ndarray:
+    """(K, X): the odd machine now stands where its peers stand, so what was learned of it was odd: it ends, it does not begin."""
+    standing_KM = memory["standing_KM"]
+    returned_KX = np.zeros(smooth_KX.shape, dtype=bool)
+    for index, members in enumerate(stages.members):
+        inside_X = np.isin(x, members)
+        if len(members) > 2 and inside_X.any():
+            if index not in stages.middles:
+                stages.middles[index] = np.median(standing_KM[:, members], axis=1, keepdims=True)
+            apart_KX = standing_KM[:, x[inside_X]] - stages.middles[index]
+            small_KX = np.abs(apart_KX + smooth_KX[:, inside_X]) < _RETURNED * np.abs(smooth_KX[:, inside_X])
+            returned_KX[:, inside_X] = small_KX
+    return returned_KX
