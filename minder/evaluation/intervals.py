@@ -103,7 +103,7 @@ def _shares(counts_R3: np.ndarray) -> np.ndarray:
 
 
 def _f1(counts_R3: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(_shares(counts_R3)[:, 2])
+    return np.asarray(np.nan_to_num(_shares(counts_R3)[:, 2]))
 
 
 def _median(delay_RN: np.ndarray) -> np.ndarray:

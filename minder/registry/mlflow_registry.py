@@ -147,7 +147,7 @@ class Registry:
             self._client.log_artifacts(run_id, scratch)
 
     def _log_model(self, folder: Path, inputs: tuple[str, ...]) -> int:
-        import minder
+        from importlib.metadata import version
 
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # it chats; what goes wrong is raised
             warnings.simplefilter("ignore")
@@ -156,7 +156,7 @@ class Registry:
                 python_model=str(find_resource("models/scorer.py")),
                 artifacts={"detector": str(folder)},
                 signature=_signature(inputs),
-                pip_requirements=[f"minder-cluster[models]=={minder.__version__}"],
+                pip_requirements=[f"minder-cluster[models]=={version('minder-cluster')}"],
                 registered_model_name=MODEL_NAME,
             )
         return int(info.registered_model_version)
