@@ -58,5 +58,12 @@ def _observations(recording: Recording, window: Window) -> Iterator[Observation]
 
 def _rows(window: Window, begin: int, end: int) -> Window:
     cut = slice(begin, end)
-    arrays = {name: getattr(window, name) for name in ("times_T", "values_TMK", "present_TM", "device_TMK", "low_TMK", "high_TMK")}
-    return dataclasses.replace(window, **{name: None if array is None else array[cut] for name, array in arrays.items()})
+    return dataclasses.replace(
+        window,
+        times_T=window.times_T[cut],
+        values_TMK=window.values_TMK[cut],
+        present_TM=window.present_TM[cut],
+        device_TMK=None if window.device_TMK is None else window.device_TMK[cut],
+        low_TMK=None if window.low_TMK is None else window.low_TMK[cut],
+        high_TMK=None if window.high_TMK is None else window.high_TMK[cut],
+    )
