@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "recordings" / "truth.json").write_text(json.dumps(truths))
     for name, values in (("deaf", "[1e6]"), ("good", "[90.0]")):
         data = '[data]\nrecordings = ["recordings"]\nheld_back = 0.4\n'
-        (folder / f"{name}.toml").write_text(f'name = "{name}"\n{data}[search]\nparameters = {{ patience_s = {values} }}\n')
+        (folder / f"{name}.toml").write_text(f'name = "{name}"\nseed = 11\n{data}[search]\nparameters = {{ patience_s = {values} }}\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINDER_STATE_DIR", str(folder / "state"))
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
