@@ -116,10 +116,11 @@ def _large_dump(rank: int, ranks: int, entries: int) -> bytes:
         created = 1_760_000_000_000_000_000 + k * 1_000_000
         done = k < 2 * (entries // 2) - 10
         found.append(
-            {"record_id": 5000 + k, "pg_id": group, "process_group": names[group], "collective_seq_id": sequence + 1, "p2p_seq_id": 0, "op_id": k,
-             "profiling_name": "nccl:all_reduce", "time_created_ns": created, "input_sizes": shape, "input_dtypes": dtype, "output_sizes": shape,
-             "output_dtypes": dtype, "state": "completed" if done else "scheduled", "time_discovered_started_ns": None, "frames": frames,
-             "time_discovered_completed_ns": created + 500_000 if done else None, "retired": done, "timeout_ms": 600000, "is_p2p": False}
+            {"record_id": 5000 + k, "pg_id": group, "process_group": names[group], "collective_seq_id": sequence + 1, "p2p_seq_id": 0,
+             "op_id": k, "profiling_name": "nccl:all_reduce", "time_created_ns": created, "input_sizes": shape, "input_dtypes": dtype,
+             "output_sizes": shape, "output_dtypes": dtype, "state": "completed" if done else "scheduled", "frames": frames,
+             "time_discovered_started_ns": None, "time_discovered_completed_ns": created + 500_000 if done else None,
+             "retired": done, "timeout_ms": 600000, "is_p2p": False}
         )  # fmt: skip
     return pickle.dumps({"version": "2.9", "pg_config": config, "pg_status": {}, "nccl_version": "2.27.3", "entries": found}, protocol=2)
 

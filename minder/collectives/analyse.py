@@ -11,6 +11,7 @@ from minder.collectives.folder import Collection
 from minder.collectives.lateness import Late, late_in_last, stragglers
 from minder.collectives.mismatch import Mismatch, find_mismatches
 from minder.collectives.progress import Progress, follow
+from minder.collectives.records import COLLECTIVE
 from minder.collectives.waits import Wait, WaitGraph, build_waits
 
 __all__ = ["Analysis", "Cause", "Culprit", "analyse"]
@@ -88,7 +89,7 @@ def _ends(case: _Case) -> tuple[dict[int, list[Wait]], list[int]]:
 def _lags_in_its_stall(case: _Case, rank: int, waits: Sequence[Wait]) -> bool:
     """Of an operation that all launched and none completed: whether most of its participants went on and only this rank did not."""
     stall = case.graph.stalls[rank]
-    fellows = set(case.collection.groups[stall.group].ranks) - {rank}
+    fellows = set(case.collection.groups[stall.group].ranks) - {rank} if stall.kind == COLLECTIVE else {stall.peer}
     ahead = {wait.waiter for wait in waits if wait.why in ("not launched", "mismatch", "queued")} & fellows
     return 2 * len(ahead) >= len(fellows) and len(ahead) > 0
 
@@ -149,7 +150,7 @@ def _cause(case: _Case, rank: int, waits: Sequence[Wait]) -> Cause:
 def _uses_p2p(case: _Case, group: int) -> bool:
     tracks = case.progress.tracks[group].values()
     pending = [op for rank in case.progress.tracks[group] for op in case.progress.pending.get(rank, ()) if op.group == group]
-    return bool(pending) and all(op.kind != 0 for op in pending) and any(track.p2p_enqueued for track in tracks)
+    return bool(pending) and all(op.kind != COLLECTIVE for op in pending) and any(track.p2p_enqueued for track in tracks)
 
 
 def _counters(case: _Case, rank: int, group: int) -> tuple[int | None, int | None, int | None, int | None]:
@@ -184,7 +185,7 @@ def _confidence(case: _Case, rank: int, cause: Cause, waits: Sequence[Wait]) -> 
         return 0.9 if len(waiters) > 2 else 0.8
     surest = 0.0
     for wait in waits:
-        members = case.collection.groups[wait.op.group].ranks if wait.op.kind == 0 else (rank, wait.waiter)
+        members = case.collection.groups[wait.op.group].ranks if wait.op.kind == COLLECTIVE else (rank, wait.waiter)
         there = sum(other.op.group == wait.op.group and other.op.sequence == wait.op.sequence for other in waits)
         share = there / max(len(members) - 1, 1)
         outnumbered = 2 * there > len(members) or len(members) == 2
@@ -213,7 +214,8 @@ def _nobody_waited_for(case: _Case, undecided: Sequence[int]) -> Analysis:
         culprits = tuple(_late_culprit(case, one, "launched late", 0.7) for one in named.values())
         detail = f"rank {late[0].rank} launches {late[0].seconds:.2f} s after the last of its peers"
         return Analysis(culprits, "launched late", 0.7, mismatches, detail)
-    if undecided or case.graph.waits:
+    whys = {wait.why for blockers in case.graph.waits.values() for wait in blockers.values()}
+    if whys - {"earlier"}:
         detail = "everybody launched, nobody completed, others wait behind: the network or the device, not a rank that these dumps can name"
         return Analysis((), "unknown", 0.3, mismatches, detail, frozenset(case.graph.waits))
     if any(case.progress.pending.values()):

@@ -34,14 +34,14 @@ class Collection:
 
 
 def dump_files(folder: Path) -> dict[int, Path]:
-    """Dump files by rank, the last integer of the name without its extension. Of two files of one rank the newest name counts."""
+    """Dump files by rank, the last integer of the name without its extension. Of two files of one rank the shorter name counts."""
     if not folder.is_dir():
         raise BadInputError(f"{folder} is no folder: give the folder that holds one Flight Recorder dump per rank")
     found: dict[int, Path] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.iterdir(), key=lambda path: (len(path.name), path.name)):
         numbers = re.findall(r"\d+", path.stem if path.suffix and not path.suffix[1:].isdigit() else path.name)
         if numbers and len(numbers[-1]) <= 7 and path.name not in _IGNORED and not path.name.startswith(".") and path.is_file():
-            found[int(numbers[-1])] = path
+            found.setdefault(int(numbers[-1]), path)
     return found
 
 

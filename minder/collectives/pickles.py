@@ -26,6 +26,7 @@ _FIXED = re.compile(
 )
 _SIZED = {0x58: "<I", 0x8C: "<B", 0x8D: "<Q", 0x8A: "<B", 0x43: "<B", 0x42: "<I"}  # strings, bytes and integers: length, then data
 _MAX_INTEGER_BYTES = 16
+_LONGEST_FIXED = 42
 
 
 class UntrustedDataError(ValueError):
@@ -82,6 +83,8 @@ def _skip_sized(data: bytes, at: int) -> int:
     if layout is None:
         if opcode in _ASK_FOR_CODE:
             raise UntrustedDataError(f"it asks for code to run ({_ASK_FOR_CODE[opcode]} at byte {at}): a dump holds plain data only")
+        if len(data) - at < _LONGEST_FIXED and opcode in b"qhKMJrjG\x80\x95ILFpg":
+            raise ValueError("it is cut off")
         raise ValueError(f"byte {at} is no part of a dump")
     start = at + 1 + struct.calcsize(layout)
     if start > len(data):

@@ -113,7 +113,9 @@ def _status(dump: RankDump, name: str | None, vote: str | None, entries: int) ->
     local = dump.local_ids.get(name) if name is not None else None
     if local is None and entries == 0 and vote is not None and vote not in dump.local_ids.values():
         local = vote
-    return dump.status.get(local) if local is not None else None
+    if local is None or not dump.status:
+        return None
+    return dump.status.get(local, Status(0, 0))  # counters of other groups and none of this one: it was never used
 
 
 def _track(dump: RankDump, rows: np.ndarray, status: Status | None) -> Track:
@@ -122,7 +124,8 @@ def _track(dump: RankDump, rows: np.ndarray, status: Status | None) -> Track:
         if status is not None:
             return Track(status.enqueued, status.completed, status.enqueued, status.completed)
         lost = dump.entries > 0 and int(dump.record_E[0]) > 0
-        return Track(None, None, None, None) if lost or dump.status else Track(0, 0, 0, 0)
+        tells = not lost and (dump.counts_operations or not dump.status)
+        return Track(0, 0, 0, 0) if tells else Track(None, None, None, None)
     kinds, states = dump.kind_E[rows], dump.state_E[rows]
     sequences, p2p = dump.sequence_E[rows], dump.p2p_E[rows]
     is_collective = kinds == COLLECTIVE

@@ -58,8 +58,9 @@ def entry_of(record: int, item: dict[str, Any]) -> dict[str, Any]:
     shape = item.get("sizes", [[8]])
     basic = {
         "record_id": record, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": record + 1, "p2p_seq_id": 0,
-        "profiling_name": "nccl:all_reduce", "input_sizes": shape, "output_sizes": shape, "input_dtypes": ["Float"], "output_dtypes": ["Float"],
-        "state": "completed" if done else "scheduled", "retired": done, "time_created_ns": created,
+        "profiling_name": "nccl:all_reduce", "input_sizes": shape, "output_sizes": shape,
+        "input_dtypes": ["Float"], "output_dtypes": ["Float"], "state": "completed" if done else "scheduled",
+        "retired": done, "time_created_ns": created,
         "time_discovered_completed_ns": created + 1_000_000 if done else None, "is_p2p": False,
     }  # fmt: skip
     return {**basic, **{key: value for key, value in item.items() if key not in ("done", "sizes")}}

@@ -139,9 +139,9 @@ def make(kind: str, seed: int, style: str | None = None) -> Case:
     causes = {cause}
     dead: set[tuple[str, int]] = set()
     if kind == "network stall":
-        name = rng.choice([name for name, (_, ranks) in layout.groups.items() if name != "0" and layout.groups[name][0] != "PP_GROUP"])
-        dead = {(name, 2 if layout.groups[name][0] == "DP_GROUP" else 9)}
-        causes = {"unknown"}
+        tensor = [name for name, (description, _) in layout.groups.items() if description == "TP_GROUP"]
+        dead = {(rng.choice(tensor), 9)} if tensor else {("0", 2)}
+        causes = {"unknown"} if tensor else {"unknown", "none"}  # of the whole world one moment looks like any other
     simulation = Simulation(layout, programs, dead)
     if kind == "launched the last one late":
         rank = rng.randrange(layout.world)

@@ -234,8 +234,8 @@ def entries_of(simulation: Simulation, rank: int, until_s: float, skew_s: float)
             shape = [] if name == "nccl:coalesced" else [[op.item["size"]]]
             types = [] if name == "nccl:coalesced" else [op.item.get("dtype", "Float")]
             found.append(
-                {**shared, **own, "record_id": len(found), "op_id": operations[op.item["group"]], "profiling_name": name, "input_sizes": shape,
-                 "input_dtypes": types, "output_sizes": shape, "output_dtypes": types, "is_p2p": parts is not None}
+                {**shared, **own, "record_id": len(found), "op_id": operations[op.item["group"]], "profiling_name": name,
+                 "input_sizes": shape, "input_dtypes": types, "output_sizes": shape, "output_dtypes": types, "is_p2p": parts is not None}
             )  # fmt: skip
     return found
 

@@ -142,3 +142,16 @@ def test_a_rank_whose_clock_is_wrong_is_not_late(judge: Judge) -> None:
         for key in ("time_created_ns", "time_discovered_completed_ns"):
             entry[key] = entry[key] and entry[key] + 30_000_000_000
     assert ranks(judge(case.documents)) == set()
+
+
+def test_a_group_that_a_rank_never_used_counts_as_never_launched(judge: Judge, build: Build) -> None:
+    """Dumps of what is open only: rank 1's counters know the world group, and nothing of the group that rank 0 waits in."""
+    other = {"process_group": ("1", "PAIR"), "pg_id": 1, "collective_seq_id": 1, "done": False, "record_id": 90}
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}, "1": {"name": "1", "desc": "PAIR", "ranks": "[0, 1, 2]"}}
+    used = {"last_enqueued_collective": 5, "last_started_collective": -1, "last_completed_collective": 5}
+    waits = {"last_enqueued_collective": 1, "last_started_collective": -1, "last_completed_collective": -1}
+    documents = {rank: build([other] if rank in (0, 2) else [], pg_config=config, pg_status={"0": used}) for rank in range(4)}
+    for rank in (0, 2):
+        documents[rank]["pg_status"] = {"0": used, "1": waits}
+    analysis = judge(documents)
+    assert (ranks(analysis), analysis.cause) == ({1}, "not launched")
