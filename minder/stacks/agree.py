@@ -27,6 +27,9 @@ def analyse_captures(captures: Sequence[Capture], topology: Topology | None = No
     if len(findings) == 1:
         return last
     agreed = _agreed(findings, last)
+    if agreed.evict and _is_moving(findings[0], last):
+        slow = "most processes stand elsewhere than in the first capture: the job moves, so it does not hang"
+        agreed = replace(agreed, evict=(), group=None, blame="unknown", because=slow)
     if agreed.evict or len(findings) < ROUNDS:
         return agreed
     voted = vote([tuple(dict.fromkeys(s.machine for s in f.suspects)) for f in findings], Places.of(recent[-1].processes, topology))
@@ -48,6 +51,14 @@ def _agreed(findings: Sequence[Finding], last: Finding) -> Finding:
         return replace(last, suspects=suspects)
     both = f"{len(findings)} captures do not agree on whom to evict"
     return replace(last, suspects=suspects, evict=(), group=None, blame="unknown", because=both)
+
+
+def _is_moving(first: Finding, last: Finding) -> bool:
+    """More than half of the processes have changed their group: a hang with progress is no hang."""
+    before = {process.name: group.frames for group in first.groups for process in group.processes}
+    after = {process.name: group.frames for group in last.groups for process in group.processes}
+    both = before.keys() & after.keys()
+    return sum(before[name] != after[name] for name in both) * 2 > len(both)
 
 
 def _surer(suspect: Accused, findings: Sequence[Finding]) -> Accused:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from minder.stacks.finding import Finding, accuse
 from minder.stacks.rules import Blame
-from minder.stacks.scene import Member, Scene, machines_of
+from minder.stacks.scene import Member, Scene, is_duty, machines_of
 
 __all__ = ["judge_crowd", "judge_outsiders"]
 
@@ -21,7 +21,7 @@ def judge_outsiders(scene: Scene) -> Finding:
     if starting:  # who waits for a slow start waits for nothing that an eviction would mend
         kind: Blame = "software" if any(member.role.blame == "software" for member in starting) else "workload"
         return Finding(tuple(accuse(m, 0.4) for m in starting), blame=kind, because="part of the job is still starting or compiling")
-    machine_like = [member for member in scene.busy if member.role.blame == "machine" and not _is_duty(member, scene)]
+    machine_like = [member for member in scene.busy if member.role.blame == "machine" and member.role.kind != "checkpoint"]
     if not machine_like:
         return _software(scene, share)
     suspects = _most_telling(machine_like)
@@ -55,23 +55,13 @@ def _most_telling(members: Sequence[Member]) -> list[Member]:
 
 def _software(scene: Scene, share: float) -> Finding:
     """What they do is the job's own doing: data, checkpoint, a lock, a service."""
-    duty = [member for member in scene.busy if _is_duty(member, scene)]
+    duty = [member for member in scene.busy if is_duty(member, scene)]
     if len(duty) == len(scene.busy):
         return Finding(blame="workload", because="the ranks that write for all save or load a checkpoint, the others wait for them")
     blames = Counter(member.role.blame for member in scene.busy)
     blame = blames.most_common(1)[0][0]
     accused = tuple(accuse(member, _confidence(member, share)) for member in scene.busy)
-    return Finding(accused, blame=blame, because="the ranks that the others wait for are in the job's own code, not on a sick machine")
-
-
-def _is_duty(member: Member, scene: Scene) -> bool:
-    """Rank 0, or the first process of the first machine, saves for all; so does one rank per data-parallel group."""
-    if member.role.kind != "checkpoint":
-        return False
-    process = member.process
-    if process.rank is not None:
-        return process.rank == 0 or len({m.machine for m in scene.busy if m.role.kind == "checkpoint"}) > 1
-    return process.machine == scene.places.machines[0] or len(machines_of(scene.busy)) > 1
+    return Finding(accused, blame=blame, because="what the others wait for is the job's own doing, or nothing says whose")
 
 
 def _confidence(member: Member, share: float) -> float:

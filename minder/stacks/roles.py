@@ -95,25 +95,26 @@ def _read_stack(frames: tuple[Frame, ...]) -> Role:
     key, shown = _key(frames), _shown(frames)
     part = next((rule for frame in reversed(frames) if (rule := read_frame(frame).apart) is not None), None)
     doing, within = _doing(frames), _within(frames)
+    starts = _is_start(frames)
     if part is not None:
         return Role(part.kind, "outside", part.reason, key, shown, part=part.reason, io=doing is not None and doing.io)
     if doing is not None and doing.stance == "waits":
         start = doing.start or (within is not None and within.start)
         return Role(doing.kind, "waits", doing.reason, key, shown, start=start, within=within.reason if within else "")
     if within is not None and not (within.weak and doing is not None):
-        return _inside(doing, within, key, shown)
+        return _inside(doing, within, key, shown, starts)
     if doing is not None:
-        return Role(doing.kind, doing.stance, doing.reason, key, shown, doing.blame, doing.weight, doing.start, doing.io)
+        return Role(doing.kind, doing.stance, doing.reason, key, shown, doing.blame, doing.weight, doing.start or starts, doing.io)
     place = next((frame for frame in shown if not frame.native), shown[0] if shown else Frame("?"))
     return Role("other", "unclear", f"in {_at(place)}", key, shown, "machine", 0.75)
 
 
-def _inside(doing: Rule | None, within: Rule, key: tuple[tuple[str, str], ...], shown: tuple[Frame, ...]) -> Role:
+def _inside(doing: Rule | None, within: Rule, key: tuple[tuple[str, str], ...], shown: tuple[Frame, ...], starts: bool) -> Role:
     """A file that is read while data are loaded: the kind is data loading, the blame is the file's."""
-    start, io = within.start, doing is not None and doing.io
+    start, io = within.start or starts, doing is not None and doing.io
     reason = within.reason if doing is None or doing.weak else f"{doing.reason} ({within.reason})"
     blame, weight = within.blame, within.weight
-    if doing is not None and not start and (io or doing.stance == "may wait" or not doing.weak):
+    if doing is not None and not start and within.kind != "checkpoint" and not doing.weak:
         blame, weight = doing.blame, doing.weight
     return Role(within.kind, "outside", reason, key, shown, blame, weight, start, io, within.reason)
 
@@ -166,6 +167,11 @@ def _within(frames: Sequence[Frame]) -> Rule | None:
         return importing[1]
     told = [rule for _, rule in rules if not rule.imports]
     return next((rule for rule in told if not rule.weak), told[0] if told else None)
+
+
+def _is_start(frames: Sequence[Frame]) -> bool:
+    """Some outer frame is part of the job's start, whatever the innermost ones do: a model's file that is read is no sick disk."""
+    return any((rule := read_frame(frame).within) is not None and rule.start and not rule.imports for frame in frames)
 
 
 def _shown(frames: Sequence[Frame]) -> tuple[Frame, ...]:

@@ -11,7 +11,7 @@ from minder.stacks.records import Capture, Process
 from minder.stacks.roles import Role, read_role
 from minder.topology import Topology
 
-__all__ = ["Member", "Scene", "machines_of", "set_scene"]
+__all__ = ["Member", "Scene", "is_duty", "machines_of", "set_scene"]
 
 _ROOTS = ("<module>", "_start", "__libc_start_main", "clone", "clone3", "main", "_main")
 _DOMINANT = 0.25  # of all training processes, on two machines or more: what so many do is what the job does
@@ -55,6 +55,15 @@ class Scene:
 
 def machines_of(members: Iterable[Member]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(member.machine for member in members))
+
+
+def is_duty(member: Member, scene: Scene) -> bool:
+    """It saves for all: rank 0, or the first process of the first machine, or one of several that save at once."""
+    if member.role.kind != "checkpoint":
+        return False
+    savers = {m.machine for m in scene.busy if m.role.kind == "checkpoint"}
+    first = member.process.rank == 0 if member.process.rank is not None else member.machine == scene.places.machines[0]
+    return first or len(savers) > 1
 
 
 def set_scene(capture: Capture, topology: Topology | None) -> Scene:

@@ -21,10 +21,10 @@ def judge_sites(scene: Scene) -> Finding:
     odd = _outliers(scene)
     if not odd:
         return _judge_split(scene) or _judge_lines(scene)
-    machines = machines_of(odd)
+    machines, peers = machines_of(odd), _majority(scene)
     if len(scene.places.machines) == 1:
         return Finding(
-            tuple(_describe(scene, member, 0.5) for member in odd),
+            tuple(_describe(peers, member, 0.5) for member in odd),
             blame="software",
             because="ranks of one machine wait in different places",
         )
@@ -64,14 +64,14 @@ def _judge_split(scene: Scene) -> Finding | None:
 
 
 def _several(scene: Scene, odd: Sequence[Member], machines: Sequence[str]) -> Finding:
-    cover = scene.places.smallest_group(machines)
+    cover, peers = scene.places.smallest_group(machines), _majority(scene)
     if cover is None or len(cover[1]) > _GROUP_SHARE * len(scene.places.machines):
         if len(machines) > _SPREAD * len(scene.machines):
-            accused = tuple(_describe(scene, member, 0.3) for member in odd)
+            accused = tuple(_describe(peers, member, 0.3) for member in odd)
             return Finding(accused, blame="software", because="the same ranks on many machines wait in another place than their peers")
-        accused = tuple(_describe(scene, member, 0.4) for member in odd)
+        accused = tuple(_describe(peers, member, 0.4) for member in odd)
         return Finding(accused, because="those that wait elsewhere share no small parallel group")
-    accused = tuple(_describe(scene, member, 0.6) for member in odd)
+    accused = tuple(_describe(peers, member, 0.6) for member in odd)
     return Finding(
         accused, cover[1], cover[0], "machine", f"all that wait elsewhere are in {cover[0]}: which of them is at fault is not known"
     )
@@ -80,21 +80,23 @@ def _several(scene: Scene, odd: Sequence[Member], machines: Sequence[str]) -> Fi
 def _one_machine(scene: Scene, odd: Sequence[Member], machines: tuple[str, ...]) -> Finding:
     """One machine, waiting in another place. Its own device, a lost message, or all its ranks together: the machine.
     A single rank in another collective: its program took another way."""
+    peers = _majority(scene)
     whole = len(odd) > 1 and len(odd) == sum(1 for member in scene.members if member.machine == machines[0])
     device = all(member.role.stance == "may wait" for member in odd)
     message = all(member.role.kind == "point to point" for member in odd) and scene.places.topology is not None
     if whole or device or message:
         weight = 0.7 if device else 0.65
-        accused = tuple(_describe(scene, member, weight) for member in odd)
+        accused = tuple(_describe(peers, member, weight) for member in odd)
         return Finding(accused, machines, None, "machine", f"only {machines[0]} waits elsewhere: its peers have gone past it")
-    accused = tuple(_describe(scene, member, 0.5) for member in odd)
+    accused = tuple(_describe(peers, member, 0.5) for member in odd)
+    if any(member.role.kind == "point to point" for member in odd):
+        return Finding(accused, because="one rank waits for a message; without the job's groups nothing says from whom")
     return Finding(
         accused, blame="software", because="one rank is in another collective than its peers: the program took another way there"
     )
 
 
-def _describe(scene: Scene, member: Member, confidence: float) -> Accused:
-    peers = _majority(scene)
+def _describe(peers: Member, member: Member, confidence: float) -> Accused:
     mine = member.role.frames[0].function if member.role.frames else "?"
     theirs = peers.role.frames[0].function if peers.role.frames else "?"
     side = compare_sites(member.role.frames, peers.role.frames)

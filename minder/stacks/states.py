@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minder.stacks.finding import Accused, Finding, accuse
-from minder.stacks.scene import Member, Scene, machines_of
+from minder.stacks.scene import Member, Scene, is_duty, machines_of
 
 __all__ = ["judge_states"]
 
@@ -30,9 +30,8 @@ def _stopped(scene: Scene, everyone: Sequence[Member]) -> Finding | None:
 
 def _blocked(scene: Scene, everyone: Sequence[Member]) -> Finding | None:
     """Uninterruptible sleep (D). One machine alone: its disk or its driver. Several: the storage that they share."""
-    usual = ("checkpoint",)  # who writes for all is often in D
     sleeping = [member for member in everyone if member.process.state[:1] == "D"]
-    blocked = [member for member in sleeping if not member.role.start and member.role.kind not in usual]
+    blocked = [member for member in sleeping if not member.role.start and not is_duty(member, scene)]  # who writes for all is often in D
     waits = [member for member in scene.passive if member.process.state[:1] != "D"]
     if not blocked or len(waits) * 2 < len(scene.members) - len(blocked):
         return None

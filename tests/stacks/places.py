@@ -167,3 +167,14 @@ LAUNCHER: Frames = [
     ("launch_agent", f"{TORCH}/distributed/launcher/api.py", 260),
     ("<module>", "/opt/venv/bin/torchrun", 8),
 ]
+LOADING_MODEL: Frames = [
+    ("load_file", "/opt/venv/lib/python3.11/site-packages/safetensors/torch.py", 311),
+    ("load_state_dict", "/opt/venv/lib/python3.11/site-packages/transformers/modeling_utils.py", 508),
+    ("from_pretrained", "/opt/venv/lib/python3.11/site-packages/transformers/modeling_utils.py", 4200),
+    *USER_CODE,
+]
+OWN_SOCKET: Frames = [
+    ("recv_into", "/usr/lib/python3.11/socket.py", 706),
+    ("exchange", "/workspace/fused/ring.py", 55),
+    *USER_CODE,
+]

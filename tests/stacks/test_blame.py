@@ -128,6 +128,7 @@ def test_nobody_stands_out_where_all_stand_together(place: Any, blame: str, dump
         (at.GRAD_SYNC, at.LOADER_WAIT, [5], "workload"),
         (at.SAVE_BARRIER, at.SAVE, [0], "workload"),
         (at.RENDEZVOUS, at.IMPORTING, [3], "workload"),
+        (at.RENDEZVOUS, at.LOADING_MODEL, [3], "workload"),
         (at.BROADCAST, at.COMPILE, [0, 1, 2], "software"),
         (at.GRAD_SYNC, at.BROADCAST, [2], "software"),
         (at.LOADER_WAIT, at.GRAD_SYNC, [1], "workload"),
@@ -175,6 +176,14 @@ def test_two_machines_that_read_files_point_at_their_storage(make_job: MakeJob, 
     assert (named(finding), finding.evict, finding.blame) == ({"node-0001", "node-0005"}, (), "unknown")
 
 
+def test_of_two_that_talk_over_a_socket_the_one_that_does_not_wait_is_named(make_job: MakeJob, judge: Judge) -> None:
+    """Two ranks outside any collective library: one waits on its socket, the other is busy; both wait: nobody can tell."""
+    job = make_job(8).stand(at.GRAD_SYNC).stand(at.OWN_SOCKET, [2]).stand(at.USER_CODE, [5])
+    assert judge(job).evict == ("node-0005",)
+    both = judge(job.stand(at.OWN_SOCKET, [5]))
+    assert (named(both), both.evict, both.blame) == ({"node-0002", "node-0005"}, (), "unknown")
+
+
 def test_everybody_stopped_is_a_debugger(make_job: MakeJob, judge: Judge) -> None:
     finding = judge(make_job(4).stand(at.GRAD_SYNC).state("T", [0, 1, 2, 3]))
     assert is_nobody(finding)
@@ -184,6 +193,14 @@ def test_everybody_stopped_is_a_debugger(make_job: MakeJob, judge: Judge) -> Non
 def test_a_process_that_has_ended_is_named_but_its_machine_is_not_evicted(make_job: MakeJob, judge: Judge) -> None:
     finding = judge(make_job(4).stand(at.GRAD_SYNC).state("Z", [1]))
     assert (named(finding), finding.evict) == ({"node-0001"}, ())
+
+
+@pytest.mark.parametrize(("machine", "letter", "evicted"), [(0, "D", ()), (5, "S", ()), (5, "D", ("node-0005",))])
+def test_only_a_writer_that_the_kernel_holds_and_that_does_not_write_for_all_is_a_sick_disk(
+    machine: int, letter: str, evicted: tuple[str, ...], make_job: MakeJob, judge: Judge
+) -> None:
+    finding = judge(make_job(8).stand(at.SAVE_BARRIER).stand(at.SAVE, [machine]).state(letter, [machine]))
+    assert finding.evict == evicted
 
 
 def test_ranks_of_a_single_machine_cannot_accuse_it(make_job: MakeJob, judge: Judge) -> None:

@@ -131,6 +131,13 @@ def test_the_machine_flagged_in_most_of_five_rounds_is_the_slow_one(tmp_path: Pa
     assert "3 of 5" in finding.suspects[0].reason
 
 
+def test_a_job_that_moves_on_between_two_captures_does_not_hang(tmp_path: Path, judge: Judge) -> None:
+    elsewhere = dict.fromkeys(range(8), at.GRAD_NORM)
+    finding = judge(recording(tmp_path, {6: at.COMPUTE}, {**elsewhere, 6: at.COMPUTE}))
+    assert finding.evict == ()
+    assert "moves" in finding.because
+
+
 def places() -> Places:
     topology = Topology(tuple(f"m{i}" for i in range(8)), 1, Parallelism(pipeline=2, data=4))
     return Places(topology.machines, topology)
