@@ -139,7 +139,7 @@ def test_a_lock_that_another_holds_is_one_line(postgres: Any) -> None:
 
 @pytest.mark.server("postgresql")
 def test_a_server_that_goes_and_comes_back_is_one_line_and_nothing_is_lost(postgres: Any) -> None:
-    store = EventStore(postgres.new_database(), busy_timeout_s=2.0)
+    store = EventStore(postgres.new_database(), busy_timeout_s=60.0)
     event = store.insert(note(1))
     postgres.stop()
     try:
