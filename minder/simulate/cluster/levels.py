@@ -85,7 +85,7 @@ METRICS: tuple[MetricModel, ...] = (
     _model("disk_usage_ratio", "disk", (0.2, 0.5), (0.0004, 60, 0.15), (1.0, 1e-5)),
     _model("gpu_duty_cycle_ratio", "duty", (0.7, 1.0), (0.006, 1, 0.005), (1.0, 1e-5)),
     _model("gpu_power_draw_watts", "power", (380, 680), (0.02, 1, 0.02), (720, 1e-2)),
-    _model("gpu_temperature_celsius", "temperature", (46, 68), (0.006, 15, 0.07), (110, 1e-2)),
+    _model("gpu_temperature_celsius", "temperature", (46, 68), (0.004, 15, 0.07), (110, 1e-2)),
     _model("gpu_sm_activity_ratio", "compute", (0.45, 0.88), (0.02, 1, 0.01), (1.0, 1e-5)),
     _model("gpu_tensor_activity_ratio", "compute", (0.18, 0.58), (0.03, 1, 0.012), (1.0, 1e-5)),
     _model("gpu_graphics_activity_ratio", "duty", (0.8, 0.97), (0.012, 1, 0.008), (1.0, 1e-5)),

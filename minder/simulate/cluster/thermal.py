@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from minder.simulate.cluster.noise import remembering
 from minder.simulate.cluster.scene import Scene
 from minder.simulate.cluster.streams import draw
 
 __all__ = ["heat"]
 
 _ROOM = 0.5  # of the training temperature is there without any power: coolant, room, other parts
+_COOLANT_MEMORY_S = 300.0  # the coolant's own ups and downs, which all machines share
 
 
 def heat(scene: Scene, work_TM: np.ndarray) -> np.ndarray:
@@ -27,4 +29,5 @@ def heat(scene: Scene, work_TM: np.ndarray) -> np.ndarray:
     for t in range(scene.ticks):
         level_M = keep * level_M + (1.0 - keep) * work_TM[t]
         warm_TM[t] = level_M
-    return np.asarray(_ROOM + (1.0 - _ROOM) * warm_TM)
+    coolant_T1 = remembering(rng, scene.ticks, np.array([_COOLANT_MEMORY_S]), scene.tick_s, (1,))
+    return np.asarray((_ROOM + (1.0 - _ROOM) * warm_TM) * np.exp(rng.uniform(0.0, 0.015) * coolant_T1))
