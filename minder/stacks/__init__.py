@@ -6,6 +6,7 @@ from minder.stacks.agree import analyse_captures, vote
 from minder.stacks.blame import analyse
 from minder.stacks.document import to_document, to_rows
 from minder.stacks.finding import Accused, Finding, Group
+from minder.stacks.live import capture_from_agents
 from minder.stacks.reader import find_job_file, place_ranks, read_captures
 from minder.stacks.records import Capture, Frame, Process, Thread
 from minder.stacks.sniff import read_dumps
@@ -21,6 +22,7 @@ __all__ = [
     "Thread",
     "analyse",
     "analyse_captures",
+    "capture_from_agents",
     "find_job_file",
     "place_ranks",
     "read_captures",

@@ -97,8 +97,7 @@ def _one_machine(scene: Scene, odd: Sequence[Member], machines: tuple[str, ...])
 
 
 def _describe(peers: Member, member: Member, confidence: float) -> Accused:
-    mine = member.role.frames[0].function if member.role.frames else "?"
-    theirs = peers.role.frames[0].function if peers.role.frames else "?"
+    mine, theirs = member.role.key[0][0], peers.role.key[0][0]
     side = compare_sites(member.role.frames, peers.role.frames)
     where = f", {side}" if side else ""
     return accuse(member, confidence, f"{member.role.reason} in {mine}{where}, its peers in {theirs}")

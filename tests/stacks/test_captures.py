@@ -11,7 +11,7 @@ import pytest
 from dumps import Job, spy_json, spy_text
 
 from minder.errors import BadInputError
-from minder.stacks import Finding, read_captures, suspects_from_stacks, to_document, vote
+from minder.stacks import Finding, analyse, capture_from_agents, read_captures, suspects_from_stacks, to_document, vote
 from minder.stacks.places import Places
 from minder.topology import Parallelism, Topology
 
@@ -160,6 +160,30 @@ def test_votes_for_members_of_one_group_go_to_the_group() -> None:
 def test_votes_that_name_nobody(rounds: list[tuple[str, ...]]) -> None:
     """Too few rounds, no majority, a tie, no flags, outliers that share no small group."""
     assert vote(rounds, places()) is None
+
+
+# From live agents
+
+
+def test_answers_of_agents_are_a_capture() -> None:
+    """Rank 2's process is in uninterruptible sleep, and py-spy could not read it."""
+
+    def answer(rank: int, state: str, stack: dict[str, object]) -> dict[str, object]:
+        states = [{"pid": 100 + rank, "rank": rank, "state": state, "name": "python"}]
+        return {
+            "machine": f"node-{rank}",
+            "time_s": 50.0 + rank,
+            "stacks": [{"pid": 100 + rank, "rank": rank, **stack}],
+            "processes": states,
+        }
+
+    waiting = {"format": "py-spy-json", "data": json.loads(spy_json([at.GRAD_SYNC], 100))}
+    refused = {"format": "error", "data": "py-spy did not answer within 5.0 s"}
+    capture = capture_from_agents([answer(rank, "S", waiting) for rank in (0, 1, 3)] + [answer(2, "D", refused)])
+    assert capture.time_s == 53.0
+    finding = analyse(capture)
+    assert (finding.evict, finding.suspects[0].rank) == (("node-2",), 2)
+    assert finding.without_stack[0].problem == "py-spy did not answer within 5.0 s"
 
 
 # Into a verdict
