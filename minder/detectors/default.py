@@ -114,6 +114,7 @@ class DefaultDetector:
         self._stages = Stages.of(())
         self._names: tuple[str, ...] = ()  # of the yardsticks in use
         self._slow_out_M: np.ndarray | None = None  # who stands out at the slow pace, until it is updated
+        self._start_z = 0.0
         self._pending: list[_Row] = []
 
     def score(self, window: Window) -> list[Scores]:
@@ -148,6 +149,7 @@ class DefaultDetector:
         several = len(self._stages.members) > 1
         self._names = ("all_quick", "all_slow", "stage_quick", "stage_slow") if several else ("all_quick", "all_slow")
         self._slow_out_M = None
+        self._start_z = needed_z(len(machines), int((self._traits.weight_K1 > 0).sum()))
 
     def _score_row(self, window: Window, t: int, raw_KM: np.ndarray) -> Scores:
         memory, traits = self._memory, self._traits
@@ -188,7 +190,7 @@ class DefaultDetector:
     def _find(self, distances: Mapping[str, np.ndarray], phase: Phase) -> Deviants:
         """The least deviation that counts is smaller while the training suffers."""
         memory, config = self._memory, self.config
-        start = needed_z(len(memory.machines), int((self._traits.weight_K1 > 0).sum()))
+        start = self._start_z
         least = start - config.eager_z
         if self._slow_out_M is None:
             self._slow_out_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("slow")], least)

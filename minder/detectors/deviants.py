@@ -70,6 +70,9 @@ def find_deviants(
 ) -> Deviants:
     """who: (the machines that may stand out, how deviations count)."""
     x, counting = who
+    if not len(x):
+        none_KX = np.zeros((len(memory.metrics), 0))
+        return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX)
     known_KX = ~np.isnan(distances["all"][:, x])
     large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
     smooth_KX = memory["all_quick_smooth_KM"][:, x]

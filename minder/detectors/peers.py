@@ -19,8 +19,8 @@ class Ordered:
         self._ordered_KM = np.sort(values_KM, axis=1)  # NaN sorts last
         metrics, machines = values_KM.shape
         self._rows_K = np.arange(metrics)
-        self._count_K = np.full(metrics, machines)
-        if machines and np.isnan(self._ordered_KM[:, -1]).any():
+        self._count_K: np.ndarray | int = machines  # one number as long as nothing is missing: that is the usual case, and the fast one
+        if machines and np.isnan(self._ordered_KM[:, -1].sum()):
             self._count_K = machines - np.isnan(values_KM).sum(axis=1)
 
     def median_K(self) -> np.ndarray:
@@ -36,15 +36,21 @@ class Ordered:
         below the middle that is the lower of the two, `below`; for one above it the upper one, `above`.
         """
         others_K = self._count_K - 1
-        below_K1 = self._at(np.maximum((others_K - 1) // 2, 0) + 1)[:, None]
-        above_K1 = self._at(np.maximum(others_K // 2, 0))[:, None]
+        below_K1 = self._at(_at_least_0((others_K - 1) // 2) + 1)[:, None]
+        above_K1 = self._at(_at_least_0(others_K // 2))[:, None]
         return np.asarray(self.values_KM - np.where(self.values_KM <= above_K1, below_K1, above_K1))
 
-    def _at(self, place_K: np.ndarray) -> np.ndarray:
+    def _at(self, place_K: np.ndarray | int) -> np.ndarray:
         """The value at a place in the order; NaN beyond its end."""
         last = self.values_KM.shape[1] - 1
+        if isinstance(place_K, int):
+            return self._ordered_KM[:, place_K] if place_K <= last else np.full(len(self._rows_K), np.float32(np.nan))
         found_K = self._ordered_KM[self._rows_K, np.clip(place_K, 0, last)]
         return np.where(place_K <= last, found_K, np.float32(np.nan))
+
+
+def _at_least_0(place_K: np.ndarray | int) -> np.ndarray | int:
+    return max(place_K, 0) if isinstance(place_K, int) else np.maximum(place_K, 0)
 
 
 def distance_from_others(values_KM: np.ndarray) -> np.ndarray:

@@ -27,6 +27,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "gap_s": ("", np.nan),  # usual gap between rows
     "news_M": ("M", np.nan),  # time of the last row with news
     "interval_M": ("M", np.nan),  # usual time between news
+    "usual_s": ("", np.nan),  # the median machine's
 }
 _DECAY = 0.994
 _PROOF = 1e-4  # a run of repeats this unlikely is a stuck sensor
@@ -74,9 +75,8 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     usable_KM = (None if whole else has_KM) if stuck_KM is None else has_KM & ~stuck_KM
     since_news_M = _note_news(memory, time_s, news_M, gap_s)
     memory["heard_M"] = np.where(present_M | has_KM.any(axis=0), time_s, memory["heard_M"])
-    interval_M = memory["interval_M"]
-    known_M = interval_M[~np.isnan(interval_M)]
-    interval_s = float(np.median(known_M)) if len(known_M) else gap_s
+    interval_s = memory.number("usual_s")
+    interval_s = gap_s if np.isnan(interval_s) else interval_s
     silence_M = time_s - memory["heard_M"]
     silent_M = silence_M > max(_SILENT_INTERVALS * interval_s, _SILENT_S)
     outage = bool(np.count_nonzero(silent_M) > max(1.0, 0.3 * len(silent_M)))
@@ -103,6 +103,9 @@ def _note_news(memory: Memory, time_s: float, news_M: np.ndarray, gap_s: float) 
     step_M = np.where(np.isnan(usual_M), since_M, usual_M + 0.1 * (np.minimum(since_M, 3 * usual_M) - usual_M))
     memory["interval_M"] = np.where(news_M & ~first_M, step_M, usual_M)
     memory["news_M"] = np.where(news_M, time_s, before_M)
+    if memory.number("lively_s") == time_s:  # it changes slowly
+        known_M = memory["interval_M"][~np.isnan(memory["interval_M"])]
+        memory.set_number("usual_s", float(np.median(known_M)) if len(known_M) else np.nan)
     return np.asarray(since_M)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minder.detectors import presence
@@ -17,6 +17,7 @@ from minder.detectors.traits import TraitTable, trait_of
 VALUES = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_size=1, max_size=9)
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_distance_from_others_agrees_with_the_plain_definition(values: list[float]) -> None:
     found = distance_from_others(np.array([values]))[0]
@@ -31,6 +32,7 @@ def test_distance_from_others_agrees_with_the_plain_definition(values: list[floa
         assert found[m] == value - min(max(value, low), high)
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_median_of_all_is_the_median_of_what_is_known(values: list[float]) -> None:
     known = [value for value in values if value == value]
