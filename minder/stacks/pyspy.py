@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from typing import Any
 
 from minder.stacks.normalise import make_frame
 from minder.stacks.records import Frame, Thread
 
-__all__ = ["parse_json", "parse_text", "process_sections"]
+__all__ = ["parse_json", "parse_json_text", "parse_text", "process_sections"]
 
 # Thread 4079 (active+gil): "MainThread", Thread 0x7F0A (idle), Thread (idle): "MainThread"
 _THREAD = re.compile(r'^Thread(?: (?P<ident>0x[0-9a-fA-F]+|\d+))?(?: \((?P<state>[a-z+ ]+)\))?:?(?: "(?P<name>.*)")?\s*$')
 _PROCESS = re.compile(r"^Process (\d+):", re.MULTILINE)
+_JSON_HEADER = re.compile(
+    r'\s*"pid": (?P<pid>\d+),\s*"thread_id": \d+,\s*"thread_name": (?:null|"(?P<name>[^"\\]*)"),'
+    r'\s*"os_thread_id": (?:null|(?P<ident>\d+)),\s*"active": (?P<active>true|false),\s*"owns_gil": (?:true|false),\s*$'
+)
 _PLACE = re.compile(r"^(?P<file>.*?)(?::(?P<line>\d+))?\)$")
 
 
@@ -79,6 +84,35 @@ def parse_json(data: Any) -> tuple[Thread, ...] | None:
     if not isinstance(data, list) or not all(isinstance(item, dict) and isinstance(item.get("frames"), list) for item in data):
         return None
     return tuple(_json_thread(item) for item in data)
+
+
+def parse_json_text(text: str) -> tuple[tuple[Thread, ...], int] | None:
+    """(threads, pid) of a text laid out as py-spy lays it out; None for any other JSON, which `parse_json` reads.
+
+    Frames that are the same in many processes, letter by letter, are parsed once: it is what takes the time in a large job.
+    """
+    first, *pieces = text.split('"frames": [')
+    cuts = [piece.rfind('"process_info"') for piece in pieces]
+    if not pieces or -1 in cuts or not text.rstrip().endswith("]"):
+        return None
+    tails = [first, *(piece[cut:] for piece, cut in zip(pieces[:-1], cuts[:-1], strict=True))]
+    headers = [_JSON_HEADER.match(tail.rpartition("{")[2]) for tail in tails]
+    try:
+        frames = [_json_body(piece[:cut].rpartition("]")[0]) for piece, cut in zip(pieces, cuts, strict=True)]
+    except ValueError:
+        return None
+    threads = [_headed(header, found) for header, found in zip(headers, frames, strict=True) if header is not None]
+    return (tuple(threads), int(headers[0]["pid"])) if headers[0] is not None and len(threads) == len(headers) else None
+
+
+def _headed(header: re.Match[str], frames: tuple[Frame, ...]) -> Thread:
+    name, ident = header["name"] or "", int(header["ident"] or 0)
+    return Thread(frames, name, ident or None, name == "MainThread" or header["ident"] == header["pid"], header["active"] == "true")
+
+
+@functools.lru_cache(maxsize=8192)
+def _json_body(text: str) -> tuple[Frame, ...]:
+    return _json_frames(json.loads(f"[{text}]"))
 
 
 def _json_thread(item: dict[str, Any]) -> Thread:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from minder.stacks.gdb import parse_gdb
-from minder.stacks.pyspy import parse_json, parse_text, process_sections
+from minder.stacks.pyspy import parse_json, parse_json_text, parse_text, process_sections
 from minder.stacks.records import Thread
 from minder.stacks.traceback import parse_faulthandler, parse_traceback
 
@@ -71,6 +71,9 @@ def _from_spy(text: str) -> tuple[Dump, ...]:
 
 
 def _from_json(text: str) -> Dump:
+    quick = parse_json_text(text)
+    if quick is not None:
+        return _checked(quick[0], "", quick[1])
     try:
         data = json.loads(text)
     except ValueError:

@@ -36,6 +36,7 @@ def spy_json(threads: Threads, pid: int) -> bytes:
             "active": False,
             "owns_gil": False,
             "frames": [frame(*place) for place in frames],
+            "process_info": None,
         }
         for index, frames in enumerate(threads)
     ]

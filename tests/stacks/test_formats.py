@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import places as at
 import pytest
@@ -97,6 +98,16 @@ def test_versions_paths_lines_and_qualified_names_do_not_split_a_group() -> None
         for write in FORMATS.values()
     ]
     assert len({role.key for role in roles}) == 1
+
+
+@pytest.mark.parametrize(
+    "layout", [{"indent": 2}, {"indent": 1}, {"separators": (",", ":")}, {"sort_keys": True}, {"indent": 4, "sort_keys": True}]
+)
+def test_json_may_be_laid_out_in_any_way(layout: dict[str, Any]) -> None:
+    text = (DATA / "loader" / "rank0.json").read_text()
+    assert threads_of(json.dumps(json.loads(text), **layout).encode()) == threads_of(text.encode())
+    strange = text.replace('"thread_name": "MainThread"', '"thread_name": "a \\"quoted\\" {name"')
+    assert {thread.name for thread in threads_of(strange.encode())} >= {'a "quoted" {name'}
 
 
 def test_local_variables_are_passed_over_and_never_kept() -> None:
