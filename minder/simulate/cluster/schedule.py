@@ -22,11 +22,12 @@ def add_checkpoints(scene: Scene) -> None:
     """Every few minutes everybody writes for some seconds. A halted job writes none, unless a daemon of its own does it."""
     rng, rules = scene.streams.of("checkpoints"), scene.recipe.schedule
     every_s, lasts_s = draw(rng, rules.checkpoint_every_s), draw(rng, rules.checkpoint_s)
-    daemon = rng.random() < 0.3
+    daemon = rng.random() < 0.4
     at_s = rng.uniform(0.2, 1.0) * every_s
     while at_s < scene.duration_s - lasts_s:
         rows = scene.span(at_s, lasts_s * rng.uniform(0.9, 1.1))
-        free_M = (scene.mode_TM[rows] == TRAIN).all(axis=0) & (daemon | (scene.pace_T[rows].min() > 0.0))
+        halted = bool((scene.wait_TM[rows].min(axis=1) > 0.85).any())
+        free_M = (scene.mode_TM[rows] == TRAIN).all(axis=0) & (daemon or not halted)
         if free_M.mean() > 0.5:
             scene.enter("checkpoint", rows, np.nonzero(free_M)[0], float(rng.uniform(0.9, 1.0)))
             scene.phases.append(Phase("checkpoint", at_s, at_s + lasts_s))

@@ -74,7 +74,7 @@ def _move(scene: Scene, plan: FaultPlan, factor_T: np.ndarray, goal: float, grou
     if FAULTS[plan.kind].effect == "stall":
         ramp_s = scene.tick_s * (2.0 if group != "temperature" else 30.0)
     share_T = plan.severity * np.clip((scene.time_T[rows] - plan.onset_s) / ramp_s, 0.0, 1.0)
-    if FAULTS[plan.kind].effect == "flapping":
+    if FAULTS[plan.kind].effect == "flapping" and group != "congestion":  # losses and pauses go on between the flaps
         share_T = share_T * (scene.wait_TM[rows, plan.culprit] > 0.5)
     current_T = np.maximum(factor_T[rows], 1e-3)
     if FAULTS[plan.kind].effect in ("slow", "crash", "silent"):
