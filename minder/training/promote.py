@@ -69,7 +69,9 @@ def compare(old: Sequence[Case], new: Sequence[Case]) -> Comparison:
     against, alarms = [], [sum(case.false_alarms for case in cases) for cases in (old, new)]
     if len(new) < _FEWEST:
         against.append(f"{len(new)} recordings decide nothing: give at least {_FEWEST}")
-    if _share(after.precision) < _share(before.precision) - _PRECISION_SLACK:
+    if math.isnan(after.precision) and not math.isnan(before.precision):
+        against.append("the challenger names nobody")
+    elif _share(after.precision) < _share(before.precision) - _PRECISION_SLACK:
         against.append(f"precision falls from {before.precision:.3f} to {after.precision:.3f}")
     if alarms[1] > alarms[0]:
         against.append(f"{alarms[1]} false accusations while nothing was wrong, {alarms[0]} before")
