@@ -70,7 +70,7 @@ def fit_reference(windows_LNWF: np.ndarray, config: FitConfig | None = None) -> 
         optimiser.step()
         schedule.step()
         if step % 50 == 0 or step == config.steps - 1:
-            curve.append((step, float(loss_L.mean())))
+            curve.append((step, float(loss_L.detach().mean())))
     with torch.no_grad():
         error_L = torch.stack([network.error(part) for part in data.split(4096, dim=1)]).mean(dim=0)
     arrays = {name: value.detach().numpy().copy() for name, value in network.parameters.items() if not name.startswith("spread.")}
