@@ -46,7 +46,13 @@ def _outliers(scene: Scene) -> list[Member]:
         clear = stage is not None and size > 1 and size > counts.total() / 2
         healthy[stage] = {key} if clear else usual | ({key} if size > max(1, counts.total() / 2) else set())
     odd = [member for member in scene.members if member.role.key not in healthy[scene.places.stage(member.process)]]
+    usual_language = _is_compiled(_majority(scene))  # places in compiled code and in Python cannot be compared
+    odd = [member for member in odd if _is_compiled(member) == usual_language]
     return odd if len(odd) * 2 < scene.size else []
+
+
+def _is_compiled(member: Member) -> bool:
+    return all(frame.native for frame in member.role.frames)
 
 
 def _judge_split(scene: Scene) -> Finding | None:

@@ -74,6 +74,14 @@ def test_a_real_data_loading_worker_is_told_from_its_rank() -> None:
     assert {role_of(path).part for path in workers} == {"a data-loading worker"}
 
 
+def test_one_dump_of_another_tool_among_the_rest_is_no_other_place() -> None:
+    """Seven in the backward pass by py-spy, one in the same wait by gdb, which sees compiled code only."""
+    endings = ["json", "fault", "json", "fault", "json", "fault", "json", "gdb"]
+    dumps = [(DATA / f"sleeping/rank{0 if ending == 'gdb' else 2}.{ending}").read_bytes() for ending in endings]
+    finding = analyse(Capture(tuple(Process(f"node-{rank}", rank=rank, threads=threads_of(dump)) for rank, dump in enumerate(dumps))))
+    assert (finding.suspects, finding.evict) == ((), ())
+
+
 # Formats
 
 
