@@ -99,7 +99,7 @@ def parse_json_text(text: str) -> tuple[tuple[Thread, ...], int] | None:
     headers = [_JSON_HEADER.match(tail.rpartition("{")[2]) for tail in tails]
     try:
         frames = [_json_body(piece[:cut].rpartition("]")[0]) for piece, cut in zip(pieces, cuts, strict=True)]
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     threads = [_headed(header, found) for header, found in zip(headers, frames, strict=True) if header is not None]
     return (tuple(threads), int(headers[0]["pid"])) if headers[0] is not None and len(threads) == len(headers) else None

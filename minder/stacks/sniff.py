@@ -76,7 +76,7 @@ def _from_json(text: str) -> Dump:
         return _checked(quick[0], "", quick[1])
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Dump(problem="the dump is JSON that is cut off or broken")
     threads = parse_json(data)
     if threads is not None:

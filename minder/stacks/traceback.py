@@ -23,7 +23,7 @@ def parse_faulthandler(text: str) -> tuple[Thread, ...]:
     The current thread is the one that a signal interrupted, which in Python is the main thread; a dump on a timer names none.
     """
     headers = list(_HEADER.finditer(text))
-    ends = [*(header.start() for header in headers[1:]), len(text)]
+    ends = [*(header.start() for header in headers[1:]), len(text)] if headers else []
     blocks = [(header, text[header.end() : end]) for header, end in zip(headers, ends, strict=True)]
     threads = [_thread(header, lines) for header, lines in blocks]
     if threads and not any(thread.main for thread in threads):

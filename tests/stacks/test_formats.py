@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,23 @@ def test_editors_and_terminals_may_have_recoded_a_dump(encoding: str) -> None:
 def test_broken_letters_do_not_hide_the_rest() -> None:
     content = spy_text([at.GRAD_SYNC], 7).replace(b"/opt/venv/bin/python", b"/opt/\xff\xfe\x80/python")
     assert len(threads_of(content)[0].frames) == len(at.GRAD_SYNC)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_spoilt_dump_is_more_than_a_problem(seed: int) -> None:
+    """Cut, spliced and overwritten dumps of every tool: always an answer, a stack or why there is none."""
+    chance = random.Random(seed)
+    whole = [path.read_bytes() for path in sorted(DATA.glob("*/*"))] + [write([at.READ, at.TQDM], 7) for write in FORMATS.values()]
+    for _ in range(25):
+        content = bytearray(chance.choice(whole))
+        other = chance.choice(whole)
+        content = content[: chance.randrange(len(content))] + other[chance.randrange(len(other)) :]
+        for _ in range(chance.randrange(20)):
+            content[chance.randrange(len(content))] = chance.randrange(256)
+        for dump in read_dumps(bytes(content)):
+            assert bool(dump.problem) != any(thread.frames for thread in dump.threads)
+
+
+def test_deeply_nested_json_is_only_broken() -> None:
+    (dump,) = read_dumps(b'{"a":' * 100_000)
+    assert "broken" in dump.problem
