@@ -54,7 +54,9 @@ class SimilarityDetector:
             return [self._nothing(float(time_s), window.machines) for time_s in window.times_T]
         candidate_LTM = self._candidates(stretch, len(lanes))
         due_T = stretch.due_T(self.config.refit_s)
-        fresh_LT = stretch.fresh_KT if lanes == stretch.metrics else np.repeat(stretch.fresh_KT.any(axis=0)[None], len(lanes), axis=0)
+        fresh_LT = (
+            stretch.fresh_KT if lanes == stretch.metrics else np.repeat(np.any(stretch.fresh_KT, axis=0, keepdims=True), len(lanes), axis=0)
+        )
         found = []
         for t, time_s in enumerate(window.times_T.tolist()):
             run_LM = self._runs.advance(candidate_LTM[:, t] if due_T[t] else None, fresh_LT[:, t], float(stretch.gap_T[t]))

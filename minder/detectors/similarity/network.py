@@ -19,7 +19,7 @@ _COLUMNS = 4096  # windows of one pass over one network: its gates stay in the p
 
 def embed(arrays: Mapping[str, np.ndarray], rows_LFSM: np.ndarray, width: int) -> np.ndarray:
     """(L, T, M, H): coordinates whose Euclidean distances are those of the latent means. T = S - width + 1."""
-    turned = np.linalg.qr(arrays["mean.weight"].astype(np.float64), mode="r").astype(np.float32)
+    turned = np.asarray(np.linalg.qr(arrays["mean.weight"].astype(np.float64), mode="r"), dtype=np.float32)
     return _through(arrays, rows_LFSM, (width, turned, None))
 
 

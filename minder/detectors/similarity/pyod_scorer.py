@@ -31,7 +31,7 @@ class PyodScorer:
         return (self.name,) if metrics else ()
 
     def score(self, stretch: Stretch, config: SimilarityConfig) -> np.ndarray:
-        known_TM = stretch.known_KTM.any(axis=0)
+        known_TM = np.asarray(stretch.known_KTM.any(axis=0))
         found_TM = np.full(known_TM.shape, np.nan)
         for t in np.flatnonzero(stretch.due_T(config.refit_s)).tolist():
             rows_KWM = stretch.rows_KSM[:, t : t + config.width_rows]

@@ -58,7 +58,7 @@ class VaeScorer:
         if self._mode == "joined":
             vectors_LTMD = np.concatenate(list(np.where(known_KTM[..., None], vectors_LTMD, 0.0)), axis=2)[None]
         if self._mode != "each":
-            known_KTM = known_KTM.any(axis=0)[None]
+            known_KTM = np.any(known_KTM, axis=0, keepdims=True)
         lanes, count, machines = sums_LTM.shape
         flat_XMD = vectors_LTMD.reshape(lanes * count, machines, -1)
         sums_LTM[:] = summed_distances(flat_XMD, known_KTM.reshape(lanes * count, machines), config.distance).reshape(sums_LTM.shape)
