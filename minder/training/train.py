@@ -105,7 +105,7 @@ def _evaluate(held_back: tuple[Labelled, ...], folder: Path, name: str, jobs: in
 
 
 def _note(log: Log, recipe: TrainingRecipe, data: TrainingData, report: dict[str, Any] | None, model: Model) -> None:
-    log.parameters |= {"recipe": recipe.name, "detector": recipe.detector, "seed": recipe.seed, "data_sha256": data.sha256}
+    log.parameters |= {"recipe_name": recipe.name, "detector": recipe.detector, "seed": recipe.seed, "data_sha256": data.sha256}
     log.parameters |= {"recordings": len(data.train), "held_back": len(data.held_back), **model.parameters}
     log.files["card.md"] = model.card.encode()
     log.files["recipe.json"] = recipe.model_dump_json(indent=1, exclude={"folder"}).encode()
