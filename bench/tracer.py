@@ -3,7 +3,7 @@
 A step is 32 operations of a fixed amount of arithmetic. The blocks' order is shuffled, and their medians are compared in processor
 time, which another job on the machine disturbs least; the writing thread's time is counted in.
 
-    python bench/tracer.py [--blocks 40] [--operation-ms 2]
+    python bench/tracer.py [--blocks 12] [--operation-ms 1]
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def calibrate(operation_s: float) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=40)
-    parser.add_argument("--operation-ms", type=float, default=2.0)
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--operation-ms", type=float, default=1.0)
     options = parser.parse_args()
     count = calibrate(options.operation_ms / 1000)
     with tempfile.TemporaryDirectory() as folder:
