@@ -2,7 +2,10 @@
 
 The raw strength of a verdict is what a reader of its evidence would count: independent families of metrics that agree, how much more
 evidence there is than a verdict needs, and whether others turned odd at the same moment. A logistic curve through held-back verdicts
-(Platt, 1999) makes it a share: `python bench/calibration.py VERDICTS.json --fit` prints its two parameters.
+(Platt, 1999) makes it a share: `python bench/calibration.py CASES.json --fit` prints its two parameters.
+
+The parameters below are set, not fitted: of 47 verdicts on our own hard recordings (seeds 14 to 95) 46 were right, and a single wrong one
+fixes no slope. They tell 0.93 on average there, and leave a margin for clusters that are not our own simulator's.
 """
 
 from __future__ import annotations
