@@ -308,7 +308,7 @@ class DefaultDetector:
         if len(stages.members) > 1:
             stage_KM = reference.outside_KM(memory, "stage_quick", z) | reference.outside_KM(memory, "stage_slow", z)
             far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M)
-        return far_KM
+        return np.asarray(far_KM)
 
 
 def _summed(traits: TraitTable, families_FX: np.ndarray, names: Sequence[str]) -> np.ndarray:
