@@ -231,13 +231,20 @@ def entries_of(simulation: Simulation, rank: int, until_s: float, skew_s: float)
             operations[op.item["group"]] += 1
             is_open = batch and name != "nccl:coalesced"
             own = {"state": "scheduled", "time_discovered_completed_ns": None, "retired": False} if is_open else state
-            shape = [] if name == "nccl:coalesced" else [[op.item["size"]]]
+            given, taken = _shapes(name, op.item["size"], len(ranks))
             types = [] if name == "nccl:coalesced" else [op.item.get("dtype", "Float")]
             found.append(
                 {**shared, **own, "record_id": len(found), "op_id": operations[op.item["group"]], "profiling_name": name,
-                 "input_sizes": shape, "input_dtypes": types, "output_sizes": shape, "output_dtypes": types, "is_p2p": parts is not None}
+                 "input_sizes": given, "input_dtypes": types, "output_sizes": taken, "output_dtypes": types, "is_p2p": parts is not None}
             )  # fmt: skip
     return found
+
+
+def _shapes(name: str, size: int, ranks: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Input and output sizes as NCCL wants them: a gather gives more than it takes."""
+    if name == "nccl:coalesced":
+        return [], []
+    return [[size * ranks if "reduce_scatter" in name else size]], [[size * ranks if "all_gather" in name else size]]
 
 
 def status_of(entries: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
