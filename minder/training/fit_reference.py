@@ -57,6 +57,7 @@ def fit_reference(windows_LNWF: np.ndarray, config: FitConfig | None = None) -> 
     data = torch.from_numpy(np.ascontiguousarray(windows_LNWF, dtype=np.float32))
     lanes, count, _, inputs = data.shape
     network = _Network(shapes(lanes, inputs, config.hidden, config.latent), generator)
+    network.begin_at(data.mean(dim=(1, 2)))
     optimiser = torch.optim.Adam(network.parameters.values(), lr=config.rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.steps, config.rate / 100.0)
     curve = []
@@ -66,7 +67,7 @@ def fit_reference(windows_LNWF: np.ndarray, config: FitConfig | None = None) -> 
         loss_L = network.loss(batch, config.kl_weight, generator)
         optimiser.zero_grad()
         loss_L.sum().backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters.values(), 5.0)
+        network.clip(1.0)
         optimiser.step()
         schedule.step()
         if step % 50 == 0 or step == config.steps - 1:
@@ -87,7 +88,10 @@ class _Network:
             name: ((torch.rand(shape, generator=generator) * 2.0 - 1.0) * bound).requires_grad_() for name, shape in wanted.items()
         }
         with torch.no_grad():
-            self.parameters["spread.bias"] -= 6.0  # little noise at first, or nothing is learned
+            self.parameters["spread.bias"] -= 8.0  # little noise at first, or the latent is given up before it says anything
+            for part in ("encoder.bias", "decoder.bias"):
+                hidden = wanted["encoder.hidden"][2]
+                self.parameters[part][:, hidden : 2 * hidden] += 1.0  # a cell that remembers learns sooner (Jozefowicz 2015)
 
     def loss(self, batch_LBWF: torch.Tensor, kl_weight: float, generator: torch.Generator) -> torch.Tensor:
         """(L,): squared error and divergence."""
@@ -98,6 +102,20 @@ class _Network:
         found = self._decode(mean + noise * torch.exp(0.5 * log_variance), batch_LBWF.shape[2])
         divergence_L = -0.5 * (1.0 + log_variance - mean**2 - log_variance.exp()).sum(dim=2).mean(dim=1)
         return ((found - batch_LBWF) ** 2).mean(dim=(1, 2, 3)) + kl_weight * divergence_L
+
+    def begin_at(self, mean_LF: torch.Tensor) -> None:
+        """The first reconstruction is the mean: otherwise the first hundred steps saturate the cells to get there."""
+        with torch.no_grad():
+            self.parameters["output.bias"].copy_(mean_LF)
+            self.parameters["output.weight"] *= 0.3
+
+    def clip(self, most: float) -> None:
+        """Each network's own gradient, cut to this length: one that is thrown about must not slow the others."""
+        gradients = [value.grad for value in self.parameters.values()]
+        length_L = sum(gradient.flatten(1).pow(2).sum(dim=1) for gradient in gradients).sqrt()
+        factor_L = (most / length_L.clamp(min=1e-12)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(factor_L.view(-1, *[1] * (gradient.dim() - 1)))
 
     def error(self, batch_LBWF: torch.Tensor) -> torch.Tensor:
         found = self._decode(self._linear("mean", self._encode(batch_LBWF)), batch_LBWF.shape[2])

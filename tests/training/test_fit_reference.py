@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 from minder.detectors.similarity import network
 from minder.training.fit_reference import FitConfig, find_limits, fit_reference
 
-SHORT = FitConfig(steps=250, batch=64, seed=3)
+SHORT = FitConfig(steps=120, batch=64, seed=3)
 
 
 def healthy_windows(count: int = 400) -> np.ndarray:
