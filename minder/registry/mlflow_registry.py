@@ -122,7 +122,10 @@ class Registry:
     @contextmanager
     def _run(self, name: str) -> Iterator[str]:
         """The run that `mlflow run` began, if it began it here; else a new one in our experiment."""
-        if not self._is_begun(os.environ.get("MLFLOW_RUN_ID")):
+        begun_in = self._experiment_of(os.environ.get("MLFLOW_RUN_ID"))
+        if begun_in is not None:
+            self._mlflow.set_experiment(experiment_id=begun_in)
+        else:
             os.environ.pop("MLFLOW_RUN_ID", None)
             if self._client.get_experiment_by_name(_EXPERIMENT) is None:
                 self._client.create_experiment(_EXPERIMENT, artifact_location=_artifacts_beside(self.uri))
@@ -130,13 +133,14 @@ class Registry:
         with self._mlflow.start_run(run_name=name) as run:
             yield run.info.run_id
 
-    def _is_begun(self, run_id: str | None) -> bool:
+    def _experiment_of(self, run_id: str | None) -> str | None:
+        """The experiment of a run, None where there is no such run here."""
         from mlflow.exceptions import MlflowException
 
         try:
-            return run_id is not None and self._client.get_run(run_id) is not None
+            return None if run_id is None else str(self._client.get_run(run_id).info.experiment_id)
         except MlflowException:
-            return False
+            return None
 
     def _log_files(self, run_id: str, files: Mapping[str, bytes]) -> None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -169,7 +173,8 @@ class Registry:
         try:
             yield
         except MlflowException as error:
-            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            missing = error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+            if missing and what.startswith("models:/"):
                 raise BadInputError(
                     f"{what} is not in the registry {self.uri} ({_first_line(error)}): `minder train` registers one"
                 ) from error

@@ -80,3 +80,18 @@ def test_mlflow_itself_can_load_and_ask_the_model(registry: Registry) -> None:
 
 def test_fetched_models_are_whole(registry: Registry, tmp_path: Path) -> None:
     assert read_model(registry.fetch("models:/minder-detector/2", tmp_path)).card == "# card\n"
+
+
+def test_a_run_that_mlflow_began_is_the_one_that_is_filled(registry: Registry, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mlflow run` begins a run, logs the project's parameters to it, and tells us which it is."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    begun = client.create_run("0").info.run_id
+    client.log_param(begun, "recipe", "default")
+    monkeypatch.setenv("MLFLOW_RUN_ID", begun)
+    log = Log({"recipe_name": "default"}, {"heldout.f1": 0.75})
+    assert registry.log_training("test", log, state_dir / "model-1", ("cpu_usage_ratio",)).run_id == begun
+    assert client.get_run(begun).data.metrics == {"heldout.f1": 0.75}
+    monkeypatch.setenv("MLFLOW_RUN_ID", "gone")
+    assert registry.log_training("test", log, state_dir / "model-1", ("cpu_usage_ratio",)).run_id not in ("gone", begun)
