@@ -21,6 +21,7 @@ EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("tier", timing.tier),
     ("membership", timing.membership),
     ("in_progress", timing.in_progress),
+    ("barred_yet_inside", timing.barred_yet_inside),
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
     ("shared_domain", limits.shared_domain),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minder.policy.case import Case, Ruling, passes, stops
 from minder.types import Pause
 
-__all__ = ["cooldown", "in_progress", "membership", "paused", "restarts_left", "tier"]
+__all__ = ["barred_yet_inside", "cooldown", "in_progress", "membership", "paused", "restarts_left", "tier"]
 
 
 def tier(case: Case) -> Ruling:
@@ -33,6 +33,15 @@ def membership(case: Case) -> Ruling:
     outside = sorted(machines - set(case.context.job.machines))
     if outside:
         return stops("page", "not_in_job", f"{', '.join(outside)} is not in job {case.context.job.name} now")
+    return passes()
+
+
+def barred_yet_inside(case: Case) -> Ruling:
+    """A machine that was taken out and is in the job nevertheless came back by another hand: a person decides, not a second eviction."""
+    begun = any(item.operation_id == case.operation_id for item in case.history.actions)
+    barred = sorted(set(case.machines) & case.history.barred)
+    if barred and not begun:
+        return stops("page", "already_barred", f"{', '.join(barred)} is barred and in job {case.context.job.name} all the same: look how")
     return passes()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minder.policy import Policy, PolicyConfig, PolicyContext
@@ -70,6 +70,12 @@ def evicted_since(history: History, since_s: float) -> int:
 
 
 @given(*inputs)
+@example(
+    verdicts=[Verdict(NOW_S, "machine", "evict", ("m0",), "stall", 1.0, NOW_S - 100)],
+    history=History(barred=frozenset({"m0"})),
+    context=around(NOW_S),
+    config=PolicyConfig(dry_run=False, breaker_share=1.0),
+)
 @settings(max_examples=200, deadline=None)
 def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig) -> None:
     decisions = Policy(config).decide(verdicts, history, context)

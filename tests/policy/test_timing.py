@@ -7,7 +7,7 @@ import pytest
 
 from minder.policy import PolicyConfig
 from minder.policy.case import Case
-from minder.policy.timing import cooldown, in_progress, membership, paused, restarts_left, tier
+from minder.policy.timing import barred_yet_inside, cooldown, in_progress, membership, paused, restarts_left, tier
 from minder.types import History, JobView, PastEviction, Pause, Verdict
 
 Make = Callable[..., Case]
@@ -41,6 +41,15 @@ def test_only_machines_of_the_job_are_evicted_and_only_once(case: Make, accuse: 
     assert (gone.action, gone.reason) == ("none", "already_barred")
     partly = membership(case(accuse("m1", "old"), history=History(barred=frozenset({"old"}))))
     assert (partly.action, partly.reason) == ("page", "not_in_job")
+
+
+def test_a_machine_that_was_taken_out_and_is_in_the_job_again_is_a_page(case: Make, evicted: Evicted) -> None:
+    barred = frozenset({"m1"})
+    ruling = barred_yet_inside(case(history=History(barred=barred)))
+    assert (ruling.action, ruling.reason) == ("page", "already_barred")
+    begun = History(barred=barred, actions=(replace(evicted("m1", finished=False), operation_id=case().operation_id),))
+    assert barred_yet_inside(case(history=begun)).action is None, "what was begun is finished"
+    assert barred_yet_inside(case(history=History(barred=frozenset({"m2"})))).action is None
 
 
 def test_one_action_at_a_time(case: Make, evicted: Evicted) -> None:
