@@ -4,18 +4,21 @@
 
 Accuracy: random layouts of 8 to 64 ranks (TP x DP x PP, 1F1B), one fault each (tests/collectives/dump_faults.py); "ranks" counts a
 case as right if exactly the ranks at fault are named. --torch judges the same dumps, and the real ones, with PyTorch's own analyser
-(torchfrtrace): what its first report names as missing or mismatched. --ranks: time and peak memory of reading and analysing.
+(torchfrtrace), which counts as right if its first report of missing or mismatched ranks names a culprit and no innocent.
+--ranks: processor time and peak memory of reading and analysing.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import pickle
 import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "collectives"
@@ -39,6 +42,9 @@ def minder_says(documents: Documents) -> Analysis:
 
 def torch_says(documents: Documents) -> set[int] | str:
     """Ranks that torchfrtrace's first report names, or the name of the exception that it dies of."""
+    if importlib.util.find_spec("tabulate") is None:  # only its tables of batches need it
+        sys.modules["tabulate"] = ModuleType("tabulate")
+        sys.modules["tabulate"].tabulate = lambda *_, **__: ""  # type: ignore[attr-defined]
     from torch.distributed.flight_recorder.components.builder import build_db
     from torch.distributed.flight_recorder.components.config_manager import JobConfig
 
@@ -71,7 +77,9 @@ def accuracy(seeds: int, with_torch: bool) -> None:
             confidences.append(analysis.confidence)
             wrong += not hit and analysis.confidence >= 0.9
             right += hit
-            theirs += with_torch and torch_says(case.documents) == case.truth
+            if with_torch:
+                said = torch_says(case.documents)
+                theirs += not isinstance(said, str) and said <= case.truth and bool(said) == bool(case.truth)
         span = f"{min(confidences):.2f}-{max(confidences):.2f}"
         extra = f" {theirs:>10}/{seeds}" if with_torch else ""
         print(f"{kind:<28} {ranks:>5}/{seeds} {causes:>5}/{seeds} {span:>12}{extra}", flush=True)
