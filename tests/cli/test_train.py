@@ -13,6 +13,8 @@ import pytest
 
 from minder.cli import main
 
+pytestmark = pytest.mark.server  # two trainings and four comparisons: some twenty seconds
+
 BEGIN_S, ROWS, STEP_S, MACHINES, ONSET = 1_772_431_200, 60, 5, 8, 36
 BUSY = {"gpu_power_draw_watts": 550.0, "gpu_duty_cycle_ratio": 0.95, "gpu_sm_activity_ratio": 0.7, "rdma_throughput_bytes_per_second": 1e11}
 PEERS = {"gpu_power_draw_watts": 0.45, "gpu_duty_cycle_ratio": 1.03, "gpu_sm_activity_ratio": 0.3, "rdma_throughput_bytes_per_second": 0.05}
