@@ -37,7 +37,7 @@ class SimilarityConfig:
 
     width_rows: int = 8
     continuity_s: float = 240.0
-    threshold_share: float = 0.6
+    threshold_share: float = 0.85
     threshold_most: float = 6.0
     top_k: int = 1
     least_machines: int = 3
