@@ -83,6 +83,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(128)  # before the address is told: who reads it may call at once
     except OSError as error:
         listener.close()
         raise BadInputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --listen, or end what holds it") from error
