@@ -12,7 +12,26 @@ import pytest
 from minder.cli import VERBS, main
 
 ROOT = Path(__file__).resolve().parent.parent
-FROZEN_VERBS = {"collectives", "stacks", "demo", "run", "watch", "replay", "simulate", "incidents", "machine", "pause", "unpause", "agent", "launch", "lab", "evaluate", "train", "promote", "whatif"}
+FROZEN_VERBS = {
+    "collectives",
+    "stacks",
+    "demo",
+    "run",
+    "watch",
+    "replay",
+    "simulate",
+    "incidents",
+    "machine",
+    "pause",
+    "unpause",
+    "agent",
+    "launch",
+    "lab",
+    "evaluate",
+    "train",
+    "promote",
+    "whatif",
+}
 
 
 def command_lines() -> list[str]:
