@@ -13,7 +13,7 @@ from minder.cli.tables import check_choice
 def command(
     trace: Annotated[Path, typer.Argument(help="A step trace in parquet, or a folder that minder.trace_step filled.", show_default=False)],
     job: Annotated[Path, typer.Option("--job", help="The job's sizes: META.yaml.", show_default=False)],
-    output: Annotated[str, typer.Option("--format", help="table: for reading; json: one document.")] = "table",
+    output: Annotated[str, typer.Option("--format", help="json: one document; table: for reading.")] = "json",
     picture: Annotated[Path | None, typer.Option("--picture", help="Write a heat map of the workers to this PNG file.")] = None,
 ) -> None:
     """Replay a job's traced steps and say what slows them down: a worker, uneven stages or sequences, communication, or nothing.

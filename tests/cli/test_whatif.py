@@ -34,7 +34,7 @@ def job(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 def test_json_is_one_document(job: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["whatif", str(job[0]), "--job", str(job[1]), "--format", "json"]) == 0
+    assert main(["whatif", str(job[0]), "--job", str(job[1])]) == 0
     output = capsys.readouterr()
     assert output.err == ""
     document = json.loads(output.out)
@@ -42,7 +42,7 @@ def test_json_is_one_document(job: tuple[Path, Path], capsys: pytest.CaptureFixt
 
 
 def test_the_table_names_and_advises(job: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["whatif", str(job[0]), "--job", str(job[1])]) == 0
+    assert main(["whatif", str(job[0]), "--job", str(job[1]), "--format", "table"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("cause         worker\n")
     assert "dp rank 1 of stage 0 (global rank 1)" in text
@@ -152,5 +152,5 @@ def test_an_operation_that_the_schema_does_not_know_is_left_out_and_said(
     frame = pl.read_parquet(job[0]).with_columns(pl.col("optype").cast(pl.String))
     extra = frame.filter(pl.col("optype") == "gc").with_columns(pl.lit("evaluate").alias("optype"))
     pl.concat([frame, extra]).write_parquet(tmp_path / "more.parquet")
-    assert main(["whatif", str(tmp_path / "more.parquet"), "--job", str(job[1])]) == 0
+    assert main(["whatif", str(tmp_path / "more.parquet"), "--job", str(job[1]), "--format", "table"]) == 0
     assert "left out      evaluate" in capsys.readouterr().out
