@@ -128,7 +128,10 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Who may be to blame, from one source of evidence; `source` is the rule's name."""
+    """Who may be to blame, from one source of evidence; `source` is the rule's name.
+
+    alone: the highest tier while no other source names the same; None: `tier`.
+    """
 
     time_s: float
     source: str
@@ -140,6 +143,16 @@ class Suspect:
     tier: Tier = "watch"
     evidence: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
+    alone: Tier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: it names nobody."""
+
+    time_s: float
+    source: Literal["stacks", "collectives"]
+    suspects: tuple[Suspect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +228,7 @@ class Observation:
     fleet: Mapping[str, MachineView] = field(default_factory=dict)
     flows: Sequence[Flow] = ()
     clock_error_s: float = 0.05
+    testimonies: Sequence[Testimony] = ()
 
 
 @dataclass(frozen=True, slots=True)

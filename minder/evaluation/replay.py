@@ -1,24 +1,28 @@
 """A recording through the online pipeline: the same rules and the same judge as live, in time order, never looking ahead.
 
 Each grid row is one observation; what the events say is known at the row after them. Cut the recording at a verdict's time and the
-same verdict stands. A recording that our own controller made has more to tell: see `sighted`.
+same verdict stands. A capture of the job's processes is an observation by itself, at its own time. A recording that our own controller
+made has more to tell: see `sighted`.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultDetector
+from minder.evaluation.captures import CaptureReader
 from minder.evaluation.lines import Episodes
 from minder.evaluation.sighted import replay_sightings
 from minder.signals.xid import load_xid_rules
 from minder.topology import Topology
 from minder.types import JobView, Observation, Rule, Signal, Verdict, Window
+from minder.verdicts.captures import CapturesRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.phased import PhasedRule
 from minder.verdicts.progress import Progress
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MakeDetector", "build_judge", "replay", "replay_recording"]
 
+Item = TypeVar("Item")
 MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
 
 
@@ -46,9 +51,11 @@ def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = 
     return replay_recording(recording if until_s is None else recording.until(until_s), until_s, make)
 
 
-def build_judge(topology: Topology, progress: Progress | None = None, make: MakeDetector = DefaultDetector) -> Judge:
+def build_judge(
+    topology: Topology, progress: Progress | None = None, make: MakeDetector = DefaultDetector, captured: bool = False
+) -> Judge:
     """The rules that need nothing but a recording: telemetry, explicit signals, and, where the job's steps are in it, stalls.
-    A phase that the job declares quiets telemetry.
+    A phase that the job declares quiets telemetry and captures. captured: there are captures of the job's processes.
 
     A recording has no connections to ask for, and its pauses may be undeclared: a stall that names nobody is not told.
     """
@@ -56,6 +63,8 @@ def build_judge(topology: Topology, progress: Progress | None = None, make: Make
     rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), SignalRule(load_xid_rules())]
     if progress is not None:
         rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
+        if captured:
+            rules.append(PhasedRule(CapturesRule(progress)))
     return Judge(rules)
 
 
@@ -69,13 +78,16 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         yield from replay_sightings(recording, _aligned(recording), make(stages))
         return
     progress = Progress()
-    judge = build_judge(recording.topology, progress, make)
+    captures = CaptureReader(recording)
+    judge = build_judge(recording.topology, progress, make, captured=bool(captures))
     members = _Members(recording.machines, recording.job.standbys)
     episodes = Episodes()
-    for row, signals, now_s in _ticks(recording, until_s):
+    for row, signals, now_s in _ticks(recording, until_s, captures.times_s):
         members.follow(signals)
         window = None if row is None else keep_machines(row, members.machines)
-        observation = Observation(now_s=now_s, window=window, signals=signals, job=members.view(recording))
+        job = members.view(recording)
+        testimonies = captures.until(now_s, job.rank_machine)
+        observation = Observation(now_s=now_s, window=window, signals=signals, job=job, testimonies=testimonies)
         progress.update(observation)
         verdicts, _ = judge.judge(observation)
         yield from filter(episodes.is_news, verdicts)
@@ -116,22 +128,36 @@ def _names(data: Mapping[str, object], key: str) -> list[str]:
     return [str(name) for name in found] if isinstance(found, (list, tuple)) else []
 
 
-def _ticks(recording: Recording, until_s: float | None) -> Iterator[tuple[Window | None, tuple[Signal, ...], float]]:
-    """(row, signals since the last one, now) in time order; signals after the last row come as ticks of their own."""
-    signals = recording.signals
-    next_signal = 0
+def _ticks(
+    recording: Recording, until_s: float | None, captured_s: Sequence[float] = ()
+) -> Iterator[tuple[Window | None, tuple[Signal, ...], float]]:
+    """(row, signals since the last one, now) in time order; captures, and signals after the last row, come as ticks of their own."""
+    signals, moments = _Queue(recording.signals, [signal.time_s for signal in recording.signals]), _Queue(captured_s, captured_s)
     for row in rows_of(_aligned(recording)):
         now_s = float(row.times_T[0])
+        for moment_s in moments.take(now_s - 1e-6):
+            yield None, signals.take(moment_s), moment_s
         if until_s is not None and now_s > until_s + 1e-6:
             return
-        end = next_signal
-        while end < len(signals) and signals[end].time_s <= now_s:
-            end += 1
-        yield row, signals[next_signal:end], now_s
-        next_signal = end
-    for signal in signals[next_signal:]:
-        if until_s is None or signal.time_s <= until_s + 1e-3:
-            yield None, (signal,), signal.time_s
+        moments.take(now_s)
+        yield row, signals.take(now_s), now_s
+    rest: list[tuple[float, tuple[Signal, ...]]] = [(signal.time_s, (signal,)) for signal in signals.take(math.inf)]
+    rest += [(moment_s, ()) for moment_s in moments.take(math.inf)]
+    for time_s, new in sorted(rest, key=lambda item: item[0]):
+        if until_s is None or time_s <= until_s + 1e-3:
+            yield None, new, time_s
+
+
+class _Queue(Generic[Item]):
+    """Items in time order, each handed out once."""
+
+    def __init__(self, items: Sequence[Item], times_s: Sequence[float]) -> None:
+        self._items, self._times_s, self._next = items, times_s, 0
+
+    def take(self, now_s: float) -> tuple[Item, ...]:
+        """All up to now_s that were not taken."""
+        begin, self._next = self._next, max(self._next, bisect_right(self._times_s, now_s))
+        return tuple(self._items[begin : self._next])
 
 
 def _aligned(recording: Recording) -> Window:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.detectors.contract import Detector
+from minder.evaluation.captures import CaptureReader
 from minder.evaluation.lines import Episodes
 from minder.signals.xid import load_xid_rules
 from minder.types import Observation, Signal, Verdict, Window
+from minder.verdicts.captures import CapturesRule
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.live import live_rules
@@ -31,9 +33,11 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
     """
     progress, episodes = Progress(), Episodes()
     telemetry = GatedRule(TelemetryRule(detector), progress)
-    judge = Judge(live_rules(progress, telemetry, load_xid_rules(), recording.interval_s))
+    captures = CaptureReader(recording)
+    rules = live_rules(progress, telemetry, load_xid_rules(), recording.interval_s)
+    judge = Judge([*rules, CapturesRule(progress)] if captures else rules)
     generation = None
-    for observation in _observations(recording, window):
+    for observation in _observations(recording, window, captures):
         job = observation.job
         if job is not None and generation not in (None, job.generation):
             yield from episodes.close(observation.now_s)
@@ -43,7 +47,7 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
         yield from filter(episodes.is_news, verdicts)
 
 
-def _observations(recording: Recording, window: Window) -> Iterator[Observation]:
+def _observations(recording: Recording, window: Window, captures: CaptureReader) -> Iterator[Observation]:
     next_row, next_signal, signals = 0, 0, recording.signals
     for sighting in recording.sightings:
         row = int(np.searchsorted(window.times_T, sighting.time_s + 1e-6, side="right"))
@@ -52,7 +56,8 @@ def _observations(recording: Recording, window: Window) -> Iterator[Observation]
             end += 1
         new: tuple[Signal, ...] = signals[next_signal:end]
         rows = _rows(window, next_row, row) if row > next_row else None
-        yield Observation(sighting.time_s, rows, new, sighting.job, sighting.fleet, sighting.flows, sighting.clock_error_s)
+        testimonies = captures.until(sighting.time_s, sighting.job.rank_machine)
+        yield Observation(sighting.time_s, rows, new, sighting.job, sighting.fleet, sighting.flows, sighting.clock_error_s, testimonies)
         next_row, next_signal = max(row, next_row), end
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from minder.errors import BadInputError, RecordingError
+from minder.telemetry.captures import CaptureFolder, find_captures
 from minder.telemetry.events import read_events
 from minder.telemetry.frames import Frames, load_frames, no_frames
 from minder.telemetry.jobfile import DevicePlace, RankPlace, RecordedJob, read_devices, read_job, read_ranks
@@ -25,7 +26,7 @@ class Recording:
     """A recording in memory. frames name the job's machines first, then the standbys.
 
     interval_s: job.toml's sample interval, else the median gap between a machine's samples.
-    stacks, collectives: capture folders inside the recording, in name (time) order.
+    stacks, collectives: captures inside the recording, in time order; nothing in them is read here.
     sightings: what our own controller saw at each of its ticks; empty in a recording of anybody else.
     """
 
@@ -37,8 +38,8 @@ class Recording:
     signals: tuple[Signal, ...] = ()
     ranks: tuple[RankPlace, ...] = ()
     devices: tuple[DevicePlace, ...] = ()
-    stacks: tuple[Path, ...] = ()
-    collectives: tuple[Path, ...] = ()
+    stacks: tuple[CaptureFolder, ...] = ()
+    collectives: tuple[CaptureFolder, ...] = ()
     sightings: tuple[Sighting, ...] = ()
 
     @property
@@ -51,11 +52,14 @@ class Recording:
         return self.job.machines
 
     def until(self, time_s: float) -> Recording:
-        """What was known at a time (inclusive): later samples and events are cut off, and captures that started later."""
+        """What was known at a time (inclusive): later samples, events and captures are cut off."""
         stamp = time_s + 0.0005  # file times are whole milliseconds
         signals = tuple(signal for signal in self.signals if signal.time_s <= stamp)
         sightings = tuple(item for item in self.sightings if item.time_s <= stamp)
-        return replace(self, frames=self.frames.until(stamp), signals=signals, sightings=sightings)
+        stacks = tuple(item for item in self.stacks if item.time_s <= stamp)
+        collectives = tuple(item for item in self.collectives if item.time_s <= stamp)
+        frames = self.frames.until(stamp)
+        return replace(self, frames=frames, signals=signals, sightings=sightings, stacks=stacks, collectives=collectives)
 
     @property
     def start_s(self) -> float | None:
@@ -89,17 +93,19 @@ def read_recording(path: str | Path) -> Recording:
     machines = (*job.machines, *job.standbys)
     paths = table_paths(folder, "telemetry")
     frames = load_frames(paths, machines) if paths else no_frames(machines)
+    signals = read_events(folder / "events.jsonl")
+    last_s = _last_s(frames, signals)
     return Recording(
         path=folder,
         job=job,
         topology=topology,
         frames=frames,
         interval_s=job.interval_s or _median_gap_s(frames),
-        signals=read_events(folder / "events.jsonl"),
+        signals=signals,
         ranks=ranks,
         devices=read_devices(folder / "devices.json"),
-        stacks=_captures(folder / "stacks"),
-        collectives=_captures(folder / "collectives"),
+        stacks=find_captures(folder / "stacks", last_s),
+        collectives=find_captures(folder / "collectives", last_s),
         sightings=read_sightings(folder),
     )
 
@@ -121,12 +127,11 @@ def _median_gap_s(frames: Frames) -> float:
     return max(0.1, round(float(np.median(every)), 1)) if len(every) else 1.0
 
 
-def _captures(folder: Path) -> tuple[Path, ...]:
-    """One folder per capture; a flat folder is one capture by itself."""
-    if not folder.is_dir():
-        return ()
-    inner = tuple(sorted(entry for entry in folder.iterdir() if entry.is_dir()))
-    return inner or (folder,)
+def _last_s(frames: Frames, signals: tuple[Signal, ...]) -> float | None:
+    """The last telemetry row; without telemetry the last event."""
+    if len(frames.times_N):
+        return float(frames.times_N.max())
+    return signals[-1].time_s if signals else None
 
 
 class RecordingSource:

@@ -2,6 +2,8 @@
 
 - Rules that name the same machines agree: confidence is 1 - prod(1 - each). A rule that names another contradicts: its evidence goes
   into `against` and the tier falls to page.
+- A suspicion may need a second witness (Suspect.alone): without another source that names the same machines for at least a page,
+  its tier is no higher than that. A capture cannot tell slow from hung; two sources that agree can.
 - An episode opens with its first verdict of tier page or evict and lasts until nobody has suspected its machines for `recovered_s`;
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
   evict is told again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
@@ -91,8 +93,9 @@ class Judge:
         agreeing = [item for item in self._recent.values() if item.machines == target.machines and item.kind == target.kind]
         opposing = [item for item in self._recent.values() if _contradicts(item, target)]
         doubt = math.prod(1.0 - item.confidence for item in agreeing)
-        best = max(agreeing, key=lambda item: (TIER_ORDER[item.tier], item.confidence))
-        tier: Tier = "page" if opposing and best.tier == "evict" else best.tier
+        tiers = {item.source: _tier(item, agreeing) for item in agreeing}
+        best = max(agreeing, key=lambda item: (TIER_ORDER[tiers[item.source]], item.confidence))
+        tier: Tier = "page" if opposing and tiers[best.source] == "evict" else tiers[best.source]
         against = [piece for item in agreeing for piece in item.against]
         for item in opposing:
             message = f"{item.source} names {', '.join(item.machines)} ({item.cause}, confidence {item.confidence:.2f})"
@@ -136,13 +139,21 @@ def _by_target(suspects: Sequence[Suspect]) -> list[list[Suspect]]:
     groups: dict[tuple[str, tuple[str, ...]], list[Suspect]] = {}
     for suspect in suspects:
         groups.setdefault((suspect.kind, suspect.machines), []).append(suspect)
-    return sorted(groups.values(), key=lambda group: -max(TIER_ORDER[item.tier] + item.confidence for item in group))
+    return sorted(groups.values(), key=lambda group: -max(TIER_ORDER[_tier(item, group)] + item.confidence for item in group))
+
+
+def _tier(item: Suspect, agreeing: Sequence[Suspect]) -> Tier:
+    """What it may lead to, given all that name the same."""
+    seconded = any(other.source != item.source and other.tier != "watch" for other in agreeing)
+    if item.alone is None or seconded or TIER_ORDER[item.alone] > TIER_ORDER[item.tier]:
+        return item.tier
+    return item.alone
 
 
 def _contradicts(item: Suspect, target: Suspect) -> bool:
     """Another rule's suspicion of somebody else that is worth a page; a sick job contradicts nobody."""
     disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
-    return disjoint and item.source != target.source and item.tier != "watch"
+    return disjoint and item.source != target.source and _tier(item, ()) != "watch"
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
