@@ -56,11 +56,28 @@ def make(request: pytest.FixtureRequest) -> Callable[[], Detector]:
     return DETECTORS[request.param]
 
 
+@pytest.fixture(params=[marked(name) for name in sorted(DETECTORS) if name not in PYOD])
+def make_steady(request: pytest.FixtureRequest) -> Callable[[], Detector]:
+    """PyOD's are left out: fitted to each window anew, they remember nothing, and one odd window interrupts their four minutes."""
+    return DETECTORS[request.param]
+
+
 @pytest.fixture(scope="module")
-def window(generator: ModuleType) -> Window:
-    """Ten minutes of six machines, one of which hangs after five and a half."""
-    recipe = generator.Recipe(seed=5, fault="hang", machines=6, pipeline=1, interval_s=5.0, duration_s=600, onset_s=330.0)
-    return align_columns(generator.generate(recipe), 5.0)
+def sick(generator: ModuleType) -> tuple[Window, str]:
+    """A quarter of an hour of six machines, one of which hangs after five and a half minutes; and its name.
+
+    Detectors that ask for four minutes of continuity, after a window has filled with the fault, need the rest.
+    """
+    columns = generator.generate(
+        generator.Recipe(seed=5, fault="hang", machines=6, pipeline=1, interval_s=5.0, duration_s=900, onset_s=330.0)
+    )
+    return align_columns(columns, 5.0), columns.culprit
+
+
+@pytest.fixture(scope="module")
+def window(sick: tuple[Window, str]) -> Window:
+    """The first ten minutes of it."""
+    return cut(sick[0], 120)
 
 
 def rows(window: Window) -> Iterator[Window]:
@@ -93,15 +110,19 @@ def test_scores_are_one_per_row_in_order_and_finite(make: Callable[[], Detector]
     assert (scores_TM(found) >= 0).all()
 
 
-def test_the_sick_machine_scores_highest_and_over_the_threshold(
-    make: Callable[[], Detector], window: Window, generator: ModuleType
-) -> None:
-    found = run(make(), window)
-    recipe = generator.Recipe(seed=5, fault="hang", machines=6, pipeline=1, interval_s=5.0, duration_s=600, onset_s=330.0)
-    culprit = window.machines.index(generator.generate(recipe).culprit)
-    assert int(np.argmax(found[-1].score_M)) == culprit
-    assert found[-1].score_M[culprit] >= found[-1].threshold
-    assert found[-1].evidence[window.machines[culprit]]
+def test_the_sick_machine_scores_highest(make: Callable[[], Detector], sick: tuple[Window, str]) -> None:
+    window, culprit = sick
+    highest_M = scores_TM(run(make(), window)).max(axis=0)
+    assert window.machines[int(np.argmax(highest_M))] == culprit
+    assert highest_M.max() > 2 * np.sort(highest_M)[-2]
+
+
+def test_the_sick_machine_passes_the_threshold_with_evidence(make_steady: Callable[[], Detector], sick: tuple[Window, str]) -> None:
+    window, culprit = sick
+    found = run(make_steady(), window)
+    highest = max(found, key=lambda item: float(item.score_M.max()))
+    assert highest.score_M[window.machines.index(culprit)] >= highest.threshold
+    assert highest.evidence[culprit]
 
 
 def test_cutting_at_a_row_gives_the_same_scores_up_to_it(make: Callable[[], Detector], window: Window) -> None:
@@ -132,7 +153,7 @@ def test_a_detector_loaded_from_json_goes_on_with_the_same_scores(make: Callable
     np.testing.assert_allclose(scores_TM(run(second, rest)), whole[75:], rtol=1e-12, atol=1e-12)
 
 
-def test_what_was_called_anomalous_is_not_learned(make: Callable[[], Detector]) -> None:
+def test_what_was_called_anomalous_is_not_learned(make_steady: Callable[[], Detector]) -> None:
     """A machine works at half for an hour and a half: it is still odd at the end if it was called so, however slowly others adapt."""
     rng = np.random.default_rng(4)
     metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second")
@@ -140,7 +161,7 @@ def test_what_was_called_anomalous_is_not_learned(make: Callable[[], Detector]) 
     values_TMK[80:, 0] *= 0.3
     times_T = 1.7e9 + 10.0 * np.arange(620)
     window = Window(times_T, tuple("abcde"), metrics, values_TMK, np.ones((620, 5), dtype=bool))
-    detector = make()
+    detector = make_steady()
     found: list[Scores] = []
     for row in rows(window):
         found += detector.score(row)
