@@ -147,7 +147,7 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class Statement:
     """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: it names nobody."""
 
     time_s: float
@@ -228,7 +228,7 @@ class Observation:
     fleet: Mapping[str, MachineView] = field(default_factory=dict)
     flows: Sequence[Flow] = ()
     clock_error_s: float = 0.05
-    testimonies: Sequence[Testimony] = ()
+    statements: Sequence[Statement] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minder.errors import BadInputError
-from minder.types import Suspect, Testimony
+from minder.types import Statement, Suspect
 
 if TYPE_CHECKING:
     from minder.stacks import Capture
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class CaptureReader:
-    """Testimonies of a recording's captures, in time order. A capture that cannot be read is one warning, and left out."""
+    """Statements of a recording's captures, in time order. A capture that cannot be read is one warning, and left out."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -34,19 +34,19 @@ class CaptureReader:
     def __bool__(self) -> bool:
         return bool(self._due)
 
-    def until(self, now_s: float, rank_machine: Mapping[int, str]) -> tuple[Testimony, ...]:
+    def until(self, now_s: float, rank_machine: Mapping[int, str]) -> tuple[Statement, ...]:
         """What became known since the last call. rank_machine: where the ranks are now."""
         return tuple(self._read(now_s, rank_machine))
 
-    def _read(self, now_s: float, rank_machine: Mapping[int, str]) -> Iterator[Testimony]:
+    def _read(self, now_s: float, rank_machine: Mapping[int, str]) -> Iterator[Statement]:
         while self._next < len(self._due) and self._due[self._next][1].time_s <= now_s + 1e-6:
             source, capture = self._due[self._next]
             self._next += 1
             try:
                 if source == "stacks":
-                    yield Testimony(capture.time_s, "stacks", self._clamped(self._from_stacks(capture)))
+                    yield Statement(capture.time_s, "stacks", self._clamped(self._from_stacks(capture)))
                 else:
-                    yield Testimony(capture.time_s, "collectives", self._clamped(self._from_collectives(capture, rank_machine)))
+                    yield Statement(capture.time_s, "collectives", self._clamped(self._from_collectives(capture, rank_machine)))
             except (BadInputError, OSError, ValueError, RecursionError) as error:
                 _log.warning("capture left out: %s", " ".join(str(error).split()) or capture.path)
 

@@ -56,8 +56,8 @@ def _observations(recording: Recording, window: Window, captures: CaptureReader)
             end += 1
         new: tuple[Signal, ...] = signals[next_signal:end]
         rows = _rows(window, next_row, row) if row > next_row else None
-        testimonies = captures.until(sighting.time_s, sighting.job.rank_machine)
-        yield Observation(sighting.time_s, rows, new, sighting.job, sighting.fleet, sighting.flows, sighting.clock_error_s, testimonies)
+        statements = captures.until(sighting.time_s, sighting.job.rank_machine)
+        yield Observation(sighting.time_s, rows, new, sighting.job, sighting.fleet, sighting.flows, sighting.clock_error_s, statements)
         next_row, next_signal = max(row, next_row), end
 
 

@@ -4,13 +4,15 @@ One look cannot tell a job that is slow from one that hangs, so it counts for wh
 
 | the job | a capture leads to | without a second source that names the same |
 |---|---|---|
-| stands still | what it says | the same |
+| has stood for 30 s | what it says | the same |
+| has just stopped | what it says | the same, from a confidence of 0.9 on: else other rules may speak first |
 | does not tell | what it says | a page, from a confidence of 0.9 on |
 | is at work | what it says | nothing |
 | has no telemetry | a page at most, from a confidence of 0.9 on | the same |
-| has stepped since | nothing: it is forgotten | |
+| has stepped since, or worked on for 30 s | nothing: it is forgotten | |
 
-A fault of the program accuses the job and no machine. Who agrees and who contradicts is the judge's to weigh.
+A capture from before the job stood shows another job. A fault of the program accuses the job and no machine, at once, so that nobody
+is evicted for it. Who agrees and who contradicts is the judge's to weigh.
 """
 
 from __future__ import annotations
@@ -20,17 +22,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.types import Evidence, Observation, RuleResult, Suspect, Testimony, Tier
+from minder.types import Evidence, Observation, RuleResult, Statement, Suspect, Tier
 from minder.verdicts.progress import Progress
 from minder.verdicts.standstill import Standstill
 
 __all__ = ["CapturesRule"]
 
 _JobState = Literal["stands", "works", "not told", "no telemetry"]
+_PATIENCE_S = 30.0
+_NOTICED_S = 30.0  # telemetry may notice a stall this much later than who took the capture
 _HOLD_S = 300.0  # what a capture said of a job that does not stand is of no use later
 _STEPPED_S = 5.0  # steps are told of with a delay, and clocks differ
 _SLOW = 1.3
-_SURE, _LIKELY = 0.9, 0.7  # to page for a capture by itself; to evict whom it names
+_SURE, _LIKELY, _DOUBTFUL = 0.9, 0.7, 0.5  # to page for a capture by itself; to evict whom it names; to call the program sick
 
 
 class CapturesRule:
@@ -45,13 +49,13 @@ class CapturesRule:
         self._progress = progress
         self._hold_s = hold_s
         self._standstill = Standstill()
-        self._heard: dict[str, Testimony] = {}
+        self._heard: dict[str, Statement] = {}
         self._signalled_s = -math.inf  # the newest step or phase that an event told of
         self._generation: int | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
         self._follow(observation)
-        self._heard |= {testimony.source: testimony for testimony in observation.testimonies}
+        self._heard |= {statement.source: statement for statement in observation.statements}
         state = self._state(observation)
         self._heard = {name: item for name, item in self._heard.items() if self._counts(item, state, observation)}
         suspects = [suspect for item in self._heard.values() for suspect in item.suspects if _is_here(suspect, observation)]
@@ -75,12 +79,15 @@ class CapturesRule:
             return "no telemetry"
         return self._standstill.state(observation.now_s)
 
-    def _counts(self, testimony: Testimony, state: _JobState, observation: Observation) -> bool:
+    def _counts(self, statement: Statement, state: _JobState, observation: Observation) -> bool:
         stepped_s = -math.inf if math.isnan(self._progress.advanced_s) else self._progress.advanced_s
-        moved = max(stepped_s, self._signalled_s) > testimony.time_s + _STEPPED_S
-        if moved and not self._is_slow(observation.now_s):
+        moved = max(stepped_s, self._signalled_s) > statement.time_s + _STEPPED_S
+        age_s = observation.now_s - statement.time_s
+        if (moved or (state == "works" and age_s > _NOTICED_S)) and not self._is_slow(observation.now_s):
             return False
-        return state == "stands" or observation.now_s - testimony.time_s <= self._hold_s
+        if statement.time_s < self._stands_since_s(observation) - _NOTICED_S:
+            return False
+        return state == "stands" or age_s <= self._hold_s
 
     def _is_slow(self, now_s: float) -> bool:
         return self._progress.recent_s(now_s, 15.0) > _SLOW * self._progress.typical_s
@@ -89,36 +96,40 @@ class CapturesRule:
         """The suspicion with the tier that it may lead to, by the table above."""
         same = [item for item in all_said if (item.kind, item.machines) == (suspect.kind, suspect.machines)]
         sure = 1.0 - math.prod(1.0 - item.confidence for item in same) >= _SURE
-        tier, alone = _tiers(_own_tier(suspect), state, sure)
-        since_s = min(suspect.since_s, self._stands_since_s(observation)) if state == "stands" else suspect.since_s
-        weighed = replace(suspect, time_s=observation.now_s, tier=tier, alone=alone, since_s=since_s)
+        weighed = replace(suspect, time_s=observation.now_s)
         if state == "stands":
-            return replace(weighed, evidence=(*suspect.evidence, Evidence("captures", None, "the whole job stands still", since_s=since_s)))
-        if state == "works":
-            return replace(weighed, against=(*suspect.against, Evidence("captures", None, "the job works on as usual")))
-        return weighed
+            since_s = self._stands_since_s(observation)
+            why = Evidence("progress", None, "the whole job stands still", since_s=since_s)
+            ready = sure or suspect.kind == "job" or observation.now_s - since_s >= _PATIENCE_S
+            tier, alone = _tiers(_own_tier(suspect), state, ready)
+            evidence = (*suspect.evidence, why)
+            return replace(weighed, tier=tier, alone=alone, since_s=min(suspect.since_s, since_s), evidence=evidence)
+        tier, alone = _tiers(_own_tier(suspect), state, sure)
+        against = suspect.against if state != "works" else (*suspect.against, Evidence("progress", None, "the job works on as usual"))
+        return replace(weighed, tier=tier, alone=alone, against=against)
 
     def _stands_since_s(self, observation: Observation) -> float:
+        """-inf while nothing says that it stands."""
         stalled_s = self._progress.stalled_s(observation)
         if stalled_s:
             return observation.now_s - stalled_s
-        return observation.now_s if self._standstill.since_s is None else self._standstill.since_s
+        return -math.inf if self._standstill.since_s is None else self._standstill.since_s
 
 
 def _own_tier(suspect: Suspect) -> Tier:
     """What the capture itself would do: who is blamed at less than _LIKELY is looked at first; a sick job is a person's to mend."""
     if suspect.kind == "job":
-        return "page"
+        return "page" if suspect.confidence >= _DOUBTFUL else "watch"
     return "page" if suspect.tier == "evict" and suspect.confidence < _LIKELY else suspect.tier
 
 
-def _tiers(own: Tier, state: _JobState, sure: bool) -> tuple[Tier, Tier | None]:
-    """(tier, tier alone)."""
-    if state == "stands" or own == "watch":
+def _tiers(own: Tier, state: _JobState, ready: bool) -> tuple[Tier, Tier | None]:
+    """(tier, tier alone) of a capture that says `own`."""
+    if own == "watch" or (state == "stands" and ready):
         return own, None
     if state == "no telemetry":
-        return ("page" if sure else "watch"), None
-    return own, ("page" if sure and state == "not told" else "watch")
+        return ("page" if ready else "watch"), None
+    return own, ("page" if ready and state == "not told" else "watch")
 
 
 def _is_here(suspect: Suspect, observation: Observation) -> bool:

@@ -6,6 +6,7 @@ were. Power, duty cycle and PCIe traffic do not tell: a collective that waits sp
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection
 from typing import Literal
@@ -22,9 +23,9 @@ _WORK = (
     "gpu_tensor_activity_ratio",
     "gpu_fp_activity_ratio",
 )
-_STANDS, _WORKS = 0.35, 0.6  # shares of the usual level; between them nothing is said
+_STANDS = 0.35  # share of the usual level
 _USUAL_ROWS, _FEWEST_ROWS = 300, 10
-_LASTS_S = 5.0  # a pause between two steps is shorter
+_LASTS_S = 15.0  # a pause between two steps, and most checkpoints, are shorter
 
 
 class Standstill:
@@ -46,9 +47,10 @@ class Standstill:
             self._add(float(time_s), np.array([_median(values_MK[:, k]) if k >= 0 else np.nan for k in places]))
 
     def state(self, now_s: float) -> Literal["stands", "works", "not told"]:
+        """Now; "not told" where telemetry has nothing of the job's work, or too little yet."""
         if self.since_s is not None and now_s - self.since_s >= _LASTS_S:
             return "stands"
-        return "works" if self.since_s is None and self._share >= _WORKS else "not told"
+        return "not told" if math.isnan(self._share) else "works"
 
     def _add(self, time_s: float, level_K: np.ndarray) -> None:
         if np.isnan(level_K).all():

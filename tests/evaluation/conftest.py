@@ -12,6 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "stacks"))  # dumps and places: stacks to put into a recording
+
 
 @pytest.fixture(scope="session")
 def generator() -> ModuleType:
