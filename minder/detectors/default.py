@@ -162,6 +162,11 @@ class DefaultDetector:
         ordered = Ordered(scaled_KM)
         center_K = ordered.median_K()
         phase = phases.follow_phase(memory, traits, time_s, center_K, (seen.gap_s, seen.interval_s))
+        if phase.picks_up:  # what was learned of a rest tells nothing of work
+            scaled_KM += memory["standing_KM"]
+            ordered = Ordered(scaled_KM)
+            memory.forget((*reference.FIELDS, *forerunner.FIELDS, "odd_KM", "score_M", "since_M"))
+            self._stages.middles.clear()
         distances = reference.distances(scaled_KM, ordered, self._stages.members)
         self._smooth(distances, seen, phase)
         deviants = self._find(distances, phase)

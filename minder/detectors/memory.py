@@ -3,7 +3,7 @@ and they can be written as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ class Memory:
 
     def set_number(self, name: str, value: float) -> None:
         self._arrays[name] = np.array(value)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These start afresh."""
+        for name in names:
+            self._arrays[name] = np.full_like(self._arrays[name], self._fields[name][1])
 
     def follow(self, machines: Sequence[str], metrics: Sequence[str]) -> None:
         """Take on this order of machines and metrics; what is known of them comes along, others are forgotten."""

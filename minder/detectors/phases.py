@@ -2,7 +2,8 @@
 
 `moving`: the common level is on its way; machines whose samples lag look odd for a moment and nobody is judged.
 `idle`: the GPUs of (nearly) everybody rest, as in a checkpoint, an evaluation or a restart; spinning in a stalled collective is not
-idle. `effect`: 0..1, how plainly the common level of the training has left its usual place: the second witness of a fault.
+idle. `picks_up`: work has begun after a rest that was taken for the usual level. `effect`: 0..1, how plainly the common level of the
+training has left its usual place: the second witness of a fault.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ FIELDS: dict[str, tuple[str, float]] = {
     "idle_since_s": ("", np.nan),
     "grace_until_s": ("", -np.inf),
     "effect_since_s": ("", np.nan),
+    "risen_since_s": ("", np.nan),
 }
 _SLOW_S = 500.0
+_PICKED_UP, _HARDLY_FELL = 0.45, 0.1  # scaled: some activity has risen by more, and none has fallen by as much
+_PICKED_UP_S = 45.0  # and for so long
 _SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
 # How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
@@ -60,6 +64,7 @@ class Phase:
     shift_K: np.ndarray
     stalled: bool = False
     lasting: float = 0.0
+    picks_up: bool = False
 
 
 def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
@@ -71,6 +76,10 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     idle = _is_idle(memory, traits, center_K)
     shift_K = _follow_shift(memory, center_K, (gap_s, interval_s), idle)
     idle_s = _note_idle(memory, time_s, idle, interval_s)
+    picks_up = _picks_up(memory, traits, watched_K, (time_s, interval_s)) and not moving
+    if picks_up:
+        _begin_anew(memory, center_K)
+        shift_K = memory["shift_K"]
     grace = time_s < memory.number("grace_until_s")
     effect = 0.0 if grace else _effect(memory, watched_K)  # what a phase leaves behind for a moment is no effect of a fault
     if idle or grace:
@@ -79,11 +88,42 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
         memory.set_number("effect_since_s", np.nan)
     elif np.isnan(memory.number("effect_since_s")):
         memory.set_number("effect_since_s", time_s)
-    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K)
+    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up)
     phase.stalled = bool((shift_K[watched_K] < -0.5).any())
     if effect > 0.0 and not idle and not grace:
         phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
     return phase
+
+
+def _picks_up(memory: Memory, traits: TraitTable, watched_K: np.ndarray, pace: tuple[float, float]) -> bool:
+    """The GPUs have worked plainly more than they usually do, by no measure less, for longer than an iteration's own ups and downs: what
+    was usual so far was a rest, such as a start-up. pace: (time of the row, usual scrape interval).
+
+    No fault makes them: where peers spin in a stalled collective their duty cycle may rise, so it is not asked, but what they do in it
+    falls. Links tell only where the GPUs do not: a start-up that loads its data keeps them busier than the training does.
+    """
+    time_s, interval_s = pace
+    told_K = watched_K & traits.compute_K
+    risen_K = (memory["fast_K"] - memory["common_K"])[told_K if told_K.any() else watched_K & traits.links_K]
+    risen_K = risen_K[~np.isnan(risen_K)]
+    if not (len(risen_K) and risen_K.max() > _PICKED_UP and risen_K.min() > -_HARDLY_FELL):
+        memory.set_number("risen_since_s", np.nan)
+        return False
+    if np.isnan(memory.number("risen_since_s")):
+        memory.set_number("risen_since_s", time_s)
+    return time_s - memory.number("risen_since_s") >= max(_PICKED_UP_S, 3.0 * interval_s)
+
+
+def _begin_anew(memory: Memory, center_K: np.ndarray) -> None:
+    """This level is the usual one from now on."""
+    known_K = ~np.isnan(center_K)
+    memory["common_K"] = np.where(known_K, center_K, memory["common_K"])
+    memory["common_n_K"] = np.zeros(len(center_K))
+    for shift, wobble, _, _ in _SHIFTS:
+        memory[shift] = np.zeros(len(center_K))
+        memory[wobble] = np.full(len(center_K), np.nan)
+    memory.set_number("effect_since_s", np.nan)
+    memory.set_number("risen_since_s", np.nan)
 
 
 def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pace: tuple[float, float, float]) -> bool:

@@ -78,6 +78,7 @@ _TRAITS: dict[str, Trait] = {
     "job_run_delay_ratio": _linear(1.0, 0.05, "host", 0.6),
     "job_processes": _linear(1.0, 0.2, "job", 0.8),
 }
+_SPINNING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high also where GPUs only wait for each other
 _IGNORED = Trait("linear", 1.0, 1.0, "job", 0.0)
 
 
@@ -103,6 +104,8 @@ class TraitTable:
         self.activity_K = np.array(
             [t.activity and not name.endswith((LOW, HIGH)) for t, name in zip(traits, metrics, strict=True)], dtype=bool
         )
+        self.links_K = self.activity_K & np.array([t.family == "fabric" for t in traits], dtype=bool)
+        self.compute_K = self.activity_K & ~self.links_K & np.array([name not in _SPINNING for name in metrics], dtype=bool)
         used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
         self.families = tuple(used)
         members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]

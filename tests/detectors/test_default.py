@@ -187,3 +187,13 @@ def test_a_machine_whose_samples_merely_come_first_is_not_accused_for_a_phase_of
         values_TMDK[start : start + 6] *= 0.2
         values_TMDK[start - 1, 3] *= 0.2
     assert told(window_of(values_TMDK)) == []
+
+
+def test_a_fault_minutes_after_a_start_up_is_found() -> None:
+    values_TMDK = watts(8, rows=110)
+    values_TMDK[:24] *= np.array([0.25, 0.12, 0.05])  # two minutes of loading, three of work
+    values_TMDK[60:] *= np.array([0.5, 0.4, 0.1])
+    values_TMDK[60:, 5] *= np.array([0.5, 0.1, 0.1])
+    found = told(window_of(values_TMDK))
+    assert {verdict.machines for verdict in found} == {("m05",)}
+    assert found[0].since_s >= 1.7e9 + 60 * 5.0

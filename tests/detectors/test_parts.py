@@ -12,6 +12,7 @@ from minder.detectors import presence
 from minder.detectors.evidence import distinctness, needed_z
 from minder.detectors.memory import Memory
 from minder.detectors.peers import distance_from_others, median_of_all
+from minder.detectors.phases import FIELDS, follow_phase, learn_common
 from minder.detectors.traits import TraitTable, trait_of
 
 VALUES = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_size=1, max_size=9)
@@ -96,3 +97,23 @@ def test_a_sensor_that_repeats_itself_among_lively_ones_is_stuck() -> None:
     assert not _stuck(lively)
     assert _stuck([*lively, *[505.0] * 10])
     assert not _stuck([*lively, *[0.0] * 10])  # a true zero is no stuck sensor
+
+
+def _picks_up(power_T: list[float], duty_T: list[float]) -> bool:
+    memory, traits = Memory(FIELDS), TraitTable(("gpu_power_draw_watts", "gpu_duty_cycle_ratio"))
+    memory.follow((), traits.metrics)
+    found = False
+    for row, pair in enumerate(zip(power_T, duty_T, strict=True)):
+        center_K = traits.scale(np.array(pair, dtype=np.float32).reshape(2, 1))[:, 0]
+        phase = follow_phase(memory, traits, 5.0 * row, center_K, (5.0, 5.0))
+        learn_common(memory, center_K, 5.0, phase)
+        found |= phase.picks_up
+    return found
+
+
+def test_only_work_that_lasts_after_a_rest_is_a_start() -> None:
+    assert _picks_up([120.0] * 12 + [600.0] * 24, [0.2] * 12 + [0.9] * 24)
+    long_iterations = ([250.0] * 6 + [600.0] * 6) * 6
+    assert not _picks_up(long_iterations, [0.9] * 72)
+    peers_that_spin = [500.0] * 40 + [250.0] * 40
+    assert not _picks_up(peers_that_spin, [0.5] * 40 + [1.0] * 40)
