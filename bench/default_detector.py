@@ -29,8 +29,8 @@ from minder.evaluation.scoring import Judged, accusations, judge_recording, summ
 from minder.telemetry.events import Truth
 from minder.types import Observation, Verdict, Window
 from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule, rows_of
-from minder.windows import align_columns
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import align_columns, rows_of
 
 FAULTS = (
     "ecc_error", "cuda_execution_error", "gpu_execution_error", "hdfs_error", "nic_dropout", "gpu_card_drop", "hang",

@@ -9,11 +9,13 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
@@ -159,3 +161,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             continue
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def load_file() -> Callable[[Path], ModuleType]:
+    """A file of the tests as a module, once (test folders are no packages)."""
+
+    def load(path: Path) -> ModuleType:
+        name = f"minder_test_{path.parent.name}_{path.stem}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None and spec.loader is not None
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+        return sys.modules[name]
+
+    return load

@@ -18,7 +18,8 @@ from minder.types import Observation, RuleResult
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.progress import Progress
-from minder.verdicts.telemetry import TelemetryRule, keep_machines
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import keep_machines
 from minder.wire.codec import to_json
 
 __all__ = ["Beside", "Shadow", "watch_drift"]

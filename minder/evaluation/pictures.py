@@ -11,7 +11,7 @@ from minder.evaluation.report import confusion_line
 from minder.plots.evaluation import ConfusionPicture, draw_confusion, draw_delays, draw_kinds, draw_reliability
 from minder.plots.panels import departure
 from minder.types import Window
-from minder.verdicts.telemetry import keep_machines
+from minder.windows import keep_machines
 
 __all__ = ["CONFUSIONS_SHOWN", "confusion_pictures", "summary_pictures"]
 

@@ -28,8 +28,8 @@ from minder.verdicts.phased import PhasedRule
 from minder.verdicts.progress import Progress
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.stall import StallRule
-from minder.verdicts.telemetry import TelemetryRule, keep_machines, rows_of
-from minder.windows import align_columns
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import align_columns, keep_machines, rows_of
 
 if TYPE_CHECKING:
     from minder.telemetry.recording import Recording

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from minder.verdicts.judge import Judge
 from minder.verdicts.live import live_rules
 from minder.verdicts.progress import Progress
 from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import cut_rows
 
 if TYPE_CHECKING:
     from minder.telemetry.recording import Recording
@@ -55,20 +55,7 @@ def _observations(recording: Recording, window: Window, captures: CaptureReader)
         while end < len(signals) and signals[end].time_s <= sighting.time_s + 1e-6:
             end += 1
         new: tuple[Signal, ...] = signals[next_signal:end]
-        rows = _rows(window, next_row, row) if row > next_row else None
+        rows = cut_rows(window, next_row, row) if row > next_row else None
         statements = captures.until(sighting.time_s, sighting.job.rank_machine)
         yield Observation(sighting.time_s, rows, new, sighting.job, sighting.fleet, sighting.flows, sighting.clock_error_s, statements)
         next_row, next_signal = max(row, next_row), end
-
-
-def _rows(window: Window, begin: int, end: int) -> Window:
-    cut = slice(begin, end)
-    return dataclasses.replace(
-        window,
-        times_T=window.times_T[cut],
-        values_TMK=window.values_TMK[cut],
-        present_TM=window.present_TM[cut],
-        device_TMK=None if window.device_TMK is None else window.device_TMK[cut],
-        low_TMK=None if window.low_TMK is None else window.low_TMK[cut],
-        high_TMK=None if window.high_TMK is None else window.high_TMK[cut],
-    )

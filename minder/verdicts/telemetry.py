@@ -7,8 +7,7 @@ anything less pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from minder.detectors.contract import Detector
 from minder.detectors.traits import trait_of
 from minder.types import Cause, Evidence, Observation, RuleResult, Scores, Suspect, Tier, Window
 from minder.verdicts.confidence import calibrated, strength
+from minder.windows import keep_machines, rows_of
 
 __all__ = ["TelemetryRule"]
 
@@ -122,35 +122,3 @@ def _is_group(scores: Scores, members: Sequence[int]) -> bool:
     """Several, each over the threshold by itself, and a small part of the job: in a small job, two that differ may be the healthy ones."""
     few = 2 <= len(members) <= len(scores.machines) // 4
     return few and all(scores.score_M[m] >= scores.threshold for m in members)
-
-
-def rows_of(window: Window) -> Iterator[Window]:
-    """Windows of one row each, without copying."""
-    for t in range(len(window.times_T)):
-        part = slice(t, t + 1)
-        yield replace(
-            window,
-            times_T=window.times_T[part],
-            values_TMK=window.values_TMK[part],
-            present_TM=window.present_TM[part],
-            device_TMK=None if window.device_TMK is None else window.device_TMK[part],
-            low_TMK=None if window.low_TMK is None else window.low_TMK[part],
-            high_TMK=None if window.high_TMK is None else window.high_TMK[part],
-        )
-
-
-def keep_machines(window: Window, machines: Sequence[str]) -> Window:
-    """Only these machines (those that the window has), in the window's order; the window itself if nothing falls away."""
-    wanted = set(machines)
-    places = [index for index, name in enumerate(window.machines) if name in wanted]
-    if len(places) == len(window.machines):
-        return window
-    return replace(
-        window,
-        machines=tuple(window.machines[index] for index in places),
-        values_TMK=window.values_TMK[:, places],
-        present_TM=window.present_TM[:, places],
-        device_TMK=None if window.device_TMK is None else window.device_TMK[:, places],
-        low_TMK=None if window.low_TMK is None else window.low_TMK[:, places],
-        high_TMK=None if window.high_TMK is None else window.high_TMK[:, places],
-    )

@@ -5,6 +5,7 @@ Streaming: `Aligner`. A whole recording at once, with the same values: `align_re
 
 from minder.windows.aligner import Aligner
 from minder.windows.columns import Columns, align_columns, align_recording
+from minder.windows.parts import cut_rows, keep_machines, rows_of
 from minder.windows.slide import slide_windows
 
-__all__ = ["Aligner", "Columns", "align_columns", "align_recording", "slide_windows"]
+__all__ = ["Aligner", "Columns", "align_columns", "align_recording", "cut_rows", "keep_machines", "rows_of", "slide_windows"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,14 +14,8 @@ from minder.cli import main
 
 
 @pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    path = Path(__file__).parents[1] / "collectives" / "whatif" / "generator.py"
-    spec = importlib.util.spec_from_file_location("whatif_generator", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["whatif_generator"] = module
-    spec.loader.exec_module(module)
-    return module
+def generator(load_file: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_file(Path(__file__).parents[1] / "collectives" / "whatif" / "generator.py")
 
 
 @pytest.fixture(scope="module")

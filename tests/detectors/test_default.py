@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from minder.detectors.default import DefaultDetector
 from minder.types import Evidence, Observation, Verdict, Window
 from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule, rows_of
-from minder.windows import align_columns
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import align_columns, rows_of
 
 STALLS = (
     "ecc_error",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -16,15 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "stacks"))  # dumps and place
 
 
 @pytest.fixture(scope="session")
-def generator() -> ModuleType:
-    name = "minder_test_generator"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "detectors" / "generator.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+def generator(load_file: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_file(Path(__file__).parents[1] / "detectors" / "generator.py")
 
 
 def write_recording(folder: Path, columns: Any, pipeline: int = 1) -> Path:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from minder.types import Evidence, JobView, Observation, Scores, Window
-from minder.verdicts.telemetry import TelemetryRule, keep_machines, rows_of
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import keep_machines, rows_of
 
 MACHINES = ("m0", "m1", "m2", "m3")
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-__all__ = ["standardise", "window_features"]
+from minder.detectors.similarity.config import SimilarityConfig
+from minder.detectors.similarity.recent import Stretch
+
+__all__ = ["due_features", "standardise", "window_features"]
+
+
+def due_features(stretch: Stretch, config: SimilarityConfig) -> Iterator[tuple[int, np.ndarray]]:
+    """(t, standardised features (M, 2K)) of every window that is due to be looked at."""
+    for t in np.flatnonzero(stretch.due_T(config.refit_s)).tolist():
+        rows_KWM = stretch.rows_KSM[:, t : t + config.width_rows]
+        yield t, standardise(window_features(rows_KWM, stretch.known_KTM[:, t]), config.least_spread)
 
 
 def window_features(rows_KWM: np.ndarray, known_KM: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from minder.detectors.similarity.config import SimilarityConfig
 from minder.detectors.similarity.distances import summed_distances
-from minder.detectors.similarity.features import standardise, window_features
+from minder.detectors.similarity.features import due_features
 from minder.detectors.similarity.recent import Stretch
 
 __all__ = ["MahalanobisScorer", "whiten"]
@@ -32,10 +32,8 @@ class MahalanobisScorer:
     def score(self, stretch: Stretch, config: SimilarityConfig) -> np.ndarray:
         known_TM = np.asarray(stretch.known_KTM.any(axis=0))
         sums_TM = np.full(known_TM.shape, np.nan)
-        for t in np.flatnonzero(stretch.due_T(config.refit_s)).tolist():
-            rows_KWM = stretch.rows_KSM[:, t : t + config.width_rows]
-            white_MF = whiten(standardise(window_features(rows_KWM, stretch.known_KTM[:, t]), config.least_spread))
-            sums_TM[t] = summed_distances(white_MF[None], known_TM[t : t + 1], "euclidean")[0]
+        for t, features_MF in due_features(stretch, config):
+            sums_TM[t] = summed_distances(whiten(features_MF)[None], known_TM[t : t + 1], "euclidean")[0]
         return sums_TM[None]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minder.detectors.similarity.config import SimilarityConfig
-from minder.detectors.similarity.features import standardise, window_features
+from minder.detectors.similarity.features import due_features
 from minder.detectors.similarity.recent import Stretch
 from minder.errors import ConfigError, MissingExtraError
 
@@ -33,9 +33,7 @@ class PyodScorer:
     def score(self, stretch: Stretch, config: SimilarityConfig) -> np.ndarray:
         known_TM = np.asarray(stretch.known_KTM.any(axis=0))
         found_TM = np.full(known_TM.shape, np.nan)
-        for t in np.flatnonzero(stretch.due_T(config.refit_s)).tolist():
-            rows_KWM = stretch.rows_KSM[:, t : t + config.width_rows]
-            features_MF = standardise(window_features(rows_KWM, stretch.known_KTM[:, t]), config.least_spread)
+        for t, features_MF in due_features(stretch, config):
             found_TM[t] = self._fit(features_MF)
         found_TM[~known_TM] = np.nan
         return found_TM[None]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -10,16 +8,8 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def generator() -> ModuleType:
-    """The trace generator, a file beside the tests."""
-    name = "whatif_generator"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("generator.py"))
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+def generator(load_file: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_file(Path(__file__).with_name("generator.py"))
 
 
 @pytest.fixture
