@@ -17,7 +17,7 @@ Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal["kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting"]
-RequestKind = Literal["flows", "stacks"]
+RequestKind = Literal["flows", "reach", "stacks"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
 
@@ -74,7 +74,8 @@ class Signal:
 class Flow:
     """One TCP connection of the job, as one end's kernel sees it (NETLINK_SOCK_DIAG).
 
-    Times are ages in seconds at the sample. Addresses are "ip:port".
+    Times are ages in seconds at the sample. Addresses are "ip:port". unanswered_probes: window probes in a row that nothing came
+    back for, not even an acknowledgement.
     """
 
     machine: str
@@ -92,6 +93,22 @@ class Flow:
     bytes_received: int
     last_send_age_s: float
     last_receive_age_s: float
+    unanswered_probes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a machine to reach a peer's address over the job's network; `reached` if anything there answered, or refused.
+
+    Addresses are IPs without a port.
+    """
+
+    machine: str
+    time_s: float
+    local: str
+    remote: str
+    reached: bool
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +246,7 @@ class Observation:
     flows: Sequence[Flow] = ()
     clock_error_s: float = 0.05
     statements: Sequence[Statement] = ()
+    attempts: Sequence[Attempt] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Evidence on request: connections, stacks, process states, kernel log and last log lines, inside a deadline.
+"""Evidence on request: connections, stacks, process states, kernel log and last log lines, inside a deadline; and, where it is
+asked for by name, which peers can be reached.
 
 Arguments and environments of processes are never part of it: they carry secrets.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.agent.kernel import read_kernel_tail
+from minder.agent.reach import try_peers
 from minder.agent.stacks import dump_stacks
 from minder.errors import BadInputError
 from minder.telemetry.exporters.flows import FlowExporter
@@ -24,6 +26,7 @@ from minder.wire.codec import to_json
 __all__ = ["PARTS", "CaptureRequest", "capture", "parse_request"]
 
 PARTS = ("flows", "stacks", "processes", "kernel", "logs")
+_BY_NAME = ("reach",)  # speaks to other machines: never without being asked for
 _LOG_LINES, _LOG_BYTES = 50, 65536
 _MOST_SAMPLES = 100
 
@@ -43,8 +46,8 @@ def parse_request(body: Any) -> CaptureRequest:
     if not isinstance(body, dict):
         raise BadInputError('the body must be an object such as {"what": ["flows"]}')
     what = body.get("what", list(PARTS))
-    if not isinstance(what, list) or not set(map(str, what)) <= set(PARTS):
-        raise BadInputError(f"what is {what!r}: a list of {', '.join(PARTS)}")
+    if not isinstance(what, list) or not set(map(str, what)) <= {*PARTS, *_BY_NAME}:
+        raise BadInputError(f"what is {what!r}: a list of {', '.join((*PARTS, *_BY_NAME))}")
     deadline_s = _number(body, "deadline_s", 10.0, 0.1, 60.0)
     samples = int(_number(body, "samples", 1, 1, _MOST_SAMPLES))
     interval_s = _number(body, "interval_s", 0.1, 0.0, 10.0)
@@ -70,10 +73,12 @@ async def capture(machine: str, processes: Sequence[JobProcess], request: Captur
         "processes": [],
         "kernel": [],
         "logs": {},
+        "reach": [],
         "late": [],
     }
     parts: dict[str, Callable[[], Awaitable[Any]]] = {
         "flows": lambda: _flows(machine, processes, request, ends_s),
+        "reach": lambda: _reach(machine, processes, ends_s),
         "stacks": lambda: dump_stacks(processes, ends_s),
         "processes": lambda: asyncio.to_thread(_states, processes, show_states),
         "kernel": lambda: asyncio.to_thread(read_kernel_tail),
@@ -103,6 +108,10 @@ async def _flows(machine: str, processes: Sequence[JobProcess], request: Capture
             break
         found.extend(await asyncio.to_thread(exporter.flows, processes, time.time()))
     return [to_json(flow) for flow in found]
+
+
+async def _reach(machine: str, processes: Sequence[JobProcess], ends_s: float) -> list[Any]:
+    return [to_json(attempt) for attempt in await try_peers(machine, processes, ends_s)]
 
 
 def _states(processes: Sequence[JobProcess], show_states: bool) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from minder.errors import LedgerError, MinderError, WireError
 from minder.incidents import Ledger, kinds
 from minder.policy.policy import RETRY_REASONS
 from minder.recovery.restart import StartResult, is_waiting
-from minder.types import Decision, Evidence, Flow, MachineView, Observation, RequestKind, Sample, Signal, Verdict, Window
+from minder.types import Attempt, Decision, Evidence, Flow, MachineView, Observation, RequestKind, Sample, Signal, Verdict, Window
 from minder.wire.codec import from_json
 
 __all__ = ["Controller"]
@@ -41,7 +41,7 @@ class _Tick:
     """What the loop carries from tick to tick."""
 
     errors: Counter[str] = field(default_factory=Counter)
-    flows: Future[list[Flow]] | None = None
+    flows: Future[tuple[list[Flow], list[Attempt]]] | None = None
     message: str = ""
     recorded: int = 0  # generation whose ranks the recording knows
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
@@ -225,9 +225,12 @@ class Controller:
 
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
         flows: Sequence[Flow] = ()
+        attempts: Sequence[Attempt] = ()
         pending = self._tick.flows
         if pending is not None and pending.done():
-            flows, self._tick.flows = self._guard("capture", pending.result, []), None
+            nothing: tuple[list[Flow], list[Attempt]] = ([], [])
+            flows, attempts = self._guard("capture", lambda: pending.result(), nothing)
+            self._tick.flows = None
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
             flows = [flow for flow in flows if watched.owns(flow.machine, flow.pid)]
@@ -241,18 +244,21 @@ class Controller:
             fleet=views,
             flows=flows,
             clock_error_s=self._stages.fleet.clock_error_s(),
+            attempts=attempts,
         )
 
     def _request(self, requests: frozenset[RequestKind]) -> None:
         """Ask the job's agents for what a rule wants to see; the answer is in a later observation."""
-        if "flows" in requests and self._tick.flows is None:
+        if requests & {"flows", "reach"} and self._tick.flows is None:
             machines = list(dict.fromkeys(self.state.rank_machine.values()))
-            self._tick.flows = self._captures.submit(self._capture_flows, machines)
+            what = ["flows", "reach"] if "reach" in requests else ["flows"]
+            self._tick.flows = self._captures.submit(self._capture_flows, machines, what)
 
-    def _capture_flows(self, machines: Sequence[str]) -> list[Flow]:
-        answers = self._stages.fleet.capture(machines, ["flows"], 3.0, samples=4, interval_s=0.3)
+    def _capture_flows(self, machines: Sequence[str], what: list[str]) -> tuple[list[Flow], list[Attempt]]:
+        answers = self._stages.fleet.capture(machines, what, 3.0, samples=4, interval_s=0.3)
         found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
-        return [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
+        flows = [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
+        return flows, [from_json(Attempt, item) for answer in found for item in answer.get("reach", ())]
 
     def _open_incidents(self, now_s: float) -> None:
         """Every conclusion is written down before anything is decided; one by one, so that a ledger that fails loses none."""

@@ -57,5 +57,6 @@ def _observations(recording: Recording, window: Window, captures: CaptureReader)
         new: tuple[Signal, ...] = signals[next_signal:end]
         rows = cut_rows(window, next_row, row) if row > next_row else None
         statements = captures.until(sighting.time_s, sighting.job.rank_machine)
-        yield Observation(sighting.time_s, rows, new, sighting.job, sighting.fleet, sighting.flows, sighting.clock_error_s, statements)
+        seen = sighting.fleet, sighting.flows, sighting.clock_error_s
+        yield Observation(sighting.time_s, rows, new, sighting.job, *seen, statements, sighting.attempts)
         next_row, next_signal = max(row, next_row), end

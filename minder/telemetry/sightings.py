@@ -1,7 +1,8 @@
 """What a controller saw besides samples and events, tick by tick: who answered, what the workers did, the job's connections.
 
 A recording of our own has it (docs/recordings.md): states.jsonl (the job as the controller knew it, a line per change),
-fleet.parquet (a row per tick, machine and worker) and flows.parquet (connections, where a rule asked for them).
+fleet.parquet (a row per tick, machine and worker), and, where a rule asked for them, flows.parquet (connections) and
+reach.parquet (which peers could be reached).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import polars as pl
 from minder.clock import format_time, parse_time
 from minder.errors import RecordingError, WireError
 from minder.telemetry.parts import PartTable, table_paths
-from minder.types import Flow, JobView, MachineView, Observation, WorkerView
-from minder.wire.codec import from_json
+from minder.types import Attempt, Flow, JobView, MachineView, Observation, WorkerView
+from minder.wire.codec import from_json, to_json
 
 __all__ = ["Sighting", "SightingRecorder", "read_sightings"]
 
 T = TypeVar("T")
-STATES, FLEET, FLOWS = "states.jsonl", "fleet", "flows"
+STATES, FLEET, FLOWS, REACH = "states.jsonl", "fleet", "flows", "reach"
 _TIME = pl.Datetime("ms", "UTC")
 _WORKER: dict[str, Any] = {
     "slot": pl.Int64,
@@ -47,11 +48,15 @@ _FLEET: dict[str, Any] = {
     "launcher_age_s": pl.Float64,
 }
 _FLEET |= _WORKER
-_OF_FLOW: dict[Any, Any] = {int: pl.Int64, float: pl.Float64, str: pl.String}
-_FLOW: dict[str, Any] = {
-    name: _OF_FLOW[kind] for name, kind in get_type_hints(Flow).items()
-}  # time_s: of the sample, on its machine's clock
-_FLOWS: dict[str, Any] = {"timestamp": _TIME, **_FLOW}  # timestamp: when the controller had them
+_KIND: dict[Any, Any] = {int: pl.Int64, float: pl.Float64, str: pl.String, bool: pl.Boolean}
+
+
+def _columns(cls: type) -> dict[str, Any]:
+    """timestamp: when the controller had it; time_s: on its machine's clock."""
+    return {"timestamp": _TIME} | {name: _KIND[kind] for name, kind in get_type_hints(cls).items()}
+
+
+_FLOWS, _REACH = _columns(Flow), _columns(Attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class Sighting:
     fleet: Mapping[str, MachineView]
     flows: tuple[Flow, ...] = ()
     clock_error_s: float = 0.05
+    attempts: tuple[Attempt, ...] = ()
 
 
 class SightingRecorder:
@@ -72,16 +78,17 @@ class SightingRecorder:
     """
 
     def __init__(self, folder: Path, part_rows: int, part_s: float, *, resume: bool = False) -> None:
-        self._fleet, self._flows = PartTable(folder, FLEET), PartTable(folder, FLOWS)
+        self._fleet, self._flows, self._reach = PartTable(folder, FLEET), PartTable(folder, FLOWS), PartTable(folder, REACH)
         if resume:
-            self._fleet.take_up()
-            self._flows.take_up()
+            for table in (self._fleet, self._flows, self._reach):
+                table.take_up()
             _cut_half_line(folder / STATES)
         self._states = folder / STATES
         self._part_rows, self._part_s = part_rows, part_s
         self._told: dict[str, Any] | None = None
         self._fleet_rows: list[dict[str, Any]] = []
         self._flow_rows: list[dict[str, Any]] = []
+        self._reach_rows: list[dict[str, Any]] = []
         self._first_s = math.inf
 
     def append(self, observation: Observation) -> None:
@@ -95,7 +102,8 @@ class SightingRecorder:
                 file.write(json.dumps({"time": format_time(observation.now_s), **state}) + "\n")
             self._told = state
         self._fleet_rows += _fleet_rows(observation, stamp_ms)
-        self._flow_rows += [{"timestamp": stamp_ms, **{name: getattr(flow, name) for name in _FLOW}} for flow in observation.flows]
+        self._flow_rows += [{**to_json(flow), "timestamp": stamp_ms} for flow in observation.flows]
+        self._reach_rows += [{**to_json(attempt), "timestamp": stamp_ms} for attempt in observation.attempts]
         self._first_s = min(self._first_s, observation.now_s)
         if len(self._fleet_rows) >= self._part_rows or observation.now_s - self._first_s >= self._part_s:
             self.flush()
@@ -103,16 +111,20 @@ class SightingRecorder:
     def flush(self) -> None:
         rows, self._fleet_rows = self._fleet_rows, []
         flows, self._flow_rows = self._flow_rows, []
+        attempts, self._reach_rows = self._reach_rows, []
         self._first_s = math.inf
         if rows:
             self._fleet.write(_frame(rows, _FLEET))
         if flows:
             self._flows.write(_frame(flows, _FLOWS))
+        if attempts:
+            self._reach.write(_frame(attempts, _REACH))
 
     def close(self) -> None:
         self.flush()
         self._fleet.close()
         self._flows.close()
+        self._reach.close()
 
 
 def _frame(rows: list[dict[str, Any]], schema: Mapping[str, Any]) -> pl.DataFrame:
@@ -162,10 +174,8 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
     fleet = _read_table(folder, FLEET, _FLEET)
     if not states or fleet is None:
         return ()
-    table = _read_table(folder, FLOWS, _FLOWS)
-    flows: dict[float, list[Flow]] = (
-        {} if table is None else _by_time(table, lambda row: _record(Flow, row, _FLOW, table_paths(folder, FLOWS)[0]))
-    )
+    flows = _read_records(folder, FLOWS, Flow, _FLOWS)
+    attempts = _read_records(folder, REACH, Attempt, _REACH)
     found, place = [], -1
     for time_s, rows in _by_time(fleet, dict).items():
         while place + 1 < len(states) and states[place + 1][0] <= time_s + 1e-6:
@@ -173,8 +183,16 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
         if place >= 0 and time_s <= until_s:
             error_s = rows[0]["clock_error_s"] or 0.05
             views = _views(rows, table_paths(folder, FLEET)[0])
-            found.append(Sighting(time_s, states[place][1], views, tuple(flows.get(time_s, ())), error_s))
+            asked = tuple(flows.get(time_s, ())), error_s, tuple(attempts.get(time_s, ()))
+            found.append(Sighting(time_s, states[place][1], views, *asked))
     return tuple(found)
+
+
+def _read_records(folder: Path, name: str, cls: type[T], schema: Mapping[str, Any]) -> dict[float, list[T]]:
+    """What a rule asked for, by the time when the controller had it; nothing without the file."""
+    table = _read_table(folder, name, schema)
+    fields = [column for column in schema if column != "timestamp"]
+    return {} if table is None else _by_time(table, lambda row: _record(cls, row, fields, table_paths(folder, name)[0]))
 
 
 def _by_time(table: pl.DataFrame, make: Any) -> dict[float, list[Any]]:

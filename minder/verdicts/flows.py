@@ -1,8 +1,9 @@
 """What the job's TCP connections say about who holds it up (pure functions over types.Flow).
 
-A receiver that leaves bytes unread does not run; unacknowledged bytes that are sent again have a dead path between their ends,
-and the end that all dead paths share is the one to blame; in a collective, whoever has sent nothing since its peers sent is the
-one that they wait for. None of these reads the process state or any counter that belongs to a cause.
+A receiver that leaves bytes unread does not run; bytes that are sent again and again, or cannot even leave, have a dead path
+between their ends, and the end that all dead paths share is the one to blame (as is the end of all failed tries to reach one
+another); in a collective, whoever has sent nothing since its peers sent is the one that they wait for. None of these reads the
+process state or any counter that belongs to a cause.
 After Mycroft's flow counters (seed-systems.md section 1), with the receiver's unread bytes that TCP needs.
 """
 
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.types import Flow
+from minder.types import Attempt, Flow
 
-__all__ = ["FlowFinding", "data_flows", "find_backlog", "find_broken", "find_silent", "find_slow_paths", "find_unread"]
+__all__ = ["FlowFinding", "data_flows", "find_backlog", "find_broken", "find_cut_off", "find_silent", "find_slow_paths", "find_unread"]
 
 _SLOW_TRIP_S = 0.004
 _BACKLOG_BYTES = 4096
+_PROBES = 2  # one may be on its way
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
     Not those that retransmit themselves: they are stuck behind somebody else, and that backs up to their own senders.
     """
     unread: dict[str, float] = defaultdict(float)
-    behind = {key[0] for key, samples in series.items() if samples[-1].unacked_segments > 0 and samples[-1].backoff > 0}
+    behind = {key[0] for key, samples in series.items() if _unanswered(samples[-1])}
     for (machine, _, _), samples in series.items():
         first, last = samples[0], samples[-1]
         stuck = all(flow.receive_queue_bytes > 0 for flow in samples) and last.receive_queue_bytes >= first.receive_queue_bytes
@@ -83,13 +85,13 @@ def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
 
 
 def find_broken(series: Series) -> list[FlowFinding]:
-    """The end that all connections with unanswered retransmissions share; nobody where only one such connection is seen."""
+    """The end that all connections share whose bytes nobody acknowledges; nobody where only one such connection is seen."""
     edges: set[frozenset[str]] = set()
     worst: Counter[str] = Counter()
     for key, samples in series.items():
         last = samples[-1]
         peer = peer_of(key, series)
-        if last.unacked_segments > 0 and last.backoff > 0 and peer is not None and last.send_queue_bytes > 0:
+        if _unanswered(last) and peer is not None and last.send_queue_bytes > 0:
             edges.add(frozenset((key[0], peer)))
             worst[key[0]] = max(worst[key[0]], last.backoff)
             worst[peer] = max(worst[peer], last.backoff)
@@ -105,11 +107,34 @@ def find_broken(series: Series) -> list[FlowFinding]:
         tied = [top]
     return [
         FlowFinding(
-            machine, "broken", weight, f"{degrees[machine]} of {len(edges)} connections that retransmit without an answer end here",
+            machine, "broken", weight, f"{degrees[machine]} of {len(edges)} connections whose bytes nobody acknowledges end here",
             float(degrees[machine]), 0.0,
         )
         for machine in tied
     ]  # fmt: skip
+
+
+def find_cut_off(attempts: Iterable[Attempt], series: Series) -> list[FlowFinding]:
+    """The end that all failed tries share, where other tries succeed; nobody where tries fail between others too.
+
+    Where nothing at all can be reached, a firewall speaks and no machine is told apart. A pair counts by its newest try.
+    """
+    hosts = {_host(local): machine for machine, local, _ in series}
+    newest: dict[tuple[str, str], Attempt] = {}
+    for attempt in sorted(attempts, key=lambda item: item.time_s):
+        peer = hosts.get(attempt.remote)
+        if peer is not None and peer != attempt.machine:
+            newest[(attempt.machine, peer)] = attempt
+    failed = {frozenset(pair) for pair, attempt in newest.items() if not attempt.reached}
+    degrees = Counter(machine for edge in failed for machine in edge)
+    if not failed:
+        return []
+    top, count = degrees.most_common(1)[0]
+    whole = all(top in edge for edge in failed) and not any(attempt.reached for pair, attempt in newest.items() if top in pair)
+    if count < 2 or not whole or not any(attempt.reached for attempt in newest.values()):
+        return []
+    message = f"neither reaches its peers nor is reached by them: {count} of {count} tries, while theirs to others succeed"
+    return [FlowFinding(top, "cut off", 0.9, message, float(count), 0.0)]
 
 
 def find_silent(series: Series, margin_s: float) -> list[FlowFinding]:
@@ -183,5 +208,14 @@ def _busy(series: Series) -> dict[tuple[str, str, str], Sequence[Flow]]:
     return {key: samples for key, samples in series.items() if moved[key] > 0 and moved[key] >= 0.2 * most[key[0]]}
 
 
+def _unanswered(flow: Flow) -> bool:
+    """Its bytes are sent again, or are held back by its own host and probed for, and no acknowledgement comes.
+
+    What a host may not send counts as not sent: its link is dead, nothing is in flight, and only the probes are counted. A
+    receiver without room answers each probe.
+    """
+    return (flow.unacked_segments > 0 and flow.backoff > 0) or flow.unanswered_probes >= _PROBES
+
+
 def _host(address: str) -> str:
-    return address.rsplit(":", 1)[0]
+    return address.rsplit(":", 1)[0].strip("[]")

@@ -1,7 +1,8 @@
 """The job stands still: who holds it up? In a collective stall every machine looks silent; only one is not waiting.
 
 The rule first asks for the job's connections (twice, some time apart: a single look cannot tell slow from stuck), then weighs
-what each machine's flows, its worker's own liveness and its step say. Without anybody standing out it names nobody; after
+what each machine's flows, its worker's own liveness and its step say. Where a dead connection leaves open which end is cut off, it
+asks the machines to reach one another. Without anybody standing out it names nobody; after
 `page_after_s` it tells a person that the job hangs. Sources: byterobust.md section 7.1; seed-systems.md section 1.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from minder.types import Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier, Window
+from minder.types import Attempt, Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier, Window
 from minder.verdicts import flows as flow_facts
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
@@ -38,6 +39,8 @@ class StallRule:
         self._page_after_s = page_after_s
         self._wait_for_flows_s = wait_for_flows_s  # one witness more before anybody is named, where connections can be asked for
         self._flows: deque[Flow] = deque(maxlen=200_000)
+        self._attempts: deque[Attempt] = deque(maxlen=20_000)
+        self._torn = False  # two ends share a dead connection, and nothing yet tells which of them is cut off
         self._told = False
         self._stalled = False
         self._silence = Silence(progress, _GONE_S)
@@ -51,19 +54,21 @@ class StallRule:
         if not stalled_s:
             self._stalled = self._told = False
             self._flows.clear()
+            self._attempts.clear()
             return RuleResult()
         since_s = observation.now_s - stalled_s
         if not self._stalled:
             self._stalled = True
             self._progress.forget_slow(since_s)
         self._flows.extend(observation.flows)
+        self._attempts.extend(observation.attempts)
         if self._told:
             return RuleResult()
         if not self._flows and stalled_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
             return RuleResult((), frozenset({"flows"}))  # one witness more before anybody is named
-        requests: frozenset[RequestKind] = frozenset({"flows"})
         suspects = self._name(observation, since_s, stalled_s)
         self._told = bool(suspects)
+        requests: frozenset[RequestKind] = frozenset({"flows", "reach"}) if self._torn else frozenset({"flows"})
         return RuleResult(suspects, frozenset() if suspects else requests)
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
@@ -119,7 +124,9 @@ class StallRule:
         margin_s = max(0.05, 4 * observation.clock_error_s, 0.3 * typical_s if typical_s == typical_s else 0.0)
         weight = 0.75 if stalled_s > _PATIENCE_S else 0.5  # an evaluation that nobody declared looks like this for a while
         silent = [replace(item, weight=weight) for item in flow_facts.find_silent(series, margin_s)]
-        return [*flow_facts.find_unread(series), *flow_facts.find_broken(series), *silent]
+        broken = flow_facts.find_broken(series)
+        self._torn = len(broken) > 1
+        return [*flow_facts.find_unread(series), *broken, *flow_facts.find_cut_off(self._attempts, series), *silent]
 
 
 def fuse_findings(findings: Sequence[FlowFinding]) -> list[tuple[str, float]]:

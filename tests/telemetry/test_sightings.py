@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.recorder import Recorder
 from minder.telemetry.recording import read_recording
 from minder.topology import Parallelism
-from minder.types import Flow, JobView, MachineView, Observation, WorkerView
+from minder.types import Attempt, Flow, JobView, MachineView, Observation, WorkerView
 
 JOB = RecordedJob("lab", ("m0", "m1"), ("s0",), parallelism=Parallelism(data=2))
 START_S = 1_700_000_000.0
@@ -42,11 +43,15 @@ def record(folder: Path, ticks: list[Observation], *, end: str = "closed", resum
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_every_tick_comes_back_as_it_was(tmp_path: Path, end: str) -> None:
-    ticks = [tick(1.0), tick(2.125), tick(3.0, flows=(a_flow(),)), tick(4.0, generation=2)]
+    tried = (
+        Attempt("m0", START_S + 2.5, "10.0.0.1", "10.0.0.2", False, 1.5),
+        Attempt("m0", START_S + 2.5, "10.0.0.1", "10.0.0.3", True, 0.25),
+    )
+    ticks = [tick(1.0), tick(2.125), replace(tick(3.0, flows=(a_flow(),)), attempts=tried), tick(4.0, generation=2)]
     record(tmp_path / "r", ticks, end=end)
     found = read_recording(tmp_path / "r").sightings
-    assert [(item.time_s, item.job, item.fleet, item.flows, item.clock_error_s) for item in found] == [
-        (item.now_s, item.job, item.fleet, tuple(item.flows), item.clock_error_s) for item in ticks
+    assert [(item.time_s, item.job, item.fleet, item.flows, item.clock_error_s, item.attempts) for item in found] == [
+        (item.now_s, item.job, item.fleet, tuple(item.flows), item.clock_error_s, tuple(item.attempts)) for item in ticks
     ]
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.types import Flow
-from minder.verdicts.flows import data_flows, find_broken, find_silent, find_slow_paths, find_unread
+from minder.types import Attempt, Flow
+from minder.verdicts.flows import data_flows, find_broken, find_cut_off, find_silent, find_slow_paths, find_unread, peer_of
 
 Make = Callable[..., Any]
 Change = Callable[[str, str], Mapping[str, Any]]
@@ -66,6 +66,61 @@ def test_its_peers_alone_are_enough_where_it_does_not_answer(make_scene: Make) -
     now = [flow for flow in looks(scene, broken_at("m4")) if flow.machine != "m4"]
     (finding,) = find_broken(data_flows([*before, *now]))
     assert finding.machine == "m4"
+
+
+def test_bytes_that_its_own_host_does_not_let_out_are_a_broken_connection_too(make_scene: Make) -> None:
+    """Seen: the dead machine has nothing in flight, only probes that nobody answers; one peer sends again, the other only waits."""
+    held = {"send_queue_bytes": 192, "backoff": 4, "unanswered_probes": 4}
+    again = {"send_queue_bytes": 192, "backoff": 4, "unacked_segments": 1}
+
+    def change(one: str, two: str) -> Mapping[str, Any]:
+        return held if one == "m2" else again if (one, two) == ("m1", "m2") else {}
+
+    (finding,) = find_broken(data_flows(looks(make_scene(count=6), change)))
+    assert finding.machine == "m2" and finding.weight > 0.8
+
+
+def test_a_receiver_without_room_answers_its_probes(make_scene: Make) -> None:
+    waiting = {"send_queue_bytes": 90_000, "backoff": 5, "unanswered_probes": 1}
+    flows = looks(make_scene(count=6), lambda one, two: waiting if two == "m2" else {})
+    assert find_broken(data_flows(flows)) == []
+
+
+def tries(scene: Any, reached: Callable[[str, str], bool], at_s: float = 12.0) -> list[Attempt]:
+    """Every machine of a ring tries its two neighbours."""
+    series = data_flows(scene.ring(10.0, lambda one, two: {}))
+    host = {machine: local.rsplit(":", 1)[0] for machine, local, _ in series}
+    ring = [(key[0], peer) for key in series if (peer := peer_of(key, series)) is not None]
+    return [Attempt(one, at_s, host[one], host[two], reached(one, two), 0.001) for one, two in ring]
+
+
+def test_the_common_end_of_failed_tries_is_cut_off(make_scene: Make) -> None:
+    scene = make_scene(count=6)
+    series = data_flows(scene.ring(10.0, lambda one, two: {}))
+    (finding,) = find_cut_off(tries(scene, lambda one, two: "m4" not in (one, two)), series)
+    assert (finding.machine, finding.observed) == ("m4", 2.0) and finding.weight > 0.8
+
+
+@pytest.mark.parametrize(
+    "reached",
+    [
+        lambda one, two: True,
+        lambda one, two: False,  # a firewall, not a machine
+        lambda one, two: {one, two} != {"m3", "m4"},  # one path
+        lambda one, two: "m4" not in (one, two) and "m1" not in (one, two),  # two at once
+        lambda one, two: two != "m4",  # it refuses to be reached, but reaches others
+    ],
+    ids=["all", "none", "one path", "two machines", "one way only"],
+)
+def test_tries_that_single_out_nobody_name_nobody(make_scene: Make, reached: Callable[[str, str], bool]) -> None:
+    scene = make_scene(count=6)
+    assert find_cut_off(tries(scene, reached), data_flows(scene.ring(10.0, lambda one, two: {}))) == []
+
+
+def test_a_pair_counts_by_its_newest_try(make_scene: Make) -> None:
+    scene = make_scene(count=6)
+    flaky = [*tries(scene, lambda one, two: "m4" not in (one, two)), *tries(scene, lambda one, two: True, at_s=15.0)]
+    assert find_cut_off(flaky, data_flows(scene.ring(10.0, lambda one, two: {}))) == []
 
 
 def test_one_broken_connection_cannot_tell_which_end(scene: Any) -> None:

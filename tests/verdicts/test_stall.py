@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from minder.types import RuleResult
+from minder.types import Attempt, RuleResult
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
 from minder.verdicts.stall import StallRule, fuse_findings
@@ -26,12 +27,12 @@ class Watch:
             scene.answer(at_s, 2 * at_s)
             assert self.look(at_s + 0.1) == RuleResult()
 
-    def look(self, at_s: float, flows: Any = (), signals: Any = (), ticking: tuple[str, ...] | None = None) -> RuleResult:
+    def look(self, at_s: float, flows: Any = (), signals: Any = (), ticking: tuple[str, ...] | None = None, tries: Any = ()) -> RuleResult:
         """`ticking`: machines whose worker's own thread still runs (None: all)."""
         for machine in self.scene.machines if ticking is None else ticking:
             if machine in self.scene.views:
                 self.scene.worker(machine, alive_time_s=self.scene.see(at_s).now_s - 0.3)
-        observation = self.scene.see(at_s, signals, flows)
+        observation = replace(self.scene.see(at_s, signals, flows), attempts=tries)
         self.progress.update(observation)
         return self.rule.observe(observation)
 
@@ -91,6 +92,22 @@ def test_two_that_look_equally_guilty_are_not_evicted(scene: Any) -> None:
     both = lambda one, two: {"receive_queue_bytes": 4000} if one in ("m1", "m2") else {}  # noqa: E731
     assert watch.look(25.0, watch.flows(25.0, both)).suspects == ()
     assert watch.look(40.0, watch.flows(40.0, both)).suspects == ()
+
+
+def test_of_one_dead_connections_two_ends_the_one_that_reaches_nobody_is_named(scene: Any) -> None:
+    """Seen: the dead machine only waits, so that a single connection sends again and nothing passive tells its ends apart."""
+    watch = Watch(scene)
+    again = {"unacked_segments": 70, "backoff": 4, "send_queue_bytes": 88_000}
+    change = lambda one, two: again if (one, two) == ("m1", "m2") else {}  # noqa: E731
+    flows = watch.flows(25.0, change)
+    result = watch.look(25.0, flows)
+    assert result.suspects == () and result.requests == {"flows", "reach"}
+    host = {flow.machine: flow.local.rsplit(":", 1)[0] for flow in flows}
+    tries = [Attempt(one, 25.0, host[one], host[two], "m2" not in (one, two), 0.001) for one in host for two in host if one != two]
+    (suspect,) = watch.look(26.0, watch.flows(26.0, change), tries=tries).suspects
+    assert (suspect.machines, suspect.tier) == (("m2",), "evict")
+    assert any("reaches" in item.message for item in suspect.evidence)
+    assert [item.machine for item in suspect.against] == ["m1"]
 
 
 def test_half_of_the_job_frozen_names_nobody(scene: Any) -> None:

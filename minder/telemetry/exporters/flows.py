@@ -112,4 +112,5 @@ class FlowExporter:
             bytes_received=item.bytes_received,
             last_send_age_s=item.last_send_age_s,
             last_receive_age_s=item.last_receive_age_s,
+            unanswered_probes=item.unanswered_probes,
         )

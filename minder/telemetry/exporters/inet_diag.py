@@ -47,6 +47,7 @@ class Connection:
     bytes_received: int
     last_send_age_s: float
     last_receive_age_s: float
+    unanswered_probes: int
 
 
 def dump_connections(inodes: Container[int] | None = None) -> tuple[list[Connection], set[int]]:
@@ -94,6 +95,7 @@ def _decode(message: memoryview, inode: int) -> Connection:
         bytes_received=u64(128),
         last_send_age_s=u32(44) / 1e3,
         last_receive_age_s=u32(52) / 1e3,
+        unanswered_probes=u8(3),
     )
 
 

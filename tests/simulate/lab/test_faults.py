@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -230,6 +231,47 @@ while True:
     assert set(log.read_text().split()) == {"answer", "silence"}
     record.undo()
     wait_until(lambda: log.read_text().split()[-1] == "answer")
+
+
+@pytest.mark.root
+def test_on_a_dead_link_the_cut_off_machine_probes_in_vain_and_reaches_nobody(lab, wait_until, tmp_path):
+    """What stays in its own send queue is told by the probes: nothing of it is ever in flight."""
+    first, second = lab.machines
+    log = tmp_path / "seen"
+    echo = "import socket, sys\nlink, _ = socket.create_server((sys.argv[1], 7003)).accept()\nwhile data := link.recv(9): link.send(data)"
+    look = """
+import asyncio, json, os, socket, sys, threading, time
+from minder.agent.reach import try_peers
+from minder.telemetry.exporters.flows import FlowExporter
+from minder.telemetry.exporters.jobs import JobProcess
+link = socket.create_connection((sys.argv[1], 7003), timeout=5)
+def talk():
+    while link.send(b"x"):
+        link.recv(9)
+        time.sleep(0.02)
+link.settimeout(None)
+threading.Thread(target=talk, daemon=True).start()
+me = [JobProcess(os.getpid(), "j", 0)]
+while True:
+    tries = asyncio.run(try_peers("m0", me, time.monotonic() + 5))
+    (flow,) = FlowExporter("m0").flows(me, time.time())
+    unanswered = flow.unacked_segments + flow.unanswered_probes
+    print(json.dumps({"reached": [item.reached for item in tries], "unanswered": unanswered}), flush=True)
+    time.sleep(0.1)
+"""
+    second.spawn(python(echo, second.data_address))
+    wait_until(lambda: f"{second.data_address}:7003" in os.popen(f"ip netns exec {lab.network.namespace('m1')} ss -tln").read())
+    first.spawn([sys.executable, "-c", look, second.data_address], log_path=log)
+
+    def last():
+        lines = log.read_text().splitlines() if log.exists() else []
+        return json.loads(lines[-1]) if lines else {}
+
+    wait_until(lambda: last().get("reached") == [True])
+    record = inject(lab, "dead-link", 0)
+    wait_until(lambda: last()["reached"] == [False] and last()["unanswered"] >= 2)
+    record.undo()
+    wait_until(lambda: last() == {"reached": [True], "unanswered": 0})
 
 
 @pytest.mark.root

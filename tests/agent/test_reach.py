@@ -1,0 +1,48 @@
+"""Which peers can be reached: real connections and handshakes on this machine's loopback addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from minder.agent.capture import parse_request
+from minder.agent.reach import try_peers
+from minder.telemetry.exporters.jobs import JobProcess
+from minder.types import Attempt
+
+ME = [JobProcess(os.getpid(), "j", 0)]
+
+
+@pytest.fixture
+def pair() -> Iterator[None]:
+    """A connection of this process between two addresses, as between two machines."""
+    try:
+        listener = socket.create_server(("127.0.0.3", 0))
+    except OSError:
+        pytest.skip("no second loopback address here")
+    with listener, socket.create_connection(listener.getsockname(), source_address=("127.0.0.2", 0)):
+        yield
+
+
+def tried(limit_s: float = 5.0) -> list[Attempt]:
+    return asyncio.run(try_peers("m0", ME, time.monotonic() + limit_s))
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_refusal_is_an_answer() -> None:
+    ends = [(item.machine, item.local, item.remote, item.reached) for item in tried() if item.remote == "127.0.0.3"]
+    assert ends == [("m0", "127.0.0.2", "127.0.0.3", True)]
+
+
+def test_without_a_connection_of_the_job_nothing_is_tried() -> None:
+    assert asyncio.run(try_peers("m0", [], time.monotonic() + 5)) == []
+
+
+def test_it_is_never_done_without_being_asked_for_by_name() -> None:
+    assert "reach" not in parse_request({}).what
+    assert parse_request({"what": ["reach"]}).what == ("reach",)
