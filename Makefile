@@ -34,7 +34,7 @@ demo: setup
 	$(BIN)/minder demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not lab and not server and not root" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not lab and not server and not root" -n logical --maxprocesses 8 --dist loadfile $(PYTEST_ARGS)
 
 test-rest: setup
 	$(BIN)/python -m pytest -m "lab or server or root" --reruns 1 $(PYTEST_ARGS)
