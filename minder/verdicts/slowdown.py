@@ -22,6 +22,9 @@ from minder.verdicts.stall import fuse_findings
 __all__ = ["SlowdownRule"]
 
 _SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
+_CALM_S = 4.0  # steps at their usual pace for so long end a slowness: a single quick one between slow ones does not
+_RELEARN_S = 300.0  # so long the pace before the slowness stays the usual one; then the new one is
+_PAST_ROWS, _NOW_ROWS = 60, 20
 _DISTINCT = 3.0  # the leader's rise over the next one's: on a crowded host everybody is a bit busier
 _METRICS = ("job_busy_ratio", "job_run_delay_ratio", "tcp_round_trip_seconds", "tcp_send_queue_bytes")
 _MIN_EXCESS = {"job_busy_ratio": 0.15, "job_run_delay_ratio": 0.15, "tcp_round_trip_seconds": 0.002, "tcp_send_queue_bytes": 2000.0}
@@ -46,6 +49,8 @@ class SlowdownRule:
         self._rows: dict[str, deque[tuple[float, dict[str, float]]]] = {metric: deque(maxlen=600) for metric in _METRICS}
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._slow_since_s: float | None = None
+        self._slow_at_s = -math.inf  # when steps were last seen slow
+        self._usual_s = math.nan  # seconds per step before it became slow: what is slow is not learned
         self._told = False
         self._leader: tuple[str, float] | None = None  # who, since when
 
@@ -53,7 +58,10 @@ class SlowdownRule:
         if observation.window is not None:
             self._remember(observation.window)
         self._flows.extend(observation.flows)
-        if not self._is_slow(observation):
+        is_slow = self._is_slow(observation)
+        if is_slow:
+            self._slow_at_s = observation.now_s
+        elif self._slow_since_s is None or observation.now_s - self._slow_at_s > _CALM_S or not self._progress.watches(observation):
             self._slow_since_s = self._leader = None
             self._told = False
             self._flows.clear()
@@ -61,19 +69,26 @@ class SlowdownRule:
         if self._slow_since_s is None:
             self._slow_since_s = observation.now_s - min(self._hold_s, 3.0)
             self._progress.forget_slow(self._slow_since_s)
+            self._usual_s = self._progress.typical_s
         slow_s = observation.now_s - self._slow_since_s
-        if self._told or slow_s < self._hold_s - _LEAD_S:
+        if self._told or not is_slow or slow_s < self._hold_s - _LEAD_S:
             return RuleResult((), frozenset() if self._told else frozenset({"flows"}))
         suspects = self._name(observation, self._slow_since_s)
         self._told = bool(suspects)
         return RuleResult(suspects, frozenset() if self._told else frozenset({"flows"}))
 
     def _is_slow(self, observation: Observation) -> bool:
-        typical_s = self._progress.typical_s
+        typical_s = self._usual(observation.now_s)
         recent_s = self._progress.recent_s(observation.now_s, 4.0)
         if not self._progress.watches(observation) or math.isnan(typical_s) or math.isnan(recent_s):
             return False
         return recent_s > self._factor * typical_s + 0.02
+
+    def _usual(self, now_s: float) -> float:
+        """Seconds per step while the job was well."""
+        slow_since_s = self._slow_since_s
+        kept = slow_since_s is not None and now_s - slow_since_s < _RELEARN_S and not math.isnan(self._usual_s)
+        return self._usual_s if kept else self._progress.typical_s
 
     def _remember(self, window: Window) -> None:
         for metric in _METRICS:
@@ -100,7 +115,7 @@ class SlowdownRule:
         patience_s = _LEAD_S if confidence >= _VERY_SURE else 2 * _LEAD_S  # one witness alone must say the same for longer
         if observation.now_s - self._leader[1] < patience_s:
             return ()
-        now_s, typical_s = self._progress.recent_s(observation.now_s, 6.0), self._progress.typical_s
+        now_s, typical_s = self._progress.recent_s(observation.now_s, 6.0), self._usual(observation.now_s)
         message = f"a step takes {now_s:.2f} s instead of {typical_s:.2f} s"
         evidence = [Evidence("steps", None, message, "step_seconds", None, now_s, typical_s, since_s)]
         evidence += [self._evidence(item, since_s) for item in findings if item.machine == machine]
@@ -117,8 +132,8 @@ class SlowdownRule:
         rows = self._rows[metric]
         machines = observation.job.machines if observation.job is not None else tuple({m for _, row in rows for m in row})
         started_s = observation.job.generation_start_s if observation.job is not None else -math.inf  # a standby idled until then
-        before = [row for time_s, row in rows if started_s < time_s < since_s - 1.0][-60:]
-        after = [row for time_s, row in rows if time_s > since_s + 1.0]
+        before = [row for time_s, row in rows if started_s < time_s < since_s - 1.0][-_PAST_ROWS:]
+        after = [row for time_s, row in rows if time_s > since_s + 1.0][-_NOW_ROWS:]
         if len(before) < 3 or len(after) < 2:
             return None
         rises, now = {}, {}

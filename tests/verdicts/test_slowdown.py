@@ -94,6 +94,30 @@ def test_a_short_burst_is_forgiven(scene: Any) -> None:
     assert watch.run(40, 4, even) == []
 
 
+def test_a_few_quick_steps_between_slow_ones_do_not_begin_it_anew(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    guilty = busy_at({"m2": 0.95})
+    assert watch.run(5, 1, guilty) + watch.run(3, 4, guilty) == []
+    (suspect,) = watch.run(6, 1, guilty)
+    assert suspect.machines == ("m2",)
+
+
+def test_slow_steps_do_not_become_the_usual_ones_while_nobody_can_be_named(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    assert watch.run(200, 1, busy_at({})) == []
+    (suspect,) = watch.run(60, 1, busy_at({"m2": 0.95}))
+    assert suspect.machines == ("m2",) and "instead of 0.25 s" in suspect.evidence[0].message
+
+
+def test_a_new_pace_is_the_usual_one_in_the_end(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    watch.run(900, 1, busy_at({}))
+    assert watch.run(60, 1, busy_at({"m2": 0.95})) == []
+
+
 def test_a_declared_pause_is_not_slowness(scene: Any) -> None:
     watch = Watch(scene)
     watch.run(40, 4, even)
