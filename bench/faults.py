@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from torchrun_baseline import run_torchrun
 
 from minder.errors import MinderError
+from minder.evaluation.replay import replay
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import play
 from minder.simulate.lab.faults import FAULT_KINDS
@@ -85,12 +86,20 @@ def measure(variant: str, fault: str, seed: int, arguments: argparse.Namespace) 
         **row,
         "right": outcome.right,
         "equal": equal,
+        "retold": retold(folder / "recording") == set(outcome.evicted),
         "wrong": list(outcome.wrong),
         "detect_s": outcome.detect_s,
         "downtime_s": outcome.first_step_s,
         "beyond_s": outcome.downtime_beyond_detection_s,
         "steps_lost": outcome.steps_lost,
         "seconds": played.seconds,
+    }
+
+
+def retold(recording: Path) -> set[str]:
+    """Machines that a replay of the run's own recording would evict."""
+    return {
+        machine for verdict in replay(recording) if verdict.kind == "machine" and verdict.tier == "evict" for machine in verdict.machines
     }
 
 
@@ -101,21 +110,25 @@ def read(out: Path) -> list[dict[str, Any]]:
 def table(rows: list[dict[str, Any]]) -> str:
     """Medians (and the worst) over seeds, per fault and variant, and what else the machine had to do."""
     lines = [
-        "| fault | variant | right | losses equal | detect s | downtime s | beyond detection s | steps lost |",
-        "|---|---|---|---|---|---|---|---|",
+        "| fault | variant | right | losses equal | replay says the same | detect s | downtime s | beyond detection s | steps lost |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     keys = list(dict.fromkeys((row["fault"], row["variant"]) for row in rows))
     for fault, variant in sorted(keys, key=lambda key: (FAULT_KINDS.index(key[0]), VARIANTS.index(key[1]))):
         mine = [row for row in rows if (row["fault"], row["variant"]) == (fault, variant)]
         right = f"{sum(row['right'] for row in mine)}/{len(mine)}"
-        known = [row["equal"] for row in mine if row.get("equal") is not None]
-        equal = f"{sum(known)}/{len(known)}" if known else "-"
+        shares = " | ".join(share(mine, name) for name in ("equal", "retold"))
         cells = [spread(mine, name) for name in ("detect_s", "downtime_s", "beyond_s", "steps_lost")]
-        lines.append(f"| {fault} | {variant} | {right} | {equal} | {' | '.join(cells)} |")
+        lines.append(f"| {fault} | {variant} | {right} | {shares} | {' | '.join(cells)} |")
     loads = [row["load"] for row in rows if "load" in row]
     if loads:
         lines += ["", f"Load average when each run began: {min(loads)} to {max(loads)}, median {statistics.median(loads):.1f}."]
     return "\n".join(lines) + "\n"
+
+
+def share(rows: list[dict[str, Any]], name: str) -> str:
+    known = [row[name] for row in rows if row.get(name) is not None]
+    return f"{sum(known)}/{len(known)}" if known else "-"
 
 
 def spread(rows: list[dict[str, Any]], name: str) -> str:

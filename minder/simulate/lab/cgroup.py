@@ -122,12 +122,6 @@ class Cgroup:
             if (folder / file).exists():
                 _write(folder / file, value)
 
-    def cpu_usage_s(self) -> float:
-        """CPU seconds used so far."""
-        if "cpuacct" in self.layout.v1:
-            return int(_read(self.layout.v1["cpuacct"] / self.name / "cpuacct.usage") or 0) / 1e9
-        return _field(self._v2() / "cpu.stat", "usage_usec") / 1e6
-
     def memory_bytes(self) -> int:
         """Memory charged to it now, page cache included."""
         if "memory" in self.layout.v1:

@@ -3,7 +3,8 @@
 hang           SIGSTOP of the machine's training processes
 crash          SIGKILL of one training process
 crash-cascade  the same; the peers die because their collective breaks, so the job must run with in-place restart off
-slow-cpu       a CPU quota on the machine's cgroup, a fraction of what the machine uses at that moment
+slow-cpu       a CPU quota on the machine's cgroup, a fraction of what the machine uses at that moment; a spare that is being
+               prepared at low priority does not count: once it is ready, a quota that it had raised would slow nothing
 slow-link      token buckets on the data link, both directions
 dead-link      the data link drops everything, silently, both directions
 oom            a memory hog under a limit just above present use: the kernel kills the training process
@@ -33,6 +34,7 @@ from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.record import process_state, start_ticks
 from minder.simulate.lab.workers import process_tree, training_workers
+from minder.telemetry.exporters.procfs import read_stat
 
 __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 
@@ -132,11 +134,22 @@ def _crash(machine: LabMachine, fault: Fault) -> InjectionRecord:
     return InjectionRecord(fault.kind, machine.name, now_s, f"killed rank {victim.rank}, pid {victim.pid}", _nothing)
 
 
+def _cpu_s(machine: LabMachine) -> dict[int, float]:
+    """CPU seconds so far of the machine's processes, by pid, without those of lowered priority."""
+    niceness = {}
+    for pid in machine.pids():
+        with contextlib.suppress(ProcessLookupError):
+            niceness[pid] = os.getpriority(os.PRIO_PROCESS, pid)
+    stats = [read_stat(pid) for pid, value in niceness.items() if value == min(niceness.values())]
+    return {stat.pid: stat.cpu_s for stat in stats if stat is not None}
+
+
 def _slow_cpu(machine: LabMachine, fault: Fault) -> InjectionRecord:
     cgroup, window_s = _cgroup(machine), 1.0
-    before_s = cgroup.cpu_usage_s()
+    before = _cpu_s(machine)
     time.sleep(window_s)
-    use_cores = (cgroup.cpu_usage_s() - before_s) / window_s
+    after = _cpu_s(machine)
+    use_cores = sum(after[pid] - before.get(pid, 0.0) for pid in after) / window_s
     quota_cores = max(0.01, use_cores / fault.cpu_slowdown)
     now_s = time.time()
     cgroup.set_cpu_quota(quota_cores)

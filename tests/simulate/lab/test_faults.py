@@ -286,13 +286,25 @@ def test_slow_cpu_slows_a_busy_loop_and_not_the_neighbours(lab, wait_until, tmp_
     for machine, log in zip(lab.machines, logs, strict=True):
         machine.spawn(python(SPIN), log_path=log)
     wait_until(lambda: all(log.read_text() for log in logs))
-    use = lab.machines[0].cgroup.cpu_usage_s()
     record = inject(lab, Fault("slow-cpu", cpu_slowdown=8.0), 0)
-    assert lab.machines[0].cgroup.cpu_usage_s() > use
     assert rate(0) < rate(1) / 3
     record.undo()
     assert "quota" in record.detail
     assert rate(0) > rate(1) / 3
+
+
+@pytest.mark.root
+def test_slow_cpu_does_not_count_what_runs_at_low_priority(lab, wait_until, tmp_path):
+    """A spare that imports its libraries would raise the quota to more than the training itself ever uses."""
+    log = tmp_path / "loop"
+    worker = lab.machines[0].spawn(python("import time\nwhile True: sum(range(20000)); time.sleep(0.01)"))
+    lab.machines[0].spawn(["nice", "-n", "10", *python(SPIN)], log_path=log)
+    wait_until(lambda: log.exists() and log.read_text())
+    record = inject(lab, Fault("slow-cpu", cpu_slowdown=3.0), 0)
+    quota_cores = float(record.detail.split()[2])
+    assert quota_cores < 0.2, record.detail
+    assert worker.poll() is None
+    record.undo()
 
 
 @pytest.mark.root
