@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import struct
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +19,7 @@ from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, HeartbeatPage
 __all__ = ["default_run_dir", "heartbeat", "phase", "swallowed"]
 
 _SIZE_BYTES = 4096
+_PAGE_ERRORS = (OSError, ValueError, struct.error)  # the disk, a page that was closed, a number that does not fit
 _page: HeartbeatPage | None = None
 _page_pid = 0
 _failed_pid = 0  # the process in which opening the page failed: it stays silent
@@ -99,7 +101,7 @@ def switch_page(path: str | None, rank: int, generation: int) -> None:
         _failed_pid, _beats, _last_step, phase._open_name = 0, 0, -1, ""
         if _page is not None:
             _page.identify(rank, generation)
-    except Exception:  # noqa: BLE001 - no page (read-only or full disk) must not stop the job: counted, see swallowed()
+    except _PAGE_ERRORS:  # no page (read-only or full disk) must not stop the job: counted, see swallowed()
         _swallowed += 1
 
 
@@ -123,7 +125,7 @@ def beat_nonfinite(step: int) -> None:
         page = _page if _page_pid == os.getpid() else _open()
         if page is not None:
             page.beat(step, flags=NONFINITE_LOCAL_GRADIENT)
-    except Exception:  # noqa: BLE001 - reported over the control channel as well: counted, see swallowed()
+    except _PAGE_ERRORS:  # reported over the control channel as well: counted, see swallowed()
         _swallowed += 1
 
 
@@ -160,7 +162,7 @@ def _mark_phase(name: str) -> None:
         page = _page if _page_pid == os.getpid() else _open()
         if page is not None:
             page.phase(name)
-    except Exception:  # noqa: BLE001 - as for heartbeat: counted, see swallowed()
+    except _PAGE_ERRORS:  # counted, see swallowed()
         _swallowed += 1
 
 
