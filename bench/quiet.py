@@ -21,7 +21,7 @@ def main() -> int:
     arguments = parser.parse_args()
     seconds = arguments.minutes * 60.0
     out = arguments.out / time.strftime("%Y%m%dT%H%M%S")
-    steps = max(30, int((seconds - 6.0 * seconds / 60.0) / 0.3))
+    steps = max(30, int((seconds - 6.0 * seconds / 60.0) / 0.26))
     options = DemoOptions("none", out, steps=steps, evaluate_every=200, plain=arguments.plain, masked=arguments.plain)
     run = play_quiet(options, seconds)
     text = [f"{at_s:6.0f} s  {what}" for at_s, what in run.disturbances]
