@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from minder.types import JobView, Observation
 from minder.verdicts.progress import Progress
 from minder.verdicts.start import StartRule
@@ -20,9 +22,31 @@ def suspects(rule: StartRule, now_s: float, view: JobView) -> Any:
     return rule.observe(Observation(now_s, job=view)).suspects
 
 
-def test_the_only_new_machine_of_a_generation_that_does_not_step_is_the_suspect() -> None:
+def begun(took_s: float = 3.0) -> StartRule:
+    """The rule after a first generation that took so long to its first step."""
+    rule = StartRule(Progress())
+    assert suspects(rule, 0.0, job(1, ("a", "b", "c"))) == ()
+    assert suspects(rule, took_s, job(1, ("a", "b", "c"), "running")) == ()
+    return rule
+
+
+def test_a_job_whose_start_takes_minutes_is_given_as_many_again_and_more() -> None:
+    second = job(2, ("a", "s", "c"), started_s=1000.0)
+    rule = begun(took_s=100.0)
+    assert suspects(rule, 1290.0, second) == ()
+    assert [item.machines for item in suspects(rule, 1301.0, second)] == [("s",)]
+
+
+def test_without_having_seen_a_start_the_first_limit_holds() -> None:
     rule = StartRule(Progress())
     suspects(rule, 0.0, job(1, ("a", "b", "c"), "running"))
+    second = job(2, ("a", "s", "c"), started_s=1000.0)
+    assert suspects(rule, 1170.0, second) == ()
+    assert [item.machines for item in suspects(rule, 1181.0, second)] == [("s",)]
+
+
+def test_the_only_new_machine_of_a_generation_that_does_not_step_is_the_suspect() -> None:
+    rule = begun()
     second = job(2, ("a", "s", "c"), started_s=100.0)
     assert suspects(rule, 110.0, second) == ()
     (suspect,) = suspects(rule, 126.0, second)
@@ -32,8 +56,7 @@ def test_the_only_new_machine_of_a_generation_that_does_not_step_is_the_suspect(
 
 def test_two_new_machines_or_none_are_paged_without_a_name() -> None:
     for machines in (("s0", "s1", "c"), ("a", "b", "c")):
-        rule = StartRule(Progress())
-        suspects(rule, 0.0, job(1, ("a", "b", "c"), "running"))
+        rule = begun()
         (suspect,) = suspects(rule, 126.0, job(2, machines, started_s=100.0))
         assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
 
@@ -43,6 +66,50 @@ def test_the_first_generation_has_time_to_compile_and_accuses_nobody() -> None:
     assert suspects(rule, 100.0, job(1, ("a", "b", "c"))) == ()
     (suspect,) = suspects(rule, 181.0, job(1, ("a", "b", "c")))
     assert (suspect.kind, suspect.tier) == ("job", "page")
+
+
+class Restart:
+    """Generation 2 began at 100 s with m3 as its only new machine; `at(second, running)` is what the rule says."""
+
+    def __init__(self, scene: Any, new: bool = True) -> None:
+        self.scene, self.rule = scene, StartRule(Progress())
+        scene.count = 3 if new else 4
+        for scene.phase in ("starting", "running"):
+            self.rule.observe(scene.see(0.0))
+        scene.count, scene.generation, scene.phase, scene.started_s = 4, 2, "starting", scene.started_s + 100.0
+
+    def at(self, second: float, running: tuple[str, ...]) -> Any:
+        self.scene.answer(second)
+        for machine in set(self.scene.machines) - set(running):
+            self.scene.worker(machine, state="starting", generation=1)
+        return self.rule.observe(self.scene.see(second)).suspects
+
+
+def test_while_a_survivor_still_starts_its_worker_everybody_waits_for_that_one(scene: Any) -> None:
+    """Seen: two good standbys evicted, because the survivors' workers took half a minute on a crowded host."""
+    restart = Restart(scene)
+    assert restart.at(126.0, ("m0", "m3")) == ()
+    assert restart.at(140.0, ("m0", "m1", "m2", "m3")) == ()
+    assert restart.at(160.0, ("m0", "m1", "m2", "m3")) == ()
+    (suspect,) = restart.at(166.0, ("m0", "m1", "m2", "m3"))
+    assert (suspect.machines, suspect.tier) == (("m3",), "evict")
+    assert "66 s, 26 s of them with all others running" in suspect.evidence[0].message
+
+
+def test_a_standby_whose_worker_never_runs_is_named_as_soon(scene: Any) -> None:
+    restart = Restart(scene)
+    assert restart.at(102.0, ("m0", "m1", "m2")) == ()
+    (suspect,) = restart.at(128.0, ("m0", "m1", "m2"))
+    assert (suspect.machines, suspect.tier) == (("m3",), "evict")
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_survivor_whose_worker_never_runs_is_paged_by_name(scene: Any, new: bool) -> None:
+    restart = Restart(scene, new)
+    assert restart.at(270.0, ("m0", "m2", "m3")) == ()
+    (suspect,) = restart.at(281.0, ("m0", "m2", "m3"))
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
+    assert "no worker of it runs on m1" in suspect.evidence[0].message
 
 
 def test_a_generation_that_stepped_is_never_accused(scene: Any) -> None:
