@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app", "list_incidents", "show"]
+__all__ = ["app", "list_incidents", "show", "stats"]
 
-app = typer.Typer(help="What happened: list incidents, show one.", no_args_is_help=True)
+app = typer.Typer(help="What happened: list incidents, show one, what they cost.", no_args_is_help=True)
 
 LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
@@ -80,3 +80,37 @@ def show(
     for event in evidence:
         typer.echo(f"\nCaptured: {event.payload.get('what', 'data')} of {event.payload.get('machine', 'the job')}")
         typer.echo(json.dumps(event.payload.get("data"), indent=1))
+
+
+@app.command("stats")
+def stats(
+    job: Annotated[str | None, typer.Option(help="Only this job's.")] = None,
+    since: Annotated[str, typer.Option(help="How far back: 12h, 7d.")] = "7d",
+    until: Annotated[str, typer.Option(help="now, newest (the ledger's newest event), or a time like 2026-03-02T06:00:00Z.")] = "now",
+    format_: FormatOption = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """ETTR, and where the other time went: by phase, by cause, by incident (docs/reliability.md).
+
+    Example: minder incidents stats --since 7d
+    """
+    import json
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.incidents import find_ledger
+    from minder.reliability.reading import read_account
+    from minder.reliability.tables import account_json, account_text
+
+    check_choice("--format", format_, ("table", "json"))
+    account = read_account(find_ledger(ledger), since, until, job)
+    if format_ == "json":
+        typer.echo(json.dumps(account_json(account), indent=1))
+        return
+    if not account.jobs:
+        typer.echo(f"nothing is recorded of {'any job' if job is None else f'job {job}'} in this time: that is no data, not health")
+        return
+    for part in account_text(account):
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            print_table(part)

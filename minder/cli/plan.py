@@ -1,0 +1,92 @@
+"""`minder plan`: what the next job needs, and what it may expect (docs/reliability.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "ettr", "standbys"]
+
+app = typer.Typer(help="What the next job needs: standbys, and the ETTR that it may expect.", no_args_is_help=True)
+
+FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
+
+
+@app.command("standbys")
+def standbys(
+    machines: Annotated[list[int] | None, typer.Option(help="Machines of the job; may be repeated. [default: 128 256 512 1024]")] = None,
+    rate: Annotated[float | None, typer.Option(help="Failures per machine and day. [default: 0.0012]")] = None,
+    percentile: Annotated[float, typer.Option(help="How surely a day's failures are covered.")] = 99.0,
+    ledger: Annotated[str | None, typer.Option(help="Count the rate from this ledger's evictions: a file or URL.")] = None,
+    since: Annotated[str, typer.Option(help="With --ledger, how far back: 30d.")] = "90d",
+    job: Annotated[str | None, typer.Option(help="With --ledger, only this job's failures.")] = None,
+    format_: FormatOption = "table",
+) -> None:
+    """How many standbys a job needs: a percentile of the binomial over its machines and their failure rate.
+
+    Example: minder plan standbys --machines 1024 --rate 0.0012
+    """
+    import json
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.errors import BadInputError
+    from minder.reliability.advice import advice_json, advice_notes, advice_rows, rate_from_ledger
+    from minder.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
+
+    check_choice("--format", format_, ("table", "json"))
+    if ledger is not None and rate is not None:
+        raise BadInputError("--rate and --ledger both say how often machines fail: give one of them")
+    counted = None if ledger is None else rate_from_ledger(ledger, since, job)
+    found = given_rate(DEFAULT_RATE if rate is None else rate) if counted is None else counted.rate
+    advice = advise_standbys(machines or [128, 256, 512, 1024], found, percentile)
+    if format_ == "json":
+        typer.echo(json.dumps(advice_json(advice, found, percentile, counted), indent=1))
+        return
+    print_table(advice_rows(advice, counted is not None))
+    for line in advice_notes(found, percentile, counted):
+        typer.echo(line)
+
+
+@app.command("ettr")
+def ettr(
+    gpus: Annotated[list[int] | None, typer.Option(help="GPUs of the job; may be given several times. [default: 9600 200000]")] = None,
+    gpus_per_machine: Annotated[int, typer.Option(help="GPUs of one machine.")] = 8,
+    months: Annotated[float, typer.Option(help="Months of 30 days to simulate.")] = 3.0,
+    rates: Annotated[str, typer.Option(help="How often incidents come: byterobust or infinitehbd.")] = "byterobust",
+    pool: Annotated[int | None, typer.Option("--standbys", help="Standbys. [default: the P99 rule's]", min=0)] = None,
+    assume: Annotated[list[str] | None, typer.Option(help="Change an assumption: step_s=12; may be given several times.")] = None,
+    repeats: Annotated[int, typer.Option(help="Simulated runs per size and variant.", min=1)] = 10,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.", min=0)] = 0,
+    picture: Annotated[Path | None, typer.Option(help="Also draw it: a PNG file.")] = None,
+    format_: FormatOption = "table",
+) -> None:
+    """ETTR of simulated months, with and without each mechanism, from published incidents and recovery times.
+
+    Example: minder plan ettr --gpus 9600 --months 1
+    """
+    import json
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.reliability.mix import load_published
+    from minder.reliability.plan import describe_scale, make_scale, plan_ettr, plan_json, plan_notes, plan_rows
+
+    check_choice("--format", format_, ("table", "json"))
+    published = load_published().assuming(assume or [])
+    scales = [make_scale(published, count, gpus_per_machine, months * 30.0, rates, pool) for count in gpus or [9600, 200_000]]
+    outcomes = plan_ettr(scales, published, seed, repeats)
+    if picture is not None:
+        from minder.plots.files import write_picture
+        from minder.reliability.pictures import plan_picture
+
+        write_picture(plan_picture(outcomes), picture, "--picture")
+    if format_ == "json":
+        typer.echo(json.dumps(plan_json(outcomes, published, seed, repeats), indent=1))
+        return
+    for scale in scales:
+        typer.echo(describe_scale(scale))
+        print_table(plan_rows([item for item in outcomes if item.scale == scale]))
+        typer.echo("")
+    for line in plan_notes(scales, published, repeats):
+        typer.echo(line)
