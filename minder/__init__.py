@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "heartbeat", "phase", "run", "trace_step"]
+__all__ = ["__version__", "heartbeat", "keep_dumps", "phase", "run", "trace_step"]
 
 if TYPE_CHECKING:
-    from minder.worker import heartbeat, phase, run, trace_step
+    from minder.worker import heartbeat, keep_dumps, phase, run, trace_step
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("heartbeat", "phase", "run", "trace_step"):
+    if name in ("heartbeat", "keep_dumps", "phase", "run", "trace_step"):
         from minder import worker
 
         return getattr(worker, name)

@@ -185,6 +185,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
         recorder=recorder,
         scores=lambda: telemetry.scores,
         watched=watched,
+        parallelism=topology.parallelism,
     )
     controller = Controller(state, stages, ledger, clock, state_dir)
     return App(config, controller, fleet, ledger, recovery, state, wake, clock)

@@ -17,7 +17,7 @@ Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal["kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting"]
-RequestKind = Literal["flows", "reach", "stacks"]
+RequestKind = Literal["flows", "reach", "stacks", "dumps"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
 

@@ -33,12 +33,14 @@ _MOST_SAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """samples, interval_s: how often the connections are looked at, so that progress can be told from standstill."""
+    """samples, interval_s: how often the connections are looked at, so that progress can be told from standstill. native: stacks with
+    compiled frames."""
 
     what: tuple[str, ...] = PARTS
     deadline_s: float = 10.0
     samples: int = 1
     interval_s: float = 0.1
+    native: bool = False
 
 
 def parse_request(body: Any) -> CaptureRequest:
@@ -51,7 +53,10 @@ def parse_request(body: Any) -> CaptureRequest:
     deadline_s = _number(body, "deadline_s", 10.0, 0.1, 60.0)
     samples = int(_number(body, "samples", 1, 1, _MOST_SAMPLES))
     interval_s = _number(body, "interval_s", 0.1, 0.0, 10.0)
-    return CaptureRequest(tuple(what), deadline_s, samples, interval_s)
+    native = body.get("native", False)
+    if not isinstance(native, bool):
+        raise BadInputError(f"native is {native!r}: true or false")
+    return CaptureRequest(tuple(what), deadline_s, samples, interval_s, native)
 
 
 def _number(body: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
@@ -79,7 +84,7 @@ async def capture(machine: str, processes: Sequence[JobProcess], request: Captur
     parts: dict[str, Callable[[], Awaitable[Any]]] = {
         "flows": lambda: _flows(machine, processes, request, ends_s),
         "reach": lambda: _reach(machine, processes, ends_s),
-        "stacks": lambda: dump_stacks(processes, ends_s),
+        "stacks": lambda: dump_stacks(processes, ends_s, request.native),
         "processes": lambda: asyncio.to_thread(_states, processes, show_states),
         "kernel": lambda: asyncio.to_thread(read_kernel_tail),
         "logs": lambda: asyncio.to_thread(_logs, processes),

@@ -1,4 +1,4 @@
-"""The agent's HTTP endpoints (Starlette): metrics, signals, captures, health. A bearer token guards all of them."""
+"""The agent's HTTP endpoints (Starlette): metrics, signals, captures, dumps, health. A bearer token guards all of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from minder import __version__
 from minder.agent.capture import capture, parse_request
+from minder.agent.dumps import collect_dumps, parse_deadline
 from minder.agent.exposition import render
 from minder.agent.kernel import KernelFollower
 from minder.agent.options import AgentOptions
@@ -76,6 +77,17 @@ class Service:
         show_states = "processes_stopped" not in self.options.hidden
         processes = self.sampler.table.read(time.time())
         return JSONResponse(await capture(self.options.machine, processes, wanted, show_states))
+
+    async def dumps(self, request: Request) -> Response:
+        try:
+            deadline_s = parse_deadline(await request.json())
+        except BadInputError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except ValueError:
+            return PlainTextResponse("the body is not JSON\n", 400)
+        processes = self.sampler.table.read(time.time())
+        found = await collect_dumps(self.options.run_dir, processes, deadline_s)
+        return JSONResponse({"machine": self.options.machine, "time_s": time.time(), "dumps": found})
 
     async def health(self, request: Request) -> Response:
         return JSONResponse(self._identity() | {"now_s": time.time()})
@@ -142,6 +154,7 @@ def build_application(options: AgentOptions) -> ASGIApp:
         Route("/metrics", service.metrics),
         Route("/v1/signals", service.signals),
         Route("/v1/capture", service.capture, methods=["POST"]),
+        Route("/v1/dumps", service.dumps, methods=["POST"]),
         Route("/v1/health", service.health),
     ]
     return _Guard(Starlette(routes=routes, lifespan=lifespan), options.token)

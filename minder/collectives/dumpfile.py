@@ -30,7 +30,7 @@ from minder.collectives.records import (
     Status,
 )
 
-__all__ = ["MAX_FILE_BYTES", "UnreadableDumpError", "parse_dump", "read_dump"]
+__all__ = ["MAX_FILE_BYTES", "UnreadableDumpError", "load_dump", "parse_dump", "read_dump"]
 
 MAX_FILE_BYTES = 64 << 20
 _MAX_ENTRIES = 200_000
@@ -53,15 +53,31 @@ def read_dump(path: Path, rank: int, signatures: Signatures) -> RankDump:
         data = path.read_bytes()
     except OSError as error:
         raise UnreadableDumpError(f"{path.name} cannot be read: {error.strerror}") from error
+    return load_dump(data, rank, signatures, path.name)
+
+
+def load_dump(data: bytes, rank: int, signatures: Signatures, name: str, since_s: float = 0.0) -> RankDump:
+    """A dump in memory. since_s: what was launched before (unix seconds of that rank's clock) belongs to an earlier life of the process.
+
+    Raises UnreadableDumpError.
+    """
     if not data.strip():
-        raise UnreadableDumpError(f"{path.name} is empty")
+        raise UnreadableDumpError(f"{name} is empty")
     try:
         document = _load_json(data) if data.lstrip()[:1] in (b"{", b"[") else load_plain_pickle(data)
     except UntrustedDataError as error:
-        raise UnreadableDumpError(f"{path.name} is refused: {error}") from error
+        raise UnreadableDumpError(f"{name} is refused: {error}") from error
     except ValueError as error:
-        raise UnreadableDumpError(f"{path.name} is no dump: {error}") from error
-    return parse_dump(document, rank, signatures, path.name)
+        raise UnreadableDumpError(f"{name} is no dump: {error}") from error
+    if since_s and isinstance(document, Mapping) and isinstance(document.get("entries"), (list, tuple)):
+        document = {**document, "entries": [entry for entry in document["entries"] if _created_s(entry) >= since_s]}
+    return parse_dump(document, rank, signatures, name)
+
+
+def _created_s(entry: Any) -> float:
+    """inf where it is not told: the entry stays."""
+    value = entry.get("time_created_ns") if isinstance(entry, Mapping) else None
+    return value / 1e9 if isinstance(value, (int, float)) and value > 0 else float("inf")
 
 
 def _load_json(data: bytes) -> Any:

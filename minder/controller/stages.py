@@ -10,6 +10,7 @@ from minder.controller.recover import Recovery
 from minder.controller.state import JobState
 from minder.controller.watched import WatchedJob
 from minder.policy.context import PolicyContext
+from minder.topology import Parallelism
 from minder.types import Decision, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
 from minder.verdicts.progress import Progress
 from minder.wire.fleet import Fleet
@@ -70,3 +71,4 @@ class Stages:
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
     watched: WatchedJob | None = None  # a job that somebody else starts and restarts
+    parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by

@@ -11,7 +11,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +21,12 @@ from minder.controller.backlog import MOST, Backlog, Item, concerned, overdue_pa
 from minder.controller.stages import Stages
 from minder.controller.state import JobState
 from minder.controller.status import write_status
-from minder.errors import LedgerError, MinderError, WireError
+from minder.controller.witnesses import Seen, Witnesses
+from minder.errors import LedgerError, MinderError
 from minder.incidents import Ledger, kinds
 from minder.policy.policy import RETRY_REASONS
 from minder.recovery.restart import StartResult, is_waiting
-from minder.types import Attempt, Decision, Evidence, Flow, MachineView, Observation, RequestKind, Sample, Signal, Verdict, Window
-from minder.wire.codec import from_json
+from minder.types import Decision, Evidence, MachineView, Observation, RequestKind, Sample, Signal, Statement, Verdict, Window
 
 __all__ = ["Controller"]
 
@@ -41,7 +40,7 @@ class _Tick:
     """What the loop carries from tick to tick."""
 
     errors: Counter[str] = field(default_factory=Counter)
-    flows: Future[tuple[list[Flow], list[Attempt]]] | None = None
+    named_s: float = -math.inf  # when a verdict last named machines
     message: str = ""
     recorded: int = 0  # generation whose ranks the recording knows
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
@@ -60,7 +59,7 @@ class Controller:
         self._clock = clock
         self._state_dir = state_dir
         self._tick = _Tick()
-        self._captures = ThreadPoolExecutor(1, thread_name_prefix="minder-capture")
+        self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
         if stages.recovery is not None:
@@ -84,7 +83,7 @@ class Controller:
             verdicts = [*(self._end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._note_standing(verdicts)
         self._tick.backlog.note(verdicts)  # nothing below this line may lose what was concluded
-        self._request(requests)
+        self._request(requests, observation, verdicts)
         for verdict in verdicts:
             self.say(_headline(verdict))
             self.on_verdict(verdict)
@@ -117,7 +116,7 @@ class Controller:
             if self._stages.recorder is not None:
                 stack.callback(self._stages.recorder.close)
             stack.callback(self._stages.source.close)
-            self._captures.shutdown(wait=False, cancel_futures=True)
+            self._witnesses.close()
 
     def say(self, message: str) -> None:
         self._tick.message = message
@@ -224,13 +223,11 @@ class Controller:
                 self._tick.finished.add((self.state.generation, signal.rank))
 
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
-        flows: Sequence[Flow] = ()
-        attempts: Sequence[Attempt] = ()
-        pending = self._tick.flows
-        if pending is not None and pending.done():
-            nothing: tuple[list[Flow], list[Attempt]] = ([], [])
-            flows, attempts = self._guard("capture", lambda: pending.result(), nothing)
-            self._tick.flows = None
+        generation, unheard = self.state.generation, Seen()
+        seen = self._guard("capture", lambda: self._witnesses.take_flows(generation), unheard)
+        nothing: Sequence[Statement] = ()
+        statements = self._guard("capture", lambda: self._witnesses.take_statements(generation), nothing)
+        flows = seen.flows
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
             flows = [flow for flow in flows if watched.owns(flow.machine, flow.pid)]
@@ -244,21 +241,18 @@ class Controller:
             fleet=views,
             flows=flows,
             clock_error_s=self._stages.fleet.clock_error_s(),
-            attempts=attempts,
+            statements=statements,
+            attempts=seen.attempts,
         )
 
-    def _request(self, requests: frozenset[RequestKind]) -> None:
-        """Ask the job's agents for what a rule wants to see; the answer is in a later observation."""
-        if requests & {"flows", "reach"} and self._tick.flows is None:
-            machines = list(dict.fromkeys(self.state.rank_machine.values()))
-            what = ["flows", "reach"] if "reach" in requests else ["flows"]
-            self._tick.flows = self._captures.submit(self._capture_flows, machines, what)
-
-    def _capture_flows(self, machines: Sequence[str], what: list[str]) -> tuple[list[Flow], list[Attempt]]:
-        answers = self._stages.fleet.capture(machines, what, 3.0, samples=4, interval_s=0.3)
-        found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
-        flows = [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
-        return flows, [from_json(Attempt, item) for answer in found for item in answer.get("reach", ())]
+    def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
+        """Ask the job's agents for what a rule wants to see; the answer is in a later observation. Stacks and dumps only as long as
+        nobody has been named for this standstill: they hold processes up for a moment."""
+        if any(verdict.machines and verdict.kind != "recovered" for verdict in verdicts):
+            self._tick.named_s = observation.now_s
+        moved_s = self._stages.progress.advanced_s
+        wanted = requests - {"stacks", "dumps"} if self._tick.named_s >= moved_s else requests
+        self._witnesses.request(wanted, observation, moved_s)
 
     def _open_incidents(self, now_s: float) -> None:
         """Every conclusion is written down before anything is decided; one by one, so that a ledger that fails loses none."""

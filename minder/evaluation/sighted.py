@@ -12,7 +12,6 @@ from minder.evaluation.captures import CaptureReader
 from minder.evaluation.lines import Episodes
 from minder.signals.xid import load_xid_rules
 from minder.types import Observation, Signal, Verdict, Window
-from minder.verdicts.captures import CapturesRule
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.live import live_rules
@@ -35,7 +34,7 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
     telemetry = GatedRule(TelemetryRule(detector), progress)
     captures = CaptureReader(recording)
     rules = live_rules(progress, telemetry, load_xid_rules(), recording.interval_s)
-    judge = Judge([*rules, CapturesRule(progress)] if captures else rules)
+    judge = Judge(rules)
     generation = None
     for observation in _observations(recording, window, captures):
         job = observation.job
@@ -56,7 +55,7 @@ def _observations(recording: Recording, window: Window, captures: CaptureReader)
             end += 1
         new: tuple[Signal, ...] = signals[next_signal:end]
         rows = cut_rows(window, next_row, row) if row > next_row else None
-        statements = captures.until(sighting.time_s, sighting.job.rank_machine)
+        statements = (*captures.until(sighting.time_s, sighting.job.rank_machine), *sighting.statements)
         seen = sighting.fleet, sighting.flows, sighting.clock_error_s
         yield Observation(sighting.time_s, rows, new, sighting.job, *seen, statements, sighting.attempts)
         next_row, next_signal = max(row, next_row), end

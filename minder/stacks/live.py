@@ -14,14 +14,16 @@ __all__ = ["capture_from_agents"]
 def capture_from_agents(answers: Iterable[Mapping[str, Any]]) -> Capture:
     """One capture from the answers of all machines (minder.agent.capture). The states of the `processes` part go with the stacks.
 
-    A process that py-spy could not read keeps the reason as its problem; one of which only a state is known is left out, since most
-    of those are helpers of a rank. The capture's time is that of the latest answer.
+    A process that py-spy could not read keeps the reason as its problem. One below a rank (`parent`) that could not be read is left out
+    unless its state says something, and so is one of which only a state is known: most are helpers. The capture's time is that of the
+    latest answer.
     """
     processes: list[Process] = []
     times: list[float] = []
     for answer in answers:
         states = {row["pid"]: str(row.get("state") or "") for row in _rows(answer, "processes") if isinstance(row.get("pid"), int)}
-        processes += [_process(str(answer.get("machine", "")), row, states) for row in _rows(answer, "stacks")]
+        found = [_process(str(answer.get("machine", "")), row, states) for row in _rows(answer, "stacks")]
+        processes += [process for process in found if process.threads or not process.child or process.state[:1] in ("D", "T")]
         times += [time_s] if isinstance(time_s := answer.get("time_s"), (int, float)) else []
     return Capture(tuple(processes), max(times, default=None))
 
@@ -41,4 +43,5 @@ def _process(machine: str, row: Mapping[str, Any], states: Mapping[int, str]) ->
         states.get(pid, "") if isinstance(pid, int) else "",
         threads or (),
         "" if threads else str(row.get("data") or "the agent sent no stack")[:160],
+        child=isinstance(row.get("parent"), int),
     )

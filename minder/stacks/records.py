@@ -33,7 +33,8 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the job. `state` is the kernel's letter (R, S, D, T, Z), "" where nobody told. `problem`: why there is no stack."""
+    """One process of the job. `state` is the kernel's letter (R, S, D, T, Z), "" where nobody told. `problem`: why there is no stack.
+    `child`: a training process started it, so that it is none itself."""
 
     machine: str
     pid: int | None = None
@@ -42,6 +43,7 @@ class Process:
     threads: tuple[Thread, ...] = ()
     problem: str = ""
     file: str = ""
+    child: bool = False
 
     @property
     def name(self) -> str:

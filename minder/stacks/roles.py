@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minder.stacks.records import Frame, Kind, Process, Thread
 from minder.stacks.rules import Blame, Rule, read_frame
@@ -12,6 +12,7 @@ from minder.stacks.rules import Blame, Rule, read_frame
 __all__ = ["Role", "read_role"]
 
 _SHOWN = 24
+_CHILD = "a process of its own"
 _TRAINING = frozenset(
     {"main", "train", "fit", "pretrain", "train_step", "training_step", "train_epoch", "run", "train_one_epoch", "evaluate"}
 )
@@ -40,10 +41,12 @@ class Role:
 
 
 def read_role(process: Process) -> Role:
-    """The role of a process. One without a stack has none, and says why."""
+    """The role of a process. One without a stack has none, and says why; one below a training process is a part of that."""
+    part = _CHILD if process.child else ""
     if not any(thread.frames for thread in process.threads):
-        return Role("other", "none", process.problem or "no stack")
-    return _read_threads(process.threads if len(process.threads) < 2 else _telling(process.threads))
+        return Role("other", "none", process.problem or "no stack", part=part)
+    role = _read_threads(process.threads if len(process.threads) < 2 else _telling(process.threads))
+    return replace(role, part=part) if part and not role.part else role
 
 
 def _telling(threads: Sequence[Thread]) -> tuple[Thread, ...]:

@@ -72,7 +72,7 @@ def set_scene(capture: Capture, topology: Topology | None) -> Scene:
     helpers = tuple(member for member in everyone if member.role.part)
     training = [member for member in everyone if not member.role.part]
     if not any(member.role.stance != "none" for member in training):
-        training, helpers = everyone, ()
+        training, helpers = [member for member in everyone if not member.process.child], ()
     members = tuple(member for member in training if member.role.stance != "none")
     without = tuple(member for member in training if member.role.stance == "none")
     crowded = _crowded(members)
@@ -99,9 +99,10 @@ def _join_cut_off(members: list[Member]) -> list[Member]:
 
 def _share_waits(members: list[Member]) -> list[Member]:
     """Where one dump shows compiled frames inside a collective, its peers in the same Python place are inside it too."""
-    waits = {member.role.key: member.role for member in members if member.role.stance == "waits"}
+    waits = {member.role.key: member.role for member in members if member.role.stance == "waits" and not member.role.part}
     unsure = ("may wait", "unclear")
-    return [Member(m.process, waits[m.role.key]) if m.role.stance in unsure and m.role.key in waits else m for m in members]
+    lent = [m.role.stance in unsure and not m.role.part and m.role.key in waits for m in members]
+    return [Member(m.process, waits[m.role.key]) if fits else m for m, fits in zip(members, lent, strict=True)]
 
 
 def _is_passive(role: Role, crowded: set[object]) -> bool:

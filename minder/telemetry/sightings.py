@@ -1,8 +1,8 @@
 """What a controller saw besides samples and events, tick by tick: who answered, what the workers did, the job's connections.
 
 A recording of our own has it (docs/recordings.md): states.jsonl (the job as the controller knew it, a line per change),
-fleet.parquet (a row per tick, machine and worker), and, where a rule asked for them, flows.parquet (connections) and
-reach.parquet (which peers could be reached).
+fleet.parquet (a row per tick, machine and worker), and, where a rule asked for them, flows.parquet (connections),
+reach.parquet (which peers could be reached) and statements.jsonl (what stacks and collectives said).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import polars as pl
 from minder.clock import format_time, parse_time
 from minder.errors import RecordingError, WireError
 from minder.telemetry.parts import PartTable, table_paths
-from minder.types import Attempt, Flow, JobView, MachineView, Observation, WorkerView
+from minder.types import Attempt, Flow, JobView, MachineView, Observation, Statement, WorkerView
 from minder.wire.codec import from_json, to_json
 
 __all__ = ["Sighting", "SightingRecorder", "read_sightings"]
 
 T = TypeVar("T")
-STATES, FLEET, FLOWS, REACH = "states.jsonl", "fleet", "flows", "reach"
+STATES, STATEMENTS, FLEET, FLOWS, REACH = "states.jsonl", "statements.jsonl", "fleet", "flows", "reach"
 _TIME = pl.Datetime("ms", "UTC")
 _WORKER: dict[str, Any] = {
     "slot": pl.Int64,
@@ -69,6 +69,7 @@ class Sighting:
     flows: tuple[Flow, ...] = ()
     clock_error_s: float = 0.05
     attempts: tuple[Attempt, ...] = ()
+    statements: tuple[Statement, ...] = ()
 
 
 class SightingRecorder:
@@ -83,7 +84,8 @@ class SightingRecorder:
             for table in (self._fleet, self._flows, self._reach):
                 table.take_up()
             _cut_half_line(folder / STATES)
-        self._states = folder / STATES
+            _cut_half_line(folder / STATEMENTS)
+        self._states, self._statements = folder / STATES, folder / STATEMENTS
         self._part_rows, self._part_s = part_rows, part_s
         self._told: dict[str, Any] | None = None
         self._fleet_rows: list[dict[str, Any]] = []
@@ -101,6 +103,9 @@ class SightingRecorder:
             with self._states.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"time": format_time(observation.now_s), **state}) + "\n")
             self._told = state
+        if observation.statements:
+            with self._statements.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps({"timestamp": stamp_ms, **to_json(item)}) + "\n" for item in observation.statements)
         self._fleet_rows += _fleet_rows(observation, stamp_ms)
         self._flow_rows += [{**to_json(flow), "timestamp": stamp_ms} for flow in observation.flows]
         self._reach_rows += [{**to_json(attempt), "timestamp": stamp_ms} for attempt in observation.attempts]
@@ -176,6 +181,7 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
         return ()
     flows = _read_records(folder, FLOWS, Flow, _FLOWS)
     attempts = _read_records(folder, REACH, Attempt, _REACH)
+    statements = _read_statements(folder / STATEMENTS)
     found, place = [], -1
     for time_s, rows in _by_time(fleet, dict).items():
         while place + 1 < len(states) and states[place + 1][0] <= time_s + 1e-6:
@@ -183,7 +189,7 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
         if place >= 0 and time_s <= until_s:
             error_s = rows[0]["clock_error_s"] or 0.05
             views = _views(rows, table_paths(folder, FLEET)[0])
-            asked = tuple(flows.get(time_s, ())), error_s, tuple(attempts.get(time_s, ()))
+            asked = tuple(flows.get(time_s, ())), error_s, tuple(attempts.get(time_s, ())), tuple(statements.get(time_s, ()))
             found.append(Sighting(time_s, states[place][1], views, *asked))
     return tuple(found)
 
@@ -193,6 +199,20 @@ def _read_records(folder: Path, name: str, cls: type[T], schema: Mapping[str, An
     table = _read_table(folder, name, schema)
     fields = [column for column in schema if column != "timestamp"]
     return {} if table is None else _by_time(table, lambda row: _record(cls, row, fields, table_paths(folder, name)[0]))
+
+
+def _read_statements(path: Path) -> dict[float, list[Statement]]:
+    """What stacks and collectives said, by the time when the controller had it. A last line that a crash cut off is left out."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    found: dict[float, list[Statement]] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            item = json.loads(line)
+            found.setdefault(item.pop("timestamp") / 1000, []).append(from_json(Statement, item))
+        except (ValueError, KeyError, TypeError, AttributeError, WireError) as error:
+            if number < len(lines):
+                raise RecordingError(f"{path}: line {number} is no statement: {error}; remove the file to replay without it") from error
+    return found
 
 
 def _by_time(table: pl.DataFrame, make: Any) -> dict[float, list[Any]]:

@@ -11,6 +11,12 @@ One look cannot tell a job that is slow from one that hangs, so it counts for wh
 | has no telemetry | a page at most, from a confidence of 0.9 on | the same |
 | has stepped since, or worked on for 30 s | nothing: it is forgotten | |
 
+Where stacks say that the program is at fault, collectives that name a rank only say who waits for the program longest: no machine is named.
+
+Live (`asks`), connections speak first: who is named by captures alone, or a program that they call sick, waits until the job has
+stood for 15 s, however sure they are, unless stacks and collectives say the same; and the rule asks for captures itself, soon after the
+job stalled.
+
 A capture from before the job stood shows another job. A fault of the program accuses the job and no machine, at once, so that nobody
 is evicted for it. Who agrees and who contradicts is the judge's to weigh.
 """
@@ -22,14 +28,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.types import Evidence, Observation, RuleResult, Statement, Suspect, Tier
+from minder.types import Evidence, Observation, RequestKind, RuleResult, Statement, Suspect, Tier
 from minder.verdicts.progress import Progress
 from minder.verdicts.standstill import Standstill
 
 __all__ = ["CapturesRule"]
 
 _JobState = Literal["stands", "works", "not told", "no telemetry"]
-_PATIENCE_S = 30.0
+_PATIENCE_S, _LIVE_PATIENCE_S = 30.0, 15.0
+_LOOKS_S = (1.0, 25.0, 60.0, 120.0, 300.0)  # after the limit of a stall: when the job's processes are looked at, as long as nobody is named
 _NOTICED_S = 30.0  # telemetry may notice a stall this much later than who took the capture
 _HOLD_S = 300.0  # what a capture said of a job that does not stand is of no use later
 _STEPPED_S = 5.0  # steps are told of with a delay, and clocks differ
@@ -40,14 +47,16 @@ _SURE, _LIKELY, _DOUBTFUL = 0.9, 0.7, 0.5  # to page for a capture by itself; to
 class CapturesRule:
     """Speaks for the newest capture of each source as long as it counts (types.Rule). Live and in a replay.
 
-    progress: shared, and updated before every observation.
+    progress: shared, and updated before every observation. asks: of a live job, whose agents can be asked for captures.
     """
 
     name = "captures"
 
-    def __init__(self, progress: Progress, hold_s: float = _HOLD_S) -> None:
+    def __init__(self, progress: Progress, hold_s: float = _HOLD_S, asks: bool = False) -> None:
         self._progress = progress
         self._hold_s = hold_s
+        self._asks = asks
+        self._looks = 0  # answers heard since the job stalled
         self._standstill = Standstill()
         self._heard: dict[str, Statement] = {}
         self._signalled_s = -math.inf  # the newest step or phase that an event told of
@@ -59,7 +68,15 @@ class CapturesRule:
         state = self._state(observation)
         self._heard = {name: item for name, item in self._heard.items() if self._counts(item, state, observation)}
         suspects = [suspect for item in self._heard.values() for suspect in item.suspects if _is_here(suspect, observation)]
-        return RuleResult(tuple(self._weigh(suspect, suspects, state, observation) for suspect in suspects))
+        return RuleResult(tuple(self._weigh(suspect, suspects, state, observation) for suspect in suspects), self._wanted(observation))
+
+    def _wanted(self, observation: Observation) -> frozenset[RequestKind]:
+        """A short stall is a slow step or decided by connections; one that lasts is looked at a few times."""
+        stalled_s = self._progress.stalled_s(observation) if self._asks else 0.0
+        self._looks = self._looks + bool(observation.statements) if stalled_s else 0
+        if not stalled_s or self._looks >= len(_LOOKS_S):
+            return frozenset()
+        return frozenset({"stacks", "dumps"}) if stalled_s >= self._progress.stall_limit_s() + _LOOKS_S[self._looks] else frozenset()
 
     def _follow(self, observation: Observation) -> None:
         job, window = observation.job, observation.window
@@ -97,10 +114,14 @@ class CapturesRule:
         same = [item for item in all_said if (item.kind, item.machines) == (suspect.kind, suspect.machines)]
         sure = 1.0 - math.prod(1.0 - item.confidence for item in same) >= _SURE
         weighed = replace(suspect, time_s=observation.now_s)
+        program = next((item for item in all_said if item.source == "stacks" and item.kind == "job" and item.confidence >= _DOUBTFUL), None)
+        if program is not None and suspect.kind != "job":
+            return replace(weighed, tier="watch", alone=None, against=(*suspect.against, *program.evidence))
         if state == "stands":
             since_s = self._stands_since_s(observation)
             why = Evidence("progress", None, "the whole job stands still", since_s=since_s)
-            ready = sure or suspect.kind == "job" or observation.now_s - since_s >= _PATIENCE_S
+            stood_s = observation.now_s - since_s
+            ready = stood_s >= _LIVE_PATIENCE_S if self._asks else sure or suspect.kind == "job" or stood_s >= _PATIENCE_S
             tier, alone = _tiers(_own_tier(suspect), state, ready)
             evidence = (*suspect.evidence, why)
             return replace(weighed, tier=tier, alone=alone, since_s=min(suspect.since_s, since_s), evidence=evidence)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from minder.signals.xid import XidRule
 from minder.types import Rule
 from minder.verdicts.absence import AbsenceRule
+from minder.verdicts.captures import CapturesRule
 from minder.verdicts.crash import CrashRule
 from minder.verdicts.numeric import NumericRule
 from minder.verdicts.progress import Progress
@@ -18,8 +19,12 @@ from minder.verdicts.vanished import VanishedRule
 
 __all__ = ["live_rules"]
 
+_WAIT_FOR_CAPTURES_S = 5.0
+
 
 def live_rules(progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float) -> list[Rule]:
     """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample."""
-    rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), StallRule(progress), SlowdownRule(progress)]
-    return [*rules, StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry]
+    stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S)
+    rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), stall, SlowdownRule(progress)]
+    rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry]
+    return [*rules, CapturesRule(progress, asks=True)]

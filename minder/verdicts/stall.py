@@ -30,16 +30,25 @@ _WAIT_FOR_FLOWS_S = 3.0
 
 
 class StallRule:
-    """Speaks while `Progress` says that the job stalls (types.Rule)."""
+    """Speaks while `Progress` says that the job stalls (types.Rule).
+
+    wait_for_captures_s: so much longer a machine that is merely silent is not named, until stacks have told whether it waits for its
+    own program. Of a live job, where a rule asks for them.
+    """
 
     name = "stall"
 
-    def __init__(self, progress: Progress, page_after_s: float = 60.0, wait_for_flows_s: float = _WAIT_FOR_FLOWS_S) -> None:
+    def __init__(
+        self, progress: Progress, page_after_s: float = 60.0, wait_for_flows_s: float = _WAIT_FOR_FLOWS_S, wait_for_captures_s: float = 0.0
+    ) -> None:  # fmt: skip
         self._progress = progress
+        self._wait_for_captures_s = wait_for_captures_s
         self._page_after_s = page_after_s
         self._wait_for_flows_s = wait_for_flows_s  # one witness more before anybody is named, where connections can be asked for
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._attempts: deque[Attempt] = deque(maxlen=20_000)
+        self._captured = False  # stacks or collectives have been heard of this stall
+        self._program = False  # and say that the program is at fault
         self._torn = False  # two ends share a dead connection, and nothing yet tells which of them is cut off
         self._told = False
         self._stalled = False
@@ -52,7 +61,7 @@ class StallRule:
             self._remember(observation.window, observation.job.machines if observation.job is not None else ())
         stalled_s = self._progress.stalled_s(observation)
         if not stalled_s:
-            self._stalled = self._told = False
+            self._stalled = self._told = self._captured = self._program = False
             self._flows.clear()
             self._attempts.clear()
             return RuleResult()
@@ -62,6 +71,8 @@ class StallRule:
             self._progress.forget_slow(since_s)
         self._flows.extend(observation.flows)
         self._attempts.extend(observation.attempts)
+        self._captured |= bool(observation.statements)
+        self._program |= any(suspect.kind == "job" for statement in observation.statements for suspect in statement.suspects)
         if self._told:
             return RuleResult()
         if not self._flows and stalled_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
@@ -122,7 +133,9 @@ class StallRule:
             return []
         typical_s = self._progress.typical_s
         margin_s = max(0.05, 4 * observation.clock_error_s, 0.3 * typical_s if typical_s == typical_s else 0.0)
-        weight = 0.75 if stalled_s > _PATIENCE_S else 0.5  # an evaluation that nobody declared looks like this for a while
+        # An evaluation that nobody declared looks like this for a while, and a rank that waits for its own data loader does for ever.
+        patience_s = _PATIENCE_S + (0.0 if self._captured else self._wait_for_captures_s)
+        weight = 0.75 if stalled_s > patience_s and not self._program else 0.5
         silent = [replace(item, weight=weight) for item in flow_facts.find_silent(series, margin_s)]
         broken = flow_facts.find_broken(series)
         self._torn = len(broken) > 1

@@ -56,9 +56,13 @@ class MachineClient:
         """The agent's answer at once: a long poll says nothing of how far apart the clocks are."""
         return await self._call("agent", "GET", "/v1/health", timeout_s)
 
-    async def capture(self, what: list[str], deadline_s: float, samples: int = 1, interval_s: float = 0.1) -> Mapping[str, Any]:
-        body = {"what": what, "deadline_s": deadline_s, "samples": samples, "interval_s": interval_s}
-        return await self._call("agent", "POST", "/v1/capture", deadline_s + 1.0, json=body)
+    async def capture(self, what: list[str], deadline_s: float, **options: float) -> Mapping[str, Any]:
+        """options: samples and interval_s of connections, native for stacks with compiled frames."""
+        return await self._call("agent", "POST", "/v1/capture", deadline_s + 1.0, json={"what": what, "deadline_s": deadline_s, **options})
+
+    async def dumps(self, deadline_s: float) -> Mapping[str, Any]:
+        """Flight Recorder dumps of the machine's training processes."""
+        return await self._call("agent", "POST", "/v1/dumps", deadline_s + 1.0, json={"deadline_s": deadline_s})
 
     async def state(self, timeout_s: float) -> Mapping[str, Any]:
         return await self._call("launcher", "GET", "/v1/state", timeout_s)

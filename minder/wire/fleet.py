@@ -117,15 +117,22 @@ class Fleet:
             return dict(self._contacts[machine].launcher)
 
     def capture(
-        self, machines: Iterable[str], what: list[str], deadline_s: float, *, samples: int = 1, interval_s: float = 0.1
+        self, machines: Iterable[str], what: list[str], deadline_s: float, **options: float
+    ) -> dict[str, Mapping[str, Any] | WireError]:  # fmt: skip
+        """Evidence from these machines' agents, all at once (options: minder.wire.client)."""
+        return self._ask_agents(machines, deadline_s, lambda client: client.capture(what, deadline_s, **options))
+
+    def dumps(self, machines: Iterable[str], deadline_s: float) -> dict[str, Mapping[str, Any] | WireError]:
+        """Flight Recorder dumps; an agent of an earlier version answers with an error."""
+        return self._ask_agents(machines, deadline_s, lambda client: client.dumps(deadline_s))
+
+    def _ask_agents(
+        self, machines: Iterable[str], deadline_s: float, ask: Callable[[MachineClient], Coroutine[Any, Any, Mapping[str, Any]]]
     ) -> dict[str, Mapping[str, Any] | WireError]:
         """A machine whose agent has been silent for some seconds gets one second: the evidence is that it does not answer."""
         silent = {machine for machine, view in self.views().items() if view.agent_age_s is None or view.agent_age_s > _SILENT_S}
         calls = {
-            machine: self._bounded(
-                self._clients[machine].capture(what, deadline_s, samples, interval_s), 1.0 if machine in silent else deadline_s + 2.0
-            )
-            for machine in machines
+            machine: self._bounded(ask(self._clients[machine]), 1.0 if machine in silent else deadline_s + 2.0) for machine in machines
         }
         return self._together(calls, deadline_s + 2.0)
 

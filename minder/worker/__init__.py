@@ -16,6 +16,7 @@ __all__ = [
     "heartbeat",
     "install_gradient_guard",
     "is_victim",
+    "keep_dumps",
     "phase",
     "run",
     "trace_step",
@@ -23,6 +24,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from minder.worker.barrier import run
+    from minder.worker.dumps import keep_dumps
     from minder.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim
     from minder.worker.gradients import check_gradient, install_gradient_guard
     from minder.worker.pulse import heartbeat, phase
@@ -37,6 +39,7 @@ _HOME = {
     "fingerprint": "failures",
     "is_victim": "failures",
     "trace_step": "tracer",
+    "keep_dumps": "dumps",
     "check_gradient": "gradients",
     "install_gradient_guard": "gradients",
 }

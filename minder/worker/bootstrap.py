@@ -19,6 +19,7 @@ from pathlib import Path
 
 from minder.worker import pulse
 from minder.worker.control import Assignment, Control, connect
+from minder.worker.dumps import keep_dumps
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,6 +32,7 @@ def main(arguments: list[str]) -> int:
     _die_with_parent()
     control = connect()
     pulse.switch_page(_claim_page(), -1, -1)
+    keep_dumps()
     if control is not None:
         control.start()
     _preload()

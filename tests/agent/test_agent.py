@@ -109,6 +109,40 @@ def test_a_process_that_is_no_python_is_evidence_too(bench: Any) -> None:
     assert stacks[0]["data"]
 
 
+def test_what_a_training_process_started_is_captured_as_a_part_of_it(bench: Any) -> None:
+    """A forked data loader and a program that is no Python; the stacks of both say whose they are."""
+    code = """
+import multiprocessing, subprocess, sys, time
+def load():
+    time.sleep(60)
+if __name__ == "__main__":
+    multiprocessing.get_context("fork").Process(target=load, daemon=True).start()
+    subprocess.Popen(["sleep", "60"])
+    print("up", flush=True)
+    time.sleep(60)
+"""
+    worker = bench.python(code)
+    assert worker.stdout.readline()
+    bench.register(worker)
+    stacks = bench.agent().capture(what=["stacks", "processes"])["stacks"]
+    assert (stacks[0]["pid"], stacks[0]["parent"], stacks[0]["format"]) == (worker.pid, None, "py-spy-json")
+    assert [(item["parent"], item["rank"]) for item in stacks[1:]] == [(worker.pid, 0)] * 2
+    (loader,) = [item for item in stacks[1:] if item["format"] == "py-spy-json"]
+    assert "load" in [frame["name"] for frame in loader["data"][0]["frames"]]
+
+
+def test_native_stacks_show_compiled_frames_and_a_stopped_process_still_has_its_python_ones(bench: Any) -> None:
+    worker, stopped = (bench.python("import time; print('up', flush=True); time.sleep(60)") for _ in range(2))
+    for process in (worker, stopped):
+        assert process.stdout.readline()
+    stopped.send_signal(signal.SIGSTOP)
+    bench.register(worker, stopped)
+    stacks = {item["pid"]: item for item in bench.agent().capture(what=["stacks"], native=True, deadline_s=20)["stacks"]}
+    files = [frame["filename"] for frame in stacks[worker.pid]["data"][0]["frames"]]
+    assert any("libc" in name or "python3" in name for name in files) and "<string>" in files
+    assert stacks[stopped.pid]["data"][0]["frames"][-1]["name"] == "<module>"
+
+
 def test_arguments_and_environment_never_leave_the_machine(bench: Any) -> None:
     worker = bench.python("import time; print('up', flush=True); time.sleep(60)", "secret-argument", env={"KEY": "secret-environment"})
     assert worker.stdout.readline()
@@ -173,7 +207,9 @@ def test_a_foreign_job_is_found_by_its_environment(bench: Any) -> None:
     assert process.stdout.readline()
     agent = bench.agent("--discover")
     agent.wait_metric('minder_job_info{training_job="theirs"}')
-    theirs = [(item["pid"], item["rank"]) for item in agent.capture(what=["stacks"])["stacks"] if item["rank"] == 5]
+    theirs = [
+        (item["pid"], item["rank"]) for item in agent.capture(what=["stacks"])["stacks"] if item["rank"] == 5 and item["parent"] is None
+    ]
     assert theirs == [(process.pid, 5)]  # its child has the same environment, and is no rank
 
 
@@ -184,6 +220,7 @@ def test_a_foreign_job_is_found_by_its_environment(bench: Any) -> None:
         ('{"what": ["passwords"]}', "what"),
         ('{"deadline_s": "soon"}', "deadline_s"),
         ('{"samples": 1e9}', "samples"),
+        ('{"native": 1}', "native"),
         ("{", "JSON"),
     ],
 )
@@ -191,6 +228,17 @@ def test_a_bad_capture_request_is_one_line(bench: Any, body: str, says: str) -> 
     answer = bench.agent().http.post("/v1/capture", content=body)
     assert answer.status_code == 400
     assert says in answer.text and answer.text.count("\n") == 1
+
+
+def test_dumps_are_asked_for_over_http_and_a_bad_request_is_one_line(bench: Any) -> None:
+    worker = bench.worker(0)
+    bench.register(worker)
+    agent = bench.agent()
+    answer = agent.http.post("/v1/dumps", json={"deadline_s": 1}).raise_for_status().json()
+    assert answer["machine"] == "m0" and answer["time_s"] > 1e9
+    assert [(item["pid"], item["rank"], item["format"]) for item in answer["dumps"]] == [(worker.pid, 0, "error")]
+    refused = [agent.http.post("/v1/dumps", content=body) for body in ("", '{"deadline_s": "soon"}')]
+    assert [(item.status_code, item.text.count("\n")) for item in refused] == [(400, 1), (400, 1)]
 
 
 def test_bad_signal_numbers_are_refused(bench: Any) -> None:

@@ -186,6 +186,30 @@ def test_answers_of_agents_are_a_capture() -> None:
     assert finding.without_stack[0].problem == "py-spy did not answer within 5.0 s"
 
 
+def with_children(*children: dict[str, object]) -> Finding:
+    """Four ranks in a gradient sync; what rank 1's process started is given."""
+    stack = {"format": "py-spy-json", "data": json.loads(spy_json([at.GRAD_SYNC], 100))}
+    answers = []
+    for rank in range(4):
+        below = [{"pid": 200 + place, "rank": rank, "parent": 100, **child} for place, child in enumerate(children)] if rank == 1 else []
+        states = [{"pid": row["pid"], "rank": rank, "state": row.pop("state", "S")} for row in below]
+        answers.append(
+            {"machine": f"node-{rank}", "stacks": [{"pid": 100, "rank": rank, "parent": None, **stack}, *below], "processes": states}
+        )
+    return analyse(capture_from_agents(answers))
+
+
+def test_a_child_of_a_training_process_is_no_rank_whatever_it_does() -> None:
+    asleep = {"format": "py-spy-json", "data": json.loads(spy_json([at.READ_PLAIN], 200))}
+    finding = with_children(asleep, {"format": "error", "data": "it is no Python"})
+    assert (finding.suspects, finding.evict, finding.without_stack) == ((), (), ())
+
+
+def test_a_child_in_uninterruptible_sleep_speaks_for_its_machine() -> None:
+    finding = with_children({"format": "error", "data": "it cannot be attached to", "state": "D"})
+    assert finding.evict == ("node-1",)
+
+
 # Into a verdict
 
 

@@ -12,7 +12,7 @@ from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.recorder import Recorder
 from minder.telemetry.recording import read_recording
 from minder.topology import Parallelism
-from minder.types import Attempt, Flow, JobView, MachineView, Observation, WorkerView
+from minder.types import Attempt, Evidence, Flow, JobView, MachineView, Observation, Statement, Suspect, WorkerView
 
 JOB = RecordedJob("lab", ("m0", "m1"), ("s0",), parallelism=Parallelism(data=2))
 START_S = 1_700_000_000.0
@@ -47,11 +47,15 @@ def test_every_tick_comes_back_as_it_was(tmp_path: Path, end: str) -> None:
         Attempt("m0", START_S + 2.5, "10.0.0.1", "10.0.0.2", False, 1.5),
         Attempt("m0", START_S + 2.5, "10.0.0.1", "10.0.0.3", True, 0.25),
     )
-    ticks = [tick(1.0), tick(2.125), replace(tick(3.0, flows=(a_flow(),)), attempts=tried), tick(4.0, generation=2)]
+    why = Evidence("stacks", "m1", "outside any collective: reading a file", since_s=START_S)
+    suspect = Suspect(START_S + 2, "stacks", "machine", ("m1",), "stall", 0.9, START_S + 1, "evict", (why,))
+    said = (Statement(START_S + 2, "stacks", (suspect,)), Statement(START_S + 2, "collectives"))
+    third = replace(tick(3.0, flows=(a_flow(),)), attempts=tried, statements=said)
+    ticks = [tick(1.0), tick(2.125), third, tick(4.0, generation=2)]
     record(tmp_path / "r", ticks, end=end)
     found = read_recording(tmp_path / "r").sightings
-    assert [(item.time_s, item.job, item.fleet, item.flows, item.clock_error_s, item.attempts) for item in found] == [
-        (item.now_s, item.job, item.fleet, tuple(item.flows), item.clock_error_s, tuple(item.attempts)) for item in ticks
+    assert [(item.time_s, item.job, item.fleet, item.flows, item.clock_error_s, item.attempts, item.statements) for item in found] == [
+        (item.now_s, item.job, item.fleet, tuple(item.flows), item.clock_error_s, tuple(item.attempts), item.statements) for item in ticks
     ]
 
 

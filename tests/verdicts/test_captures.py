@@ -165,3 +165,52 @@ def test_who_left_the_job_is_not_named() -> None:
 
 def test_a_stall_never_becomes_the_usual_and_its_episode_lasts() -> None:
     assert [item.kind for item in run(stopping, says(suspect()), end_s=1200)] == ["machine"]
+
+
+# Live: it asks, and lets connections speak first
+
+
+def live(
+    said: Mapping[float, tuple[Statement, ...]], other: Telemetry | None = None, end_s: int = 240
+) -> tuple[list[Verdict], list[float]]:  # fmt: skip
+    """Verdicts, and when captures were asked for. The job stands from STOPS_S on."""
+    progress = Progress()
+    judge = Judge([CapturesRule(progress, asks=True), *([] if other is None else [other])])
+    verdicts, asked = [], []
+    for t in map(float, range(end_s)):
+        observation = Observation(t, stuck(t), (), JOB, statements=said.get(t, ()))
+        progress.update(observation)
+        found, requests = judge.judge(observation)
+        verdicts += found
+        asked += [t] if {"stacks", "dumps"} <= requests else []
+    return verdicts, asked
+
+
+def test_live_it_asks_only_once_the_job_stalls_and_again_only_after_a_while() -> None:
+    _, without = live({})
+    assert STOPS_S + 3 < without[0] < STOPS_S + 12 and len(without) > 100, "it asks until it is answered"
+    first = without[0] + 1
+    _, asked = live(says(at_s=first))
+    assert [t for t in asked if first < t < first + 10] == []
+    assert asked[-1] > first + 10
+
+
+def test_live_a_sure_capture_waits_for_the_connections_and_what_they_name_stands() -> None:
+    sure = says(suspect(confidence=0.95), at_s=STOPS_S + 8)
+    (alone,) = live(sure)[0]
+    assert (alone.machines, alone.tier) == (("m2",), "evict") and alone.time_s >= STOPS_S + 15
+    (first, *_) = live(sure, Telemetry("m1", STOPS_S + 10, "evict"))[0]
+    assert first.machines == ("m1",)
+
+
+def test_live_a_sick_program_does_not_hide_a_machine_that_connections_name() -> None:
+    program = says(suspect(kind="job", machines=(), tier="watch", confidence=0.6), at_s=STOPS_S + 8)
+    assert [item.kind for item in live(program)[0]] == ["job"]
+    (first, *_) = live(program, Telemetry("m1", STOPS_S + 12, "evict"))[0]
+    assert first.machines == ("m1",)
+
+
+def test_who_waits_for_a_sick_program_longest_is_not_named_for_it() -> None:
+    program = suspect(kind="job", machines=(), tier="watch", confidence=0.6)
+    both = {STOPS_S + 8: (*says(program)[TAKEN_S], *says(suspect("collectives", confidence=0.97), source="collectives")[TAKEN_S])}
+    assert [(item.kind, item.tier) for item in live(both)[0]] == [("job", "page")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minder.types import Attempt, RuleResult
+from minder.types import Attempt, RuleResult, Statement, Suspect
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
 from minder.verdicts.stall import StallRule, fuse_findings
@@ -27,12 +27,14 @@ class Watch:
             scene.answer(at_s, 2 * at_s)
             assert self.look(at_s + 0.1) == RuleResult()
 
+    program: tuple[Statement, ...] = ()  # what stacks say from now on
+
     def look(self, at_s: float, flows: Any = (), signals: Any = (), ticking: tuple[str, ...] | None = None, tries: Any = ()) -> RuleResult:
         """`ticking`: machines whose worker's own thread still runs (None: all)."""
         for machine in self.scene.machines if ticking is None else ticking:
             if machine in self.scene.views:
                 self.scene.worker(machine, alive_time_s=self.scene.see(at_s).now_s - 0.3)
-        observation = replace(self.scene.see(at_s, signals, flows), attempts=tries)
+        observation = replace(self.scene.see(at_s, signals, flows), attempts=tries, statements=self.program)
         self.progress.update(observation)
         return self.rule.observe(observation)
 
@@ -73,6 +75,36 @@ def test_the_silent_one_alone_is_not_sure_at_once(scene: Any) -> None:
     assert watch.look(25.0, watch.flows(25.0, change(25.0))).suspects == ()
     (suspect,) = watch.look(31.0, watch.flows(31.0, change(31.0))).suspects
     assert (suspect.machines, suspect.tier) == (("m3",), "evict")
+
+
+def test_who_is_silent_because_its_program_is_sick_is_not_evicted_and_unread_bytes_still_tell(scene: Any) -> None:
+    watch = Watch(scene)
+    sick = Suspect(scene.see(24.0).now_s, "stacks", "job", (), "stall", 0.6, scene.see(20.0).now_s)
+
+    def silent(one: str, two: str) -> dict[str, float]:
+        return {"last_send_age_s": 11.8 if one == "m3" else 11.0}
+
+    watch.look(24.0)
+    watch.program = (Statement(scene.see(24.0).now_s, "stacks", (sick,)),)
+    assert watch.look(28.0).suspects == ()
+    watch.program = ()
+    assert watch.look(31.0, watch.flows(31.0, silent)).suspects == ()
+    result = watch.look(40.0, watch.flows(40.0, lambda one, two: {"receive_queue_bytes": 4000} if one == "m1" else {}))
+    assert [item.machines for item in result.suspects] == [("m1",)]
+
+
+@pytest.mark.parametrize(("said", "named"), [((), False), ((Statement(0.0, "stacks"),), True)])
+def test_where_stacks_can_be_asked_for_mere_silence_waits_for_them_a_little(scene: Any, said: Any, named: bool) -> None:
+    watch = Watch(scene)
+    watch.rule = StallRule(watch.progress, wait_for_captures_s=5.0)
+    watch.program = said
+
+    def look(at_s: float) -> RuleResult:
+        return watch.look(at_s, watch.flows(at_s, lambda one, two: {"last_send_age_s": at_s - 20.0 + (0.8 if one == "m3" else 0.0)}))
+
+    look(25.0)
+    assert bool(look(31.0).suspects) is named
+    assert named or [item.machines for item in look(36.0).suspects] == [("m3",)]
 
 
 def test_nobody_is_named_where_all_look_alike_and_a_person_is_told_after_a_minute(scene: Any) -> None:

@@ -1,0 +1,195 @@
+"""Why is it stuck: real faults in a real job of the lab, and whom minder names; quiet phases, and that it names nobody.
+
+    python bench/stuck.py [--kinds sleep,disk] [--seeds 1] [--out bench-out/stuck]
+
+Each kind is a run of bench/jobs/stuck.py under `minder run --act` with launchers and agents, one after the other. A line per run goes to
+`stuck.jsonl`, the table to `stuck.md`. `masked`: stopped states and the other fingerprints of the injector are hidden from the agents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minder.controller.status import read_status
+from minder.errors import LabError
+from minder.incidents import kinds
+from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.stage import MASKED_METRICS, Stage
+from minder.simulate.lab.machine import LabMachine
+from minder.types import LedgerEvent
+
+_STEP, _PAUSE_S = 24, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """machine: those at fault must be evicted; else nobody may be named or evicted. ranks: where it happens; none: everywhere.
+    solved: False is in the table, and not in the exit status.
+    """
+
+    what: str
+    machine: bool
+    ranks: tuple[int, ...] = (2,)
+    watch_s: float = 90.0
+    step: int = _STEP
+    solved: bool = True
+
+
+KINDS = {
+    "sigstop": Kind("SIGSTOP inside an all-reduce", True),
+    "sleep": Kind("a rank sleeps in Python before the collective", True),
+    "disk": Kind("a rank in uninterruptible sleep (D) before the collective", True),
+    "socket": Kind("two ranks talk over a socket of their own; one stops answering", True),
+    "pipeline": Kind("SIGSTOP of both ranks of one pipeline inside an all-reduce", True, (1, 3), solved=False),
+    "loader": Kind("a data-loader worker waits for a lock for ever", False),
+    "other-collective": Kind("a rank broadcasts where the others all-reduce", False),
+    "wrong-shape": Kind("a rank all-reduces another number of elements", False),
+    "fewer-steps": Kind("a rank's data end a step early: it waits in a barrier", False),
+    "checkpoint": Kind("quiet: rank 0 saves for 20 s", False, (), 50.0),
+    "undeclared": Kind("quiet: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0),
+    "evaluation": Kind("quiet: all evaluate for 20 s", False, (), 50.0),
+    "compile": Kind("quiet: the first step compiles for 20 s", False, (), 50.0, 1),
+    "debugger": Kind("quiet: a debugger holds all ranks for 20 s", False, (), 50.0),
+}
+
+
+class StuckStage(Stage):
+    """The lab's stage with this bench's job on it."""
+
+    def __init__(self, name: str, masked: bool, out: Path, seed: int) -> None:
+        super().__init__(DemoOptions("none", out, machines=4, standbys=2, machine=2, seed=seed, telemetry="scrape", masked=masked))
+        self.name = name
+        self.output = self.folder / "train"
+
+    def __enter__(self) -> StuckStage:
+        super().__enter__()
+        return self
+
+    def _start_launcher(self, machine: LabMachine) -> None:
+        kind = KINDS[self.name]
+        told = f"{self.name}@{kind.step}:{','.join(map(str, kind.ranks))}"
+        flags = ["--job", self.job, "--slots", "1", "--barrier", "script", "--env", f"GLOO_SOCKET_IFNAME={machine.place.data_interface}"]
+        flags += ["--env", f"LAB_DATA_ADDRESS={machine.place.data_address}"]
+        script = [str(Path(__file__).parent / "jobs" / "stuck.py"), "--output", str(self.output), "--stuck", told]
+        self.lab.start_launcher(machine, self._token_file, 9402, [*flags, "--", *script])
+
+    def _job_toml(self, telemetry: dict[str, Any]) -> str:
+        axes = "\n[parallelism]\npipeline = 2\ndata = 2\n" if self.name == "pipeline" else ""
+        return super()._job_toml(telemetry) + axes
+
+
+def run(name: str, masked: bool, out: Path, seed: int, limit_s: float = 240.0) -> dict[str, Any]:
+    """One run. Raises LabError if the job never comes as far as the fault."""
+    kind = KINDS[name]
+    with StuckStage(name, masked, out, seed) as stage:
+        stage.start_controller()
+        _until(stage, lambda: any(stage.output.glob("stuck*")), limit_s)
+        began_s = (stage.output / "stuck").stat().st_mtime
+        if name == "debugger":
+            time.sleep(_PAUSE_S)
+            _let_go(stage)
+        end_s = began_s + kind.watch_s
+        while time.time() < end_s and stage.controller_status() is None and not _over(stage, kind):
+            time.sleep(0.5)
+        steps = int((read_status(stage.status_path) or {}).get("step") or 0)
+        stage.stop_controller()
+        with stage.ledger() as ledger:
+            events = ledger.events(job=stage.job)
+        culprits = [stage.lab.machines[rank].name for rank in kind.ranks] if kind.machine else []
+        return judge(name, culprits, began_s, events) | {"masked": masked, "seed": seed, "step": steps}
+
+
+def judge(name: str, culprits: Sequence[str], began_s: float, events: Sequence[LedgerEvent]) -> dict[str, Any]:
+    """What was said after the fault, and whether that is right."""
+    verdicts = [event for event in events if event.kind == kinds.VERDICT and event.payload["kind"] != "recovered"]
+    named = list(dict.fromkeys(machine for event in verdicts for machine in event.payload["machines"]))
+    evicted = list(dict.fromkeys(str(event.payload["machine"]) for event in events if event.kind == kinds.BARRED))
+    first = verdicts[0].payload if verdicts else {}
+    return {
+        "kind": name,
+        "right": set(named) == set(culprits) == set(evicted),
+        "named": named,
+        "evicted": evicted,
+        "verdict": first.get("kind"),
+        "after_s": round(verdicts[0].time_s - began_s, 1) if verdicts else None,
+        "sources": list(first.get("sources", ())),
+        "says": [item["message"] for item in first.get("evidence", ()) if item["source"] in ("stacks", "collectives")],
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def _until(stage: Stage, reached: Callable[[], bool], limit_s: float) -> None:
+    end_s = time.time() + limit_s
+    while not reached():
+        if stage.controller_status() is not None or time.time() > end_s:
+            raise LabError(f"the job did not come as far as the fault: see {stage.folder}")
+        time.sleep(0.2)
+
+
+def _over(stage: StuckStage, kind: Kind) -> bool:
+    """An eviction whose job steps again, or a program whose fault was told: nothing more will come of it."""
+    with stage.ledger() as ledger:
+        events = ledger.events(job=stage.job)
+    if kind.machine:
+        return sum(event.kind == kinds.FIRST_STEP for event in events) > 1
+    return bool(kind.ranks) and any(event.kind == kinds.VERDICT for event in events)
+
+
+def _let_go(stage: Stage) -> None:
+    """What the debugger of all ranks does at its end."""
+    for machine in stage.lab.machines:
+        for file in (machine.run_dir / "jobs").glob("*.json"):
+            for worker in json.loads(file.read_text())["workers"]:
+                if worker.get("pid"):
+                    os.kill(int(worker["pid"]), signal.SIGCONT)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = ["| what happens | expected | right | named | first verdict after s | sources |", "|---|---|---|---|---|---|"]
+    for name, masked in dict.fromkeys((row["kind"], row["masked"]) for row in rows):
+        mine = [row for row in rows if (row["kind"], row["masked"]) == (name, masked)]
+        named = {("a machine" if row.get("named") else "") or row.get("verdict") or "nobody" for row in mine}
+        after = ", ".join(f"{row['after_s']:.0f}" for row in mine if row.get("after_s") is not None) or "-"
+        sources = sorted({source for row in mine for source in row.get("sources", ())})
+        expected = "its machine" if KINDS[name].machine else "no machine"
+        what = KINDS[name].what + (" (masked)" if masked else "")
+        right = f"{sum(row['right'] for row in mine)}/{len(mine)}"
+        lines.append(f"| {what} | {expected} | {right} | {', '.join(sorted(named))} | {after} | {', '.join(sources) or '-'} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--masked", action="store_true", help=f"hide {', '.join(MASKED_METRICS)} and process states")
+    parser.add_argument("--out", type=Path, default=Path("bench-out/stuck"))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for seed in range(arguments.seeds):
+        for name in arguments.kinds.split(","):
+            folder = arguments.out / f"{name}-{seed}-{int(time.time())}"
+            try:
+                row = run(name, arguments.masked, folder, seed)
+            except LabError as error:
+                row = {"kind": name, "masked": arguments.masked, "seed": seed, "right": False, "error": str(error)}
+            rows.append(row)
+            with (arguments.out / "stuck.jsonl").open("a") as log:
+                log.write(json.dumps(row) + "\n")
+            (arguments.out / "stuck.md").write_text(table(rows))
+            print(json.dumps(row), flush=True)
+    return 0 if all(row["right"] or not KINDS[row["kind"]].solved for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

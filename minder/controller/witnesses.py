@@ -1,0 +1,150 @@
+"""What a rule wants to see of the job's processes is asked for here, beside the tick: connections in one thread, stacks and collectives
+in another. What they say is in a later observation; an answer about a generation that is over is thrown away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from minder.controller.dumps import judge_dumps
+from minder.errors import BadInputError, WireError
+from minder.stacks import Capture, analyse_captures, capture_from_agents, place_ranks, suspects_from_stacks
+from minder.topology import Parallelism, Topology
+from minder.types import Attempt, Flow, JobView, MachineView, Observation, RequestKind, Statement
+from minder.wire.codec import from_json
+from minder.wire.fleet import Fleet
+
+__all__ = ["Seen", "Witnesses"]
+
+T = TypeVar("T")
+_GAP_S = 2.0  # between two looks at the stacks: a job that moves stands elsewhere by then
+_LOOK_S = 6.0
+_PAUSE_S = 15.0  # a look takes its time from the machines, so not one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the agents told of connections."""
+
+    flows: Sequence[Flow] = ()
+    attempts: Sequence[Attempt] = ()
+
+
+@dataclass(slots=True)
+class _Pending(Generic[T]):
+    future: Future[T]
+    generation: int
+
+
+class Witnesses:
+    """`request` starts what is asked for and returns at once; `take_flows` and `take_statements` hand out what has come.
+
+    now_s: the clock. parallelism: the job's axes, for its parallel groups. gap_s: between the two looks at the stacks.
+    """
+
+    def __init__(self, fleet: Fleet, now_s: Callable[[], float], parallelism: Parallelism | None = None, gap_s: float = _GAP_S) -> None:
+        self._fleet, self._now_s, self._parallelism, self._gap_s = fleet, now_s, parallelism, gap_s
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="minder-capture")
+        self._closing = threading.Event()
+        self._flows: _Pending[Seen] | None = None
+        self._looks: _Pending[list[Statement]] | None = None
+        self._looked_s = float("-inf")
+
+    def request(self, requests: frozenset[RequestKind], observation: Observation, since_s: float) -> None:
+        """Ask the job's agents. since_s: when the job last moved; a dump from before tells nothing of what it waits for."""
+        job = observation.job
+        if job is None:
+            return
+        if requests & {"flows", "reach"} and self._flows is None:
+            what = ["flows", "reach"] if "reach" in requests else ["flows"]
+            self._flows = _Pending(self._threads.submit(self._ask_flows, job.machines, what), job.generation)
+        wanted = requests & {"stacks", "dumps"}
+        if wanted and self._looks is None and observation.now_s - self._looked_s >= _PAUSE_S:
+            self._looked_s = observation.now_s
+            self._looks = _Pending(self._threads.submit(self._look, wanted, job, observation.fleet, since_s), job.generation)
+
+    def take_flows(self, generation: int) -> Seen:
+        """Connections that came since the last call. Raises whatever went wrong while they were asked for."""
+        pending = self._flows
+        if pending is None or not pending.future.done():
+            return Seen()
+        self._flows = None
+        return pending.future.result() if pending.generation == generation else Seen()
+
+    def take_statements(self, generation: int) -> Sequence[Statement]:
+        """As `take_flows`, of stacks and collectives."""
+        pending = self._looks
+        if pending is None or not pending.future.done():
+            return ()
+        self._looks = None
+        return pending.future.result() if pending.generation == generation else ()
+
+    def close(self) -> None:
+        """What still runs is left to end by itself."""
+        self._closing.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _ask_flows(self, machines: Sequence[str], what: list[str]) -> Seen:
+        answers = self._fleet.capture(machines, what, 3.0, samples=4, interval_s=0.3)
+        found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
+        flows = [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
+        return Seen(flows, [from_json(Attempt, item) for answer in found for item in answer.get("reach", ())])
+
+    def _look(
+        self, wanted: frozenset[RequestKind], job: JobView, fleet: Mapping[str, MachineView], since_s: float
+    ) -> list[Statement]:  # fmt: skip
+        found: list[Statement] = []
+        if "dumps" in wanted:
+            asked_s = self._now_s()
+            suspects = judge_dumps(self._fleet.dumps(job.machines, _LOOK_S / 2), job.rank_machine, self._parallelism, since_s, asked_s)
+            found.append(Statement(asked_s, "collectives", suspects))
+        if "stacks" in wanted:
+            found.append(self._look_at_stacks(job, fleet))
+        return found
+
+    def _look_at_stacks(self, job: JobView, fleet: Mapping[str, MachineView]) -> Statement:
+        """Twice, and the second time with compiled frames where the first look accuses somebody: a wait in C looks like the line of
+        the script that it is called from."""
+        topology = _topology(job, self._parallelism)
+        captures = [self._capture(job.machines, (), fleet, topology)]
+        accused = [suspect.machine for suspect in analyse_captures(captures, topology).suspects]
+        self._closing.wait(self._gap_s)
+        taken_s = self._now_s()
+        captures.append(self._capture(job.machines, accused, fleet, topology))
+        return Statement(taken_s, "stacks", suspects_from_stacks(analyse_captures(captures, topology), taken_s))
+
+    def _capture(
+        self, machines: Sequence[str], native: Sequence[str], fleet: Mapping[str, MachineView], topology: Topology | None
+    ) -> Capture:  # fmt: skip
+        what = ["stacks", "processes"]
+        plain = [machine for machine in machines if machine not in native]
+        answers = self._fleet.capture(plain, what, _LOOK_S) if plain else {}
+        if native:
+            answers |= self._fleet.capture([machine for machine in machines if machine in native], what, _LOOK_S, native=True)
+        told = [_of_the_job(answer, fleet.get(machine)) for machine, answer in answers.items() if not isinstance(answer, WireError)]
+        (capture,) = place_ranks([capture_from_agents(told)], topology, {})
+        return capture
+
+
+def _of_the_job(answer: Mapping[str, Any], view: MachineView | None) -> Mapping[str, Any]:
+    """Another job's processes on the machine are none of ours; and the rank that the controller knows goes before what the agent saw."""
+    ranks = {worker.pid: worker.rank for worker in view.workers if worker.pid is not None} if view is not None else {}
+    if not ranks:
+        return answer
+    rows = [(row, row.get("parent") if row.get("parent") is not None else row.get("pid")) for row in answer.get("stacks", ())]
+    return {**answer, "stacks": [{**row, "rank": ranks[own]} for row, own in rows if own in ranks]}
+
+
+def _topology(job: JobView, parallelism: Parallelism | None) -> Topology | None:
+    if parallelism is None or not job.machines:
+        return None
+    try:
+        return Topology(
+            job.machines, len(job.rank_machine) // len(job.machines), parallelism, rank_machine=dict(job.rank_machine)
+        )  # fmt: skip
+    except BadInputError:  # a job that runs with fewer ranks than it was configured with: no groups are guessed
+        return None

@@ -1,0 +1,155 @@
+"""What agents are asked for beside the tick: two looks at the stacks, whose processes count, answers that come too late."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from minder.controller.witnesses import Witnesses
+from minder.errors import WireError
+from minder.topology import Parallelism
+from minder.types import JobView, MachineView, Observation, Statement, WorkerView
+
+MACHINES = ("m0", "m1", "m2", "m3")
+TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
+IN_COLLECTIVE = [("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 2806), ("step", "train.py", 40), ("<module>", "train.py", 90)]
+READING = [("read_file", "train.py", 20), ("main", "train.py", 71), ("<module>", "train.py", 88)]
+LOCKED = [("wait", "/usr/lib/python3.11/threading.py", 320), ("guarded", "train.py", 12), ("<module>", "train.py", 88)]
+Frames = list[tuple[str, str, int]]
+
+
+def spy(pid: int, frames: Frames) -> dict[str, Any]:
+    told = [{"name": name, "filename": file, "short_filename": file.removeprefix(f"{TORCH}/"), "line": line} for name, file, line in frames]
+    thread = {"pid": pid, "thread_name": "MainThread", "os_thread_id": pid, "active": False, "frames": told}
+    return {"pid": pid, "rank": None, "parent": None, "format": "py-spy-json", "data": [thread]}
+
+
+class Agents:
+    """A fleet whose machine i runs process 100 + i; `stands[machine]` is where it stands, everybody else waits in an all-reduce."""
+
+    def __init__(self, stands: dict[str, Frames] | None = None) -> None:
+        self.stands = stands or {}
+        self.silent: set[str] = set()
+        self.more: list[dict[str, Any]] = []  # other processes of every machine
+        self.asked: list[tuple[tuple[str, ...], tuple[str, ...], bool]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def capture(self, machines: Iterable[str], what: list[str], deadline_s: float, **options: float) -> dict[str, Any]:
+        names = tuple(machines)
+        self.asked.append((names, tuple(what), bool(options.get("native"))))
+        self.gate.wait(10.0)
+        return {name: WireError("silent") if name in self.silent else self._answer(name) for name in names}
+
+    def dumps(self, machines: Iterable[str], deadline_s: float) -> dict[str, Any]:
+        return {name: WireError("HTTP 404") for name in machines}
+
+    def _answer(self, name: str) -> dict[str, Any]:
+        pid = 100 + MACHINES.index(name)
+        rows = [spy(pid, self.stands.get(name, IN_COLLECTIVE)), *self.more]
+        return {"machine": name, "time_s": time.time(), "stacks": rows, "processes": [{"pid": pid, "state": "S"}], "flows": []}
+
+
+def observe(generation: int = 1) -> Observation:
+    workers = {name: (WorkerView(0, 100 + rank, rank, "running", generation),) for rank, name in enumerate(MACHINES)}
+    fleet = {name: MachineView(name, 0.1, 0.1, workers[name]) for name in MACHINES}
+    job = JobView("llm", generation, "running", MACHINES, (), (), dict(enumerate(MACHINES)), 0.0, 0.0)
+    return Observation(1000.0, job=job, fleet=fleet)
+
+
+def statements(agents: Agents, *kinds: str, generation: int = 1) -> list[Statement]:
+    """What comes of one request."""
+    witnesses = Witnesses(agents, lambda: 1000.0, Parallelism(data=4), gap_s=0.0)  # type: ignore[arg-type]
+    try:
+        witnesses.request(frozenset(kinds), observe(), 990.0)  # type: ignore[arg-type]
+        return list(awaited(lambda: witnesses.take_statements(generation), witnesses))
+    finally:
+        witnesses.close()
+
+
+def awaited(take: Callable[[], Any], witnesses: Witnesses, limit_s: float = 10.0) -> Any:
+    end_s = time.monotonic() + limit_s
+    while witnesses._looks is not None and time.monotonic() < end_s:
+        found = take()
+        if witnesses._looks is None:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("nothing came")
+
+
+def test_stacks_are_looked_at_twice_and_the_suspects_compiled_frames_too() -> None:
+    agents = Agents({"m2": READING})
+    (said,) = statements(agents, "stacks")
+    assert (said.source, [item.machines for item in said.suspects], said.suspects[0].tier) == ("stacks", [("m2",)], "evict")
+    assert "reading a file" in said.suspects[0].evidence[0].message
+    assert [(len(names), native) for names, _, native in agents.asked] == [(4, False), (3, False), (1, True)]
+
+
+def test_a_machine_that_does_not_answer_leaves_the_others_stacks() -> None:
+    agents = Agents({"m2": READING})
+    agents.silent = {"m3"}
+    assert [item.machines for item in statements(agents, "stacks")[0].suspects] == [("m2",)]
+
+
+def test_where_all_wait_in_the_same_place_the_capture_names_nobody_and_is_still_an_answer() -> None:
+    (said,) = statements(Agents(), "stacks")
+    assert said.suspects == ()
+
+
+def test_a_job_that_stands_elsewhere_at_the_second_look_names_nobody() -> None:
+    agents = Agents({"m2": READING})
+    capture = agents.capture
+
+    def moves(machines: Iterable[str], what: list[str], deadline_s: float, **options: float) -> dict[str, Any]:
+        answer = capture(machines, what, deadline_s, **options)
+        agents.stands = dict.fromkeys(MACHINES, LOCKED)
+        return answer
+
+    agents.capture = moves  # type: ignore[method-assign]
+    assert [item.tier for item in statements(agents, "stacks")[0].suspects if item.machines] in ([], ["watch"])
+
+
+def test_another_jobs_processes_on_the_machine_do_not_count() -> None:
+    agents = Agents()
+    agents.more = [spy(900, READING), {**spy(901, READING), "parent": 900}]
+    assert statements(agents, "stacks")[0].suspects == ()
+
+
+def test_an_answer_about_a_former_generation_is_thrown_away() -> None:
+    assert statements(Agents({"m2": READING}), "stacks", generation=2) == []
+
+
+def test_agents_that_know_no_dumps_say_nothing_and_stacks_are_still_read() -> None:
+    said = {item.source: item.suspects for item in statements(Agents({"m2": READING}), "stacks", "dumps")}
+    assert said["collectives"] == () and [item.machines for item in said["stacks"]] == [("m2",)]
+
+
+def test_connections_do_not_wait_for_stacks_and_looks_are_not_taken_one_after_the_other() -> None:
+    agents = Agents()
+    agents.gate.clear()
+    witnesses = Witnesses(agents, lambda: 1000.0, gap_s=0.0)  # type: ignore[arg-type]
+    try:
+        witnesses.request(frozenset({"stacks"}), observe(), 990.0)
+        witnesses.request(frozenset({"flows"}), observe(), 990.0)
+        end_s = time.monotonic() + 10.0
+        while len(agents.asked) < 2 and time.monotonic() < end_s:
+            time.sleep(0.01)
+        assert {what for _, what, _ in agents.asked} == {("stacks", "processes"), ("flows",)}
+        agents.gate.set()
+        awaited(lambda: witnesses.take_statements(1), witnesses)
+        witnesses.request(frozenset({"stacks"}), observe(), 990.0)
+        assert witnesses._looks is None, "the last look was just taken"
+    finally:
+        agents.gate.set()
+        witnesses.close()
+
+
+def test_what_goes_wrong_is_raised_where_the_answer_is_taken() -> None:
+    agents = Agents()
+    agents.capture = lambda *unused, **more: {"m0": {"stacks": 5}}  # type: ignore[method-assign]
+    with pytest.raises(TypeError):
+        statements(agents, "stacks")

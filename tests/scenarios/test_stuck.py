@@ -1,0 +1,39 @@
+"""Who holds the job up, by stacks and dumps of real processes: where connections name nobody, or would blame the wrong thing."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from minder.telemetry.recording import read_recording
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+
+
+@pytest.fixture(scope="module")
+def stuck() -> ModuleType:
+    """bench/stuck.py."""
+    path = Path(__file__).parents[2] / "bench" / "stuck.py"
+    spec = importlib.util.spec_from_file_location("bench_stuck", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_rank_that_sleeps_in_its_script_is_evicted_and_the_verdict_says_where_it_stands(stuck: ModuleType, tmp_path: Path) -> None:
+    row = stuck.run("sleep", True, tmp_path, 0)
+    assert row["right"], row
+    recorded = {item.source for sighting in read_recording(tmp_path / "recording").sightings for item in sighting.statements}
+    if row["says"]:  # connections may have been as quick
+        assert recorded == {"stacks", "collectives"}
+        assert any("sleeping" in said or "not launched" in said for said in row["says"])
+
+
+def test_a_data_loader_that_deadlocks_is_the_programs_fault_and_no_machines(stuck: ModuleType, tmp_path: Path) -> None:
+    row = stuck.run("loader", False, tmp_path, 0)
+    assert row["right"] and row["named"] == [], row
