@@ -47,10 +47,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_carries_everything_that_is_no_cache(wheel: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
-    package = ROOT / "minder"
-    files = {str(path.relative_to(ROOT)) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    paths = [path for package in ("minder", "serve") for path in (ROOT / package).rglob("*")]
+    files = {str(path.relative_to(ROOT)) for path in paths if path.is_file() and "__pycache__" not in path.parts}
     assert files - packed == set()
-    assert "minder/py.typed" in packed
+    assert {"minder/py.typed", "serve/py.typed", "serve/app.py"} <= packed
     assert not [name for name in packed if name.startswith(("tests/", "docs/"))]
 
 
@@ -65,7 +65,7 @@ def test_the_installed_command_tells_its_version(installed: Path, tmp_path: Path
     assert minder.__version__ in call(installed / "minder", "--version", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("verb", ["replay", "demo", "agent", "launch", "incidents"])
+@pytest.mark.parametrize("verb", ["replay", "demo", "agent", "launch", "incidents", "serve", "token"])
 def test_the_installed_commands_explain_themselves(installed: Path, tmp_path: Path, verb: str) -> None:
     assert f"minder {verb}" in call(installed / "minder", verb, "--help", cwd=tmp_path)
 

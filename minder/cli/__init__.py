@@ -29,10 +29,14 @@ VERBS = {
     "simulate": "Write telemetry of a cluster that does not exist, with the truth beside it.",
     "train": "Fit a detector, evaluate it on held-back data, and register the model.",
     "promote": "Make a registered model the champion, if it is better.",
-    "incidents": "What happened: list incidents, show one.",
+    "incidents": "What happened: list incidents, show one, what they cost.",
+    "report": "The reliability of a period as one HTML file that opens offline.",
+    "plan": "What the next job needs: standbys, and the ETTR that it may expect.",
     "machine": "Machines that were evicted: list, return, and whether it was right.",
     "pause": "Stop actions (never alarms) for a while.",
     "unpause": "Let minder act again.",
+    "serve": "The service: an HTTP API on the ledger, and scoring of uploads.",
+    "token": "Who may call the service: create, list and revoke tokens.",
     "agent": "Observe this machine: metrics, signals, evidence on request.",
     "launch": "Supervise one machine's training processes for one job.",
     "lab": "The local lab: check what works here, clean up.",
@@ -129,7 +133,15 @@ def _fail(message: str, status: int) -> int:
 
 
 def _missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
-    extras = {"torch": "torch", "sklearn": "models", "pyod": "models", "mlflow": "models", "safetensors": "models"}
+    extras = {
+        "torch": "torch",
+        "sklearn": "models",
+        "pyod": "models",
+        "mlflow": "models",
+        "safetensors": "models",
+        "fastapi": "serve",
+        "multipart": "serve",
+    }
     name = (error.name or "").split(".")[0]
     if name not in extras:
         return None

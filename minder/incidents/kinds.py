@@ -27,6 +27,7 @@ __all__ = [
     "RESULT",
     "SHADOW",
     "SOURCE_ERROR",
+    "TOKEN",
     "UNBARRED",
     "UNPAUSE",
     "VERDICT",
@@ -82,3 +83,5 @@ DEGRADED = "degraded"
 SHADOW = "shadow"
 # A metric left the range that the detector was trained on. minder.detectors.drift.Drift
 DRIFT = "drift"
+# A token of the service was made or revoked. {what: "created" | "revoked", token, name, role, jobs: [...] | null, machine?, by, reason?}
+TOKEN = "token"

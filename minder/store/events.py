@@ -16,7 +16,7 @@ from minder.store.migrate import migrate
 from minder.store.tables import EVENTS
 from minder.types import LedgerEvent
 
-__all__ = ["EventQuery", "EventRow", "EventStore"]
+__all__ = ["EventQuery", "EventRow", "EventStore", "IncidentSpan", "insert_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class EventQuery:
 
     `any_incident`: events that belong to an incident; with `job`, to one that has an event of this job (a machine that is given
     back to every job says so without a job). `incident_since_s`: events of incidents whose first event is not older.
+    `incidents`: events of any of these (some hundred at most).
     """
 
     since_id: int = 0
@@ -47,7 +48,19 @@ class EventQuery:
     without_kinds: tuple[str, ...] = ()
     any_incident: bool = False
     incident_since_s: float | None = None
+    incidents: tuple[str, ...] | None = None
     limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentSpan:
+    """Where an incident's events stand in the ledger: ids of its first and last one time of the first, its job."""
+
+    incident: str
+    job: str | None
+    first_id: int
+    last_id: int
+    opened_s: float
 
 
 class EventStore:
@@ -67,7 +80,7 @@ class EventStore:
     def insert(self, row: EventRow) -> LedgerEvent:
         """On disk when this returns."""
         with writing(self._engine) as connection:
-            return _insert(connection, row)
+            return insert_row(connection, row)
 
     def insert_once(self, row: EventRow) -> tuple[LedgerEvent, bool]:
         """Insert, or find the event of the same kind and operation that was there before (ours or another process's)."""
@@ -86,11 +99,25 @@ class EventStore:
         of_job = EVENTS.c.job.is_(None) if row.job is None else EVENTS.c.job == row.job
         with writing(self._engine) as connection:
             count = connection.execute(select(func.count(EVENTS.c.incident.distinct())).where(of_job)).scalar()
-            return _insert(connection, row, incident=f"{prefix}-{int(count or 0) + 1}")
+            return insert_row(connection, row, incident=f"{prefix}-{int(count or 0) + 1}")
 
     def select(self, query: EventQuery) -> list[LedgerEvent]:
         """Matching events, oldest first."""
         return self._read(_statement(query))
+
+    def incident_spans(self) -> list[IncidentSpan]:
+        """Every incident, oldest first, without reading what happened in it."""
+        id_, incident = EVENTS.c.id, EVENTS.c.incident
+        spans = select(incident, func.min(id_).label("first"), func.max(id_).label("last")).where(incident.is_not(None)).group_by(incident)
+        found = spans.subquery()
+        opening = select(found, EVENTS.c.job, EVENTS.c.time_s).join(EVENTS, EVENTS.c.id == found.c.first).order_by(found.c.first)
+        with reading(self._engine) as connection:
+            return [IncidentSpan(row.incident, row.job, row.first, row.last, row.time_s) for row in connection.execute(opening)]
+
+    def last_id(self) -> int:
+        """The id of the newest event; 0 in an empty ledger."""
+        with reading(self._engine) as connection:
+            return int(connection.execute(select(func.max(EVENTS.c.id))).scalar() or 0)
 
     def select_unanswered(self, kind: str, answer: str, job: str | None) -> list[LedgerEvent]:
         """Events of `kind` for whose operation no event of kind `answer` stands."""
@@ -111,6 +138,8 @@ def _statement(query: EventQuery) -> Select[Any]:
     for name in ("incident", "operation_id") if query.any_incident else ("job", "incident", "operation_id"):
         if (value := getattr(query, name)) is not None:
             found = found.where(EVENTS.c[name] == value)
+    if query.incidents is not None:
+        found = found.where(EVENTS.c.incident.in_(query.incidents))
     if query.kinds is not None:
         found = found.where(EVENTS.c.kind.in_(query.kinds))
     if query.without_kinds:
@@ -121,7 +150,8 @@ def _statement(query: EventQuery) -> Select[Any]:
     return found if query.limit is None else found.limit(query.limit)
 
 
-def _insert(connection: Connection, row: EventRow, *, incident: str | None = None) -> LedgerEvent:
+def insert_row(connection: Connection, row: EventRow, *, incident: str | None = None) -> LedgerEvent:
+    """Insert within somebody's transaction."""
     values = {
         "time_s": row.time_s,
         "kind": row.kind,

@@ -1,10 +1,13 @@
-"""The ledger's one table. Migrations create it (and the triggers that make it append-only); code reads and writes through it."""
+"""The tables. Migrations create them (and the triggers that make the ledger append-only); code reads and writes through them.
+
+EVENTS is the ledger. TOKENS and ANSWERS belong to the service: who may call it, and what it answered to an action that may be sent twice.
+"""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
 
-__all__ = ["EVENTS", "METADATA"]
+__all__ = ["ANSWERS", "EVENTS", "METADATA", "TOKENS"]
 
 METADATA = MetaData()
 
@@ -20,4 +23,30 @@ EVENTS = Table(
     Column("operation_id", String(255)),
     Column("payload", Text, nullable=False),
     sqlite_autoincrement=True,
+)
+
+TOKENS = Table(
+    "tokens",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("role", String(32), nullable=False),
+    Column("jobs", Text),  # JSON list; null: every job
+    Column("machine", String(255)),  # whom an agent's or a launcher's token speaks for
+    Column("digest", String(64), nullable=False),  # SHA-256 of the token, which is stored nowhere
+    Column("created_s", Float, nullable=False),
+    Column("created_by", String(255), nullable=False),
+    Column("expires_s", Float),
+    Column("revoked_s", Float),
+)
+
+ANSWERS = Table(
+    "answers",
+    METADATA,
+    Column("caller", String(64), primary_key=True),
+    Column("idempotency_key", String(255), primary_key=True),
+    Column("request_digest", String(64), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_s", Float, nullable=False),
 )

@@ -1,0 +1,35 @@
+"""Roles of tokens. viewer, operator and admin contain one another; agent and launcher stand beside them and speak for one machine."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from minder.api.fields import Answer
+
+__all__ = ["ROLES", "Caller", "Role", "contains"]
+
+Role = Literal["viewer", "operator", "admin", "agent", "launcher"]
+ROLES: tuple[str, ...] = get_args(Role)
+_LADDER = ("viewer", "operator", "admin")
+
+
+class Caller(Answer):
+    """Whom a token speaks for. jobs: null for every job. expires: ISO 8601."""
+
+    token: str
+    name: str
+    role: Role
+    jobs: tuple[str, ...] | None = None
+    machine: str | None = None
+    expires: str | None = None
+
+
+def contains(role: str, needed: str) -> bool:
+    """Whether a token of `role` may do what `needed` may do.
+
+    >>> contains("operator", "viewer"), contains("agent", "viewer")
+    (True, False)
+    """
+    if role in _LADDER and needed in _LADDER:
+        return _LADDER.index(role) >= _LADDER.index(needed)
+    return role == needed

@@ -1,0 +1,43 @@
+"""Machines that were evicted, barred or accused."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from minder.api.fields import Answer, IncidentId, JobName, Request, Text
+from minder.api.incidents import IncidentSummary
+
+__all__ = ["Machine", "MachineDetail", "OutcomeRequest", "ReturnRequest"]
+
+
+class Machine(Answer):
+    """What the ledger knows of one machine. barred_in: jobs that it is kept out of ("every job" for all of them).
+    outcome: what the repair found last. incident: of the latest eviction or bar."""
+
+    name: str
+    barred_in: tuple[str, ...]
+    evictions: int
+    last_eviction: str | None
+    incident: str | None
+    outcome: str | None
+
+
+class MachineDetail(Machine):
+    """The machine with the incidents that name it, newest first (at most 100)."""
+
+    incidents: tuple[IncidentSummary, ...]
+
+
+class OutcomeRequest(Request):
+    """What the repair found: was the eviction right? incident: the machine's latest if not given."""
+
+    outcome: Literal["confirmed", "no-fault-found"]
+    note: Text
+    incident: IncidentId | None = None
+
+
+class ReturnRequest(Request):
+    """Let a barred machine work again. job: only for this one; every job if not given. reason: why it is fit again."""
+
+    reason: Text
+    job: JobName | None = None

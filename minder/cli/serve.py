@@ -1,0 +1,51 @@
+"""`minder serve`: the service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+
+def command(
+    listen: Annotated[
+        str, typer.Option(help="Address and port. Beyond this machine it needs a token, and TLS or --plain-http.")
+    ] = "127.0.0.1:9400",
+    config: Annotated[
+        list[Path] | None, typer.Option(help="job.toml of a job whose policy and status to show; may stand several times.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    plain_http: Annotated[bool, typer.Option("--plain-http", help="Listen beyond this machine without TLS: a proxy ends it.")] = False,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")
+    ] = None,
+) -> None:
+    """Serve the HTTP API: incidents, machines, jobs, pauses, events, and scoring of uploads.
+
+    Example: minder serve --listen 127.0.0.1:9400
+    """
+    from minder.app import state_dir_of
+    from minder.config import load_config
+    from minder.incidents import find_ledger
+    from serve.run import Listening, run_service
+    from serve.settings import Settings
+
+    host, port = _address(listen)
+    jobs = {item.name: item for item in (load_config(path, only_watch=True) for path in config or ())}
+    files = {name: state_dir_of(item) / "status.json" for name, item in jobs.items()}
+    settings = Settings(find_ledger(ledger), jobs, files)
+    certificate, key = (None if path is None else str(path) for path in (tls_cert, tls_key))
+    run_service(settings, Listening(host, port, certificate, key, plain_http))
+
+
+def _address(listen: str) -> tuple[str, int]:
+    from minder.errors import BadInputError
+
+    host, _, port = listen.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise BadInputError(f'--listen "{listen}" is no address: give one like 127.0.0.1:9400')
+    return host.strip("[]"), int(port)

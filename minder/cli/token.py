@@ -1,0 +1,132 @@
+"""`minder token`: who may call the service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "create", "list_tokens", "revoke"]
+
+app = typer.Typer(help="Who may call the service: create, list and revoke tokens.", no_args_is_help=True)
+
+LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="Whose it is: a person or a program. Its actions are recorded under this name.")],
+    role: Annotated[str, typer.Option(help="viewer (reads), operator (acts), admin, agent or launcher.")] = "viewer",
+    job: Annotated[list[str] | None, typer.Option(help="Only for this job; may stand several times. Every job if not given.")] = None,
+    machine: Annotated[str | None, typer.Option(help="The machine that a token of role agent or launcher speaks for.")] = None,
+    for_: Annotated[str | None, typer.Option("--for", help="How long it is valid: 30d, 8h. For ever if not given.")] = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Make a token. It is printed once; the ledger's database keeps its hash only.
+
+    Example: minder token create alice --role operator --job llm-70b --for 90d
+    """
+    import sys
+    import time
+
+    from minder.api.access import ROLES
+    from minder.cli.tables import check_choice, operator_name
+    from minder.incidents import find_ledger
+    from minder.incidents.spans import parse_span
+    from minder.store.tokens import TokenRecord, TokenStore, new_id
+
+    check_choice("--role", role, ROLES)
+    _check_names(name, job or (), machine, role)
+    now_s = time.time()
+    expires_s = None if for_ is None else now_s + parse_span(for_, "--for")
+    jobs = tuple(dict.fromkeys(job)) if job else None
+    wanted = TokenRecord(new_id(), name, role, now_s, operator_name(), jobs, machine, expires_s)
+    store = TokenStore(find_ledger(ledger))
+    try:
+        token = store.create(wanted)
+    finally:
+        store.close()
+    typer.echo(token)
+    scope = "every job" if jobs is None else ", ".join(jobs)
+    print(f"minder: token {wanted.id} for {name}: {role}, {scope}; it is not shown again", file=sys.stderr)
+
+
+@app.command("list")
+def list_tokens(
+    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """Every token that was ever made, without its secret.
+
+    Example: minder token list
+    """
+    import json
+    import time
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.clock import format_time
+    from minder.incidents import find_ledger
+    from minder.store.tokens import TokenStore
+    from minder.wire.codec import to_json
+
+    check_choice("--format", format_, ("table", "json"))
+    store = TokenStore(find_ledger(ledger), create=False)
+    try:
+        records = store.list()
+    finally:
+        store.close()
+    if format_ == "json":
+        typer.echo(json.dumps(to_json(records), indent=1))
+        return
+    if not records:
+        typer.echo("no token was ever made")
+        return
+    rows = [("token", "name", "role", "jobs", "machine", "made", "by", "state")]
+    for item in records:
+        ended = "revoked" if item.revoked_s is not None else "valid" if item.is_valid(time.time()) else "expired"
+        until = "" if item.expires_s is None or ended != "valid" else f" until {format_time(item.expires_s)[:19]}Z"
+        jobs = "every job" if item.jobs is None else ",".join(item.jobs)
+        made = format_time(item.created_s)[:19] + "Z"
+        rows.append((item.id, item.name, item.role, jobs, item.machine or "-", made, item.created_by, ended + until))
+    print_table(rows)
+
+
+@app.command("revoke")
+def revoke(
+    token: Annotated[str, typer.Argument(help="Its id or name, as `minder token list` prints it.")],
+    reason: Annotated[str, typer.Option(help="Why.")] = "",
+    ledger: LedgerOption = None,
+) -> None:
+    """End a token at once.
+
+    Example: minder token revoke alice --reason "left the team"
+    """
+    import time
+
+    from minder.cli.tables import operator_name
+    from minder.incidents import find_ledger
+    from minder.store.tokens import TokenStore
+
+    store = TokenStore(find_ledger(ledger), create=False)
+    try:
+        ended = store.revoke(token, time.time(), operator_name(), reason)
+    finally:
+        store.close()
+    typer.echo(f"token {ended.id} of {ended.name} is revoked")
+
+
+def _check_names(name: str, jobs: list[str] | tuple[str, ...], machine: str | None, role: str) -> None:
+    import re
+
+    from minder.api.fields import NAME
+    from minder.errors import BadInputError
+
+    for option, value in (
+        ("the name", name),
+        *(("--job", job) for job in jobs),
+        *((("--machine", machine),) if machine is not None else ()),
+    ):
+        if len(value) > 255 or not re.fullmatch(NAME, value):
+            raise BadInputError(f'{option} "{value}": use letters, digits, and _ . : - behind the first')
+    if (machine is None) == (role in ("agent", "launcher")):
+        raise BadInputError("--machine goes with --role agent or launcher, which speak for one machine, and with no other role")

@@ -1,0 +1,143 @@
+"""The typed client: one method per endpoint, answers as records of minder.api."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+
+from minder.api.access import Caller
+from minder.api.fields import Answer
+from minder.api.incidents import Capture, Event, IncidentDetail, IncidentSummary, Recorded
+from minder.api.jobs import Job, JobDetail
+from minder.api.machines import Machine, MachineDetail
+from minder.api.pauses import Pause
+from minder.api.policy import DryRun, PolicySettings
+from minder.api.scores import PARTS, ScoreResult
+from minder.client.calls import Calls
+from minder.errors import BadInputError
+
+__all__ = ["Client"]
+
+Item = TypeVar("Item", bound=Answer)
+_TABLES = {".parquet": "application/vnd.apache.parquet", ".arrow": "application/vnd.apache.arrow.file"}
+
+
+class Client:
+    """Every method raises BadInputError where the service refuses, WireError where it does not answer; both with one line."""
+
+    def __init__(self, url: str, token: str, *, timeout_s: float = 120.0, http: httpx.Client | None = None) -> None:
+        """`url`: like "http://127.0.0.1:9400". `http`: another transport, which is closed with this client."""
+        self._http = http or httpx.Client(base_url=url, timeout=httpx.Timeout(timeout_s, connect=5.0))
+        self._http.headers["Authorization"] = f"Bearer {token}"
+        self.calls = Calls(self._http)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def whoami(self) -> Caller:
+        return Caller.model_validate(self.calls.get("/v1/whoami"))
+
+    # Reads
+
+    def incidents(
+        self, *, job: str | None = None, state: str | None = None, since: str | None = None, limit: int | None = None
+    ) -> Iterator[IncidentSummary]:
+        """Newest first, page after page. since: ISO 8601; limit: at most so many."""
+        return self._pages(IncidentSummary, "/v1/incidents", {"job": job, "state": state, "since": since}, limit)
+
+    def incident(self, name: str) -> IncidentDetail:
+        return IncidentDetail.model_validate(self.calls.get(f"/v1/incidents/{name}"))
+
+    def captures(self, incident: str) -> Iterator[Capture]:
+        return self._pages(Capture, f"/v1/incidents/{incident}/captures", {}, None)
+
+    def events(self, *, job: str | None = None, kinds: Sequence[str] | None = None, limit: int | None = None) -> Iterator[Event]:
+        """The ledger, oldest first."""
+        return self._pages(Event, "/v1/events", {"job": job, "kind": list(kinds) if kinds else None}, limit)
+
+    def machines(self, *, barred: bool | None = None) -> Iterator[Machine]:
+        return self._pages(Machine, "/v1/machines", {"barred": barred}, None)
+
+    def machine(self, name: str) -> MachineDetail:
+        return MachineDetail.model_validate(self.calls.get(f"/v1/machines/{name}"))
+
+    def jobs(self) -> Iterator[Job]:
+        return self._pages(Job, "/v1/jobs", {}, None)
+
+    def job(self, name: str) -> JobDetail:
+        return JobDetail.model_validate(self.calls.get(f"/v1/jobs/{name}"))
+
+    def pauses(self) -> Iterator[Pause]:
+        return self._pages(Pause, "/v1/pauses", {}, None)
+
+    def policy(self, job: str | None = None) -> PolicySettings:
+        return PolicySettings.model_validate(self.calls.get("/v1/policy", {"job": job}))
+
+    # Actions: each is in the ledger under the token's name
+
+    def pause(self, scope: str, target: str | None, seconds: float, reason: str) -> Recorded:
+        """scope: "all" (target None), "job" or "rack"."""
+        body = {"scope": scope, "target": target, "seconds": seconds, "reason": reason}
+        return Recorded.model_validate(self.calls.act("/v1/pauses", body))
+
+    def end_pause(self, scope: str, target: str | None, reason: str) -> Recorded:
+        return Recorded.model_validate(self.calls.act("/v1/pauses/end", {"scope": scope, "target": target, "reason": reason}))
+
+    def tell_outcome(self, machine: str, outcome: str, note: str, incident: str | None = None) -> Recorded:
+        """outcome: "confirmed" or "no-fault-found"."""
+        body = {"outcome": outcome, "note": note, "incident": incident}
+        return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/outcome", body))
+
+    def give_back(self, machine: str, reason: str, job: str | None = None) -> Recorded:
+        return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/return", {"reason": reason, "job": job}))
+
+    def add_note(self, incident: str, text: str) -> Recorded:
+        return Recorded.model_validate(self.calls.act(f"/v1/incidents/{incident}/notes", {"text": text}))
+
+    # What would be concluded, or decided; nothing is written
+
+    def score(self, path: str | Path, *, name: str | None = None, until: str | None = None) -> ScoreResult:
+        """Score a recording folder, a Parquet or Arrow table, or a JSON document. until: ISO 8601."""
+        given = Path(path)
+        params = {"name": name or (given.resolve().name if given.is_dir() else given.stem), "until": until}
+        query = {key: value for key, value in params.items() if value is not None}
+        with ExitStack() as opened:
+            if given.is_dir():
+                parts = {part: given / file for part, file in PARTS.items() if (given / file).exists()}
+                files = {part: (file.name, opened.enter_context(file.open("rb"))) for part, file in parts.items()}
+                if "job" not in files:
+                    raise BadInputError(f"{given} has no job.toml: name a recording")
+                return ScoreResult.model_validate(self.calls.post("/v1/scores", params=query, files=files))
+            try:
+                content = given.read_bytes()
+            except OSError as error:
+                raise BadInputError(f"{given}: {error.strerror}") from error
+            headers = {"Content-Type": _TABLES.get(given.suffix, "application/json")}
+            return ScoreResult.model_validate(self.calls.post("/v1/scores", params=query, content=content, headers=headers))
+
+    def dry_run(self, job: str, policy: Mapping[str, Any]) -> DryRun:
+        """What these settings would have decided about the job's past."""
+        return DryRun.model_validate(self.calls.post("/v1/policy/dry-run", json={"job": job, "policy": dict(policy)}))
+
+    def _pages(self, cls: type[Item], path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[Item]:
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            page = self.calls.get(path, {**params, "cursor": cursor, "limit": min(200, left or 200)})
+            items = [cls.model_validate(item) for item in page["items"]]
+            yield from items
+            left = None if left is None else left - len(items)
+            cursor = page.get("next")
+            if cursor is None:
+                return

@@ -1,0 +1,90 @@
+"""Who calls, what the caller may do, and to which jobs. Every route but health and readiness asks for a token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from minder.api.access import Caller, Role, contains
+from minder.clock import format_time
+from minder.errors import LedgerError
+from minder.store.tokens import TokenRecord
+from serve.problems import refuse
+from serve.state import Service, service_of
+
+__all__ = ["Admin", "AnyCaller", "Operator", "Viewer", "authenticate_again", "demand_fleet", "demand_job", "sees"]
+
+_bearer = HTTPBearer(auto_error=False, description="A token that `minder token create` made.")
+
+
+def authenticate(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+    """The caller whom the bearer token names. 401 without a valid one, 429 for too many requests."""
+    service = service_of(request)
+    record = None if given is None else service.tokens.find(given.credentials)
+    if record is None or not record.is_valid(service.clock.now_s()):
+        _slow_down(service.failures.take(request.client.host if request.client else "?"), request)
+        service.metrics.refused.labels("token").inc()
+        why = "revoked or expired" if record is not None else "wrong" if given is not None else "missing"
+        detail = f"the token is {why}: send `Authorization: Bearer TOKEN`; `minder token create` makes one"
+        raise refuse(401, detail, WWW_Authenticate="Bearer")
+    _slow_down(service.requests.take(record.id), request)
+    return _caller(record)
+
+
+def authenticate_again(service: Service, header: str | None) -> bool:
+    """Whether the token of a long answer is still valid; it is if nobody can tell."""
+    try:
+        record = service.tokens.find((header or "").partition(" ")[2].strip())
+    except LedgerError:
+        return True
+    return record is not None and record.is_valid(service.clock.now_s())
+
+
+def _slow_down(wait_s: float, request: Request) -> None:
+    if wait_s > 0:
+        service_of(request).metrics.refused.labels("rate").inc()
+        raise refuse(429, f"too many requests: try again in {math.ceil(wait_s)} s", Retry_After=str(math.ceil(wait_s)))
+
+
+def _caller(record: TokenRecord) -> Caller:
+    expires = None if record.expires_s is None else format_time(record.expires_s)
+    role = cast(Role, record.role)
+    return Caller(token=record.id, name=record.name, role=role, jobs=record.jobs, machine=record.machine, expires=expires)
+
+
+def _demand(role: str) -> Callable[[Caller], Caller]:
+    def check(caller: Annotated[Caller, Depends(authenticate)]) -> Caller:
+        if not contains(caller.role, role):
+            raise refuse(403, f"this needs a token of role {role}; {caller.name} has role {caller.role}")
+        return caller
+
+    return check
+
+
+AnyCaller = Annotated[Caller, Depends(authenticate)]
+Viewer = Annotated[Caller, Depends(_demand("viewer"))]
+Operator = Annotated[Caller, Depends(_demand("operator"))]
+Admin = Annotated[Caller, Depends(_demand("admin"))]
+
+
+def sees(caller: Caller, job: str | None) -> bool:
+    """Whether something of this job may be shown to the caller; what belongs to no job is for unscoped tokens only."""
+    return caller.jobs is None or job in caller.jobs
+
+
+def demand_job(caller: Caller, job: str | None) -> None:
+    """403 unless the caller's token covers the job."""
+    if not sees(caller, job):
+        raise refuse(
+            403, f"the token of {caller.name} is for {', '.join(caller.jobs or ()) or 'no job'}: this concerns {job or 'no single job'}"
+        )
+
+
+def demand_fleet(caller: Caller, what: str) -> None:
+    """403 unless the caller's token covers every job."""
+    if caller.jobs is not None:
+        raise refuse(403, f"{what} concerns every job: the token of {caller.name} is for {', '.join(caller.jobs) or 'no job'} only")

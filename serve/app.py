@@ -1,0 +1,74 @@
+"""The service as an ASGI application: routes, guards, and what runs while it does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+
+from minder import __version__
+from minder.api.problem import MEDIA_TYPE, Problem
+from serve.guards import BodyBounds, Measured
+from serve.problems import add_problems
+from serve.routes import events, health, incidents, jobs, machines, pauses, policy, scores
+from serve.state import Service
+
+__all__ = ["build_app"]
+
+_ABOUT = (
+    "Scores uploads, and shows what the ledger knows: incidents, machines, jobs, pauses. Every call but health and readiness needs "
+    "a bearer token. Every action needs an Idempotency-Key and is written to the ledger with who and why. "
+    "Errors are application/problem+json."
+)
+_STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)
+_PROBLEMS: dict[int | str, dict[str, object]] = {
+    status: {"description": "See detail.", "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for status in _STATUSES
+}
+
+
+def build_app(service: Service) -> FastAPI:
+    """The application of an open service; closing the service is the caller's."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(service.tail.follow())
+        try:
+            yield
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            await service.scoring.close()
+
+    app = FastAPI(
+        title="minder",
+        version=__version__,
+        description=_ABOUT,
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    for room in (health, incidents, events, machines, pauses, jobs, policy, scores):
+        app.include_router(room.router, responses=_PROBLEMS)
+    add_problems(app)
+    app.add_middleware(BodyBounds, limits=service.settings.limits)
+    app.add_middleware(Measured, metrics=service.metrics)
+    _describe_problem(app)
+    return app
+
+
+def _describe_problem(app: FastAPI) -> None:
+    """Problem is named by every route but returned by none: put it into the document once."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, object]:
+        document = plain()
+        document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

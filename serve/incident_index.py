@@ -1,0 +1,91 @@
+"""Incidents, folded once: one is read again only where the ledger has a newer event of it. Lists of thousands stay quick."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from minder.api.incidents import IncidentSummary
+from minder.clock import format_time
+from minder.incidents import fold_incident, kinds
+from minder.incidents.record import Incident
+from minder.store.events import EventQuery, EventStore, IncidentSpan
+from minder.types import LedgerEvent
+
+__all__ = ["IncidentIndex", "Listed", "summarise", "summary_fields"]
+
+_CHUNK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An incident of the ledger, with the place of its first event: lists are ordered by it."""
+
+    span: IncidentSpan
+    summary: IncidentSummary
+
+
+class IncidentIndex:
+    """Summaries by incident id; safe for several threads."""
+
+    def __init__(self, events: EventStore) -> None:
+        self._events = events
+        self._known: dict[str, Listed] = {}
+        self._lock = threading.Lock()
+
+    def newest_first(self, before_id: int | None = None, job: str | None = None, since_s: float | None = None) -> Iterator[Listed]:
+        """Incidents whose first event is older than `before_id`, of one job, opened since a time."""
+        spans = [
+            span
+            for span in reversed(self._events.incident_spans())
+            if (before_id is None or span.first_id < before_id)
+            and (job is None or span.job == job)
+            and (since_s is None or span.opened_s >= since_s)
+        ]
+        for begin in range(0, len(spans), _CHUNK):
+            yield from self._listed(spans[begin : begin + _CHUNK])
+
+    def _listed(self, spans: Sequence[IncidentSpan]) -> list[Listed]:
+        with self._lock:
+            known = {span.incident: self._known.get(span.incident) for span in spans}
+        stale = [span for span in spans if (item := known[span.incident]) is None or item.span.last_id != span.last_id]
+        if not stale:
+            return [item for item in known.values() if item is not None]
+        grouped: dict[str, list[LedgerEvent]] = {span.incident: [] for span in stale}
+        for event in self._events.select(EventQuery(incidents=tuple(grouped), without_kinds=(kinds.EVIDENCE,))):
+            grouped[str(event.incident)].append(event)
+        found = {span.incident: Listed(span, summarise(fold_incident(self._whole(span, grouped[span.incident])))) for span in stale}
+        with self._lock:
+            self._known.update(found)
+        return [item for item in (known | found).values() if item is not None]
+
+    def _whole(self, span: IncidentSpan, events: Sequence[LedgerEvent]) -> Sequence[LedgerEvent]:
+        """An incident of which there is nothing but evidence is folded out of that."""
+        return events or self._events.select(EventQuery(incident=span.incident))
+
+
+def summarise(incident: Incident) -> IncidentSummary:
+    """An incident as lists show it."""
+    return IncidentSummary.model_validate(summary_fields(incident))
+
+
+def summary_fields(incident: Incident) -> dict[str, object]:
+    """The fields of IncidentSummary."""
+    verdict, decision = incident.verdict, incident.decision
+    return {
+        "id": incident.id,
+        "job": incident.job,
+        "state": incident.state,
+        "opened": format_time(incident.opened_s),
+        "closed": None if incident.closed_s is None else format_time(incident.closed_s),
+        "machines": incident.machines,
+        "kind": verdict.kind if verdict else None,
+        "cause": verdict.cause if verdict else None,
+        "tier": verdict.tier if verdict else None,
+        "confidence": verdict.confidence if verdict else None,
+        "action": decision.action if decision else None,
+        "reason": decision.reason if decision else None,
+        "evicted": incident.evicted,
+        "outcomes": dict(incident.outcomes),
+    }

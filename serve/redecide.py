@@ -1,0 +1,98 @@
+"""Past decisions taken again with other settings: from the ledger alone, nothing is written and nothing is acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minder.api.policy import DryRun, Redecided
+from minder.clock import format_time
+from minder.controller.state import fold_job
+from minder.errors import WireError
+from minder.incidents import kinds
+from minder.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
+from minder.policy.config import PolicyConfig
+from minder.policy.context import PolicyContext
+from minder.policy.policy import Policy
+from minder.types import Decision, LedgerEvent
+from minder.wire.codec import from_json
+
+__all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "redecide"]
+
+DRY_RUN_KINDS = (*HISTORY_KINDS, kinds.DECISION, kinds.FIRST_STEP, kinds.JOB_ENDED, kinds.VERDICT)
+MOST_DECISIONS = 200
+_UNKNOWN = (
+    "which standbys were ready: all that the job registered and no generation used",
+    "how long ago the last checkpoint was, and how much speed was lost: the policy's own assumptions",
+    "what else would have changed: the history stays as it was",
+)
+
+
+def redecide(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> DryRun:
+    """The job's newest decisions about machines (at most MOST_DECISIONS) under `config`. events: of DRY_RUN_KINDS, of every job."""
+    changed, then_evicted, now_evicted = [], 0, 0
+    decisions = _decisions(job, events)
+    for index, then in decisions:
+        now = _again(job, events[:index], then, config)
+        then_evicted += _would_evict(then)
+        now_evicted += _would_evict(now)
+        if (then.action, then.reason) == (now.action, now.reason) or (_would_evict(then) and _would_evict(now)):
+            continue
+        changed.append(
+            Redecided(
+                incident=events[index].incident or "",
+                time=format_time(events[index].time_s),
+                machines=then.verdict.machines,
+                then=then.action,
+                then_reason=then.reason,
+                now=now.action,
+                now_reason=now.reason,
+                detail=now.detail,
+            )
+        )
+    return DryRun(
+        job=job,
+        verdicts=len(decisions),
+        evictions_then=then_evicted,
+        evictions_now=now_evicted,
+        changed=tuple(changed),
+        unknown=_UNKNOWN,
+    )
+
+
+def _would_evict(decision: Decision) -> bool:
+    """A dry run stops at its last stage: all others passed."""
+    return decision.action == "evict" or decision.reason == "dry_run"
+
+
+def _decisions(job: str, events: Sequence[LedgerEvent]) -> list[tuple[int, Decision]]:
+    """The last decision of every operation that concerned machines, with its place among the events."""
+    found: dict[str, tuple[int, Decision]] = {}
+    for index, event in enumerate(events):
+        if event.kind != kinds.DECISION or event.job != job:
+            continue
+        try:
+            decision = from_json(Decision, event.payload)
+        except WireError:  # written by a version that knows more than this one
+            continue
+        if decision.verdict.machines:
+            found[decision.operation_id] = (index, decision)
+    return sorted(found.values(), key=lambda item: item[0])[-MOST_DECISIONS:]
+
+
+def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: PolicyConfig) -> Decision:
+    own = [event for event in before if event.job == job]
+    state = fold_job(job, own)
+    registered = next((event.payload for event in reversed(own) if event.kind == kinds.JOB_REGISTERED), {})
+    used = set(state.rank_machine.values())
+    standbys = tuple(name for name in map(str, registered.get("standbys") or ()) if name not in used | state.barred)
+    context = PolicyContext(
+        now_s=then.time_s,
+        job=state.view(standbys),
+        standbys_ready=standbys,
+        domains=registered.get("domains") or {},
+        gpus=int(registered.get("gpus") or 1),
+        suspects=fold_suspects([event for event in before if event.kind == kinds.VERDICT], then.time_s - config.domain_window_s),
+    )
+    history = fold_history(before, job, then.time_s)
+    decided = Policy(config).decide([then.verdict], history, context)
+    return next((item for item in decided if item.machines == then.verdict.machines), decided[0])

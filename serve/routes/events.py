@@ -1,0 +1,151 @@
+"""The ledger's events: as pages, and live as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from minder.api.access import Caller
+from minder.api.fields import EventId, IncidentId, JobName, Page
+from minder.api.incidents import Event
+from minder.clock import format_time
+from minder.errors import LedgerError
+from minder.incidents import kinds
+from minder.incidents.timeline import describe
+from minder.store.events import EventQuery
+from minder.types import LedgerEvent
+from serve.access import Viewer, authenticate_again, sees
+from serve.answers import cursor_id, tagged
+from serve.problems import refuse
+from serve.routes.incidents import Cursor, Limit
+from serve.state import Service, service_of
+
+__all__ = ["Filter", "event_answer", "router", "stream_lines"]
+
+router = APIRouter(prefix="/v1/events", tags=["events"])
+_SILENCE_S = 15.0
+_RECHECK_S = 30.0
+Job = Annotated[JobName | None, Query()]
+Kinds = Annotated[list[str] | None, Query(alias="kind", max_length=40, description="Only these kinds; may stand several times.")]
+InIncident = Annotated[IncidentId | None, Query()]
+LastSeen = Annotated[EventId | None, Header(alias="Last-Event-ID", description="Go on after this event; the newest if not given.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events a caller wants, and may see."""
+
+    caller: Caller
+    job: str | None = None
+    kinds: tuple[str, ...] | None = None
+    incident: str | None = None
+
+    def takes(self, event: LedgerEvent) -> bool:
+        if not sees(self.caller, event.job):
+            return False
+        if self.kinds is not None and event.kind not in self.kinds:
+            return False
+        return self.job in (None, event.job) and self.incident in (None, event.incident)
+
+
+@router.get("", response_model=Page[Event])
+def list_events(
+    request: Request, caller: Viewer, job: Job = None, kind: Kinds = None, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """Events, oldest first: the audit trail. Give `next` as `cursor` to go on; poll the last page with its ETag."""
+    service, wanted = service_of(request), Filter(caller, job, _known(kind))
+    items: list[LedgerEvent] = []
+    since_id = cursor_id(cursor) or 0
+    while len(items) <= limit:
+        found = service.events.select(EventQuery(since_id=since_id, job=job, kinds=wanted.kinds, limit=500))
+        items += [event for event in found if wanted.takes(event)]
+        if len(found) < 500:
+            break
+        since_id = found[-1].id
+    answers = tuple(event_answer(event) for event in items[:limit])
+    return tagged(request, Page[Event](items=answers, next=str(answers[-1].id) if len(items) > limit else None))
+
+
+def _known(given: list[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    known = {getattr(kinds, name) for name in kinds.__all__}
+    if not set(given) <= known:
+        raise refuse(422, f"kind must be one of {', '.join(sorted(known))}")
+    return tuple(given)
+
+
+def event_answer(event: LedgerEvent) -> Event:
+    """An event without what was captured, which can be megabytes."""
+    data = {key: value for key, value in event.payload.items() if event.kind != kinds.EVIDENCE or key != "data"}
+    return Event(
+        id=event.id,
+        time=format_time(event.time_s),
+        kind=event.kind,
+        job=event.job,
+        incident=event.incident,
+        what=describe(event),
+        data=data,
+    )
+
+
+@router.get("/stream", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
+async def stream_events(
+    request: Request, caller: Viewer, job: Job = None, kind: Kinds = None, incident: InIncident = None, seen: LastSeen = None
+) -> Response:
+    """New events as they are written, as server-sent events: `id`, `event` (the kind), `data` (an Event as JSON).
+
+    A comment every 15 seconds says that the stream is alive; `event: degraded` that the ledger cannot be read. A client that
+    comes back with Last-Event-ID misses nothing. The stream ends when the token does.
+    """
+    service, wanted = service_of(request), Filter(caller, job, _known(kind), incident)
+    if service.open_streams >= service.settings.limits.streams:
+        raise refuse(429, "too many event streams are open: close some, or read pages of /v1/events", Retry_After="30")
+    since_id = seen if seen is not None else await asyncio.to_thread(service.events.last_id)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_counted(service, stream_lines(service, wanted, since_id, request)), 200, headers, "text/event-stream")
+
+
+async def _counted(service: Service, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    service.open_streams += 1
+    service.metrics.streams.inc()
+    try:
+        async for line in lines:
+            yield line
+    finally:
+        service.open_streams -= 1
+        service.metrics.streams.dec()
+
+
+async def stream_lines(service: Service, wanted: Filter, since_id: int, request: Request) -> AsyncIterator[str]:
+    """The stream's text, piece by piece."""
+    yield ": events of the ledger\n\n"
+    checked_s, failures = time.monotonic(), service.tail.failures
+    while True:
+        if time.monotonic() - checked_s > _RECHECK_S:
+            checked_s = time.monotonic()
+            if not await asyncio.to_thread(authenticate_again, service, request.headers.get("authorization")):
+                return
+        if service.tail.failures != failures:
+            failures = service.tail.failures
+            yield 'event: degraded\ndata: {"what": "the ledger cannot be read: nothing is known of what happens now"}\n\n'
+        try:
+            new = await service.tail.after(since_id, _SILENCE_S)
+        except LedgerError:
+            await asyncio.sleep(1.0)
+            continue
+        if not new:
+            yield ": alive\n\n"
+            continue
+        since_id = new[-1].id
+        for event in new:
+            if wanted.takes(event):
+                body = json.dumps(event_answer(event).model_dump(mode="json"))
+                yield f"id: {event.id}\nevent: {event.kind}\ndata: {body}\n\n"

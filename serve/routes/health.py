@@ -1,0 +1,49 @@
+"""Is it alive, can it answer, what does it measure, who am I."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from minder import __version__
+from minder.api.access import Caller
+from minder.api.fields import Answer
+from serve.access import AnyCaller, Viewer
+from serve.metrics import CONTENT_TYPE
+from serve.state import service_of
+
+__all__ = ["Health", "router"]
+
+router = APIRouter(prefix="/v1", tags=["service"])
+
+
+class Health(Answer):
+    """status "ok". version: of minder."""
+
+    status: str
+    version: str
+
+
+@router.get("/health")
+async def health() -> Health:
+    """The process answers. It says nothing of the ledger: see readiness. Needs no token."""
+    return Health(status="ok", version=__version__)
+
+
+@router.get("/ready")
+def ready(request: Request) -> Health:
+    """The ledger can be read; 503 where it cannot. Needs no token."""
+    service_of(request).events.last_id()
+    return Health(status="ok", version=__version__)
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def metrics(request: Request, caller: Viewer) -> Response:
+    """The service's own metrics, in Prometheus' text format."""
+    return Response(service_of(request).metrics.exposition(), media_type=CONTENT_TYPE)
+
+
+@router.get("/whoami")
+def whoami(caller: AnyCaller) -> Caller:
+    """Whom this token speaks for."""
+    return caller

@@ -1,0 +1,124 @@
+"""Incidents: what happened, why we think so, what was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import Response
+
+from minder.api.access import Caller
+from minder.api.fields import NAME, IncidentId, JobName, Page
+from minder.api.incidents import Capture, IncidentDetail, IncidentSummary, NoteRequest, Recorded
+from minder.clock import format_time, parse_time
+from minder.incidents import Incident, fold_incident, kinds
+from minder.incidents.report import incident_json, incident_report
+from minder.store.events import EventQuery
+from serve.access import Operator, Viewer, demand_job, sees
+from serve.actions import Act, Planned
+from serve.answers import cursor_id, tagged
+from serve.incident_index import summary_fields
+from serve.problems import refuse
+from serve.state import Service, service_of
+
+__all__ = ["Cursor", "Limit", "Since", "Wanted", "find_incident", "router", "since_seconds"]
+
+router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
+Limit = Annotated[int, Query(ge=1, le=200, description="How many at most.")]
+Cursor = Annotated[str | None, Query(max_length=32, description="`next` of the page before.")]
+Since = Annotated[str | None, Query(max_length=40, description="ISO 8601; a time without a zone is UTC.")]
+State = Annotated[Literal["open", "acting", "recovering", "closed"] | None, Query(description='"open": not closed.')]
+Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255)]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which incidents a list is about: query parameters."""
+
+    job: Annotated[JobName | None, Query()] = None
+    state: State = None
+    since: Since = None
+
+
+@router.get("", response_model=Page[IncidentSummary])
+def list_incidents(
+    request: Request, caller: Viewer, wanted: Annotated[Wanted, Depends()], limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """Incidents, newest first. A page stays the same when new incidents open: they come before it."""
+    items: list[IncidentSummary] = []
+    last: int | None = None
+    for listed in service_of(request).incidents.newest_first(cursor_id(cursor), wanted.job, since_seconds(wanted.since)):
+        if not sees(caller, listed.span.job) or not _is_in(listed.summary.state, wanted.state):
+            continue
+        if len(items) == limit:
+            return tagged(request, Page[IncidentSummary](items=tuple(items), next=str(last)))
+        items.append(listed.summary)
+        last = listed.span.first_id
+    return tagged(request, Page[IncidentSummary](items=tuple(items)))
+
+
+def _is_in(state: str, wanted: str | None) -> bool:
+    return wanted is None or state == wanted or (wanted == "open" and state != "closed")
+
+
+def since_seconds(since: str | None) -> float | None:
+    """Unix seconds of a `since`. 422 for what is no time."""
+    if since is None:
+        return None
+    try:
+        return parse_time(since)
+    except (ValueError, OverflowError):
+        raise refuse(422, "since is no time: give ISO 8601, like 2026-03-02T06:12:31Z") from None
+
+
+@router.get("/{incident}", response_model=IncidentDetail)
+def show_incident(request: Request, caller: Viewer, incident: Id) -> Response:
+    """One incident with its evidence, its decisions, its timeline, and how to undo what was done."""
+    return tagged(request, _detail(find_incident(service_of(request), caller, incident)))
+
+
+@router.get("/{incident}/captures", response_model=Page[Capture])
+def list_captures(request: Request, caller: Viewer, incident: Id, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """What was captured before anything was ended: stacks, sockets, last log lines; oldest first."""
+    service = service_of(request)
+    find_incident(service, caller, incident)
+    query = EventQuery(since_id=cursor_id(cursor) or 0, incident=incident, kinds=(kinds.EVIDENCE,), limit=limit + 1)
+    found = service.events.select(query)
+    items = tuple(
+        Capture(
+            time=format_time(event.time_s),
+            machine=event.payload.get("machine"),
+            what=str(event.payload.get("what", "data")),
+            data=event.payload.get("data"),
+        )
+        for event in found[:limit]
+    )
+    return tagged(request, Page[Capture](items=items, next=str(found[limit - 1].id) if len(found) > limit else None))
+
+
+@router.post("/{incident}/notes", status_code=201, response_model=Recorded)
+def add_note(request: Request, caller: Operator, incident: Id, body: NoteRequest, act: Act) -> Response:
+    """Leave a remark for those who read the incident later."""
+
+    def plan() -> tuple[list[Planned], str]:
+        found = find_incident(service_of(request), caller, incident)
+        return [Planned(kinds.NOTE, {"text": body.text}, found.job, found.id)], f"noted at {found.id}"
+
+    return act.perform(plan)
+
+
+def find_incident(service: Service, caller: Caller, incident: str) -> Incident:
+    """404 where there is none, 403 where the caller's token does not cover its job."""
+    events = service.events.select(EventQuery(incident=incident))
+    if not events:
+        raise refuse(404, f'no incident "{incident}": GET /v1/incidents lists all')
+    found = fold_incident(events)
+    demand_job(caller, found.job)
+    return found
+
+
+def _detail(incident: Incident) -> IncidentDetail:
+    whole = incident_json(incident)
+    fields = {name: whole[name] for name in IncidentDetail.model_fields if name in whole}
+    return IncidentDetail.model_validate(fields | summary_fields(incident) | {"report": incident_report(incident)})

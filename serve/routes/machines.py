@@ -1,0 +1,125 @@
+"""Machines that were evicted or barred: what is known of them, what the repair found, and their way back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from minder.api.access import Caller
+from minder.api.fields import NAME, JobName, MachineName, Page
+from minder.api.incidents import Recorded
+from minder.api.machines import Machine, MachineDetail, OutcomeRequest, ReturnRequest
+from minder.clock import format_time
+from minder.incidents import kinds
+from minder.incidents.history import find_barrings
+from minder.incidents.machines import MACHINE_KINDS, MachineRecord, fold_machines
+from minder.store.events import EventQuery
+from minder.types import LedgerEvent
+from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
+from serve.actions import Act, Planned
+from serve.answers import tagged
+from serve.problems import refuse
+from serve.routes.incidents import Limit, find_incident
+from serve.state import Service, service_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/machines", tags=["machines"])
+Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
+_MOST_INCIDENTS = 100
+
+
+@router.get("", response_model=Page[Machine])
+def list_machines(
+    request: Request,
+    caller: Viewer,
+    barred: Annotated[bool | None, Query(description="Only those that are (or are not) barred now.")] = None,
+    limit: Limit = 50,
+    cursor: Annotated[MachineName | None, Query()] = None,
+) -> Response:
+    """Every machine that was ever evicted or barred, by name."""
+    records = _records(service_of(request), caller)
+    names = sorted(name for name, record in records.items() if barred is None or bool(record.barred_in) == barred)
+    rest = [name for name in names if cursor is None or name > cursor]
+    items = tuple(Machine.model_validate(_fields(records[name])) for name in rest[:limit])
+    return tagged(request, Page[Machine](items=items, next=rest[limit - 1] if len(rest) > limit else None))
+
+
+@router.get("/{name}", response_model=MachineDetail)
+def show_machine(request: Request, caller: Viewer, name: Name) -> Response:
+    """One machine with the incidents that name it. A machine that nobody ever accused is not known here: 404."""
+    service = service_of(request)
+    listed = [item for item in service.incidents.newest_first() if sees(caller, item.span.job)]
+    named = [item.summary for item in listed if name in (*item.summary.machines, *item.summary.evicted)]
+    record = _records(service, caller).get(name)
+    if record is None and not named:
+        raise refuse(404, f'nothing is known of a machine "{name}": GET /v1/machines lists those that were evicted or barred')
+    fields = _fields(record or MachineRecord(name))
+    return tagged(request, MachineDetail.model_validate(fields | {"incidents": tuple(named[:_MOST_INCIDENTS])}))
+
+
+@router.post("/{name}/outcome", status_code=201, response_model=Recorded)
+def tell_outcome(request: Request, caller: Operator, name: Name, body: OutcomeRequest, act: Act) -> Response:
+    """Record what the repair found: was the eviction right?"""
+
+    def plan() -> tuple[list[Planned], str]:
+        service = service_of(request)
+        meant = body.incident
+        if meant is None:
+            record = _records(service, caller).get(name)
+            if record is None or record.incident is None:
+                raise refuse(404, f'machine "{name}" was never evicted: name the incident that is meant')
+            meant = record.incident
+        found = find_incident(service, caller, meant)
+        if name not in (*found.machines, *found.evicted):
+            raise refuse(422, f"incident {found.id} does not name {name}: it names {', '.join(found.machines) or 'nobody'}")
+        payload = {"machine": name, "outcome": body.outcome, "note": body.note}
+        return [Planned(kinds.OUTCOME, payload, found.job, found.id)], f"{name}: {body.outcome} (incident {found.id})"
+
+    return act.perform(plan)
+
+
+@router.post("/{name}/return", status_code=201, response_model=Recorded)
+def give_back(request: Request, caller: Operator, name: Name, body: ReturnRequest, act: Act) -> Response:
+    """Let a barred machine work again."""
+    return act.perform(lambda: _plan_return(service_of(request), caller, name, body))
+
+
+def _plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest) -> tuple[list[Planned], str]:
+    if body.job is not None:
+        demand_job(caller, body.job)
+    events = service.events.select(EventQuery(kinds=(kinds.BARRED, kinds.UNBARRED)))
+    barrings = find_barrings(events, name)
+    meant = [event for job, event in barrings.items() if body.job in (None, job) and (job is None or sees(caller, job))]
+    if None in barrings:
+        demand_fleet(caller, f"the bar of {name}")
+        if body.job is not None:
+            raise refuse(422, f"{name} is barred from every job: return it without a job")
+    if not meant:
+        raise refuse(409, f'machine "{name}" is not barred{_from(body.job)}: GET /v1/machines?barred=true lists those that are')
+    payload = {"machine": name, "note": body.reason}
+    planned = [Planned(kinds.UNBARRED, payload, event.job, event.incident) for event in meant]
+    return planned, f"{name} may work again{_from(body.job).replace('from', 'in')}"
+
+
+def _from(job: JobName | None) -> str:
+    return f" from job {job}" if job else ""
+
+
+def _records(service: Service, caller: Caller) -> dict[str, MachineRecord]:
+    """As far as the caller's jobs know of them."""
+    events: list[LedgerEvent] = service.events.select(EventQuery(kinds=MACHINE_KINDS))
+    return fold_machines([event for event in events if event.job is None or sees(caller, event.job)])
+
+
+def _fields(record: MachineRecord) -> dict[str, object]:
+    return {
+        "name": record.machine,
+        "barred_in": record.barred_in,
+        "evictions": record.evictions,
+        "last_eviction": None if record.last_eviction_s is None else format_time(record.last_eviction_s),
+        "incident": record.incident,
+        "outcome": record.outcome,
+    }

@@ -1,0 +1,53 @@
+"""The policy: what is set, and what other settings would have decided about the past."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from minder.api.fields import JobName
+from minder.api.policy import DryRun, DryRunRequest, PolicySettings
+from minder.incidents import kinds
+from minder.policy.config import PolicyConfig
+from minder.store.events import EventQuery
+from serve.access import Viewer, demand_job
+from serve.answers import tagged
+from serve.problems import refuse
+from serve.redecide import DRY_RUN_KINDS, redecide
+from serve.state import Service, service_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/policy", tags=["policy"])
+
+
+@router.get("", response_model=PolicySettings)
+def show_policy(request: Request, caller: Viewer, job: Annotated[JobName | None, Query()] = None) -> Response:
+    """The settings of a job whose job.toml the service was told of; the defaults for any other."""
+    if job is not None:
+        demand_job(caller, job)
+    told = service_of(request).settings.jobs
+    source = f"job.toml of {job}" if job in told else "defaults: the service was not told of a job.toml"
+    settings = dataclasses.asdict(_settings(service_of(request), job))
+    return tagged(request, PolicySettings(job=job, source=source if job is not None else "defaults", settings=settings))
+
+
+@router.post("/dry-run")
+def dry_run(request: Request, caller: Viewer, body: DryRunRequest) -> DryRun:
+    """Take the job's past decisions again with other settings. Writes nothing and acts on nothing."""
+    demand_job(caller, body.job)
+    service = service_of(request)
+    base = dataclasses.asdict(_settings(service, body.job)) | {"dry_run": False}
+    config = PolicyConfig.from_mapping(base | dict(body.policy))
+    events = service.events.select(EventQuery(kinds=(*DRY_RUN_KINDS,)))
+    if not any(event.kind == kinds.JOB_REGISTERED and event.job == body.job for event in events):
+        raise refuse(404, f'no job "{body.job}" in the ledger: GET /v1/jobs lists all')
+    return redecide(body.job, events, config)
+
+
+def _settings(service: Service, job: str | None) -> PolicyConfig:
+    config = service.settings.jobs.get(job or "")
+    return PolicyConfig() if config is None else config.policy_config(act=False)

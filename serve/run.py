@@ -1,0 +1,102 @@
+"""Runs the service until it is told to stop. Nothing listens beyond this machine without being told to, and never without a token."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import signal
+from dataclasses import dataclass
+
+import uvicorn
+
+from minder.agent.serve import bind
+from minder.errors import BadInputError
+from serve.app import build_app
+from serve.settings import Settings
+from serve.state import Service, open_service
+
+__all__ = ["Listening", "run_service"]
+
+_log = logging.getLogger("minder.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where to listen. certificate, key: PEM files. plain: HTTP beyond this machine is meant, such as behind a proxy that ends TLS."""
+
+    host: str = "127.0.0.1"
+    port: int = 9400
+    certificate: str | None = None
+    key: str | None = None
+    plain: bool = False
+
+
+def run_service(settings: Settings, listening: Listening) -> None:
+    """Blocks until SIGTERM or SIGINT. Raises BadInputError for what is unsafe, MinderError where the address cannot be had."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    service = open_service(settings)
+    try:
+        _check(service, listening)
+        _serve(service, listening)
+    finally:
+        service.close()
+
+
+def _check(service: Service, listening: Listening) -> None:
+    if (listening.certificate is None) != (listening.key is None):
+        raise BadInputError("give both --tls-cert and --tls-key, or neither")
+    valid = [token for token in service.tokens.list() if token.is_valid(service.clock.now_s())]
+    if not valid:
+        _log.warning("no token is valid yet: make one with `minder token create NAME --role viewer`")
+    if _is_loopback(listening.host):
+        return
+    if not valid:
+        raise BadInputError(f"{listening.host} can be reached from outside, and no token is valid: run `minder token create` first")
+    if listening.certificate is None and not listening.plain:
+        raise BadInputError(
+            f"{listening.host} can be reached from outside: give --tls-cert and --tls-key, or --plain-http where a proxy ends TLS"
+        )
+
+
+def _serve(service: Service, listening: Listening) -> None:
+    listener = bind(listening.host, listening.port)
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if listening.certificate else "http"
+    config = uvicorn.Config(
+        build_app(service),
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=20,
+        timeout_graceful_shutdown=2,
+        limit_concurrency=2000,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+    )
+    try:
+        config.load()
+    except OSError as error:  # also ssl.SSLError
+        listener.close()
+        raise BadInputError(f"--tls-cert or --tls-key cannot be used: {error.strerror or error}") from error
+    _log.info("service on %s://%s:%d/v1, ledger %s", scheme, f"[{host}]" if ":" in host else host, port, service.location)
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
+        signal.signal(number, _end)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(0)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

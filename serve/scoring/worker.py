@@ -1,0 +1,101 @@
+"""The process that reads uploads: no ledger, no tokens, a limit on memory. It may die of what it reads; the service starts another.
+
+One line of JSON per upload on standard input: {folder, name, until_s, bounds}. The answer is result.json in that folder, and one line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import resource
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from minder.errors import MinderError
+
+__all__ = ["main", "score"]
+
+_MOST_NOTES = 20
+
+
+class _Notes(logging.Handler):
+    """What minder warns of while it reads, for the sender."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self.lines) < _MOST_NOTES:
+            self.lines.append(record.getMessage())
+
+
+def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]) -> dict[str, Any]:
+    """Fields of ScoreResult, as `minder replay` would conclude from this folder. Raises MinderError with one line."""
+    from minder.evaluation.lines import verdict_line
+    from minder.evaluation.replay import replay_recording
+    from minder.telemetry.recording import read_recording
+    from serve.scoring.unpack import Bounds, check_size, unpack
+
+    limits, notes = Bounds(**bounds), _Notes()
+    logging.getLogger("minder").addHandler(notes)
+    try:
+        unpack(folder, name, limits)
+        recording = read_recording(folder)
+        check_size(recording, limits)
+        seen = recording if until_s is None else recording.until(until_s)
+        verdicts = [verdict_line(name, verdict) for verdict in replay_recording(seen, until_s)]
+    finally:
+        logging.getLogger("minder").removeHandler(notes)
+    told = [_plain(line, folder) for line in notes.lines]
+    return {"recording": name, "rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": told}
+
+
+def _plain(text: str, folder: Path) -> str:
+    """One line that does not say where the service keeps its files."""
+    line = " ".join(text.replace(f"{folder}/", "").replace(str(folder), "the upload").split())
+    return line.encode("ascii", "backslashreplace").decode()[:500]
+
+
+def _answer(order: dict[str, Any]) -> dict[str, Any]:
+    folder = Path(order["folder"])
+    try:
+        return {"result": score(folder, order["name"], order["until_s"], order["bounds"])}
+    except MinderError as error:
+        return {"refused": _plain(str(error), folder)}
+    except MemoryError:
+        return {"refused": "this needs more memory than an upload may take: send a shorter time, or fewer machines"}
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        return {"refused": f"the upload cannot be read: it is something else than a recording ({type(error).__name__})"}
+
+
+def _set_limits(most_bytes: int) -> None:
+    """On top of what the process holds once everything is loaded."""
+    status = Path("/proc/self/status").read_text() if Path("/proc/self/status").exists() else ""
+    held_kib = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmData:")), 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (held_kib * 1024 + most_bytes,) * 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(5)
+
+
+def main() -> None:
+    """Serve orders until standard input ends. Argument: the limit on memory in bytes."""
+    for module in ("minder.evaluation.replay", "minder.telemetry.recording", "serve.scoring.unpack"):
+        importlib.import_module(module)  # what these hold does not count against the limit
+    _set_limits(int(sys.argv[1]))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        answer = _answer(order)
+        (Path(order["folder"]) / "result.json").write_text(json.dumps(answer, allow_nan=False))
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

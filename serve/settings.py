@@ -1,0 +1,42 @@
+"""What `minder serve` is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minder.config import JobConfig
+
+__all__ = ["Limits", "Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one caller may ask for. Bytes, rows, seconds; rates in requests per second."""
+
+    rate: float = 50.0
+    burst: float = 200.0
+    failure_rate: float = 0.5  # wrong tokens from one address
+    failure_burst: float = 20.0
+    streams: int = 500
+    body_bytes: int = 64 * 1024
+    body_s: float = 60.0  # until a request's body must be here
+    upload_bytes: int = 64 * 1024 * 1024
+    upload_rows: int = 2_000_000
+    upload_machines: int = 5_000
+    upload_cells: int = 50_000_000  # grid rows times machines times metrics
+    upload_span_s: float = 2 * 86_400.0
+    scoring_s: float = 60.0
+    scoring_bytes: int = 2 * 1024 * 1024 * 1024
+    scoring_workers: int = 1
+    scoring_queue: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """ledger: a path or URL. jobs: the configurations whose policy and status the service may show, by job name."""
+
+    ledger: str
+    jobs: dict[str, JobConfig] = field(default_factory=dict)
+    status_files: dict[str, Path] = field(default_factory=dict)
+    limits: Limits = Limits()

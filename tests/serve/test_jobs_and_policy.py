@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from minder.clock import FakeClock
+from minder.config import JobConfig, MachineConfig
+from minder.policy.config import PolicyConfig
+from serve.state import Service
+
+As = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def told(service: Service, tmp_path: Path, clock: FakeClock) -> Service:
+    """A service that was told of the job's job.toml, and sees its controller's status."""
+    config = JobConfig(name="llm", machines=(MachineConfig(name="m1"),), policy={"max_restarts": 7})
+    service.settings.jobs["llm"] = config
+    service.settings.status_files["llm"] = tmp_path / "status.json"
+    (tmp_path / "status.json").write_text(json.dumps({"job": "llm", "now_s": clock.now_s() - 30.0, "step": 41}))
+    return service
+
+
+def test_a_job_is_what_its_events_say_and_a_status_has_an_age(told: Service, http: httpx.Client, as_: As) -> None:
+    headers = as_()
+    (job,) = http.get("/v1/jobs", headers=headers).json()["items"]
+    assert (job["name"], job["phase"], job["generation"], job["machines"], job["barred"]) == ("llm", "running", 2, ["m1", "s1"], ["m2"])
+    assert job["open_incidents"] == ["llm-2"]
+    found = http.get("/v1/jobs/llm", headers=headers).json()
+    assert {name: found[name] for name in job} == job
+    assert found["status"]["step"] == 41 and found["status_age_s"] == 30.0
+    told.settings.status_files["llm"].write_text('{"job": "another"}')
+    assert http.get("/v1/jobs/llm", headers=headers).json()["status"] is None
+
+
+def test_the_policy_is_the_jobs_own_or_the_defaults(told: Service, http: httpx.Client, as_: As) -> None:
+    headers = as_()
+    assert http.get("/v1/policy", headers=headers).json()["settings"] == json.loads(json.dumps(dataclasses.asdict(PolicyConfig())))
+    own = http.get("/v1/policy?job=llm", headers=headers).json()
+    assert (own["source"], own["settings"]["max_restarts"]) == ("job.toml of llm", 7)
+
+
+def test_other_settings_are_tried_on_the_past_and_nothing_is_written(http: httpx.Client, as_: As, service: Service) -> None:
+    headers = as_()
+    last = service.events.last_id()
+
+    def try_out(policy: dict[str, object]) -> httpx.Response:
+        return http.post("/v1/policy/dry-run", json={"job": "llm", "policy": policy}, headers=headers)
+
+    same = try_out({}).json()
+    assert (same["verdicts"], same["evictions_then"], same["evictions_now"], same["changed"]) == (1, 1, 1, [])
+    (changed,) = try_out({"max_evictions_per_job": 0}).json()["changed"]
+    assert (changed["incident"], changed["then"], changed["now"], changed["now_reason"]) == ("llm-1", "evict", "page", "budget_job")
+    for policy, said in (({"nonsense": 1}, "policy.nonsense is not a setting"), ({"breaker_share": 2}, "policy.breaker_share is 2")):
+        answer = try_out(policy)
+        assert answer.status_code == 422 and said in answer.json()["detail"]
+    assert http.post("/v1/policy/dry-run", json={"job": "nobody"}, headers=headers).status_code == 404
+    assert service.events.last_id() == last
