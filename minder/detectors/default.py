@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from minder.detectors import forerunner, phases, presence, reference
+from minder.detectors import forerunner, out_of_step, phases, presence, reference
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.detectors.evidence import distinctness, family_evidence, hit_together, needed_z
 from minder.detectors.explain import Explained, explain
 from minder.detectors.forerunner import note_forerunners, recall_forerunner
 from minder.detectors.memory import Memory
+from minder.detectors.out_of_step import expected_late_M, in_step
 from minder.detectors.peers import Ordered
 from minder.detectors.phases import Phase
 from minder.detectors.presence import Seen
@@ -81,6 +82,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 }
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _CALM = 0.35  # strength below which evidence leaks
+_BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
 _NETWORK = ("fabric", "congestion", "tcp")
 
 
@@ -109,7 +111,9 @@ class DefaultDetector:
     def __init__(self, stages: Mapping[str, object] | None = None, config: DefaultConfig | None = None) -> None:
         self.config = config or DefaultConfig()
         self._stage_of = dict(stages or {})
-        self._memory = Memory({**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS})
+        self._memory = Memory(
+            {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **out_of_step.FIELDS}
+        )
         self._traits = TraitTable(())
         self._stages = Stages.of(())
         self._names: tuple[str, ...] = ()  # of the yardsticks in use
@@ -165,7 +169,7 @@ class DefaultDetector:
         if phase.picks_up:  # what was learned of a rest tells nothing of work
             scaled_KM += memory["standing_KM"]
             ordered = Ordered(scaled_KM)
-            memory.forget((*reference.FIELDS, *forerunner.FIELDS, "odd_KM", "score_M", "since_M"))
+            memory.forget((*reference.FIELDS, *forerunner.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
             self._stages.middles.clear()
         distances = reference.distances(scaled_KM, ordered, self._stages.members)
         self._smooth(distances, seen, phase)
@@ -215,7 +219,8 @@ class DefaultDetector:
             found.network_M[x] = network_X > 0.9 * total_X
             suffers = phase.effect if not phase.idle else 0.0
             since_X = np.where(np.isnan(self._memory["since_M"][x]), time_s, self._memory["since_M"][x])
-            joined_X = np.abs(since_X - phase.effect_since_s) < 240.0 if suffers > 0 else np.zeros(len(x), dtype=bool)
+            after_X = since_X - phase.effect_since_s
+            joined_X = (after_X > -_BEFORE_S) & (after_X < _AFTER_S + _AFTER_INTERVALS * seen.interval_s) & (suffers > 0)
             boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers * np.where(joined_X, config.effect_boost, 1.0))
             limit_X = np.where(joined_X & (suffers > 0.5), config.most, config.most_alone)
             alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers
@@ -259,14 +264,19 @@ class DefaultDetector:
             score_M = np.where(calm_M, score_M * np.exp(-seen.gap_s / leak_s), score_M)
         started_M = np.where(seen.silent_M, time_s - seen.silence_M, time_s)
         since_M = np.where((total_M >= 0.5 * _CALM) & np.isnan(since_M), started_M, since_M)
+        score_M, out_M = in_step(memory, total_M, score_M, told_M, (time_s, seen.interval_s, config.kept))
+        if out_M.any():
+            reference.forget_smooth(memory, self._names, out_M)
         if total_M.any():
             gained_M = self._pace_M(since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
             gained_M = np.minimum(gained_M, config.most_at_once * config.patience_s)
+            gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             young_M = time_s - since_M < np.where(strength.network_M, config.links_least_s, config.least_s)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
         memory["score_M"] = score_M
-        memory["since_M"] = np.where((total_M < 0.1) & (score_M < 0.1 * config.patience_s), np.nan, since_M)
+        over_M = (score_M < 0.1 * config.patience_s) | (out_M & (score_M < 0.5 * config.patience_s))
+        memory["since_M"] = np.where((total_M < 0.1) & over_M, np.nan, since_M)
 
     def _pace_M(self, since_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
         """Seconds of evidence that this row adds, were it certain."""
@@ -292,16 +302,19 @@ class DefaultDetector:
         memory, phase = self._memory, row.phase
         phases.learn_common(memory, row.center_K, gap_s, phase)
         far_KM = self._far()
-        odd_KM = memory["odd_KM"]
-        odd_KM = np.where(far_KM, odd_KM + np.float32(gap_s), np.maximum(odd_KM - np.float32(2.0 * gap_s), np.float32(0.0)))
+        odd_KM = np.maximum(memory["odd_KM"] - np.float32(2.0 * gap_s), np.float32(0.0))
+        if far_KM.any():
+            odd_KM = np.where(far_KM, memory["odd_KM"] + np.float32(gap_s), odd_KM)
         memory["odd_KM"] = odd_KM
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
             return
         barred_now_M = memory["score_M"] > 30.0
         if barred_M is not None:
             barred_now_M |= barred_M
-        taught_KM = ~(far_KM & (odd_KM < self.config.relearn_s)) & ~np.isnan(row.scaled_KM) & ~barred_now_M
-        lesson = reference.Lesson(taught_KM, gap_s, max(self.config.warmup_s, 4.0 * row.seen.interval_s))
+        withheld_KM = (far_KM & (odd_KM < self.config.relearn_s)) | barred_now_M
+        taught_KM = ~withheld_KM & ~np.isnan(row.scaled_KM)
+        warmup_s = max(self.config.warmup_s, 4.0 * row.seen.interval_s)
+        lesson = reference.Lesson(taught_KM, gap_s, warmup_s, self._stages.tainted_KM(withheld_KM))
         reference.learn(memory, self._traits, row.scaled_KM - row.center_K[:, None].astype(np.float32), lesson, self._names)
         self._slow_out_M = None
         self._stages.middles.clear()

@@ -41,6 +41,18 @@ class Stages:
         several = len(by_stage) > 1
         return cls([np.array(item) for item in by_stage.values()], several & (size_M >= _LARGE), several & (size_M == 1))
 
+    def tainted_KM(self, withheld_KM: np.ndarray) -> np.ndarray | None:
+        """Series of machines in a small stage of which some machine's is withheld; None if there are none. In a stage of two the
+        healthy one is as far from the sick one as the sick one from it, and would get used to it."""
+        withheld_M = withheld_KM.any(axis=0) & ~self.large_M
+        if len(self.members) < 2 or not withheld_M.any():
+            return None
+        tainted_KM = np.zeros(withheld_KM.shape, dtype=bool)
+        for members in self.members:
+            if withheld_M[members].any():
+                tainted_KM[:, members] = withheld_KM[:, members].any(axis=1, keepdims=True)
+        return tainted_KM
+
 
 @dataclass(frozen=True, slots=True)
 class Counting:
@@ -89,6 +101,7 @@ def find_deviants(
     counted_KX = np.clip((np.abs(z_KX) - counting.start) / counting.span, 0.0, 1.0)
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
     stayed_KX = np.abs(moved_KX) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
+    counted_KX *= ~(traits.falls_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     lonely_X = stages.lonely_M[x]
     if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too

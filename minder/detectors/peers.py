@@ -12,16 +12,25 @@ __all__ = ["Ordered", "distance_from_others", "median_of_all"]
 
 
 class Ordered:
-    """One sort of (K, M) values, for every median that is asked of them."""
+    """(K, M) values put into order once, for every median that is asked of them.
+
+    As long as nothing is missing, which is usual, the one or two values in the middle are all that anybody asks for: they are found
+    without sorting the rest.
+    """
 
     def __init__(self, values_KM: np.ndarray) -> None:
         self.values_KM = values_KM
-        self._ordered_KM = np.sort(values_KM, axis=1)  # NaN sorts last
         metrics, machines = values_KM.shape
         self._rows_K = np.arange(metrics)
-        self._count_K: np.ndarray | int = machines  # one number as long as nothing is missing: that is the usual case, and the fast one
-        if machines and np.isnan(self._ordered_KM[:, -1].sum()):
+        self._count_K: np.ndarray | int = machines
+        if machines and np.isnan(values_KM.sum()):
+            self._ordered_KM = np.sort(values_KM, axis=1)  # NaN sorts last
             self._count_K = machines - np.isnan(values_KM).sum(axis=1)
+        elif machines:
+            middle = (machines - 1) // 2
+            self._ordered_KM = np.partition(values_KM, middle, axis=1)
+            if machines // 2 > middle:
+                self._ordered_KM[:, middle + 1] = self._ordered_KM[:, middle + 1 :].min(axis=1)
 
     def median_K(self) -> np.ndarray:
         """(K,): median over machines; NaN where there is no data."""
@@ -38,7 +47,7 @@ class Ordered:
         others_K = self._count_K - 1
         below_K1 = self._at(_at_least_0((others_K - 1) // 2) + 1)[:, None]
         above_K1 = self._at(_at_least_0(others_K // 2))[:, None]
-        return np.asarray(self.values_KM - np.where(self.values_KM <= above_K1, below_K1, above_K1))
+        return _outside(self.values_KM, below_K1, above_K1)
 
     def _at(self, place_K: np.ndarray | int) -> np.ndarray:
         """The value at a place in the order; NaN beyond its end."""
@@ -47,6 +56,17 @@ class Ordered:
             return self._ordered_KM[:, place_K] if place_K <= last else np.full(len(self._rows_K), np.float32(np.nan))
         found_K = self._ordered_KM[self._rows_K, np.clip(place_K, 0, last)]
         return np.where(place_K <= last, found_K, np.float32(np.nan))
+
+
+def _outside(values_KM: np.ndarray, below_K1: np.ndarray, above_K1: np.ndarray) -> np.ndarray:
+    """Distance from `below` for what is no higher than `above`, else from `above`; of the two, one is the next in order of the other, so
+    that one of the terms is always 0. (A sum of two is several times faster than a choice.)"""
+    distance_KM = values_KM - below_K1
+    np.minimum(distance_KM, np.float32(0.0), out=distance_KM)
+    higher_KM = values_KM - above_K1
+    np.maximum(higher_KM, np.float32(0.0), out=higher_KM)
+    distance_KM += higher_KM
+    return np.asarray(distance_KM)
 
 
 def _at_least_0(place_K: np.ndarray | int) -> np.ndarray | int:

@@ -132,14 +132,16 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
     gain = 1.0 - np.exp(-gap_s / max(2.0, 1.5 * interval_s))
     step_K = center_K - fast_K
     size_K = np.abs(step_K)
-    usual_K = np.where(np.isnan(jitter_K), 0.05, jitter_K)
+    usual_K = _known(jitter_K)
     jump_K = watched_K & (size_K > np.maximum(5.0 * usual_K, 0.12))
-    new_K = np.isnan(fast_K)
-    memory["fast_K"] = np.where(np.isnan(center_K), fast_K, np.where(new_K, center_K, fast_K + gain * step_K))
     slow = 1.0 - np.exp(-gap_s / 60.0)
     bounded_K = np.minimum(size_K, 3.0 * usual_K)
-    memory["jitter_K"] = np.where(np.isnan(size_K), jitter_K, usual_K + slow * (bounded_K - usual_K))
-    if jump_K.sum() >= max(1, 0.25 * watched_K.sum()):
+    followed_K, jittered_K = fast_K + gain * step_K, usual_K + slow * (bounded_K - usual_K)
+    if np.isnan(step_K.sum()):
+        followed_K = np.where(np.isnan(center_K), fast_K, np.where(np.isnan(fast_K), center_K, followed_K))
+        jittered_K = np.where(np.isnan(size_K), jitter_K, jittered_K)
+    memory["fast_K"], memory["jitter_K"] = followed_K, jittered_K
+    if np.count_nonzero(jump_K) >= max(1, 0.25 * np.count_nonzero(watched_K)):
         if time_s > memory.number("moving_until_s"):
             memory.set_number("moving_since_s", time_s)
         memory.set_number("moving_until_s", time_s + max(1.2 * interval_s, 2.0))
@@ -148,7 +150,9 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
 
 def _follow_shift(memory: Memory, center_K: np.ndarray, pace: tuple[float, float], idle: bool) -> np.ndarray:
     """Smoothed distance of the common level from its slow self (learned in `learn_common`)."""
-    distance_K = np.where(np.isnan(center_K - memory["common_K"]), 0.0, center_K - memory["common_K"])
+    distance_K = center_K - memory["common_K"]
+    if np.isnan(distance_K.sum()):
+        distance_K = np.where(np.isnan(distance_K), 0.0, distance_K)
     gap_s, interval_s = pace
     for shift, _, tau_s, _ in _SHIFTS:
         if idle and shift == "long_shift_K":
@@ -158,14 +162,18 @@ def _follow_shift(memory: Memory, center_K: np.ndarray, pace: tuple[float, float
     return memory["shift_K"]
 
 
+def _known(usual_K: np.ndarray) -> np.ndarray:
+    """Usual sizes; a plausible one where nothing is known yet."""
+    return np.where(np.isnan(usual_K), 0.05, usual_K) if np.isnan(usual_K.sum()) else usual_K
+
+
 def _effect(memory: Memory, watched_K: np.ndarray) -> float:
     """The plainer of the two smoothed shifts; two metrics that have left their place make it certain."""
     found = 0.0
     for shift, wobble, _, least in _SHIFTS:
-        usual_K = np.where(np.isnan(memory[wobble]), 0.05, memory[wobble])
-        z_K = np.abs(memory[shift][watched_K]) / np.maximum(usual_K[watched_K], least)
-        if len(z_K):
-            strength_K = np.clip((z_K - 4.0) / 3.0, 0.0, 1.0)
+        z_K = np.abs(memory[shift][watched_K]) / np.maximum(_known(memory[wobble])[watched_K], least)
+        if len(z_K) and z_K.max() > 4.0:
+            strength_K = np.minimum(np.maximum((z_K - 4.0) / 3.0, 0.0), 1.0)
             found = max(found, float(min(1.0, strength_K.sum() / min(2, len(z_K)))))
     return found
 
@@ -182,7 +190,7 @@ def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phas
     step_K = center_K - slow_K
     memory["common_K"] = np.where(known_K, np.where(np.isnan(slow_K), center_K, slow_K + gain_K * step_K), slow_K)
     for shift, wobble, tau_s, _ in _SHIFTS:
-        usual_K = np.where(np.isnan(memory[wobble]), 0.05, memory[wobble])
+        usual_K = _known(memory[wobble])
         size_K = np.abs(memory[shift])
         share_K = np.where(size_K > 4.0 * usual_K, 0.2, 1.0)  # what is far off hardly counts as usual
         gain = 1.0 - np.exp(-gap_s * calm / (120.0 + tau_s))
@@ -192,11 +200,11 @@ def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phas
 def _is_idle(memory: Memory, traits: TraitTable, center_K: np.ndarray) -> bool:
     """The first exported of the levels that tell rest from spinning lies far below its usual place."""
     for name, least in _IDLE_FALLS:
-        if name in traits.metrics:
-            k = traits.metrics.index(name)
-            fall = memory["common_K"][k] - center_K[k]
-            if not np.isnan(fall):
-                return bool(fall > least)
+        k = traits.place.get(name)
+        if k is not None:
+            fall = float(memory["common_K"][k] - center_K[k])
+            if fall == fall:
+                return fall > least
     return False
 
 

@@ -74,7 +74,8 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     stuck_KM = _stuck(memory, traits, raw_KM)
     usable_KM = (None if whole else has_KM) if stuck_KM is None else has_KM & ~stuck_KM
     since_news_M = _note_news(memory, time_s, news_M, gap_s)
-    memory["heard_M"] = np.where(present_M | has_KM.any(axis=0), time_s, memory["heard_M"])
+    heard_M = present_M if present_M.all() else present_M | has_KM.any(axis=0)
+    memory["heard_M"] = np.where(heard_M, time_s, memory["heard_M"])
     interval_s = memory.number("usual_s")
     interval_s = gap_s if np.isnan(interval_s) else interval_s
     silence_M = time_s - memory["heard_M"]
@@ -110,7 +111,7 @@ def _note_news(memory: Memory, time_s: float, news_M: np.ndarray, gap_s: float) 
 
 
 def _learn_liveliness(memory: Memory, traits: TraitTable, raw_KM: np.ndarray, has_KM: np.ndarray, same_KM: np.ndarray) -> None:
-    top_K = np.where(has_KM, raw_KM, -np.inf).max(axis=1, initial=-np.inf)
+    top_K = (raw_KM if has_KM.all() else np.where(has_KM, raw_KM, -np.inf)).max(axis=1, initial=-np.inf)
     memory["top_K"] = np.maximum(memory["top_K"], top_K)
     counted_KM = has_KM & ~_natural(memory, traits, raw_KM)
     memory["values_K"] = memory["values_K"] * _DECAY + counted_KM.sum(axis=1)

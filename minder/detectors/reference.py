@@ -18,7 +18,7 @@ from minder.detectors.memory import Memory
 from minder.detectors.peers import Ordered
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "Lesson", "deviation_KX", "distances", "learn", "outside_KM", "smooth", "stands_out_M"]
+__all__ = ["FIELDS", "Lesson", "deviation_KX", "distances", "forget_smooth", "learn", "outside_KM", "smooth", "stands_out_M"]
 
 _USUAL_S = 300.0  # standing offsets and usual sizes are learned over this time
 _ECHO = 0.15 / 3.0  # healthy machines may differ in following a common move: by this share of it, as one usual size
@@ -36,11 +36,16 @@ FIELDS: dict[str, tuple[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What may be learned from a row. taught_KM: there is data and nothing forbids to learn it; gap_s: seconds that it stands for."""
+    """What may be learned from a row. taught_KM: there is data and nothing forbids to learn it; gap_s: seconds that it stands for.
+
+    tainted_KM: a machine of the same small stage is not learned from, so how far they are from it tells nothing of the others
+    (None: nowhere).
+    """
 
     taught_KM: np.ndarray
     gap_s: float
     warmup_s: float
+    tainted_KM: np.ndarray | None = None
 
 
 def distances(scaled_KM: np.ndarray, ordered: Ordered, groups: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -67,6 +72,14 @@ def smooth(memory: Memory, name: str, distance_KM: np.ndarray, gain: float) -> N
     memory[f"{name}_smooth_KM"] = np.where(np.isnan(distance_KM), smooth_KM, moved_KM)
 
 
+def forget_smooth(memory: Memory, names: Iterable[str], machines_M: np.ndarray) -> None:
+    """These machines stand with their peers: what is smoothed of them must not echo that they did not."""
+    for name in names:
+        smooth_KM = memory[f"{name}_smooth_KM"].copy()
+        smooth_KM[:, machines_M] *= np.float32(0.0)  # no data stays no data
+        memory[f"{name}_smooth_KM"] = smooth_KM
+
+
 def outside_KM(memory: Memory, name: str, z: float) -> np.ndarray:
     """Where the smoothed distance exceeds z of its units (a common move, which only enlarges them, left aside)."""
     return np.asarray(np.abs(memory[f"{name}_smooth_KM"]) > np.float32(z) * memory[f"{name}_unit_KM"])
@@ -90,16 +103,24 @@ def learn(memory: Memory, traits: TraitTable, rest_KM: np.ndarray, lesson: Lesso
     """What is usual follows. rest_KM: scaled value less its standing offset and the common level."""
     gap_s = np.float32(lesson.gap_s)
     taught_KM = lesson.taught_KM
-    n_KM = memory["n_KM"] + gap_s * taught_KM
+    everything = bool(taught_KM.all())
+    n_KM = memory["n_KM"] + (gap_s if everything else gap_s * taught_KM)
     memory["n_KM"] = n_KM
-    gain_KM = np.maximum(gap_s / np.maximum(n_KM, gap_s), np.float32(1.0 - np.exp(-lesson.gap_s / _USUAL_S)))
-    gain_KM *= taught_KM
-    memory["standing_KM"] = memory["standing_KM"] + gain_KM * (np.nan_to_num(rest_KM) if np.isnan(rest_KM.sum()) else rest_KM)
+    gain_KM = np.maximum(n_KM, gap_s)
+    np.divide(gap_s, gain_KM, out=gain_KM)
+    np.maximum(gain_KM, np.float32(1.0 - np.exp(-lesson.gap_s / _USUAL_S)), out=gain_KM)
+    if not everything:
+        gain_KM *= taught_KM
+    step_KM = gain_KM * (np.nan_to_num(rest_KM) if np.isnan(rest_KM.sum()) else rest_KM)
+    step_KM += memory["standing_KM"]
+    memory["standing_KM"] = step_KM
     young_KM = 1.0 + np.float32(lesson.warmup_s) / np.maximum(n_KM, np.float32(1.0))
     unready_KM = n_KM < lesson.warmup_s
     early_KM = n_KM <= 20.0 * gap_s
+    some_early = bool(early_KM.any())
+    staged_KM = gain_KM if lesson.tainted_KM is None else np.where(lesson.tainted_KM, np.float32(0.0), gain_KM)
     for name in names:
-        _learn_spread(memory, name, gain_KM, early_KM if early_KM.any() else None)
+        _learn_spread(memory, name, staged_KM if name.startswith("stage") else gain_KM, early_KM if some_early else None)
         _set_unit(memory, traits, name, young_KM, unready_KM)
 
 
@@ -123,10 +144,15 @@ def _set_unit(memory: Memory, traits: TraitTable, name: str, young_KM: np.ndarra
     """The usual size, but no less than the mean one of all machines (some have only been calm so far) and than the metric's floor;
     larger while little is known, and infinite while nothing is."""
     spread_KM = memory[f"{name}_spread_KM"]
-    known_KM = ~unready_KM & ~np.isnan(memory[f"{name}_smooth_KM"])
-    count_K1 = np.maximum(known_KM.sum(axis=1, keepdims=True), 1).astype(np.float32)
-    unit_KM = np.maximum(spread_KM, (spread_KM * known_KM).sum(axis=1, keepdims=True) / count_K1)
+    some_unready = bool(unready_KM.any())
+    if some_unready or np.isnan(memory[f"{name}_smooth_KM"].sum()):
+        known_KM = ~unready_KM & ~np.isnan(memory[f"{name}_smooth_KM"])
+        count_K1 = np.maximum(known_KM.sum(axis=1, keepdims=True), 1).astype(np.float32)
+        unit_KM = np.maximum(spread_KM, (spread_KM * known_KM).sum(axis=1, keepdims=True) / count_K1)
+    else:
+        unit_KM = np.maximum(spread_KM, spread_KM.sum(axis=1, keepdims=True) / np.float32(max(spread_KM.shape[1], 1)))
     unit_KM *= young_KM
     np.maximum(unit_KM, traits.floor_K1, out=unit_KM)
-    unit_KM[unready_KM] = np.inf
+    if some_unready:
+        unit_KM[unready_KM] = np.inf
     memory[f"{name}_unit_KM"] = unit_KM

@@ -25,7 +25,8 @@ class Trait:
     """scale "log": log(value + offset), so that a standing difference is a factor; "linear": value / offset.
 
     floor: the smallest noise believed, in scaled units. weight: what a full deviation of this metric counts, 1 for a metric
-    that only moves if the training does. activity: falls or rises with the training step on every machine.
+    that only moves if the training does. activity: falls or rises with the training step on every machine. falls: only a fall is a
+    fault's: a GPU that clocks higher has less to do, or is cooler.
     """
 
     scale: str
@@ -35,6 +36,7 @@ class Trait:
     weight: float
     activity: bool = False
     reach: float = 0.4  # scaled change from which on the machine has plainly changed, whatever its peers do
+    falls: bool = False
 
 
 def _log(offset: float, floor: float, family: str, weight: float = 1.0, activity: bool = False, reach: float = 0.4) -> Trait:
@@ -53,7 +55,7 @@ _TRAITS: dict[str, Trait] = {
     "gpu_fp_activity_ratio": _log(0.03, 0.02, "activity", activity=True),
     "gpu_memory_bandwidth_ratio": _log(0.03, 0.02, "activity", activity=True),
     "gpu_power_draw_watts": _log(30.0, 0.015, "power", activity=True, reach=0.3),
-    "gpu_clock_hertz": _log(1e7, 0.006, "power", reach=0.15),
+    "gpu_clock_hertz": Trait("log", 1e7, 0.006, "power", 1.0, reach=0.15, falls=True),
     "gpu_temperature_celsius": _linear(1.0, 1.0, "thermal", 0.2),
     "gpu_memory_used_ratio": _linear(1.0, 0.02, "hardware", 0.6),
     "nvlink_bandwidth_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
@@ -96,7 +98,7 @@ class TraitTable:
         self.metrics = tuple(metrics)
         self.place = {name: k for k, name in enumerate(self.metrics)}
         self.is_log_K1 = np.array([[t.scale == "log"] for t in traits], dtype=bool).reshape(-1, 1)
-        self._log_rows = np.flatnonzero(self.is_log_K1[:, 0])
+        self._linear_rows = np.flatnonzero(~self.is_log_K1[:, 0]).tolist()
         self.offset_K1 = self._column([t.offset for t in traits])
         self.floor_K1 = self._column([t.floor for t in traits])
         self.weight_K1 = self._column([t.weight for t in traits])
@@ -115,6 +117,7 @@ class TraitTable:
         self.members = members
         bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
         self.reaches_K1 = np.array([[t.family in REACHING] for t in traits], dtype=bool).reshape(-1, 1)
+        self.falls_K1 = np.array([[t.falls] for t in traits], dtype=bool).reshape(-1, 1)
         self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
         self.limit_K1 = np.where(self.is_log_K1, np.float32(3e38), np.minimum(1e9 * self.offset_K1, np.float32(3e38)))
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
@@ -122,10 +125,11 @@ class TraitTable:
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
         """Scaled values; what is below 0 on a log scale counts as 0. Values beyond `limit_K1` mean nothing: the caller leaves them out."""
         with np.errstate(invalid="ignore", over="ignore"):
-            scaled_KM = values_KM / self.offset_K1
-            logs_LM = np.maximum(values_KM[self._log_rows], 0.0)
-            logs_LM += self.offset_K1[self._log_rows]
-            scaled_KM[self._log_rows] = np.log(logs_LM, out=logs_LM)
+            scaled_KM = np.maximum(values_KM, values_KM.dtype.type(0.0))  # all rows at once, for there are few others
+            scaled_KM += self.offset_K1
+            np.log(scaled_KM, out=scaled_KM)
+            for k in self._linear_rows:
+                np.divide(values_KM[k], self.offset_K1[k], out=scaled_KM[k])
         return np.asarray(scaled_KM)
 
     def unscale(self, k: int, value: float) -> float:

@@ -78,6 +78,8 @@ def ranks():
     for rank in range(2):
         place = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}
         found.append(subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"], env=place))
+        while not open(f"/proc/{found[-1].pid}/environ").read():  # just after exec there is none yet
+            time.sleep(0.01)
     print(*[child.pid for child in found], flush=True)
     return found
 for generation in range(2):

@@ -118,7 +118,7 @@ def test_stats_and_report_read_the_same_ledger(run_on_ledger: Run, ledger: Path,
     assert json.loads(stats("--format", "json", "--job", "nobody")[1])["jobs"] == []
     assert "no data, not health" in stats("--job", "nobody")[1]
     status, out, _ = run_on_ledger("report", "--since", "40d", "-o", str(tmp_path / "report.html"))
-    assert status == 0 and "1 jobs, 3 incidents" in out
+    assert status == 0 and "jobs: 1, incidents: 3" in out
     assert "m7" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -197,3 +197,45 @@ def test_a_fault_minutes_after_a_start_up_is_found() -> None:
     found = told(window_of(values_TMDK))
     assert {verdict.machines for verdict in found} == {("m05",)}
     assert found[0].since_s >= 1.7e9 + 60 * 5.0
+
+
+def test_a_standing_gap_in_a_stage_of_two_does_not_fade() -> None:
+    """Its stage-mate is as far from it as it is from its stage-mate, and must not make that usual."""
+    values_TMDK = watts(4, rows=160)
+    values_TMDK[60:, 2, :, 2] *= 0.4
+    window = window_of(values_TMDK)
+    detector = DefaultDetector({"m00": 0, "m01": 0, "m02": 1, "m03": 1})
+    size_T = []
+    for row in rows_of(window):
+        detector.score(row)
+        detector.learn(row, frozenset())
+        arrays, place = detector.state()["arrays"], 2 * 4 + 2  # of the third metric and the third machine
+        size_T.append(abs(arrays["stage_quick_smooth_KM"][place]) / float(arrays["stage_quick_unit_KM"][place]))
+    assert size_T[75] > 8.0
+    assert min(size_T[75:]) > 0.9 * size_T[75]
+
+
+@pytest.mark.parametrize("late", [5, 7])
+def test_a_machine_whose_clock_is_late_is_not_accused_for_what_all_do(late: int) -> None:
+    """Two network metrics at 1 Hz, so that nothing tells a checkpoint from a stall; one machine does all of it seconds after the others."""
+    values_TMK = watts(10, rows=500)[:, :, 0]
+    level_T = np.ones(500)
+    for start in (150, 200, 260, 290, 340, 400):
+        level_T[start : start + 25] = 0.15
+    values_TMK[:, :, 1:] *= level_T[:, None, None]
+    values_TMK[:, 3, 1:] *= (np.roll(level_T, late) / level_T)[:, None]
+    names = tuple(f"m{m:02d}" for m in range(10))
+    metrics = ("gpu_memory_used_ratio", "nvlink_bandwidth_bytes_per_second", "rdma_throughput_bytes_per_second")
+    values_TMK *= np.array([0.5 / 500.0, 1e11 / 0.6, 1.0])
+    assert told(Window(1.7e9 + np.arange(500.0), names, metrics, values_TMK, np.ones((500, 10), dtype=bool))) == []
+
+
+def test_a_gpu_that_clocks_higher_while_its_peers_are_stalled_is_not_accused() -> None:
+    values_TMK = watts(12, rows=160)[:, :, 0]
+    values_TMK[60:, :, 0] *= 0.4
+    values_TMK[60:, :, 1] *= 0.3
+    values_TMK[:, :, 2] *= 1.5e9 / 1e11
+    values_TMK[75:, 4, 2] *= 1.25
+    names = tuple(f"m{m:02d}" for m in range(12))
+    metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "gpu_clock_hertz")
+    assert told(Window(1.7e9 + 5.0 * np.arange(160), names, metrics, values_TMK, np.ones((160, 12), dtype=bool))) == []

@@ -8,10 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minder.detectors import presence
+from minder.detectors import out_of_step, phases, presence
 from minder.detectors.evidence import distinctness, needed_z
 from minder.detectors.memory import Memory
-from minder.detectors.peers import distance_from_others, median_of_all
+from minder.detectors.out_of_step import expected_late_M, in_step
+from minder.detectors.peers import Ordered, distance_from_others, median_of_all
 from minder.detectors.phases import FIELDS, follow_phase, learn_common
 from minder.detectors.traits import TraitTable, trait_of
 
@@ -117,3 +118,56 @@ def test_only_work_that_lasts_after_a_rest_is_a_start() -> None:
     assert not _picks_up(long_iterations, [0.9] * 72)
     peers_that_spin = [500.0] * 40 + [250.0] * 40
     assert not _picks_up(peers_that_spin, [0.5] * 40 + [1.0] * 40)
+
+
+def test_a_gap_elsewhere_changes_no_other_row() -> None:
+    """Rows without a gap take the quick way, unless another one has a gap: the same numbers to the last bit."""
+    rng = np.random.default_rng(5)
+    for machines in (2, 3, 8, 9):
+        whole_KM = rng.normal(0.0, 1.0, (4, machines)).astype(np.float32)
+        holed_KM = whole_KM.copy()
+        holed_KM[3, 0] = np.nan
+        quick, slow = Ordered(whole_KM), Ordered(holed_KM)
+        assert quick.distance_KM()[:3].tobytes() == slow.distance_KM()[:3].tobytes()
+        assert quick.median_K()[:3].tobytes() == slow.median_K()[:3].tobytes()
+
+
+def test_each_metric_is_scaled_by_its_own_rule() -> None:
+    traits = TraitTable(("gpu_power_draw_watts", "gpu_temperature_celsius", "memory_usage_ratio"))
+    raw_KM = np.array([[500.0, -1.0, np.nan], [60.0, -3.0, np.nan], [0.5, 0.25, 1.0]], dtype=np.float32)
+    found_KM = traits.scale(raw_KM)
+    power_K1, others_K1 = traits.offset_K1[:1], traits.offset_K1[1:]
+    plain_KM = np.concatenate([np.log(np.maximum(raw_KM[:1], np.float32(0.0)) + power_K1), raw_KM[1:] / others_K1])
+    assert found_KM.tobytes() == plain_KM.tobytes()
+
+
+def _steps(odd_s: range, move_s: float, until_s: int = 60) -> tuple[list[float], Memory]:
+    """Score by second of one machine that gathers 5 a second while it is odd; all others moved at move_s."""
+    memory = Memory({**phases.FIELDS, **out_of_step.FIELDS})
+    memory.follow(("a",), ())
+    score_M, scores = np.zeros(1), []
+    for t in range(until_s):
+        if t == move_s:
+            memory.set_number("moving_since_s", move_s)
+        total_M = np.array([1.0 if t in odd_s else 0.0])
+        score_M, _ = in_step(memory, total_M, score_M, np.array([True]), (float(t), 1.0, 0.3))
+        score_M = score_M + 5.0 * total_M
+        scores.append(float(score_M[0]))
+    return scores, memory
+
+
+def test_what_is_gathered_out_of_step_is_forgotten() -> None:
+    assert _steps(range(20, 27), 20.0)[0][-1] == 0.0  # the others moved, and it followed 7 s later
+    assert np.isclose(_steps(range(12, 21), 20.0)[0][-1], 0.3 * 45.0)  # it moved, and the others followed
+    assert _steps(range(20, 50), 20.0)[0][-1] == 150.0  # half a minute is no clock
+    assert _steps(range(4, 21), 20.0)[0][-1] == 85.0  # nor is a longer lead
+    assert _steps(range(30, 40), 5.0)[0][-1] == 50.0  # nor what no common move begins or ends
+
+
+def test_who_followed_late_is_expected_to_be_late_again() -> None:
+    memory = _steps(range(20, 27), 20.0)[1]
+    assert memory["late_by_M"].tolist() == [7.0]
+    memory.set_number("moving_since_s", 80.0)
+    memory["odd_from_M"] = np.array([81.0])
+    assert expected_late_M(memory, 88.0, 1.0).tolist() == [True]
+    assert expected_late_M(memory, 95.0, 1.0).tolist() == [False]
