@@ -90,7 +90,7 @@ def test_hang_stops_the_training_processes_with_their_children_and_undo_goes_on(
     assert states.pop(spare) == "S"
     assert set(states.values()) == {"T"}
     assert pid in states
-    assert process_state(other) == "S"
+    assert process_state(other) in ("R", "S")
     assert record.machine == first.name
     record.undo()
     wait_until(lambda: {process_state(process) for process in first.pids()} == {"S"})
@@ -143,7 +143,7 @@ def test_a_lost_machine_has_nothing_alive_without_root_too(process_lab, start_wo
 def test_what_the_script_does_itself_touches_nothing(process_lab, start_worker, kind):
     pid = start_worker(process_lab.machines[0])
     assert inject(process_lab, kind, 0).kind == kind
-    assert process_state(pid) == "S"
+    assert process_state(pid) in ("R", "S")
 
 
 @pytest.mark.parametrize("kind", ["dead-link", "slow-link", "slow-cpu", "oom"])
