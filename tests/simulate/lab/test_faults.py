@@ -87,7 +87,7 @@ def test_hang_stops_the_training_processes_with_their_children_and_undo_goes_on(
     wait_until(lambda: len(first.pids()) == 3)
     record = inject(process_lab, "hang", 0)
     states = {process: process_state(process) for process in first.pids()}
-    assert states.pop(spare) == "S"
+    assert states.pop(spare) in ("R", "S")
     assert set(states.values()) == {"T"}
     assert pid in states
     assert process_state(other) in ("R", "S")
