@@ -12,6 +12,7 @@ from minder.simulate.lab.faults import FAULT_KINDS
 __all__ = ["DemoOptions"]
 
 _SLOW_KINDS = ("slow-cpu", "slow-link")  # detected by comparing step times: more healthy steps first
+_SPARES_READY = 110  # a plain script's spares load torch in the first half minute, from the same processors: steps are slow until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ class DemoOptions:
     def injected_at(self) -> int:
         if self.at_step is not None:
             return self.at_step
-        return 40 if self.fault in _SLOW_KINDS else 25
+        if self.fault in _SLOW_KINDS:
+            return _SPARES_READY if self.plain else 40
+        return 25
 
     @property
     def total_steps(self) -> int:
