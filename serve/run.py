@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import signal
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import uvicorn
 
 from minder.agent.serve import bind
 from minder.errors import BadInputError
+from minder.wire.addresses import is_loopback
 from serve.app import build_app
 from serve.settings import Settings
 from serve.state import Service, open_service
@@ -48,7 +48,7 @@ def _check(service: Service, listening: Listening) -> None:
     valid = [token for token in service.tokens.list() if token.is_valid(service.clock.now_s())]
     if not valid:
         _log.warning("no token is valid yet: make one with `minder token create NAME --role viewer`")
-    if _is_loopback(listening.host):
+    if is_loopback(listening.host):
         return
     if not valid:
         raise BadInputError(f"{listening.host} can be reached from outside, and no token is valid: run `minder token create` first")
@@ -91,12 +91,3 @@ def _serve(service: Service, listening: Listening) -> None:
 
 def _end(number: int, frame: object) -> None:
     raise SystemExit(0)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

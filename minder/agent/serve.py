@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import signal
 import socket
@@ -13,6 +12,7 @@ import uvicorn
 from minder.agent.options import AgentOptions
 from minder.agent.service import build_application
 from minder.errors import BadInputError, MinderError
+from minder.wire.addresses import is_loopback
 
 __all__ = ["bind", "serve"]
 
@@ -20,7 +20,7 @@ __all__ = ["bind", "serve"]
 def serve(options: AgentOptions) -> None:
     """Blocks until SIGTERM or SIGINT. Raises MinderError if the address cannot be had, BadInputError if it is unsafe."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if options.token is None and not _is_loopback(options.host):
+    if options.token is None and not is_loopback(options.host):
         raise BadInputError(f"{options.host} can be reached from outside: give --token-file (or MINDER_TOKEN), or listen on 127.0.0.1")
     application = build_application(options)
     listener = bind(options.host, options.port)
@@ -52,12 +52,3 @@ def bind(host: str, port: int) -> socket.socket:
             raise MinderError(f"{host}:{port} is in use: stop what listens there (another agent?) or give --listen another port") from error
         raise MinderError(f"cannot listen on {host}:{port}: {error.strerror}; --listen needs an address of this machine") from error
     return listener
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

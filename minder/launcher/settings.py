@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from minder.errors import BadInputError
+from minder.wire.addresses import is_loopback
 from minder.wire.tokens import read_token
 
 __all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_listen"]
@@ -83,14 +83,7 @@ def check_settings(settings: LaunchSettings, token_file: Path | None) -> str | N
     if settings.warm_spares and settings.barrier == "script":
         raise BadInputError("--warm-spares needs --barrier bootstrap: a script with minder.run restarts in its own process")
     if token_file is None:
-        if not _is_loopback(settings.host):
+        if not is_loopback(settings.host):
             raise BadInputError(f"--listen {settings.host} can be reached from other machines: give --token-file")
         return None
     return read_token(token_file)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
