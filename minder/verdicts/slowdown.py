@@ -2,8 +2,8 @@
 
 Two witnesses, neither of which is a throttle counter: the share of instants at which a machine's training process was busy
 (its peers sleep in the collective), and the round trips of its connections (its peers have at least one fast one). Both are
-compared with the machine's own past first, then with its peers. Sources: seed-systems.md (stragglers); peers.md (f) 6 and 7:
-all slow together is nobody's fault.
+compared with the machine's own past first, then with its peers; and what the busy one gained must explain what the steps lost.
+Sources: seed-systems.md (stragglers); peers.md (f) 6 and 7: all slow together is nobody's fault.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections import deque
 
 import numpy as np
 
-from minder.types import Evidence, Flow, Observation, RuleResult, Suspect, Window
+from minder.types import Evidence, Flow, Observation, RuleResult, Suspect
 from minder.verdicts import flows as flow_facts
 from minder.verdicts.flows import FlowFinding
+from minder.verdicts.past import Past
 from minder.verdicts.progress import Progress
 from minder.verdicts.stall import fuse_findings
 
@@ -24,7 +25,7 @@ __all__ = ["SlowdownRule"]
 _SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
 _CALM_S = 4.0  # steps at their usual pace for so long end a slowness: a single quick one between slow ones does not
 _RELEARN_S = 300.0  # so long the pace before the slowness stays the usual one; then the new one is
-_PAST_ROWS, _NOW_ROWS = 60, 20
+_EXPLAINED = 0.5  # at least this share of the time that a step lost must be time for which the leader was busy longer
 _DISTINCT = 3.0  # the leader's rise over the next one's: on a crowded host everybody is a bit busier
 _METRICS = ("job_busy_ratio", "job_run_delay_ratio", "tcp_round_trip_seconds", "tcp_send_queue_bytes")
 _MIN_EXCESS = {"job_busy_ratio": 0.15, "job_run_delay_ratio": 0.15, "tcp_round_trip_seconds": 0.002, "tcp_send_queue_bytes": 2000.0}
@@ -46,7 +47,7 @@ class SlowdownRule:
         self._progress = progress
         self._factor = factor
         self._hold_s = hold_s
-        self._rows: dict[str, deque[tuple[float, dict[str, float]]]] = {metric: deque(maxlen=600) for metric in _METRICS}
+        self._past = Past(_METRICS)
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._slow_since_s: float | None = None
         self._slow_at_s = -math.inf  # when steps were last seen slow
@@ -55,8 +56,7 @@ class SlowdownRule:
         self._leader: tuple[str, float] | None = None  # who, since when
 
     def observe(self, observation: Observation) -> RuleResult:
-        if observation.window is not None:
-            self._remember(observation.window)
+        self._past.see(observation, stepping=self._progress.watches(observation))
         self._flows.extend(observation.flows)
         is_slow = self._is_slow(observation)
         if is_slow:
@@ -90,16 +90,6 @@ class SlowdownRule:
         kept = slow_since_s is not None and now_s - slow_since_s < _RELEARN_S and not math.isnan(self._usual_s)
         return self._usual_s if kept else self._progress.typical_s
 
-    def _remember(self, window: Window) -> None:
-        for metric in _METRICS:
-            if metric not in window.metrics:
-                continue
-            values_TM = window.values_TMK[:, :, window.metrics.index(metric)]
-            for row, time_s in enumerate(window.times_T):
-                known = {m: float(v) for m, v in zip(window.machines, values_TM[row], strict=True) if np.isfinite(v)}
-                if known:
-                    self._rows[metric].append((float(time_s), known))
-
     def _name(self, observation: Observation, since_s: float) -> tuple[Suspect, ...]:
         findings = [item for metric in _METRICS if (item := self._deviator(metric, since_s, observation)) is not None]
         series = flow_facts.data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 6.0)
@@ -129,28 +119,27 @@ class SlowdownRule:
 
     def _deviator(self, metric: str, since_s: float, observation: Observation) -> FlowFinding | None:
         """The one machine whose metric rose over its own past clearly more than any peer's did."""
-        rows = self._rows[metric]
-        machines = observation.job.machines if observation.job is not None else tuple({m for _, row in rows for m in row})
-        started_s = observation.job.generation_start_s if observation.job is not None else -math.inf  # a standby idled until then
-        before = [row for time_s, row in rows if started_s < time_s < since_s - 1.0][-_PAST_ROWS:]
-        after = [row for time_s, row in rows if time_s > since_s + 1.0][-_NOW_ROWS:]
-        if len(before) < 3 or len(after) < 2:
+        before, after = self._past.before(metric, since_s - 1.0), self._past.after(metric, since_s + 1.0)
+        compared = [m for m in after if len(before.get(m, ())) >= 3 and len(after[m]) >= 2]
+        if observation.job is not None:
+            compared = [machine for machine in compared if machine in observation.job.machines]
+        if len(compared) < 3:
             return None
-        rises, now = {}, {}
-        for machine in machines:
-            past = [row[machine] for row in before if machine in row]
-            recent = [row[machine] for row in after if machine in row]
-            if len(past) >= 3 and len(recent) >= 2:
-                now[machine] = float(np.mean(recent))
-                rises[machine] = now[machine] - float(np.median(past))
-        if len(rises) < 3:
+        past = {machine: float(np.median(before[machine])) for machine in compared}
+        now = {machine: float(np.mean(after[machine])) for machine in compared}
+        first, second, *_ = order = sorted(compared, key=lambda machine: past[machine] - now[machine])
+        top = now[first] - past[first]
+        if top < _MIN_EXCESS[metric] or top < _DISTINCT * max(now[second] - past[second], 0.0):
             return None
-        order = sorted(rises, key=lambda machine: -rises[machine])
-        top, second = rises[order[0]], rises[order[1]]
-        if top < _MIN_EXCESS[metric] or top < _DISTINCT * max(second, 0.0):
+        if metric == "job_busy_ratio" and not self._explains(past[first], now[first], observation.now_s):
             return None
         expected = float(np.median([now[machine] for machine in order[1:]]))
-        return FlowFinding(order[0], metric, _WEIGHT[metric], _PLAIN[metric], now[order[0]], expected)
+        return FlowFinding(first, metric, _WEIGHT[metric], _PLAIN[metric], now[first], expected)
+
+    def _explains(self, past_ratio: float, now_ratio: float, now_s: float) -> bool:
+        """Whether a machine that was busy for these shares of a step can be what the steps wait for."""
+        usual_s, slow_s = self._usual(now_s), self._progress.recent_s(now_s, 6.0)
+        return now_ratio * slow_s - past_ratio * usual_s >= _EXPLAINED * (slow_s - usual_s)
 
     @staticmethod
     def _evidence(item: FlowFinding, since_s: float) -> Evidence:

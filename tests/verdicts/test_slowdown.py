@@ -138,15 +138,46 @@ def test_one_slowness_is_told_once_and_a_later_one_again(scene: Any) -> None:
     assert [suspect.machines for suspect in watch.run(30, 1, busy_at({"m0": 0.95}))] == [("m0",)]
 
 
+def restart(watch: Watch) -> None:
+    watch.scene.generation, watch.scene.started_s = watch.scene.generation + 1, watch.scene.started_s + watch.at_s
+    watch.step = 0.0
+
+
 def test_a_standby_that_has_just_begun_to_train_is_not_compared_with_its_idle_past(scene: Any) -> None:
     """Only its own busy share rose since the minute before; the slowness that follows is everybody's."""
     watch = Watch(scene)
-    idle = busy_at({"m3": 0.0}, others=0.4)
-    watch.run(40, 4, idle)
-    scene.generation, scene.started_s = 2, scene.started_s + watch.at_s
-    watch.step = 0.0
+    scene.count = 3
+    watch.run(40, 4, busy_at({"m3": 0.0}, others=0.4))
+    scene.count = 4
+    restart(watch)
     assert watch.run(12, 4, even) == []
     assert watch.run(40, 1, even) == []
+
+
+def test_what_a_machine_did_while_the_job_restarted_is_no_past(scene: Any) -> None:
+    """It slept while its peers loaded: beside that, its usual share looks like a rise."""
+    watch = Watch(scene)
+    usual = busy_at({"m0": 0.5}, others=0.2)
+    watch.run(40, 4, usual)
+    restart(watch)
+    watch.run(4, 0, busy_at({"m0": 0.0}, others=1.0))
+    watch.run(3, 4, usual)
+    assert watch.run(40, 1.5, usual) == []
+
+
+def test_a_machine_that_stayed_keeps_its_past_from_before_a_restart(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, even)
+    restart(watch)
+    watch.run(3, 4, even)
+    (suspect,) = watch.run(30, 1, busy_at({"m1": 0.95}))
+    assert suspect.machines == ("m1",)
+
+
+def test_being_a_little_busier_than_the_rest_does_not_explain_steps_that_take_four_times_as_long(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.run(40, 4, busy_at({}, others=0.2))
+    assert watch.run(60, 1, busy_at({"m0": 0.4}, others=0.2)) == []
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
