@@ -3,6 +3,7 @@
 #   make demo                           set up, then lose a machine of a real training job and watch it come back
 #   make test                           set up, then the quick tests
 #   make PYTHON=python3.12 demo         another interpreter
+#   make docs                           the documentation as a site: open site/index.html
 #   make bench SEEDS=1 BENCH_ARGS='--faults hang'
 #   make TORCH_INDEX_URL=URL setup      torch from a package index of its own, such as the one with the CPU builds
 
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.minder-setup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test test-rest test-all check lint types layers bench clean
+.PHONY: setup demo test test-rest test-all check lint types layers docs bench clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -54,6 +55,9 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 # The faults come last: they take hours with five seeds. torchrun_baseline.py is started by faults.py.
 bench: setup
 	@set -e; for script in $(filter-out bench/faults.py bench/torchrun_baseline.py,$(wildcard bench/*.py)); do \
@@ -61,5 +65,5 @@ bench: setup
 	$(BIN)/python bench/faults.py --seeds $(SEEDS) $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
