@@ -1,9 +1,10 @@
 """How good the default detector is on labelled telemetry: python bench/default_detector.py [SOURCE...] [--workers 2] [--json FILE]
 
-SOURCE is plain:FIRST-LAST or hard:FIRST-LAST (seeds of the generator of tests/detectors, two of three recordings with a fault), or a
-folder of recordings with truth.json beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the
-detector, its rule and the judge row by row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals
-(over recordings), the same per fault kind, per nuisance, and every wrong and every missed recording.
+SOURCE is plain:FIRST-LAST, hard:FIRST-LAST, foreign:FIRST-LAST or skewed:FIRST-LAST (seeds of the two generators of tests/detectors, two
+of three recordings with a fault, of skewed one of three; FIRST-LAST/2 takes every second seed), or a folder of recordings with truth.json
+beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the detector, its rule and the judge row by
+row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals (over recordings), the same per fault kind, per
+nuisance, and every wrong and every missed recording.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ FAULTS = (
     "ecc_error", "cuda_execution_error", "gpu_execution_error", "hdfs_error", "nic_dropout", "gpu_card_drop", "hang",
     "machine_unreachable", "pcie_downgrade", "nvlink_error", "optical_cable", "slow_gpu", "thermal",
 )  # fmt: skip
+_FOREIGN = ("foreign", "skewed")
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,11 @@ class Case:
     seconds: float
 
 
-def load_generator() -> ModuleType:
-    name = "minder_test_generator"
+def load_generator(kind: str = "plain") -> ModuleType:
+    file = "foreign" if kind in _FOREIGN else "generator"
+    name = f"minder_test_{file}"
     if name not in sys.modules:
-        path = Path(__file__).parents[1] / "tests" / "detectors" / "generator.py"
+        path = Path(__file__).parents[1] / "tests" / "detectors" / f"{file}.py"
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -62,7 +65,9 @@ def load_generator() -> ModuleType:
 
 
 def recipe_of(kind: str, seed: int) -> Any:
-    """Two of three seeds have a fault, in turn."""
+    """Two of three seeds have a fault, in turn; the foreign generator draws its own."""
+    if kind in _FOREIGN:
+        return getattr(load_generator(kind), kind)(seed)
     fault = FAULTS[seed // 3 * 2 % len(FAULTS) if seed % 3 == 0 else (seed // 3 * 2 + 1) % len(FAULTS)] if seed % 3 else None
     generator = load_generator()
     return getattr(generator, kind)(seed, fault)
@@ -84,7 +89,7 @@ def _generated(kind: str, seed: int) -> tuple[Window, dict[str, int], Truth]:
     path = Path(folder) / f"{kind}-{seed}.pickle" if folder else None
     if path is not None and path.exists():
         return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
-    columns = load_generator().generate(recipe_of(kind, seed))
+    columns = load_generator(kind).generate(recipe_of(kind, seed))
     truth = Truth(f"{kind}:{seed}", columns.fault, columns.culprit, columns.onset_s, (), None)
     made = (align_columns(columns, columns.interval_s), columns.stages, truth)
     if path is not None:
@@ -117,8 +122,9 @@ def _case(truth: Truth, found: Sequence[Verdict], machines: int, nuisances: tupl
 def jobs_of(source: str) -> tuple[Callable[[Any], Case], list[Any]]:
     kind, _, seeds = source.partition(":")
     if seeds:
-        first, _, last = seeds.partition("-")
-        return judge_generated, [(kind, seed) for seed in range(int(first), int(last or first) + 1)]
+        span, _, step = seeds.partition("/")
+        first, _, last = span.partition("-")
+        return judge_generated, [(kind, seed) for seed in range(int(first), int(last or first) + 1, int(step or 1))]
     from minder.telemetry.events import read_truths
 
     folder = Path(source)

@@ -1,0 +1,43 @@
+"""The default detector on the foreign generator: telemetry by somebody else's laws, and machines whose clocks are off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minder.detectors.default import DefaultDetector
+from minder.types import Observation
+from minder.verdicts.judge import Judge
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import align_columns, rows_of
+
+
+@pytest.fixture(scope="module")
+def foreign(load_file: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_file(Path(__file__).with_name("foreign.py"))
+
+
+def accused(columns: Any) -> list[tuple[float, tuple[str, ...]]]:
+    judge = Judge([TelemetryRule(DefaultDetector(columns.stages))])
+    rows = rows_of(align_columns(columns, columns.interval_s))
+    found = [verdict for row in rows for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
+    return [(verdict.time_s, verdict.machines) for verdict in found if verdict.kind != "recovered" and verdict.tier != "watch"]
+
+
+def test_the_same_seed_gives_the_same_telemetry(foreign: ModuleType) -> None:
+    one, other = foreign.generate(foreign.foreign(5)), foreign.generate(foreign.foreign(5))
+    np.testing.assert_array_equal(one.values_NK, other.values_NK)
+    np.testing.assert_array_equal(one.times_N, other.times_N)
+
+
+@pytest.mark.parametrize("seed", [2, 7])
+def test_a_plain_fault_is_found(foreign: ModuleType, seed: int) -> None:
+    columns = foreign.generate(foreign.foreign(seed, "gpu_lost", ("save",)))
+    found = accused(columns)
+    assert {machines for _, machines in found} == {(columns.culprit,)}
+    assert 0.0 <= found[0][0] - columns.onset_s <= 420.0
