@@ -35,6 +35,7 @@ def build_app(service: Service) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(service.tail.follow())
+        service.outboxes.start()
         try:
             yield
         finally:
@@ -42,6 +43,7 @@ def build_app(service: Service) -> FastAPI:
             with contextlib.suppress(asyncio.CancelledError):
                 await following
             await service.scoring.close()
+            await asyncio.to_thread(service.outboxes.stop)
 
     app = FastAPI(
         title="minder",

@@ -22,6 +22,9 @@ class Metrics:
         self.actions = Counter("minder_service_actions", "Actions written to the ledger.", ["route"], registry=self.registry)
         self.refused = Counter("minder_service_refused", "Requests refused before they were looked at.", ["why"], registry=self.registry)
         self.uploads = Counter("minder_service_uploads", "Uploads scored, by what became of them.", ["outcome"], registry=self.registry)
+        self.notices = Counter(
+            "minder_service_notices", "Attempts to tell a receiver, by what came of them.", ["target", "outcome"], registry=self.registry
+        )
         self.streams = Gauge("minder_service_event_streams", "Event streams that are open.", registry=self.registry)
 
     def exposition(self) -> bytes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minder.config import JobConfig
+from serve.settings_file import ServiceFile
 
 __all__ = ["Limits", "Settings"]
 
@@ -34,9 +35,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """ledger: a path or URL. jobs: the configurations whose policy and status the service may show, by job name."""
+    """ledger: a path or URL. jobs: the configurations whose policy and status the service may show, by job name.
+    file: what service.toml says."""
 
     ledger: str
     jobs: dict[str, JobConfig] = field(default_factory=dict)
     status_files: dict[str, Path] = field(default_factory=dict)
     limits: Limits = Limits()
+    file: ServiceFile = field(default_factory=ServiceFile)

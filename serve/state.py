@@ -15,6 +15,10 @@ from minder.store.tokens import TokenStore
 from serve.buckets import Buckets
 from serve.incident_index import IncidentIndex
 from serve.metrics import Metrics
+from serve.notify.outbox import Outbox
+from serve.notify.running import Outboxes
+from serve.notify.send import Sender
+from serve.notify.targets import Target
 from serve.scoring.pool import ScoringPool
 from serve.settings import Settings
 from serve.tail import Tail
@@ -37,6 +41,7 @@ class Service:
     requests: Buckets
     failures: Buckets
     metrics: Metrics = field(default_factory=Metrics)
+    outboxes: Outboxes = field(default_factory=Outboxes)
     open_streams: int = 0
 
     @property
@@ -53,7 +58,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
     """Open the ledger and everything around it. Raises BadInputError, LedgerError."""
     events = EventStore(settings.ledger)
     limits = settings.limits
-    return Service(
+    service = Service(
         settings=settings,
         clock=clock or SystemClock(),
         events=events,
@@ -65,6 +70,19 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         requests=Buckets(limits.rate, limits.burst, time.monotonic),
         failures=Buckets(limits.failure_rate, limits.failure_burst, time.monotonic),
     )
+    service.outboxes = Outboxes([_outbox(service, target) for target in settings.file.notify])
+    return service
+
+
+def _outbox(service: Service, target: Target) -> Outbox:
+    def open_incidents() -> list[str]:
+        return [item.summary.id for item in service.incidents.newest_first() if item.summary.state != "closed"]
+
+    def note(name: str, outcome: str) -> None:
+        service.metrics.notices.labels(name, outcome).inc()
+
+    public_url = service.settings.file.public_url
+    return Outbox(target, Sender(target), service.events, service.clock, public_url, open_incidents, note)
 
 
 def service_of(connection: HTTPConnection) -> Service:

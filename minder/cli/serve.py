@@ -17,6 +17,7 @@ def command(
     config: Annotated[
         list[Path] | None, typer.Option(help="job.toml of a job whose policy and status to show; may stand several times.")
     ] = None,
+    settings: Annotated[Path | None, typer.Option(help="service.toml: who is told of verdicts (docs/service.md).")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     plain_http: Annotated[bool, typer.Option("--plain-http", help="Listen beyond this machine without TLS: a proxy ends it.")] = False,
@@ -33,13 +34,15 @@ def command(
     from minder.incidents import find_ledger
     from serve.run import Listening, run_service
     from serve.settings import Settings
+    from serve.settings_file import ServiceFile, load_settings
 
     host, port = _address(listen)
     jobs = {item.name: item for item in (load_config(path, only_watch=True) for path in config or ())}
     files = {name: state_dir_of(item) / "status.json" for name, item in jobs.items()}
-    settings = Settings(find_ledger(ledger), jobs, files)
+    told = ServiceFile() if settings is None else load_settings(settings)
+    whole = Settings(find_ledger(ledger), jobs, files, file=told)
     certificate, key = (None if path is None else str(path) for path in (tls_cert, tls_key))
-    run_service(settings, Listening(host, port, certificate, key, plain_http))
+    run_service(whole, Listening(host, port, certificate, key, plain_http))
 
 
 def _address(listen: str) -> tuple[str, int]:

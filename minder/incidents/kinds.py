@@ -21,6 +21,7 @@ __all__ = [
     "JOB_ENDED",
     "JOB_REGISTERED",
     "NOTE",
+    "NOTIFIED",
     "OUTCOME",
     "PAUSE",
     "RECOVERY_PHASE",
@@ -73,6 +74,9 @@ UNPAUSE = "unpause"
 OUTCOME = "outcome"
 # {text, by?}
 NOTE = "note"
+# The service told a receiver, of everything up to an event.
+# {target, kind, upto, outcome: "begun" | "delivered" | "refused", detail, attempts?}
+NOTIFIED = "notified"
 # An operator closed the incident. {by?, note?}
 CLOSED = "closed"
 # {source, error}

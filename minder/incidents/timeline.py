@@ -68,6 +68,11 @@ def _scope(payload: Payload) -> str:
     return f"{payload.get('scope')} {payload.get('target') or ''}".strip()
 
 
+def _notified(payload: Payload) -> str:
+    done = {"delivered": "was told", "refused": "would not be told"}.get(str(payload.get("outcome")), "will be told of what comes")
+    return f"{payload.get('target')} ({payload.get('kind')}) {done}{_tail(payload, 'detail')}"
+
+
 _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.JOB_REGISTERED: lambda p: f"job registered with {len(p.get('machines') or ())} machines",
     kinds.JOB_ENDED: lambda p: f"job {p.get('outcome', 'ended')}{_tail(p, 'detail')}",
@@ -87,6 +92,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.UNPAUSE: lambda p: f"pause lifted ({_scope(p)})",
     kinds.OUTCOME: lambda p: f"{p.get('machine')} was found: {p.get('outcome')}{_tail(p, 'note', 'by')}",
     kinds.NOTE: lambda p: f"note: {p.get('text', '')}",
+    kinds.NOTIFIED: _notified,
     kinds.CLOSED: lambda p: f"closed by {p.get('by') or 'operator'}{_tail(p, 'note')}",
     kinds.SOURCE_ERROR: lambda p: f"source {p.get('source')} failed{_tail(p, 'error')}",
     kinds.DEGRADED: lambda p: f"degraded: {p.get('what')}{_tail(p, 'detail')}",

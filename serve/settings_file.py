@@ -1,0 +1,78 @@
+"""`minder serve --settings service.toml`: what the service is told besides its command line. Unknown keys are errors."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from minder.errors import ConfigError
+from serve.notify.targets import Target, demand_address
+
+__all__ = ["ServiceFile", "load_settings"]
+
+_FILE_KEYS = ("url_file", "secret_file", "token_file", "ca_file")
+
+
+class ServiceFile(BaseModel):
+    """public_url: where people reach the service's pages; links in messages begin with it. notify: who is told of verdicts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    public_url: str | None = None
+    notify: tuple[Target, ...] = ()
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        if url is not None:
+            demand_address(url, "public_url")
+        return url
+
+    @field_validator("notify")
+    @classmethod
+    def _names_differ(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        twice = [name for name, count in Counter(target.name for target in targets).items() if count > 1]
+        if twice:
+            raise ValueError(f'"{twice[0]}" stands twice: give each receiver a name of its own')
+        return targets
+
+
+def load_settings(path: Path) -> ServiceFile:
+    """Read and check a file, the files that it names included. A relative path in it is relative to its folder.
+
+    Raises ConfigError with one line: file, key, what is wrong; never a secret.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    try:
+        found = ServiceFile.model_validate(_anchored(data, path.absolute().parent))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
+    for target in found.notify:
+        try:
+            target.check()
+        except ConfigError as error:
+            raise ConfigError(f"{path}: notify {target.name}: {error}") from error
+    return found
+
+
+def _anchored(value: Any, folder: Path) -> Any:
+    """The same tables with the paths of files made absolute."""
+    if isinstance(value, list):
+        return [_anchored(item, folder) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: str(folder / Path(item).expanduser()) if key in _FILE_KEYS and isinstance(item, str) and item else _anchored(item, folder)
+        for key, item in value.items()
+    }
