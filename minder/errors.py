@@ -58,6 +58,10 @@ class ActuatorError(MinderError):
     """A machine could not be taken away, or it is unknown whether it was."""
 
 
+class EngineUnavailableError(ActuatorError):
+    """The scheduler that owns the machines did not answer in time: nothing is known, and nothing is concluded."""
+
+
 class LabError(MinderError):
     """The local lab could not be built on this machine."""
 

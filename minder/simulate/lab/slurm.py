@@ -1,0 +1,189 @@
+"""A real Slurm of our own on this machine: munged, slurmctld and several slurmd, each with a name and a port, on loopback only.
+
+Needs root (slurmd does) and Debian's slurmctld, slurmd, slurm-client and munge. Everything that it wrote or started ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from minder.actuators.slurm.commands import SlurmCommands
+from minder.errors import ActuatorError, LabError
+from minder.simulate.lab.processes import end_processes, marked_processes
+
+__all__ = ["LocalSlurm"]
+
+_MARK = "MINDER_LOCAL_SLURM"
+_CONF = """\
+ClusterName=lab
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1
+ReturnToService=2
+SlurmdParameters=config_overrides
+SlurmdTimeout={slurmd_timeout}
+KillWait=2
+MailProg=/bin/true
+{extra}
+{nodes}
+PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+class LocalSlurm:
+    """`with LocalSlurm(folder, nodes=4) as slurm`: nodes n1 to n4 are idle. unanswered: further nodes, x1 ..., that stand in the
+    configuration and never register. Raises LabError where it cannot be started."""
+
+    def __init__(self, folder: Path, nodes: int = 4, unanswered: int = 0, extra: str = "") -> None:
+        self.folder = folder.absolute()
+        self.nodes = tuple(f"n{index + 1}" for index in range(nodes))
+        self._unanswered = unanswered
+        self._extra = extra
+        self._mark = secrets.token_hex(8)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stack = ExitStack()
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For whatever shall speak with this Slurm; its jobs inherit it, and end with it."""
+        return {**os.environ, "SLURM_CONF": str(self.conf), _MARK: self._mark}
+
+    def commands(self, deadline_s: float = 20.0) -> SlurmCommands:
+        return SlurmCommands(deadline_s, str(self.conf))
+
+    def __enter__(self) -> LocalSlurm:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        """Jobs and daemons are ended at once, stopped ones too; nothing is waited for that may hang."""
+        end_processes(lambda: marked_processes(_MARK, self._mark), 20.0)
+        for process in self._processes.values():
+            process.wait()
+        self._stack.close()
+
+    def start_controller(self) -> None:
+        self._spawn("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+
+    def end_controller(self) -> None:
+        """kill -9."""
+        self._processes["slurmctld"].kill()
+        self._processes.pop("slurmctld").wait()
+
+    def signal_controller(self, number: int) -> None:
+        self._processes["slurmctld"].send_signal(number)
+
+    def await_states(self, states: Sequence[str], limit_s: float = 60.0) -> None:
+        """Wait until every node that answers is in one of these states ("idle", ...)."""
+        end_s, told = time.monotonic() + limit_s, ""
+        while time.monotonic() < end_s:
+            try:
+                told = self.commands().call(["sinfo", "-h", "-N", "-n", ",".join(self.nodes), "-o", "%N %T"])
+            except ActuatorError as error:
+                told = str(error)
+            found = dict(line.split() for line in told.splitlines() if len(line.split()) == 2)
+            if all(found.get(node) in states for node in self.nodes):
+                return
+            time.sleep(0.2)
+        raise LabError(f"Slurm's nodes are not {' or '.join(states)} after {limit_s:.0f} s: {' '.join(told.split())[:300]}")
+
+    def _start(self) -> None:
+        missing = [name for name in ("munged", "slurmctld", "slurmd", "scontrol") if shutil.which(name) is None]
+        if missing or os.geteuid() != 0:
+            why = f"{missing[0]} is not on the PATH" if missing else "slurmd needs root"
+            raise LabError(f"no Slurm can be started here: {why} (Debian: apt-get install slurmctld slurmd slurm-client munge)")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "state").mkdir(exist_ok=True)
+        key = self.folder / "munge.key"
+        key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o600)
+        self._write_conf()
+        files = {
+            "key-file": "munge.key",
+            "socket": "munge.sock",
+            "pid-file": "munged.pid",
+            "log-file": "munged.log",
+            "seed-file": "munged.seed",
+        }
+        self._spawn("munged", ["munged", "-F", "-f", *(f"--{flag}={self.folder / name}" for flag, name in files.items())])
+        self._await_socket()
+        self.start_controller()
+        for node in self.nodes:
+            self._spawn(node, ["slurmd", "-D", "-N", node, "-f", str(self.conf)])
+        self.await_states(["idle"])
+
+    def _await_socket(self, limit_s: float = 20.0) -> None:
+        end_s = time.monotonic() + limit_s
+        while not (self.folder / "munge.sock").exists():
+            if time.monotonic() > end_s:
+                raise LabError(f"munged did not start: see {self.folder / 'munged.out'}")
+            time.sleep(0.05)
+
+    def _write_conf(self) -> None:
+        host = socket.gethostname().split(".")[0]
+        ports = _free_ports(len(self.nodes) + 1)
+        lines = [
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN"
+            for node, port in zip(self.nodes, ports[1:], strict=True)
+        ]
+        names = ",".join(self.nodes)
+        if self._unanswered:  # port 9 of loopback: refused at once
+            lines.append(f"NodeName=x[1-{self._unanswered}] NodeHostname=nowhere NodeAddr=127.0.0.1 Port=9 CPUs=4 State=UNKNOWN")
+            names += f",x[1-{self._unanswered}]"
+        self.conf.write_text(
+            _CONF.format(
+                host=host, port=ports[0], folder=self.folder, slurmd_timeout=0 if self._unanswered else 300, extra=self._extra,
+                nodes="\n".join(lines), names=names,
+            )
+        )  # fmt: skip
+
+    def _spawn(self, name: str, command: list[str]) -> None:
+        output = self._stack.enter_context((self.folder / f"{name}.out").open("ab"))
+        self._processes[name] = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment, cwd=self.folder,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            found.append(int(probe.getsockname()[1]))
+        return found
