@@ -129,7 +129,7 @@ def _line(text: str, start: str) -> str | None:
 
 def _line_field(text: str, first: str, key: str) -> str:
     line = _line(text, f"{first}=") or ""
-    return dict(_FIELD.findall(line)).get(key, "")
+    return next((str(value) for name, value in _FIELD.findall(line) if name == key), "")
 
 
 def _known(value: str) -> str:

@@ -79,7 +79,7 @@ def test_no_more_nodes_are_held_than_allowed(cluster: Any) -> None:
 
 
 def test_a_node_that_slurm_does_not_know_is_an_error(cluster: Any) -> None:
-    with pytest.raises(ActuatorError, match="refused.*not found"):
+    with pytest.raises(ActuatorError, match=r"refused.*not found"):
         cluster.nodes.drain("n99", OPERATION, "stall")
 
 
