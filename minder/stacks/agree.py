@@ -26,6 +26,9 @@ def analyse_captures(captures: Sequence[Capture], topology: Topology | None = No
     last = replace(findings[-1], captures=len(findings))
     if len(findings) == 1:
         return last
+    if _stands(findings):
+        findings = [analyse(capture, topology, stands=True) for capture in recent]
+        last = replace(findings[-1], captures=len(findings))
     agreed = _agreed(findings, last)
     if agreed.evict and _is_moving(findings[0], last):
         slow = "most processes stand elsewhere than in the first capture: the job moves, so it does not hang"
@@ -51,6 +54,12 @@ def _agreed(findings: Sequence[Finding], last: Finding) -> Finding:
         return replace(last, suspects=suspects)
     both = f"{len(findings)} captures do not agree on whom to evict"
     return replace(last, suspects=suspects, evict=(), group=None, blame="unknown", because=both)
+
+
+def _stands(findings: Sequence[Finding]) -> bool:
+    """Nobody has left its place between the first capture and the last."""
+    places = [{process.name: group.frames for group in finding.groups for process in group.processes} for finding in findings]
+    return all(place == places[0] for place in places)
 
 
 def _is_moving(first: Finding, last: Finding) -> bool:

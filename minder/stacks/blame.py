@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from minder.stacks.duty import judge_duty
 from minder.stacks.finding import Accused, Finding, Group
 from minder.stacks.outside import judge_crowd, judge_outsiders
+from minder.stacks.pipeline import is_at_work
 from minder.stacks.records import Capture, Process
 from minder.stacks.scene import Member, Scene, set_scene
 from minder.stacks.sites import judge_sites
@@ -18,10 +20,13 @@ __all__ = ["analyse"]
 _SHOWN_FRAMES = 16
 
 
-def analyse(capture: Capture, topology: Topology | None = None) -> Finding:
-    """Judge one capture. Strongest evidence first: the kernel's word, then who is busy elsewhere, then who waits elsewhere."""
+def analyse(capture: Capture, topology: Topology | None = None, stands: bool = False) -> Finding:
+    """Judge one capture. Strongest evidence first: the kernel's word, then who is busy elsewhere, then who waits elsewhere.
+
+    stands: other captures show that nothing moves, so that what computes is not a pipeline at work.
+    """
     scene = set_scene(capture, topology)
-    finding = judge_states(scene) or _judge(scene)
+    finding = judge_states(scene) or _judge(scene, stands)
     if not finding.suspects and not finding.evict:
         finding = _unheard(scene, finding)
     return replace(
@@ -32,7 +37,7 @@ def analyse(capture: Capture, topology: Topology | None = None) -> Finding:
     )
 
 
-def _judge(scene: Scene) -> Finding:
+def _judge(scene: Scene, stands: bool) -> Finding:
     if not scene.members:
         return Finding(because="no process has a readable stack")
     if scene.size == 1:
@@ -41,6 +46,11 @@ def _judge(scene: Scene) -> Finding:
         return judge_sites(scene)
     if len(scene.busy) * 2 > scene.size:
         return judge_crowd(scene)
+    duty = judge_duty(scene)
+    if duty is not None:
+        return duty
+    if not stands and is_at_work(scene):
+        return Finding(because="some stages compute, others wait for their messages: a pipeline at work; capture again to tell if it moves")
     return judge_outsiders(scene)
 
 

@@ -13,6 +13,7 @@ __all__ = ["Role", "read_role"]
 
 _SHOWN = 24
 _CHILD = "a process of its own"
+_STARTED = ("_bootstrap", "_bootstrap_inner", "thread_run")
 _TRAINING = frozenset(
     {"main", "train", "fit", "pretrain", "train_step", "training_step", "train_epoch", "run", "train_one_epoch", "evaluate"}
 )
@@ -24,7 +25,8 @@ class Role:
 
     stance: "waits" for peers; "may wait" (its device or its gradients, and behind them perhaps peers); "outside": busy elsewhere;
     "unclear": code that no rule knows; "none": no stack. part: "" for a training process, else what it is instead.
-    key: what makes a group. frames: the same with lines, innermost first, plumbing left out. start: part of the job's start.
+    duty: what it may be doing for all ranks ("saves"), if it is the one that does such things. start: part of the job's start.
+    key: what makes a group. frames: the same with lines, innermost first, plumbing left out.
     """
 
     kind: Kind
@@ -38,6 +40,7 @@ class Role:
     io: bool = False
     within: str = ""
     part: str = ""
+    duty: str = ""
 
 
 def read_role(process: Process) -> Role:
@@ -70,13 +73,24 @@ def _read_threads(threads: tuple[Thread, ...]) -> Role:
     role = _read_stack(main.frames)
     if role.part or not _defers(main.frames):
         return role
-    others = [thread for thread in threads if thread is not main and thread.frames and not _is_aside(thread.frames)]
-    told = [(_read_stack((*thread.frames, *main.frames)), thread) for thread in others]
+    others = [thread for thread in threads if thread is not main and thread.frames and _may_decide(thread.frames, main.frames)]
+    told = [_read_stack((*thread.frames, *main.frames)) for thread in others]
     for stance in ("waits", "may wait", "outside"):
-        for other, _ in told:
+        for other in told:
             if other.stance == stance and other.key != role.key:
                 return other
     return role
+
+
+def _may_decide(frames: Sequence[Frame], main: Sequence[Frame]) -> bool:
+    """Not a helper, nor one that idles itself. The backward pass runs in threads of compiled code, never in one that Python started."""
+    if any(read_frame(frame).aside for frame in frames):
+        return False
+    doing = _doing(frames)
+    if doing is not None and (doing.weak or doing.kind == "idle"):
+        return False
+    backward = next((rule for frame in main if (rule := read_frame(frame).doing) is not None), None)
+    return backward is None or not backward.backward or not any(frame.function in _STARTED for frame in frames[-3:])
 
 
 def _defers(frames: Sequence[Frame]) -> bool:
@@ -89,12 +103,14 @@ def _defers(frames: Sequence[Frame]) -> bool:
     return first.doing.backward or (first.doing.weak and not loads)
 
 
-def _is_aside(frames: Sequence[Frame]) -> bool:
-    return any(read_frame(frame).aside for frame in frames)
-
-
 @functools.lru_cache(maxsize=16384)
 def _read_stack(frames: tuple[Frame, ...]) -> Role:
+    duty = next((rule.reason for frame in frames if (rule := read_frame(frame).duty) is not None), "")
+    role = _read_frames(frames)
+    return replace(role, duty=duty) if duty else role
+
+
+def _read_frames(frames: tuple[Frame, ...]) -> Role:
     key, shown = _key(frames), _shown(frames)
     part = next((rule for frame in reversed(frames) if (rule := read_frame(frame).apart) is not None), None)
     doing, within = _doing(frames), _within(frames)
@@ -130,6 +146,9 @@ def _at(frame: Frame) -> str:
 
 def _doing(frames: Sequence[Frame]) -> Rule | None:
     """The innermost frame that a rule knows; of native ones down to the innermost Python one, a wait goes before its system call."""
+    over = next((rule for frame in frames if (rule := read_frame(frame).over) is not None), None)
+    if over is not None:
+        return over
     first_python = next((index for index, frame in enumerate(frames) if not frame.native), len(frames))
     native = [rule for frame in frames[:first_python] if (rule := read_frame(frame).doing) is not None]
     python = _python_doing(frames[first_python:])
@@ -146,6 +165,7 @@ def _doing(frames: Sequence[Frame]) -> Rule | None:
 
 def _python_doing(frames: Sequence[Frame]) -> Rule | None:
     weak: Rule | None = None
+    waiting: Rule | None = None
     bare = True  # nothing but plumbing so far
     for frame in frames:
         meaning = read_frame(frame)
@@ -153,13 +173,18 @@ def _python_doing(frames: Sequence[Frame]) -> Rule | None:
         if frame.native or (meaning.plumbing and rule is None):
             continue
         if rule is not None:
+            if rule.bare:
+                waiting = waiting or rule
+                continue
+            if waiting is not None:
+                return rule if rule.stance == "waits" else waiting
             if weak is None and (bare or rule.stance != "may wait") and not rule.weak:
                 return rule
             if rule.stance == "waits":
                 return rule
             weak = weak or (rule if rule.weak else None)
         bare = bare and rule is not None
-    return weak
+    return waiting or weak
 
 
 def _within(frames: Sequence[Frame]) -> Rule | None:

@@ -18,8 +18,10 @@ __all__ = ["FrameMeaning", "Rule", "read_frame"]
 
 Stance = Literal["waits", "may wait", "outside"]
 Blame = Literal["machine", "software", "workload", "unknown"]
-_LAYERS = ("doing", "within", "aside", "apart")
-_KEYS = frozenset({"kind", "stance", "reason", "blame", "weight", "patterns", "native", "start", "weak", "io", "backward", "imports"})
+_LAYERS = ("doing", "over", "within", "duty", "aside", "apart")
+_KEYS = frozenset(
+    {"kind", "stance", "reason", "blame", "weight", "patterns", "native", "start", "weak", "io", "backward", "imports", "bare"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Rule:
     io: bool = False
     backward: bool = False
     imports: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ class FrameMeaning:
     """What one frame says, layer by layer; plumbing says nothing at all."""
 
     doing: Rule | None = None
+    over: Rule | None = None
     within: Rule | None = None
+    duty: Rule | None = None
     aside: bool = False
     apart: Rule | None = None
     plumbing: bool = False
@@ -84,7 +89,15 @@ def read_frame(frame: Frame) -> FrameMeaning:
     """
     table = _table()
     found = {layer: next((rule for rule, matcher in table.layers[layer] if matcher.fits(frame)), None) for layer in _LAYERS}
-    return FrameMeaning(found["doing"], found["within"], found["aside"] is not None, found["apart"], table.plumbing.fits(frame))
+    return FrameMeaning(
+        found["doing"],
+        found["over"],
+        found["within"],
+        found["duty"],
+        found["aside"] is not None,
+        found["apart"],
+        table.plumbing.fits(frame),
+    )
 
 
 @functools.cache

@@ -128,6 +128,8 @@ def _judge_lines(scene: Scene) -> Finding:
     if len(odd) != 1:
         return Finding(because="everybody waits in its usual place: nobody stands out")
     member, peer = odd[0]
+    if _is_other_version(member.role.frames, peer.role.frames):
+        return Finding(because="everybody waits in its usual place: nobody stands out")
     side = compare_sites(member.role.frames, peer.role.frames) or "at another line than its peers"
     return Finding(
         (accuse(member, 0.5, f"{member.role.reason}, {side}"),),
@@ -138,6 +140,16 @@ def _judge_lines(scene: Scene) -> Finding:
 def _lines(frames: Sequence[Frame]) -> tuple[int, ...]:
     """Of the caller's own code: inside the library the same call may stand on any line."""
     return tuple(frame.line for frame in frames if not frame.native and not frame.file.startswith("torch/"))
+
+
+def _is_other_version(mine: Sequence[Frame], theirs: Sequence[Frame]) -> bool:
+    """Several lines of a file are moved by the same number: another version of it is installed there, and the place is the same."""
+    moved: dict[str, list[int]] = {}
+    for own, other in zip(mine, theirs, strict=False):
+        if own.line and other.line and not own.native:
+            moved.setdefault(own.file, []).append(own.line - other.line)
+    differing = [shifts for shifts in moved.values() if any(shifts)]
+    return any(len(shifts) > 1 for shifts in differing) and all(len(set(shifts)) == 1 for shifts in differing)
 
 
 def compare_sites(mine: Sequence[Frame], theirs: Sequence[Frame]) -> str:

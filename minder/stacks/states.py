@@ -58,8 +58,9 @@ def _name(scene: Scene, members: Sequence[Member], machines: tuple[str, ...], wo
     if len(scene.places.machines) < 2:
         return Finding(accused, because=f"{because}; all processes are on one machine")
     cover = scene.places.smallest_group(machines) if len(machines) > 1 else None
-    group = cover[0] if cover is not None and set(cover[1]) == set(machines) else None
-    return Finding(accused, machines, group, "machine", because)
+    if cover is None or len(cover[1]) > _GROUP_SHARE * len(scene.places.machines):
+        return Finding(accused, machines, None, "machine", because)
+    return Finding(accused, cover[1], cover[0], "machine", f"{because}: all of them in {cover[0]}")
 
 
 def _accuse(member: Member, words: str, confidence: float) -> Accused:
