@@ -11,10 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from minder import __version__
 from minder.actuators.local import LocalActuator, LocalMachine
 from minder.clock import Clock, SystemClock
 from minder.config import JobConfig, default_state_dir
 from minder.controller.beside import Beside, Part, Shadow, watch_drift
+from minder.controller.exporter import Exporter
+from minder.controller.gauges import Gauges, Sight
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import SampleSource, Stages
 from minder.controller.state import JobState, fold_job
@@ -56,9 +59,12 @@ class App:
     state: JobState
     wake: threading.Event
     clock: Clock
+    export: Callable[[], Exporter] | None = None  # opens the address of the controller's own metrics
+    exporter: Exporter | None = None
 
     def begin(self) -> None:
         """Start the job, or take up where an earlier controller stopped. Raises RecoveryError if it cannot start."""
+        self.exporter = None if self.export is None else self.export()
         self.fleet.start()
         name, recovery = self.config.name, self.recovery
         if recovery is None:
@@ -108,6 +114,8 @@ class App:
             stack.callback(self.ledger.close)
             stack.callback(self.fleet.stop)
             stack.callback(self.controller.close)
+            if self.exporter is not None:
+                stack.callback(self.exporter.close)
 
     def _await_contact(self, seconds: float = 5.0) -> None:
         end_s = self.clock.now_s() + seconds
@@ -188,7 +196,29 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
         parallelism=topology.parallelism,
     )
     controller = Controller(state, stages, ledger, clock, state_dir)
-    return App(config, controller, fleet, ledger, recovery, state, wake, clock)
+    return App(config, controller, fleet, ledger, recovery, state, wake, clock, _export(config, state, stages, ledger, act))
+
+
+def _export(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger, act: bool) -> Callable[[], Exporter] | None:
+    """How to open the controller's own metrics, None where the configuration asks for none."""
+    address = config.metrics.address
+    if address is None:
+        return None
+    sight = Sight(
+        state,
+        stages.measures,
+        stages.fleet.views,
+        stages.fleet.refusals,
+        lambda now_s: ledger.history(config.name, now_s),
+        config.policy_config(act),
+        SystemClock(),
+        agents=frozenset(machine.name for machine in config.machines if machine.agent is not None),
+        silent_s=max(30.0, 3.0 * config.telemetry.interval_s),
+        watches=stages.watched is not None,
+        version=__version__,
+    )
+    parts = (sight.measures.registry, Gauges(sight))
+    return lambda: Exporter(*address, config.metrics.token(), parts, {"training_job": config.name})
 
 
 def _beside(

@@ -14,10 +14,20 @@ from minder.errors import BadInputError, ConfigError
 from minder.policy.config import PolicyConfig
 from minder.resources import default_state_dir
 from minder.topology import Parallelism, Topology
+from minder.wire.addresses import is_loopback
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.tokens import read_token
 
-__all__ = ["DetectorConfig", "JobConfig", "LocalHandle", "MachineConfig", "TelemetryConfig", "default_state_dir", "load_config"]
+__all__ = [
+    "DetectorConfig",
+    "JobConfig",
+    "LocalHandle",
+    "MachineConfig",
+    "MetricsConfig",
+    "TelemetryConfig",
+    "default_state_dir",
+    "load_config",
+]
 
 _PATHS = ("agent_token_file", "launcher_token_file", "checkpoint_dir", "state_dir", "record_dir")
 
@@ -86,6 +96,37 @@ class DetectorConfig(_Strict):
         return self.model or self.name
 
 
+class MetricsConfig(_Strict):
+    """The controller's own metrics for Prometheus: off unless `listen` ("127.0.0.1:9403") is given. token_file: needed on an
+    address that other machines reach."""
+
+    listen: str | None = None
+    token_file: str | None = None
+
+    @model_validator(mode="after")
+    def _is_safe(self) -> MetricsConfig:
+        if self.listen is None:
+            return self
+        host, _, port = self.listen.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ValueError(f'metrics.listen "{self.listen}" is no address: give one like 127.0.0.1:9403')
+        if not is_loopback(host.strip("[]")) and self.token_file is None:
+            raise ValueError(f"metrics.listen {self.listen} can be reached from outside: give metrics.token_file, or listen on 127.0.0.1")
+        return self
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port, None where metrics are off."""
+        if self.listen is None:
+            return None
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def token(self) -> str | None:
+        """Raises ConfigError where its file cannot be used."""
+        return None if self.token_file is None else _read_token("metrics.token_file", self.token_file)
+
+
 class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it."""
 
@@ -104,6 +145,7 @@ class JobConfig(_Strict):
     state_dir: str | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
     detector: DetectorConfig = DetectorConfig()
+    metrics: MetricsConfig = MetricsConfig()
     policy: dict[str, Any] = {}  # minder.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)
@@ -202,6 +244,7 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
         config.topology()
         config.policy_config(False)
         config.endpoints()
+        config.metrics.token()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -222,6 +265,9 @@ def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(detector, dict):  # "models:/..." and a detector's name are no paths
         paths = {key for key, value in detector.items() if "/" in str(value) and not str(value).startswith("models:/")}
         found["detector"] = {key: anchor(value) if key in paths else value for key, value in detector.items()}
+    metrics = found.get("metrics")
+    if isinstance(metrics, dict):
+        found["metrics"] = {key: anchor(value) if key == "token_file" else value for key, value in metrics.items()}
     telemetry = found.get("telemetry")
     if isinstance(telemetry, dict) and isinstance(telemetry.get("mapping"), str):
         parts = [anchor(part.strip()) if part.strip().endswith(".toml") else part for part in telemetry["mapping"].split("+")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -9,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from minder.app import App, build, build_source
-from minder.config import JobConfig, MachineConfig, TelemetryConfig
+from minder.config import JobConfig, MachineConfig, MetricsConfig, TelemetryConfig
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import kinds
 from minder.types import MachineView, Verdict, WorkerView
@@ -165,3 +167,18 @@ def test_a_watched_job_goes_by_two_names_and_is_no_neighbour_of_its_own(built: A
     app.controller._hear(time.time())
     context = app.controller._stages.context(app.state, (), time.time())
     assert context.other_jobs == {"m2": ("other-team",)} and not context.workers_dead
+
+
+def test_the_controllers_metrics_are_off_unless_the_configuration_opens_an_address(built: Any) -> None:
+    assert built().export is None
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    app = built(act=True, metrics=MetricsConfig(listen=f"127.0.0.1:{port}"))
+    app.exporter = app.export()
+    with httpx.Client(trust_env=False, timeout=20.0) as client:
+        text = client.get(f"http://127.0.0.1:{port}/metrics").text
+    assert 'minder_controller_dry_run{training_job="llm"} 0.0' in text and 'agent_age_seconds{machine="m1",training_job="llm"} +Inf' in text
+    app.close()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0

@@ -101,6 +101,10 @@ class Sampler:
             return None
         return self._latest[1]
 
+    def age_s(self) -> float | None:
+        """Since the last reading, however old; None before the first."""
+        return None if self._latest is None else time.monotonic() - self._latest[0]
+
     def scraped(self) -> None:
         """Somebody took the last reading: averages start anew."""
         self._scraped_s = time.time()

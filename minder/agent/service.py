@@ -44,13 +44,24 @@ class Service:
         self.started_s = time.time()
         self.ring = SignalRing()
         self._last_killed: int | None = None
+        self._evidence: dict[str, int] = {"captures": 0, "dumps": 0}
         self.sampler = Sampler(options, self.ring)
         self.kernel = KernelFollower(options.machine, self.publish, self.belongs)
 
     async def metrics(self, request: Request) -> Response:
-        reading = self.sampler.latest() or Reading()
+        reading = self._about()
+        reading.merge(self.sampler.latest() or Reading())
         self.sampler.scraped()
         return Response(render(reading), media_type=_PROMETHEUS_TEXT)
+
+    def _about(self) -> Reading:
+        """The agent's own part: told also when its sampling hangs and there are no values to tell."""
+        reading = Reading(info=[("agent_info", {"version": __version__})])
+        reading.gauge("agent_start_time_seconds", self.started_s)
+        reading.gauge("agent_sample_age_seconds", self.sampler.age_s())
+        for what, count in self._evidence.items():
+            reading.counter(f"agent_{what}", count)
+        return reading
 
     async def signals(self, request: Request) -> Response:
         try:
@@ -74,6 +85,7 @@ class Service:
             return PlainTextResponse(f"{error}\n", 400)
         except ValueError:
             return PlainTextResponse("the body is not JSON\n", 400)
+        self._evidence["captures"] += 1
         show_states = "processes_stopped" not in self.options.hidden
         processes = self.sampler.table.read(time.time())
         return JSONResponse(await capture(self.options.machine, processes, wanted, show_states))
@@ -85,6 +97,7 @@ class Service:
             return PlainTextResponse(f"{error}\n", 400)
         except ValueError:
             return PlainTextResponse("the body is not JSON\n", 400)
+        self._evidence["dumps"] += 1
         processes = self.sampler.table.read(time.time())
         found = await collect_dumps(self.options.run_dir, processes, deadline_s)
         return JSONResponse({"machine": self.options.machine, "time_s": time.time(), "dumps": found})

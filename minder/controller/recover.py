@@ -42,7 +42,7 @@ class RecoverySettings:
 
 
 class Recovery:
-    """Carries decisions out. `on_phase(text)` tells a watcher what goes on."""
+    """Carries decisions out. `on_phase(text)` tells a watcher what goes on, `on_result` what became of an eviction."""
 
     def __init__(
         self, state: JobState, ledger: Ledger, fleet: Fleet, actuator: Actuator, settings: RecoverySettings, clock: Clock
@@ -54,6 +54,7 @@ class Recovery:
         self._settings = settings
         self._clock = clock
         self.on_phase: Callable[[str], None] = lambda text: None
+        self.on_result: Callable[[ActionResult], None] = lambda result: None
 
     def prepare(self) -> None:
         """Start what takes seconds to start, while the workers are still on their way to the barrier."""
@@ -115,7 +116,9 @@ class Recovery:
                 )  # fmt: skip
                 self._state.barred.add(machine)
         if self._ledger.result(decision.operation_id) is None:
-            self._ledger.complete(decision.operation_id, self._actuator.execute(decision))
+            result = self._actuator.execute(decision)
+            self.on_result(result)
+            self._ledger.complete(decision.operation_id, result)
 
     def bring_up(self, rank_machine: Mapping[int, str], operation_id: str, incident: str | None, reason: str) -> StartResult:
         """Start the generation that this operation asks for: the one in the ledger, if it was begun before."""

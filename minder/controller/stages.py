@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from minder.controller.measures import Measures
 from minder.controller.recover import Recovery
 from minder.controller.state import JobState
 from minder.controller.watched import WatchedJob
@@ -72,3 +73,4 @@ class Stages:
     scores: Callable[[], Scores | None] = lambda: None
     watched: WatchedJob | None = None  # a job that somebody else starts and restarts
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
+    measures: Measures = field(default_factory=Measures)

@@ -63,13 +63,14 @@ class Controller:
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
         if stages.recovery is not None:
-            stages.recovery.on_phase = self.say
+            stages.recovery.on_phase, stages.recovery.on_result = self.say, stages.measures.acted
 
     def step(self, now_s: float) -> None:
         """One tick at `now_s` (unix seconds)."""
         stages, state = self._stages, self.state
         silence: list[Sample] = []
         samples = self._guard("telemetry", lambda: list(stages.source.collect(now_s)), silence)
+        stages.measures.sampled(samples)
         window = self._guard("windows", lambda: self._align(samples, now_s), None)
         generation = state.generation
         signals, views = self._hear(now_s)
@@ -83,6 +84,7 @@ class Controller:
             verdicts = [*(self._end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._note_standing(verdicts)
         self._tick.backlog.note(verdicts)  # nothing below this line may lose what was concluded
+        stages.measures.concluded(verdicts)
         self._request(requests, observation, verdicts)
         for verdict in verdicts:
             self.say(_headline(verdict))
@@ -105,7 +107,8 @@ class Controller:
     def _step_or_wait(self) -> None:
         """Without the ledger nothing may be acted on: that is told, and what was concluded waits for it."""
         try:
-            self.step(self._clock.now_s())
+            with self._stages.measures.stage("tick"):
+                self.step(self._clock.now_s())
         except LedgerError as error:
             self._tick.errors["ledger"] += 1
             self.say(f"no action while the ledger cannot be used: {error}")
@@ -142,6 +145,7 @@ class Controller:
             "errors": dict(self._tick.errors),
             "undecided": len(self._tick.backlog),
         }
+        self._stages.measures.show(now_s, extra)
         try:
             write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
         except OSError:  # a full disk, say: the terminal is blind, the loop is not
@@ -155,7 +159,8 @@ class Controller:
     def _guard(self, stage: str, work: Callable[[], T], nothing: T) -> T:
         """The stage boundary: whatever goes wrong inside is counted and told, and the tick goes on without that stage."""
         try:
-            return work()
+            with self._stages.measures.stage(stage):
+                return work()
         except Exception as error:  # noqa: BLE001
             self._tick.errors[stage] += 1
             if self._tick.errors[stage] in (1, 10, 100, 1000):
@@ -328,6 +333,7 @@ class Controller:
     def _note_decision(self, decision: Decision, items: Sequence[Item]) -> None:
         for each in dict.fromkeys(item[1] for item in items):
             self._ledger.append(kinds.DECISION, decision, job=self.state.name, incident=each, operation_id=decision.operation_id)
+        self._stages.measures.decided(decision)
         self.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
 
     def _give_up(self, why: str, incident: str) -> None:
@@ -343,6 +349,7 @@ class Controller:
             evidence = (Evidence("launcher", machine, why, since_s=since_s),)
             verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
             self._tick.backlog.note([verdict])
+            self._stages.measures.concluded([verdict])
         if result.missing:
             self.state.phase = "running"
             self._open_incidents(now_s)

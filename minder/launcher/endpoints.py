@@ -1,4 +1,4 @@
-"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers; a bearer token on all of them."""
+"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers, GET /metrics; a bearer token on all of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from minder.errors import WireError
+from minder.launcher.metrics import CONTENT_TYPE, render
 from minder.launcher.requests import parse_request
 from minder.launcher.supervisor import StaleGenerationError, Supervisor
 from minder.wire.codec import to_json
@@ -22,7 +23,7 @@ __all__ = ["build_endpoints"]
 
 _LONGEST_WAIT_S = 60.0
 _LARGEST_BODY_BYTES = 1 << 20
-Answer = Callable[[Request], Awaitable[JSONResponse]]
+Answer = Callable[[Request], Awaitable[Response]]
 
 
 def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
@@ -51,19 +52,29 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
             wanted = parse_request(json.loads(body), settings.slots)
         except ValueError as error:
             raise WireError(f"the body is no JSON: {error}") from error
-        return JSONResponse({"outcome": supervisor.apply(wanted), "generation": supervisor.generation})
+        try:
+            outcome = supervisor.apply(wanted)
+        except StaleGenerationError:
+            supervisor.tally.requests["stale"] += 1
+            raise
+        supervisor.tally.requests[outcome] += 1
+        return JSONResponse({"outcome": outcome, "generation": supervisor.generation})
+
+    async def metrics(request: Request) -> Response:
+        return Response(render(supervisor.figures()), media_type=CONTENT_TYPE)
 
     return Starlette(
         routes=[
             Route("/v1/state", _guard(state, token), methods=["GET"]),
             Route("/v1/events", _guard(events, token), methods=["GET"]),
             Route("/v1/workers", _guard(workers, token), methods=["POST"]),
+            Route("/metrics", _guard(metrics, token), methods=["GET"]),
         ]
     )
 
 
 def _guard(answer: Answer, token: str | None) -> Answer:
-    async def guarded(request: Request) -> JSONResponse:
+    async def guarded(request: Request) -> Response:
         if token is not None and not is_authorised(request.headers.get("authorization"), token):
             return JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
         try:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from minder.errors import WireError
 from minder.launcher.events import EventRing
 from minder.launcher.logs import LogFollower
+from minder.launcher.metrics import LauncherFigures, Tally
 from minder.launcher.process import Exit, WorkerProcess
 from minder.launcher.register import Register
 from minder.launcher.requests import WorkersRequest
@@ -47,6 +48,7 @@ class Supervisor:
         self._slots = [Slot(index, settings, self) for index in range(settings.slots)]
         self._logs = [LogFollower(slot.log, settings.log_limit_bytes, settings.step_pattern) for slot in self._slots]
         self._ending = False
+        self.tally = Tally()
 
     def start(self) -> None:
         """Start every slot's process: without an assignment it waits at the barrier, which is all a standby does."""
@@ -71,6 +73,12 @@ class Supervisor:
             slot.aim(Target(desired, request.generation, env, request.grace_s))
         self.changed()
         return "done"
+
+    def figures(self) -> LauncherFigures:
+        """For /metrics."""
+        settings = self.settings
+        workers = tuple(self.views())
+        return LauncherFigures(settings.job, settings.machine, self.started_s, self.generation, settings.slots, workers, self.tally)
 
     def views(self) -> list[WorkerView]:
         return [self._view(slot) for slot in self._slots]
@@ -111,6 +119,8 @@ class Supervisor:
         how = f"killed by {signal.Signals(exit.signal).name}" if exit.signal else f"exited with {exit.code}"
         who = f"rank {worker.rank}" if worker.rank is not None else f"the waiting worker of slot {slot.index}"
         fields = {"code": exit.code, "signal": exit.signal, "expected": worker.end_wanted or self._ending}
+        told = signal.Signals(exit.signal).name if exit.signal else f"code {exit.code}"
+        self.tally.exits[told, str(fields["expected"]).lower()] += 1
         self._emit("exit", worker, f"{who} {how}", exit.time_s, slot=slot.index, finished=worker.finished, **fields)
         self.changed()
 
@@ -130,6 +140,7 @@ class Supervisor:
         try:
             self._register.write({**entry, "launcher_pid": os.getpid(), "workers": workers})
         except OSError as error:
+            self.tally.register_errors += 1
             print(f"minder launch: register of {self.settings.job}: {error}", file=sys.stderr, flush=True)
 
     def _complete(self, env: Mapping[str, str], request: WorkersRequest) -> dict[str, str]:

@@ -10,7 +10,12 @@ from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.types import History, PastEviction, Price, Reason, Verdict
 
-__all__ = ["Case", "Ruling", "Stage", "passes", "stops"]
+__all__ = ["Case", "Ruling", "Stage", "breaker_limit", "passes", "stops"]
+
+
+def breaker_limit(config: PolicyConfig, machines: int) -> int:
+    """Machines that may be evicted within the window; one is always allowed, or a small job could never be helped."""
+    return max(1, int(config.breaker_share * machines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,7 @@ class Case:
 
     @property
     def breaker_limit(self) -> int:
-        """Machines that may be evicted within the window; one is always allowed, or a small job could never be helped."""
-        return max(1, int(self.config.breaker_share * len(self.context.job.machines)))
+        return breaker_limit(self.config, len(self.context.job.machines))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from minder import __version__
 from minder.api.access import Caller
 from minder.api.fields import Answer
-from serve.access import AnyCaller, Viewer
+from serve.access import AnyCaller, Viewer, sees
+from serve.gauges import render_gauges
 from serve.metrics import CONTENT_TYPE
 from serve.state import service_of
 
@@ -39,8 +40,10 @@ def ready(request: Request) -> Health:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def metrics(request: Request, caller: Viewer) -> Response:
-    """The service's own metrics, in Prometheus' text format."""
-    return Response(service_of(request).metrics.exposition(), media_type=CONTENT_TYPE)
+    """The service's own metrics, in Prometheus' text format; of single jobs only those that the token covers."""
+    service = service_of(request)
+    gauges = render_gauges(service, lambda job: sees(caller, job))
+    return Response(service.metrics.exposition() + gauges, media_type=CONTENT_TYPE)
 
 
 @router.get("/whoami")

@@ -44,7 +44,7 @@ def test_it_exports_the_heartbeat_and_the_processes_of_the_job(bench: Any) -> No
     assert metrics["minder_agent_errors_total"] == 0
     assert metrics["minder_agent_series_left_out"] == 0
     labels = {part for series in metrics if "{" in series for part in series.partition("{")[2].rstrip("}").split(",")}
-    assert all(label.startswith(("training_job=", "device=")) for label in labels)
+    assert all(label.startswith(("training_job=", "device=", "version=")) for label in labels)
 
 
 def test_what_cannot_be_read_is_absent(bench: Any) -> None:

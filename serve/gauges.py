@@ -1,0 +1,55 @@
+"""What the service sees at the moment of a scrape: open incidents, and how old each controller's last status is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+from minder import __version__
+from minder.controller.status import read_status
+from serve.state import Service
+
+__all__ = ["render_gauges"]
+
+
+def render_gauges(service: Service, sees: Callable[[str | None], bool]) -> bytes:
+    """As Prometheus text; only of jobs that the caller sees. Raises LedgerError."""
+    return bytes(generate_latest(_Sight(service, sees)))
+
+
+class _Sight(CollectorRegistry):
+    def __init__(self, service: Service, sees: Callable[[str | None], bool]) -> None:
+        super().__init__(auto_describe=False)
+        self._service, self._sees = service, sees
+
+    def collect(self) -> Iterable[Metric]:
+        service = self._service
+        info = GaugeMetricFamily("minder_service_info", "What runs here; always 1.", labels=["version"])
+        info.add_metric([__version__], 1.0)
+        yield info
+        yield CounterMetricFamily("minder_service_ledger_read_failures", "Looks for new events that failed.", value=service.tail.failures)
+        opened = Counter({job: 0 for job in service.settings.jobs if self._sees(job)})
+        for listed in service.incidents.newest_first():
+            if listed.summary.state != "closed" and self._sees(listed.summary.job):
+                opened[listed.summary.job or ""] += 1
+        incidents = GaugeMetricFamily("minder_service_open_incidents", "Incidents that are not closed.", labels=["training_job"])
+        for job, count in sorted(opened.items()):
+            incidents.add_metric([job], count)
+        yield incidents
+        yield self._ages()
+
+    def _ages(self) -> Metric:
+        """Of jobs whose job.toml the service was given; +Inf where there is no status at all."""
+        now_s = self._service.clock.now_s()
+        about = "Since the job's controller last wrote its status; a controller that runs does so every second."
+        ages = GaugeMetricFamily("minder_service_controller_status_age_seconds", about, labels=["training_job"])
+        for job, path in sorted(self._service.settings.status_files.items()):
+            if self._sees(job):
+                status = read_status(path)
+                known = status is not None and status.get("job") == job and isinstance(status.get("now_s"), (int, float))
+                ages.add_metric([job], max(0.0, now_s - float(status["now_s"])) if status is not None and known else float("inf"))
+        return ages

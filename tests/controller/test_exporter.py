@@ -1,0 +1,149 @@
+"""A controller's own metrics: what it concluded, what is left, what is degraded; and who may read them."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from minder.config import MetricsConfig
+from minder.controller.exporter import Exporter, exposition
+from minder.controller.gauges import Gauges, Sight
+from minder.errors import ConfigError, LedgerError
+from minder.telemetry.exposition import parse_exposition
+from minder.types import Evidence, Sample, Verdict
+
+JOB = {"training_job": "llm"}
+DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
+
+
+def sight_of(world: Any, app: Any, **changes: Any) -> Sight:
+    stages = app.controller._stages
+    values = {
+        "state": app.state,
+        "measures": stages.measures,
+        "views": world.fleet.views,
+        "refusals": world.fleet.refusals,
+        "history": lambda now_s: app.ledger.history("llm", now_s),
+        "policy": world.policy,
+        "clock": world.clock,
+        "agents": world.fleet.machines,
+    }
+    return Sight(**{**values, **changes})
+
+
+def read(sight: Sight) -> dict[str, float]:
+    """Every sample as `name{label="value"}`, without the labels that all carry."""
+    found = {}
+    for name, labels, value in parse_exposition(exposition((sight.measures.registry, Gauges(sight)), JOB).decode()):
+        assert labels.pop("training_job") == "llm"
+        text = ",".join(f"{key}={labels[key]}" for key in sorted(labels))
+        found[name.removeprefix("minder_controller_") + (f"{{{text}}}" if text else "")] = value
+    return found
+
+
+@pytest.fixture
+def begun(world: Any) -> Iterator[Any]:
+    app = world.app()
+    app.begin()
+    world.tick(app, 3)
+    yield app
+    app.close()
+
+
+def stall_of(machine: str, time_s: float) -> Verdict:
+    evidence = (Evidence("telemetry", machine, "it does not move", since_s=time_s - 5.0),)
+    return Verdict(time_s, "machine", "evict", (machine,), "stall", 0.95, time_s - 5.0, evidence, (), ("stall",))
+
+
+def test_a_quiet_job_shows_its_phase_budgets_and_that_it_is_alive(world: Any, begun: Any) -> None:
+    found = read(sight_of(world, begun))
+    assert found["phase{phase=running}"] == 1.0 and found["phase{phase=failed}"] == 0.0
+    assert found["generation"] == 1.0 and found["machines{role=training}"] == 4.0 and found["machines{role=standby}"] == 2.0
+    assert found["evictions_left{limit=hour}"] == world.policy.max_evictions_per_hour
+    assert found["evictions_left{limit=breaker}"] == 2.0 and found["breaker_open"] == 0.0 and found["restarts_left"] == 3.0
+    assert found["last_tick_timestamp_seconds"] == pytest.approx(world.clock.now_s(), abs=1.1)
+    assert found["stage_seconds_count{stage=judge}"] == 3.0 and found["degraded{what=ledger}"] == 0.0
+
+
+def test_an_eviction_is_counted_and_taken_from_what_is_left(world: Any, begun: Any) -> None:
+    world.script = lambda observation: [stall_of("m1", observation.now_s)] if begun.state.generation == 1 else []
+    world.tick(begun, 3)
+    found = read(sight_of(world, begun))
+    assert found["verdicts_total{cause=stall,kind=machine,tier=evict}"] == 1.0
+    assert found["decisions_total{action=evict,reason=act}"] == 1.0 and found["actions_total{outcome=done}"] == 1.0
+    assert found["evictions_left{limit=job}"] == world.policy.max_evictions_per_job - 1
+    names = {re.sub(r"(_bucket|_count|_sum)?(\{.*)?$", "", name) for name in found}
+    assert [name for name in sorted(names) if f"`minder_controller_{name}`" not in DOCUMENTED] == []
+    assert found["machines{role=evicted}"] == 1.0 and found["generation"] == 2.0
+
+
+def test_what_is_not_known_is_no_comfortable_number(world: Any, begun: Any) -> None:
+    """No sample ever came, a machine was never heard of, the ledger cannot be read."""
+
+    def broken(now_s: float) -> Any:
+        raise LedgerError("disk full")
+
+    world.fleet.launchers["m2"].refuses = "HTTP 401"
+    found = read(sight_of(world, begun, history=broken))
+    assert found["sample_age_seconds{machine=m0}"] == float("inf") == found["agent_age_seconds{machine=m2}"]
+    assert not [name for name in found if name.startswith(("evictions_left", "restarts_left", "breaker_open", "pauses"))]
+    assert found["degraded{what=ledger}"] == found["degraded{what=telemetry}"] == found["degraded{what=refused}"] == 1.0
+    begun.controller._stages.measures.sampled([Sample(world.clock.now_s() - 7.0, "m0", {})])
+    found = read(sight_of(world, begun))
+    assert found["sample_age_seconds{machine=m0}"] == 7.0 and found["degraded{what=telemetry}"] == 0.0
+
+
+def test_an_error_that_a_stage_swallowed_is_counted(world: Any, begun: Any) -> None:
+    def fail(now_s: float) -> Any:
+        raise ValueError("no")
+
+    world.source.collect = fail
+    world.tick(begun, 2)
+    found = read(sight_of(world, begun))
+    assert found["errors_total{stage=telemetry}"] == 2.0 and found["stage_seconds_count{stage=telemetry}"] == 5.0
+
+
+def test_who_has_no_token_reads_nothing(world: Any, begun: Any) -> None:
+    sight = sight_of(world, begun)
+    exporter = Exporter("127.0.0.1", 0, "secret", (sight.measures.registry, Gauges(sight)), JOB)
+    try:
+        url = f"http://127.0.0.1:{exporter.port}"
+        with httpx.Client(trust_env=False, timeout=20.0) as http:
+            assert http.get(f"{url}/metrics").status_code == 401
+            assert http.get(f"{url}/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
+            good = {"Authorization": "Bearer secret"}
+            assert http.get(f"{url}/", headers=good).status_code == 404 and http.post(f"{url}/metrics", headers=good).status_code == 501
+            answer = http.get(f"{url}/metrics", headers=good)
+        assert answer.status_code == 200 and "minder_controller_info" in answer.text
+        with pytest.raises(ConfigError, match=r"metrics\.listen: cannot listen"):
+            Exporter("127.0.0.1", exporter.port, None, (), JOB)
+    finally:
+        exporter.close()
+        exporter.close()
+
+
+def test_metrics_are_off_and_on_this_machine_unless_told_otherwise() -> None:
+    assert MetricsConfig().address is None
+    assert MetricsConfig(listen="127.0.0.1:9403").address == ("127.0.0.1", 9403)
+    assert MetricsConfig(listen="[::1]:9403").address == ("::1", 9403)
+    for listen in ("0.0.0.0:9403", "node-1:9403", "9403", "127.0.0.1:", "127.0.0.1:99999"):
+        with pytest.raises(ValueError, match=r"metrics\.listen"):
+            MetricsConfig(listen=listen)
+    assert MetricsConfig(listen="0.0.0.0:9403", token_file="token").address == ("0.0.0.0", 9403)
+
+
+def test_the_configured_address_opens_with_the_job_and_closes_with_it(world: Any, begun: Any) -> None:
+    sight = sight_of(world, begun)
+    begun.export = lambda: Exporter("127.0.0.1", 0, None, (Gauges(sight),), JOB)
+    begun.begin()
+    port = begun.exporter.port
+    assert httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).status_code == 200
+    begun.exporter.close()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
