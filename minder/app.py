@@ -18,6 +18,7 @@ from minder.config import JobConfig, default_state_dir
 from minder.controller.beside import Beside, Part, Shadow, watch_drift
 from minder.controller.exporter import Exporter
 from minder.controller.gauges import Gauges, Sight
+from minder.controller.inbox import Inbox
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import SampleSource, Stages
 from minder.controller.state import JobState, fold_job
@@ -193,6 +194,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
         recorder=recorder,
         scores=lambda: telemetry.scores,
         watched=watched,
+        inbox=Inbox(ledger, config.name),
         parallelism=topology.parallelism,
     )
     controller = Controller(state, stages, ledger, clock, state_dir)

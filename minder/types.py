@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
-SignalKind = Literal["kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting"]
+SignalKind = Literal["kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report"]
 RequestKind = Literal["flows", "reach", "stacks", "dumps"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
@@ -56,7 +56,8 @@ class Signal:
     """An explicit event (formats.md, events.jsonl, plus `exception`, `nonfinite`, `waiting` from our own workers).
 
     data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
-    step {step, loss, grad_norm, seconds}, phase {phase, state}, membership {joined, left}, nonfinite {step, what}.
+    step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
+    membership {joined, left}, nonfinite {step, what}.
     """
 
     time_s: float

@@ -12,7 +12,7 @@ from minder import __version__
 from minder.api.problem import MEDIA_TYPE, Problem
 from serve.guards import BodyBounds, Measured
 from serve.problems import add_problems
-from serve.routes import events, health, incidents, jobs, machines, pauses, policy, scores
+from serve.routes import events, health, incidents, jobs, machines, pauses, policy, scores, signals
 from serve.state import Service
 
 __all__ = ["build_app"]
@@ -55,7 +55,7 @@ def build_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for room in (health, incidents, events, machines, pauses, jobs, policy, scores):
+    for room in (health, incidents, events, machines, pauses, jobs, policy, scores, signals):
         app.include_router(room.router, responses=_PROBLEMS)
     add_problems(app)
     app.add_middleware(BodyBounds, limits=service.settings.limits)

@@ -14,6 +14,7 @@ from serve.settings import Limits
 __all__ = ["UPLOAD_PATH", "BodyBounds", "Measured"]
 
 UPLOAD_PATH = "/v1/scores"
+SIGNALS_PATH = "/v1/signals"
 
 
 class BodyBounds:
@@ -26,7 +27,7 @@ class BodyBounds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = self._limits.upload_bytes if scope["path"] == UPLOAD_PATH else self._limits.body_bytes
+        most = self._most(scope["path"])
         told = dict(scope["headers"]).get(b"content-length", b"0")
         if told.isdigit() and int(told[:20]) > most:
             await problem(413, f"the body is larger than the {most} bytes that are taken here", {"Connection": "close"})(
@@ -34,6 +35,11 @@ class BodyBounds:
             )
             return
         await self._app(scope, _Bounded(receive, most, self._limits.body_s), send)
+
+    def _most(self, path: str) -> int:
+        if path == UPLOAD_PATH:
+            return self._limits.upload_bytes
+        return self._limits.signal_bytes if path.startswith(SIGNALS_PATH) else self._limits.body_bytes
 
 
 class _Bounded:

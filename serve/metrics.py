@@ -25,6 +25,7 @@ class Metrics:
         self.notices = Counter(
             "minder_service_notices", "Attempts to tell a receiver, by what came of them.", ["target", "outcome"], registry=self.registry
         )
+        self.signals = Counter("minder_service_signals", "Signals, by what became of them.", ["outcome"], registry=self.registry)
         self.streams = Gauge("minder_service_event_streams", "Event streams that are open.", registry=self.registry)
 
     def exposition(self) -> bytes:

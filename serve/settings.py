@@ -20,6 +20,11 @@ class Limits:
     failure_rate: float = 0.5  # wrong tokens from one address
     failure_burst: float = 20.0
     streams: int = 500
+    signal_rate: float = 5.0  # requests with signals of one token
+    signal_burst: float = 60.0
+    machine_rate: float = 0.1  # signals about one machine
+    machine_burst: float = 60.0
+    signal_bytes: int = 1024 * 1024
     body_bytes: int = 64 * 1024
     body_s: float = 60.0  # until a request's body must be here
     upload_bytes: int = 64 * 1024 * 1024

@@ -40,6 +40,8 @@ class Service:
     scoring: ScoringPool
     requests: Buckets
     failures: Buckets
+    signals_by_caller: Buckets
+    signals_by_machine: Buckets
     metrics: Metrics = field(default_factory=Metrics)
     outboxes: Outboxes = field(default_factory=Outboxes)
     open_streams: int = 0
@@ -69,6 +71,8 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         scoring=ScoringPool(limits),
         requests=Buckets(limits.rate, limits.burst, time.monotonic),
         failures=Buckets(limits.failure_rate, limits.failure_burst, time.monotonic),
+        signals_by_caller=Buckets(limits.signal_rate, limits.signal_burst, time.monotonic),
+        signals_by_machine=Buckets(limits.machine_rate, limits.machine_burst, time.monotonic),
     )
     service.outboxes = Outboxes([_outbox(service, target) for target in settings.file.notify])
     return service

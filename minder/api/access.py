@@ -1,4 +1,5 @@
-"""Roles of tokens. viewer, operator and admin contain one another; agent and launcher stand beside them and speak for one machine."""
+"""Roles of tokens. viewer, operator and admin contain one another; agent and launcher stand beside them and speak for one machine,
+source for the machines of its jobs (a monitor of the site: Alertmanager, NVSentinel)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from minder.api.fields import Answer
 
 __all__ = ["ROLES", "Caller", "Role", "contains"]
 
-Role = Literal["viewer", "operator", "admin", "agent", "launcher"]
+Role = Literal["viewer", "operator", "admin", "agent", "launcher", "source"]
 ROLES: tuple[str, ...] = get_args(Role)
 _LADDER = ("viewer", "operator", "admin")
 

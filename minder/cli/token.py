@@ -16,7 +16,7 @@ LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file 
 @app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="Whose it is: a person or a program. Its actions are recorded under this name.")],
-    role: Annotated[str, typer.Option(help="viewer (reads), operator (acts), admin, agent or launcher.")] = "viewer",
+    role: Annotated[str, typer.Option(help="viewer (reads), operator (acts), admin, agent, launcher, source (signals).")] = "viewer",
     job: Annotated[list[str] | None, typer.Option(help="Only for this job; may stand several times. Every job if not given.")] = None,
     machine: Annotated[str | None, typer.Option(help="The machine that a token of role agent or launcher speaks for.")] = None,
     for_: Annotated[str | None, typer.Option("--for", help="How long it is valid: 30d, 8h. For ever if not given.")] = None,

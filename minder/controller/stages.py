@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from minder.controller.inbox import Inbox
 from minder.controller.measures import Measures
 from minder.controller.recover import Recovery
 from minder.controller.state import JobState
@@ -72,5 +73,6 @@ class Stages:
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
     watched: WatchedJob | None = None  # a job that somebody else starts and restarts
+    inbox: Inbox | None = None  # what the service took for the job
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)

@@ -184,6 +184,9 @@ class Controller:
     def _hear(self, now_s: float) -> tuple[list[Signal], dict[str, MachineView]]:
         """Signals, and what each machine shows. Of a job that we only watch: its own ranks, under our count of its restarts."""
         signals, views, watched = self._stages.fleet.drain(), self._stages.fleet.views(), self._stages.watched
+        if self._stages.inbox is not None:
+            nothing: list[Signal] = []
+            signals = [*signals, *self._guard("inbox", functools.partial(self._stages.inbox.take, now_s), nothing)]
         if watched is None:
             return signals, views
         change = watched.follow(self.state, views, now_s)

@@ -26,6 +26,7 @@ from minder.verdicts.captures import CapturesRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.phased import PhasedRule
 from minder.verdicts.progress import Progress
+from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.stall import StallRule
 from minder.verdicts.telemetry import TelemetryRule
@@ -60,7 +61,7 @@ def build_judge(
     A recording has no connections to ask for, and its pauses may be undeclared: a stall that names nobody is not told.
     """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), SignalRule(load_xid_rules())]
+    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), SignalRule(load_xid_rules()), ReportRule()]
     if progress is not None:
         rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
         if captured:

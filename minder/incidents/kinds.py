@@ -27,6 +27,7 @@ __all__ = [
     "RECOVERY_PHASE",
     "RESULT",
     "SHADOW",
+    "SIGNAL",
     "SOURCE_ERROR",
     "TOKEN",
     "UNBARRED",
@@ -87,5 +88,7 @@ DEGRADED = "degraded"
 SHADOW = "shadow"
 # A metric left the range that the detector was trained on. minder.detectors.drift.Drift
 DRIFT = "drift"
+# Another system reported something of a machine of the job. {signal: Signal, id, by, token, role}
+SIGNAL = "signal"
 # A token of the service was made or revoked. {what: "created" | "revoked", token, name, role, jobs: [...] | null, machine?, by, reason?}
 TOKEN = "token"

@@ -73,6 +73,14 @@ def _notified(payload: Payload) -> str:
     return f"{payload.get('target')} ({payload.get('kind')}) {done}{_tail(payload, 'detail')}"
 
 
+def _signal(payload: Payload) -> str:
+    told = payload.get("signal") or {}
+    data = told.get("data") or {}
+    what = f"Xid {data.get('code')}" if told.get("kind") == "xid" else data.get("name") or told.get("kind")
+    state = f" {data['state']}" if data.get("state") else ""
+    return f"{payload.get('by')} reports of {told.get('machine')}: {what}{state}{_tail(told, 'message')}"
+
+
 _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.JOB_REGISTERED: lambda p: f"job registered with {len(p.get('machines') or ())} machines",
     kinds.JOB_ENDED: lambda p: f"job {p.get('outcome', 'ended')}{_tail(p, 'detail')}",
@@ -93,6 +101,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.OUTCOME: lambda p: f"{p.get('machine')} was found: {p.get('outcome')}{_tail(p, 'note', 'by')}",
     kinds.NOTE: lambda p: f"note: {p.get('text', '')}",
     kinds.NOTIFIED: _notified,
+    kinds.SIGNAL: _signal,
     kinds.CLOSED: lambda p: f"closed by {p.get('by') or 'operator'}{_tail(p, 'note')}",
     kinds.SOURCE_ERROR: lambda p: f"source {p.get('source')} failed{_tail(p, 'error')}",
     kinds.DEGRADED: lambda p: f"degraded: {p.get('what')}{_tail(p, 'detail')}",

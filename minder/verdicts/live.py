@@ -11,6 +11,7 @@ from minder.verdicts.captures import CapturesRule
 from minder.verdicts.crash import CrashRule
 from minder.verdicts.numeric import NumericRule
 from minder.verdicts.progress import Progress
+from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.slowdown import SlowdownRule
 from minder.verdicts.stall import StallRule
@@ -26,5 +27,5 @@ def live_rules(progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidR
     """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample."""
     stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S)
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), stall, SlowdownRule(progress)]
-    rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry]
+    rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry, ReportRule()]
     return [*rules, CapturesRule(progress, asks=True)]

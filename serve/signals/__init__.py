@@ -1,0 +1,1 @@
+"""Signals come in: from a site's monitors, as evidence about machines of jobs."""

@@ -1,0 +1,123 @@
+"""Signals into the ledger: of machines that the caller may speak for, each once, and no more than a ledger can bear."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from minder.api.access import Caller
+from minder.api.signals import ReportedSignal, SignalsTaken
+from minder.clock import parse_time
+from minder.incidents import kinds
+from minder.store.answers import AnswerKey
+from minder.store.events import EventQuery, EventRow
+from minder.types import LedgerEvent, Signal
+from minder.wire.codec import to_json
+from serve.access import demand_job, sees
+from serve.problems import refuse
+from serve.state import Service
+
+__all__ = ["demand_reporter", "running_machines", "take_signals"]
+
+_OLDEST_S = 3600.0
+_MOST_UNKNOWN = 20
+_ROLES = ("agent", "launcher", "source", "operator", "admin")
+
+
+def demand_reporter(service: Service, caller: Caller) -> None:
+    """403 for a role that speaks for no machine; 429 for a caller that sends too much."""
+    if caller.role not in _ROLES:
+        raise refuse(403, f"signals are taken from tokens of role {', '.join(_ROLES[:3])}; {caller.name} has role {caller.role}")
+    wait_s = service.signals_by_caller.take(caller.token)
+    if wait_s > 0:
+        service.metrics.refused.labels("signals").inc()
+        raise refuse(429, "too many signals: send several in one request, and fewer of them", Retry_After=str(int(wait_s) + 1))
+
+
+def running_machines(service: Service, caller: Caller) -> dict[str, tuple[str, ...]]:
+    """Machine to the jobs that have it now, standbys too, as far as the caller's token goes."""
+    members: dict[str, set[str]] = {
+        name: {machine.name for machine in config.machines} for name, config in service.settings.jobs.items() if sees(caller, name)
+    }
+    for event in service.events.select(EventQuery(kinds=(kinds.JOB_REGISTERED, kinds.JOB_ENDED))):
+        if event.job is None or not sees(caller, event.job):
+            continue
+        if event.kind == kinds.JOB_ENDED:
+            members.pop(event.job, None)
+        else:
+            members[event.job] = {str(name) for key in ("machines", "standbys") for name in event.payload.get(key) or ()}
+    found: dict[str, tuple[str, ...]] = {}
+    for job in sorted(members):
+        for machine in members[job]:
+            found[machine] = (*found.get(machine, ()), job)
+    return found
+
+
+def take_signals(
+    service: Service, caller: Caller, signals: Iterable[ReportedSignal | None], machines: Mapping[str, tuple[str, ...]], job: str | None
+) -> SignalsTaken:
+    """Write what is new. 403 for a machine that the caller does not speak for: then nothing of the request is taken."""
+    found = list(signals)
+    if job is not None:
+        demand_job(caller, job)
+    given = [signal for signal in found if signal is not None]
+    _demand_own_machine(caller, given)
+    counts = {"accepted": 0, "repeated": 0, "dropped": 0, "ignored": len(found) - len(given)}
+    unknown: dict[str, None] = {}
+    for signal in given:
+        jobs = (job,) if job is not None else machines.get(signal.machine, ())
+        if not jobs:
+            unknown[signal.machine] = None
+        elif service.signals_by_machine.take(signal.machine) > 0:
+            counts["dropped"] += 1
+        else:
+            for name in jobs:
+                counts["accepted" if _write(service, caller, signal, name) else "repeated"] += 1
+    for outcome, count in counts.items():
+        service.metrics.signals.labels(outcome).inc(count)
+    return SignalsTaken(**counts, unknown=tuple(unknown)[:_MOST_UNKNOWN])
+
+
+def _demand_own_machine(caller: Caller, signals: Sequence[ReportedSignal]) -> None:
+    """A machine cannot accuse another, whoever has taken it over."""
+    if caller.role not in ("agent", "launcher"):
+        return
+    others = sorted({signal.machine for signal in signals} - {caller.machine})
+    if others:
+        raise refuse(403, f"the token of {caller.name} speaks for {caller.machine}: it may say nothing of {others[0]}")
+
+
+def _write(service: Service, caller: Caller, signal: ReportedSignal, job: str) -> bool:
+    now_s = service.clock.now_s()
+    payload = {"signal": to_json(_record(signal, now_s)), "id": signal.id, "by": caller.name, "token": caller.token, "role": caller.role}
+    row = EventRow(now_s, kinds.SIGNAL, json.dumps(payload, allow_nan=False, separators=(",", ":")), job)
+    own = caller.machine or "any"  # one machine cannot use up the names of another's signals
+    key = AnswerKey(f"signals:{own}"[:64], _key(job, signal), "")
+
+    def tell(events: Sequence[LedgerEvent]) -> str:
+        return ""
+
+    return service.answers.act(key, [row], now_s, 202, tell)[1]
+
+
+def _key(job: str, signal: ReportedSignal) -> str:
+    return hashlib.sha256("\n".join((job, signal.machine, signal.id)).encode()).hexdigest()
+
+
+def _record(signal: ReportedSignal, now_s: float) -> Signal:
+    """Nobody says that something will happen, or that it happened long ago."""
+    try:
+        told_s = now_s if signal.time is None else parse_time(signal.time)
+    except (ValueError, OverflowError):
+        raise refuse(422, f"time of signal {signal.id} is no time: give ISO 8601, like 2026-03-02T06:12:31Z") from None
+    data = {"code": signal.code, "state": signal.state, "name": signal.name}
+    data |= {"severity": signal.severity} if signal.kind == "report" else {}
+    return Signal(
+        time_s=min(now_s, max(now_s - _OLDEST_S, told_s)),
+        kind=signal.kind,
+        machine=signal.machine,
+        message=signal.message or "",
+        device=signal.device,
+        data={key: value for key, value in data.items() if value is not None},
+    )
