@@ -294,6 +294,10 @@ Reason = Literal[
     "shared_machine",
     "max_restarts",
     "ledger_unavailable",
+    "awaiting_approval",
+    "approval_rejected",
+    "approval_timeout",
+    "approval_lapsed",
 ]
 
 
@@ -361,6 +365,25 @@ class PastEviction:
 
 
 @dataclass(frozen=True, slots=True)
+class Approval:
+    """An eviction that an operator was asked about. why: a typed word for an end that nobody chose; note: the operator's words."""
+
+    decision: Decision
+    job: str
+    incidents: tuple[str, ...]
+    generation: int
+    asked_s: float
+    until_s: float
+    on_timeout: str = "page"
+    state: Literal["waiting", "approved", "rejected", "expired", "carried_out"] = "waiting"
+    settled_s: float | None = None
+    by: str = ""
+    note: str = ""
+    why: str = ""
+    closed: bool = False  # the controller has seen to it
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """What the ledger knows and the policy needs."""
 
@@ -369,3 +392,4 @@ class History:
     barred: frozenset[str] = frozenset()
     last_restart_s: float | None = None
     restarts: int = 0
+    approvals: tuple[Approval, ...] = ()

@@ -22,6 +22,7 @@ FROZEN_VERBS = {
     "simulate",
     "incidents",
     "machine",
+    "decision",
     "report",
     "plan",
     "pause",

@@ -33,6 +33,7 @@ VERBS = {
     "report": "The reliability of a period as one HTML file that opens offline.",
     "plan": "What the next job needs: standbys, and the ETTR that it may expect.",
     "machine": "Machines that were evicted: list, return, and whether it was right.",
+    "decision": "Evictions that wait for an operator: list, approve, reject.",
     "pause": "Stop actions (never alarms) for a while.",
     "unpause": "Let minder act again.",
     "serve": "The service: an HTTP API on the ledger, and scoring of uploads.",

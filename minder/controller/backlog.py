@@ -51,8 +51,10 @@ class Backlog:
     def take(self, now_s: float) -> tuple[list[Item], list[tuple[Item, Reason]]]:
         """(what may be acted on, what is too old for that and why it waited); both leave the queue."""
         items, self.items = self.items, {}
-        late = [(item, why) for item, why in items.items() if item[0].time_s <= now_s - _ACT_WITHIN_S]
-        return [item for item in items if item[0].time_s > now_s - _ACT_WITHIN_S], late
+        old = {item for item in items if item[0].time_s <= now_s - _ACT_WITHIN_S}
+        passed = {item for item in old if items[item] != "awaiting_approval"}  # an operator may take longer than that
+        late = [(item, why) for item, why in items.items() if item in passed]
+        return [item for item in items if item not in passed], late
 
 
 def overdue_page(item: Item, why: Reason, now_s: float) -> Decision:

@@ -11,6 +11,7 @@ from minder.controller.measures import Measures
 from minder.controller.recover import Recovery
 from minder.controller.state import JobState
 from minder.controller.watched import WatchedJob
+from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.topology import Parallelism
 from minder.types import Decision, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
@@ -39,6 +40,8 @@ class VerdictJudge(Protocol):
 
 
 class DecisionMaker(Protocol):
+    config: PolicyConfig
+
     def decide(self, verdicts: Sequence[Verdict], history: History, context: PolicyContext) -> list[Decision]: ...
 
     def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision: ...

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minder.incidents import kinds
+from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals
 from minder.types import History, LedgerEvent, PastEviction, Pause
 
 __all__ = ["HISTORY_KINDS", "RECENT_S", "active_pauses", "barred_machines", "find_barrings", "fold_history", "fold_suspects"]
@@ -20,6 +21,9 @@ HISTORY_KINDS = (
     kinds.UNBARRED,
     kinds.PAUSE,
     kinds.UNPAUSE,
+    kinds.APPROVAL_ASKED,
+    kinds.APPROVAL_SETTLED,
+    kinds.APPROVAL_CLOSED,
 )
 
 
@@ -28,7 +32,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
 
     `actions` holds the job's evictions and restarts since its run began (the last job_registered), and those of all jobs in
     the last hour; dry runs are no actions, failed and ambiguous ones are. `restarts` counts this run's plain restarts.
-    `last_restart_s` is the start of the newest generation, if it is not the run's first.
+    `approvals`: what operators were asked about it. `last_restart_s` is the start of the newest generation, if it is not the run's first.
     """
     begun_s = max((event.time_s for event in events if event.kind == kinds.JOB_REGISTERED and event.job == job), default=float("-inf"))
     actions = [action for action in _actions(events) if action.time_s <= now_s]
@@ -41,6 +45,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
         barred=frozenset(barred_machines(events, job)),
         last_restart_s=started[-1] if len(started) > 1 else None,
         restarts=sum(action.action == "restart" for action in own),
+        approvals=tuple(fold_approvals(event for event in events if event.kind in APPROVAL_KINDS and event.job == job)),
     )
 
 

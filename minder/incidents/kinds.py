@@ -8,6 +8,9 @@ from __future__ import annotations
 
 __all__ = [
     "AMBIGUOUS",
+    "APPROVAL_ASKED",
+    "APPROVAL_CLOSED",
+    "APPROVAL_SETTLED",
     "BARRED",
     "CLOSED",
     "CONTROLLER_STARTED",
@@ -55,6 +58,13 @@ INTENT = "intent"
 AMBIGUOUS = "ambiguous"
 # ActionResult with any other outcome: at most one per operation. Written by Ledger.complete.
 RESULT = "result"
+# An eviction waits for an operator. {decision: Decision, until_s, on_timeout, generation, incidents: [...]}
+APPROVAL_ASKED = "approval_asked"
+# What became of the question, at most once per operation. {answer: "approved" | "rejected" | "expired", by, reason, why?, token?}
+# why: "timeout" | "recovered" | "restarted" | "not_seen_again" where nobody answered
+APPROVAL_SETTLED = "approval_settled"
+# The controller has seen to an answer that led to no eviction. {why, detail}
+APPROVAL_CLOSED = "approval_closed"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 EVIDENCE = "evidence"
 # {phase: "capture" | "evict" | "restart" | "load" | ..., state: "begin" | "end", detail?}

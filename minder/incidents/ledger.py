@@ -13,17 +13,19 @@ from typing import Any
 from minder.clock import Clock, SystemClock
 from minder.errors import BadInputError, LedgerError, WireError
 from minder.incidents import kinds
+from minder.incidents.approvals import APPROVAL_KINDS, Answer, answer_payload, check_answerable, find_approval, fold_approvals, refusal
 from minder.incidents.fold import fold_incident
 from minder.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.incidents.record import Incident
 from minder.store.engine import safe_name
 from minder.store.events import EventQuery, EventRow, EventStore
-from minder.types import ActionResult, Decision, History, LedgerEvent, Verdict
+from minder.types import ActionResult, Approval, Decision, History, LedgerEvent, Verdict
 from minder.wire.codec import from_json, to_json
 
 __all__ = ["Intent", "Ledger", "Operation"]
 
 _HAPPENED = frozenset({"done", "already_done"})
+_ONCE = (kinds.INTENT, kinds.AMBIGUOUS, kinds.RESULT, kinds.APPROVAL_ASKED, kinds.APPROVAL_SETTLED, kinds.APPROVAL_CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,34 @@ class Ledger:
         time_s: float | None = None,
     ) -> LedgerEvent:
         """Write one event; it is on disk when this returns. `payload`: a mapping or one of minder's records."""
-        if kind in (kinds.INTENT, kinds.AMBIGUOUS, kinds.RESULT):
-            raise LedgerError(f'"{kind}" events are written by intend() and complete()')
+        if kind in _ONCE:
+            raise LedgerError(f'"{kind}" events are written by intend(), complete() and append_once()')
         return self._store.insert(EventRow(self._now(time_s), kind, _encode(payload), job, incident, operation_id))
+
+    def append_once(
+        self, kind: str, payload: Any, *, job: str | None, incident: str | None, operation_id: str, time_s: float | None = None
+    ) -> tuple[LedgerEvent, bool]:
+        """Write the only event of this kind of an operation, or find the one that was there first (then False)."""
+        return self._store.insert_once(EventRow(self._now(time_s), kind, _encode(payload), job, incident, operation_id))
+
+    def approvals(self, job: str | None = None) -> list[Approval]:
+        """Every eviction that an operator was asked about, oldest first (minder.incidents.approvals)."""
+        return fold_approvals(self.events(job=job, kinds=APPROVAL_KINDS))
+
+    def answer_approval(self, operation_id: str, answer: Answer, *, by: str, reason: str) -> Approval:
+        """An operator's answer. Raises BadInputError where there is no such question, or nobody can answer it any more."""
+        asked = find_approval(self.approvals(), operation_id)
+        check_answerable(asked, self._now(None))
+        now, first = self.settle_approval(asked, answer_payload(answer, by, reason))
+        if not first:
+            raise BadInputError(refusal(now, self._now(None)) or f"{operation_id} was answered already")
+        return now
+
+    def settle_approval(self, asked: Approval, payload: Mapping[str, Any]) -> tuple[Approval, bool]:
+        """Write what became of a question, or find what was written first (then False). The question as it stands now."""
+        name = asked.decision.operation_id
+        _, first = self.append_once(kinds.APPROVAL_SETTLED, payload, job=asked.job, incident=asked.incidents[0], operation_id=name)
+        return find_approval(self.approvals(asked.job), name), first
 
     def events(
         self,

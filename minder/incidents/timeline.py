@@ -48,6 +48,12 @@ def _decision(payload: Payload) -> str:
     return f"decision {payload.get('action')}: {_names(payload)} ({payload.get('reason')}){_tail(payload, 'detail')}"
 
 
+def _asked(payload: Payload) -> str:
+    until_s, decision = payload.get("until_s"), payload.get("decision") or {}
+    until = format_time(until_s) if isinstance(until_s, (int, float)) else "?"
+    return f"an operator is asked whether to evict {_names(decision)}, until {until}"
+
+
 def _phase(payload: Payload) -> str:
     word = "begins" if payload.get("state") == "begin" else "ends"
     return f"{payload.get('phase')} {word}{_tail(payload, 'detail')}"
@@ -89,6 +95,9 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.VERDICT: _verdict,
     kinds.DECISION: _decision,
     kinds.INTENT: lambda p: f"begins to {p.get('action', 'act')}: {_names(p)}",
+    kinds.APPROVAL_ASKED: _asked,
+    kinds.APPROVAL_SETTLED: lambda p: f"{p.get('answer')} by {p.get('by') or 'nobody'}{_tail(p, 'reason')}",
+    kinds.APPROVAL_CLOSED: lambda p: f"the answer led to no eviction{_tail(p, 'detail')}",
     kinds.AMBIGUOUS: lambda p: f"not known whether it happened{_tail(p, 'detail')}",
     kinds.RESULT: lambda p: f"{str(p.get('outcome', 'ended')).replace('_', ' ')}{_tail(p, 'detail')}",
     kinds.EVIDENCE: lambda p: f"captured {p.get('what', 'data')} of {p.get('machine', 'the job')}",

@@ -13,7 +13,16 @@ from minder.errors import ConfigError
 __all__ = ["PolicyConfig"]
 
 _WHOLE = ("max_restarts", "max_evictions_per_job", "max_evictions_per_hour")
-_SECONDS = ("breaker_window_s", "cooldown_s", "domain_window_s", "operation_timeout_s", "response_s", "slowdown_horizon_s")
+_SECONDS = (
+    "breaker_window_s",
+    "cooldown_s",
+    "domain_window_s",
+    "operation_timeout_s",
+    "response_s",
+    "slowdown_horizon_s",
+    "approval_timeout_s",
+)
+_WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve")}
 _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
 
 
@@ -46,6 +55,10 @@ class PolicyConfig:
     break_even: float = 1.0
     # Evict machines on which other jobs run too (each decision lists them).
     allow_shared_machines: bool = False
+    # "required": an eviction waits so long for an operator (`minder decision`); then "page" or "reject" (nobody goes), or "approve".
+    approval: str = "none"
+    approval_timeout_s: float = 900.0
+    approval_on_timeout: str = "page"
 
     def __post_init__(self) -> None:
         for name in ("dry_run", "allow_shared_machines"):
@@ -63,6 +76,8 @@ class PolicyConfig:
             value = getattr(self, name)
             _demand(isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value), name, value, "a list of words")
             object.__setattr__(self, name, tuple(value))
+        for name, words in _WORDS.items():
+            _demand(getattr(self, name) in words, name, getattr(self, name), " or ".join(f'"{word}"' for word in words))
         unknown = [cause for cause in self.cooldown_exempt if cause not in _CAUSES]
         _demand(not unknown, "cooldown_exempt", self.cooldown_exempt, f"causes out of {', '.join(_CAUSES)}")
 

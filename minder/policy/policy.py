@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.policy import limits, timing
+from minder.policy import approval, limits, timing
 from minder.policy.case import Case, Stage
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
@@ -32,17 +32,19 @@ EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("shared_machine", limits.shared_machine),
     ("price", price),
     ("dry_run", limits.dry_run),
+    ("approval", approval.answered),
 )
 RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("tier", timing.tier),
     ("in_progress", timing.in_progress),
+    ("approval", approval.restart_waits),
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
     ("max_restarts", timing.restarts_left),
 )
 
 # A decision with one of these said "not now": ask again with the same verdict at the next tick.
-RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress"})
+RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress", "awaiting_approval"})
 
 
 class Policy:

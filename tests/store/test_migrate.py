@@ -15,6 +15,7 @@ from sqlalchemy import text
 import minder.store.migrate as migrations
 from minder.errors import LedgerError
 from minder.store.engine import open_engine, reading, writing
+from minder.store.events import EventQuery, EventRow, EventStore
 from minder.store.migrate import HEAD, REVISIONS, migrate, schema_revision
 from minder.store.tables import METADATA
 
@@ -79,3 +80,20 @@ def test_opening_an_up_to_date_ledger_does_not_import_alembic(tmp_path: Path) ->
         "migrate(open_engine(sys.argv[1])); sys.exit('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "ledger.db")], check=False).returncode == 0
+
+
+def test_an_older_ledger_learns_to_keep_one_answer_per_question(database: str) -> None:
+    engine, config = open_engine(database), scripts()
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        alembic.command.upgrade(config, "0002")
+        connection.execute(text("INSERT INTO events (time_s, kind, payload, operation_id) VALUES (1, 'intent', '{}', 'op')"))
+    engine.dispose()
+    store = EventStore(database)
+    assert [event.kind for event in store.select(EventQuery())] == ["intent"]
+    for kind in ("intent", "approval_settled"):
+        first, new = store.insert_once(EventRow(2.0, kind, '{"n":1}', operation_id="op"))
+        again, newer = store.insert_once(EventRow(3.0, kind, '{"n":2}', operation_id="op"))
+        assert (new, newer, again) == (kind != "intent", False, first)
+    assert store.insert(EventRow(4.0, "note", "{}", operation_id="op")).id
+    store.close()

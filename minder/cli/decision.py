@@ -1,0 +1,93 @@
+"""`minder decision`: evictions that wait for an operator: list them, approve, reject."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from minder.types import Approval
+
+__all__ = ["app", "approve", "list_decisions", "reject"]
+
+app = typer.Typer(help="Evictions that wait for an operator: list, approve, reject.", no_args_is_help=True)
+
+LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
+NameArgument = Annotated[str, typer.Argument(metavar="ID", help="As `minder decision list` prints it.")]
+ReasonOption = Annotated[str | None, typer.Option(help="Why; the next person reads it.")]
+
+
+@app.command("list")
+def list_decisions(
+    all_: Annotated[bool, typer.Option("--all", help="Also those that were answered, carried out, or expired.")] = False,
+    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """The evictions that an operator is asked about.
+
+    Example: minder decision list
+    """
+    import json
+    import time
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.incidents import Ledger, find_ledger
+    from minder.incidents.approvals import refusal
+    from minder.wire.codec import to_json
+
+    check_choice("--format", format_, ("table", "json"))
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        found = opened.approvals(job)
+    shown = [item for item in found if all_ or refusal(item, time.time()) is None]
+    if format_ == "json":
+        typer.echo(json.dumps(to_json(shown), indent=1))
+    elif not shown:
+        typer.echo("no decision waits for an operator" if not all_ else "nobody was ever asked")
+    else:
+        print_table([("id", "job", "incident", "would evict", "why", "state", "until", "then"), *map(_row, shown)])
+
+
+def _row(item: Approval) -> tuple[str, ...]:
+    from minder.clock import format_time
+
+    decision, verdict = item.decision, item.decision.verdict
+    why = f"{verdict.cause} {verdict.confidence:.2f}"
+    state = " ".join(word for word in (item.state.replace("_", " "), f"by {item.by}" if item.by else "", item.why) if word)
+    until = format_time(item.until_s)[:19] + "Z"
+    return (decision.operation_id, item.job, ", ".join(item.incidents), ", ".join(decision.machines), why, state, until, item.on_timeout)
+
+
+@app.command("approve")
+def approve(name: NameArgument, reason: ReasonOption = None, ledger: LedgerOption = None) -> None:
+    """Let the controller carry an eviction out, if it still holds at its next tick.
+
+    Example: minder decision approve evict-3f0a9c41d2be --reason "checked: GPU 3 is off the bus"
+    """
+    _answer(name, "approved", reason, ledger)
+
+
+@app.command("reject")
+def reject(name: NameArgument, reason: ReasonOption = None, ledger: LedgerOption = None) -> None:
+    """Keep the machine in the job. The same trouble is not asked about again until the job's next restart.
+
+    Example: minder decision reject evict-3f0a9c41d2be --reason "we are flashing its firmware"
+    """
+    _answer(name, "rejected", reason, ledger)
+
+
+def _answer(name: str, answer: str, reason: str | None, ledger: str | None) -> None:
+    from minder.cli.tables import operator_name
+    from minder.errors import BadInputError
+    from minder.incidents import Ledger, find_ledger
+
+    if reason is None or not reason.strip():
+        raise BadInputError('--reason is missing: say why, such as --reason "checked: GPU 3 is off the bus"')
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        found = opened.answer_approval(
+            name, "approved" if answer == "approved" else "rejected", by=operator_name(), reason=reason.strip()
+        )  # fmt: skip
+    machines = ", ".join(found.decision.machines)
+    then = f"{machines} is evicted at the controller's next tick, if that still holds"
+    typer.echo(f"{name} is {answer}: " + (then if answer == "approved" else f"{machines} stays in job {found.job}"))

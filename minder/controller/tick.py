@@ -1,0 +1,47 @@
+"""What the controller carries from tick to tick."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from minder.controller.backlog import Backlog
+from minder.types import Verdict
+
+__all__ = ["Tick", "headline"]
+
+
+@dataclass(slots=True)
+class Tick:
+    """The loop's memory; nothing of it outlives the process."""
+
+    errors: Counter[str] = field(default_factory=Counter)
+    named_s: float = -math.inf  # when a verdict last named machines
+    message: str = ""
+    recorded: int = 0  # generation whose ranks the recording knows
+    finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
+    last_words: tuple[str, str, float] | None = None  # no restart is left: why, the incident, and until when that ends the job
+    backlog: Backlog = field(default_factory=Backlog)
+    standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
+
+    def note_standing(self, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            self.standing.pop(verdict.machines, None)
+            if verdict.kind != "recovered":
+                self.standing[verdict.machines] = verdict
+
+    def end_standing(self, now_s: float) -> list[Verdict]:
+        """Whoever owns a watched job has started it again: what stood against its former generation is over, in the ledger too."""
+        return [
+            dataclasses.replace(verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=())
+            for verdict in self.standing.values()
+        ]
+
+
+def headline(verdict: Verdict) -> str:
+    """A verdict as a watcher is told it."""
+    who = ", ".join(verdict.machines) or "the job"
+    return f"verdict: {verdict.kind} {who}, {verdict.cause}, {verdict.tier}, confidence {verdict.confidence:.2f}"

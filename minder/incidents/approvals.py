@@ -1,0 +1,124 @@
+"""Evictions that wait for an operator, out of ledger events, and the operator's answer into it.
+
+An answer is written once per operation, whoever is first: an operator, another operator, or the controller whose patience ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from minder.clock import format_time
+from minder.errors import BadInputError, WireError
+from minder.incidents import kinds
+from minder.types import Approval, Decision, LedgerEvent
+from minder.wire.codec import from_json
+
+__all__ = ["APPROVAL_KINDS", "Answer", "answer_payload", "check_answerable", "find_approval", "fold_approvals", "is_open", "refusal"]
+
+APPROVAL_KINDS = (
+    kinds.APPROVAL_ASKED,
+    kinds.APPROVAL_SETTLED,
+    kinds.APPROVAL_CLOSED,
+    kinds.INTENT,
+    kinds.GENERATION_STARTED,
+    kinds.JOB_REGISTERED,
+    kinds.JOB_ENDED,
+)
+Answer = Literal["approved", "rejected", "expired"]
+_ENDED = {kinds.GENERATION_STARTED: "restarted", kinds.JOB_REGISTERED: "job_ended", kinds.JOB_ENDED: "job_ended"}
+
+
+def is_open(approval: Approval) -> bool:
+    """Whether it may still lead to an eviction."""
+    return approval.state in ("waiting", "approved")
+
+
+def fold_approvals(events: Iterable[LedgerEvent]) -> list[Approval]:
+    """Every question that was asked, oldest first, from events of APPROVAL_KINDS in ledger order (pure).
+
+    A question ends with the generation that it was asked about: a restart of the job is a new beginning for its machines too.
+    """
+    found: dict[str, Approval] = {}
+    for event in events:
+        if event.kind == kinds.APPROVAL_ASKED:
+            if (asked := _asked(event)) is not None:
+                found.setdefault(asked.decision.operation_id, asked)
+        elif event.kind in _ENDED:
+            for name, item in found.items():
+                if item.job == event.job and is_open(item):
+                    found[name] = replace(item, state="expired", why=_ENDED[event.kind])
+        elif event.operation_id in found:
+            found[event.operation_id] = _CHANGES[event.kind](found[event.operation_id], event)
+    return list(found.values())
+
+
+def _asked(event: LedgerEvent) -> Approval | None:
+    try:
+        return Approval(
+            decision=from_json(Decision, event.payload["decision"]),
+            job=event.job or "",
+            incidents=tuple(map(str, event.payload.get("incidents") or (event.incident,))),
+            generation=int(event.payload["generation"]),
+            asked_s=event.time_s,
+            until_s=float(event.payload["until_s"]),
+            on_timeout=str(event.payload.get("on_timeout") or "page"),
+        )
+    except (KeyError, TypeError, ValueError, WireError):  # written by a version that knows more than this one
+        return None
+
+
+def _settle(item: Approval, event: LedgerEvent) -> Approval:
+    answer: Answer = event.payload["answer"]
+    said = {key: str(event.payload.get(name) or "") for key, name in (("by", "by"), ("note", "reason"), ("why", "why"))}
+    if item.state != "waiting":
+        return item
+    return replace(item, state=answer, settled_s=event.time_s, closed=answer == "expired", **said)  # type: ignore[arg-type]
+
+
+def _close(item: Approval, event: LedgerEvent) -> Approval:
+    state: Any = "expired" if is_open(item) else item.state
+    return replace(item, state=state, closed=True, why=str(event.payload.get("why") or item.why))
+
+
+def _carry_out(item: Approval, event: LedgerEvent) -> Approval:
+    return replace(item, state="carried_out", closed=True)
+
+
+_CHANGES: dict[str, Callable[[Approval, LedgerEvent], Approval]] = {
+    kinds.APPROVAL_SETTLED: _settle,
+    kinds.APPROVAL_CLOSED: _close,
+    kinds.INTENT: _carry_out,
+}
+
+
+def find_approval(approvals: Sequence[Approval], operation_id: str) -> Approval:
+    """The question about this operation. Raises BadInputError where there is none."""
+    found = next((item for item in approvals if item.decision.operation_id == operation_id), None)
+    if found is None:
+        raise BadInputError(f'no decision "{operation_id}" waits or waited for an operator: `minder decision list` shows all')
+    return found
+
+
+def refusal(approval: Approval, now_s: float) -> str | None:
+    """Why nobody can answer any more, in one line; None while somebody can."""
+    name = approval.decision.operation_id
+    if approval.state == "waiting":
+        return None if now_s < approval.until_s else f"{name} has expired: nobody answered by {format_time(approval.until_s)}"
+    if approval.state == "expired":
+        return f"{name} has expired ({approval.why or 'it no longer holds'}): nothing was done, and nothing can be approved"
+    if approval.state == "carried_out":
+        return f"{name} is carried out already"
+    return f"{name} was {approval.state} by {approval.by} already"
+
+
+def check_answerable(approval: Approval, now_s: float) -> None:
+    """Raises BadInputError where nobody can answer any more."""
+    if (why := refusal(approval, now_s)) is not None:
+        raise BadInputError(why)
+
+
+def answer_payload(answer: Answer, by: str, reason: str, why: str = "") -> dict[str, Any]:
+    """Payload of APPROVAL_SETTLED."""
+    return {"answer": answer, "by": by, "reason": reason, **({"why": why} if why else {})}
