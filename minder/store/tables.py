@@ -1,13 +1,14 @@
 """The tables. Migrations create them (and the triggers that make the ledger append-only); code reads and writes through them.
 
-EVENTS is the ledger. TOKENS and ANSWERS belong to the service: who may call it, and what it answered to an action that may be sent twice.
+EVENTS is the ledger. TOKENS, SESSIONS and ANSWERS belong to the service: who may call it, who is signed in to its pages, and what it
+answered to an action that may be sent twice.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
 
-__all__ = ["ANSWERS", "EVENTS", "METADATA", "TOKENS"]
+__all__ = ["ANSWERS", "EVENTS", "METADATA", "SESSIONS", "TOKENS"]
 
 METADATA = MetaData()
 
@@ -49,4 +50,13 @@ ANSWERS = Table(
     Column("status", Integer, nullable=False),
     Column("body", Text, nullable=False),
     Column("created_s", Float, nullable=False),
+)
+
+SESSIONS = Table(
+    "sessions",
+    METADATA,
+    Column("digest", String(64), primary_key=True),  # SHA-256 of what the browser keeps
+    Column("token", String(32), nullable=False),  # TOKENS.id
+    Column("created_s", Float, nullable=False),
+    Column("expires_s", Float, nullable=False),
 )

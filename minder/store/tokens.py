@@ -23,7 +23,7 @@ from minder.store.events import EventRow, insert_row
 from minder.store.migrate import migrate
 from minder.store.tables import TOKENS
 
-__all__ = ["TokenRecord", "TokenStore", "new_id"]
+__all__ = ["TokenRecord", "TokenStore", "new_id", "token_record"]
 
 _FORM = re.compile(r"minder_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
@@ -78,7 +78,7 @@ class TokenStore:
         jobs = None if wanted.jobs is None else json.dumps(list(wanted.jobs))
         with writing(self._engine) as connection:
             rows = connection.execute(select(TOKENS).where(TOKENS.c.name == wanted.name))
-            if any(_record(row).is_valid(wanted.created_s) for row in rows):
+            if any(token_record(row).is_valid(wanted.created_s) for row in rows):
                 raise BadInputError(f'a token named "{wanted.name}" exists: revoke it first, or choose another name')
             connection.execute(TOKENS.insert().values(**values, jobs=jobs, digest=_digest(token)))
             insert_row(connection, wanted.told("created", wanted.created_by, wanted.created_s))
@@ -93,18 +93,18 @@ class TokenStore:
             row = connection.execute(select(TOKENS).where(TOKENS.c.id == form.group(1))).first()
         if row is None or not hmac.compare_digest(row.digest, _digest(token)):
             return None
-        return _record(row)
+        return token_record(row)
 
     def list(self) -> Sequence[TokenRecord]:
         """All tokens, revoked ones included, oldest first."""
         with reading(self._engine) as connection:
-            return [_record(row) for row in connection.execute(select(TOKENS).order_by(TOKENS.c.created_s, TOKENS.c.id))]
+            return [token_record(row) for row in connection.execute(select(TOKENS).order_by(TOKENS.c.created_s, TOKENS.c.id))]
 
     def revoke(self, id_or_name: str, now_s: float, by: str, reason: str = "") -> TokenRecord:
         """End a valid token, and tell the ledger. Raises BadInputError where there is none."""
         with writing(self._engine) as connection:
             rows = connection.execute(select(TOKENS).where((TOKENS.c.id == id_or_name) | (TOKENS.c.name == id_or_name)))
-            found = [record for row in rows if (record := _record(row)).is_valid(now_s)]
+            found = [record for row in rows if (record := token_record(row)).is_valid(now_s)]
             if not found:
                 raise BadInputError(f'no valid token "{id_or_name}": `minder token list` shows all')
             connection.execute(update(TOKENS).where(TOKENS.c.id == found[0].id).values(revoked_s=now_s))
@@ -121,7 +121,8 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _record(row: Row[Any]) -> TokenRecord:
+def token_record(row: Row[Any]) -> TokenRecord:
+    """A row of the table as a record."""
     return TokenRecord(
         id=row.id,
         name=row.name,

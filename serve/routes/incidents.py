@@ -22,7 +22,19 @@ from serve.incident_index import summary_fields
 from serve.problems import refuse
 from serve.state import Service, service_of
 
-__all__ = ["Cursor", "Limit", "Since", "Wanted", "find_incident", "router", "since_seconds"]
+__all__ = [
+    "Cursor",
+    "Limit",
+    "Since",
+    "Wanted",
+    "captures_page",
+    "find_incident",
+    "incident_detail",
+    "incidents_page",
+    "plan_note",
+    "router",
+    "since_seconds",
+]
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
 Limit = Annotated[int, Query(ge=1, le=200, description="How many at most.")]
@@ -46,16 +58,21 @@ def list_incidents(
     request: Request, caller: Viewer, wanted: Annotated[Wanted, Depends()], limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """Incidents, newest first. A page stays the same when new incidents open: they come before it."""
+    return tagged(request, incidents_page(service_of(request), caller, wanted, limit, cursor))
+
+
+def incidents_page(service: Service, caller: Caller, wanted: Wanted, limit: int, cursor: str | None) -> Page[IncidentSummary]:
+    """Those that the caller may see."""
     items: list[IncidentSummary] = []
     last: int | None = None
-    for listed in service_of(request).incidents.newest_first(cursor_id(cursor), wanted.job, since_seconds(wanted.since)):
+    for listed in service.incidents.newest_first(cursor_id(cursor), wanted.job, since_seconds(wanted.since)):
         if not sees(caller, listed.span.job) or not _is_in(listed.summary.state, wanted.state):
             continue
         if len(items) == limit:
-            return tagged(request, Page[IncidentSummary](items=tuple(items), next=str(last)))
+            return Page[IncidentSummary](items=tuple(items), next=str(last))
         items.append(listed.summary)
         last = listed.span.first_id
-    return tagged(request, Page[IncidentSummary](items=tuple(items)))
+    return Page[IncidentSummary](items=tuple(items))
 
 
 def _is_in(state: str, wanted: str | None) -> bool:
@@ -75,13 +92,17 @@ def since_seconds(since: str | None) -> float | None:
 @router.get("/{incident}", response_model=IncidentDetail)
 def show_incident(request: Request, caller: Viewer, incident: Id) -> Response:
     """One incident with its evidence, its decisions, its timeline, and how to undo what was done."""
-    return tagged(request, _detail(find_incident(service_of(request), caller, incident)))
+    return tagged(request, incident_detail(find_incident(service_of(request), caller, incident)))
 
 
 @router.get("/{incident}/captures", response_model=Page[Capture])
 def list_captures(request: Request, caller: Viewer, incident: Id, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """What was captured before anything was ended: stacks, sockets, last log lines; oldest first."""
-    service = service_of(request)
+    return tagged(request, captures_page(service_of(request), caller, incident, limit, cursor))
+
+
+def captures_page(service: Service, caller: Caller, incident: str, limit: int, cursor: str | None) -> Page[Capture]:
+    """404 and 403 as of find_incident."""
     find_incident(service, caller, incident)
     query = EventQuery(since_id=cursor_id(cursor) or 0, incident=incident, kinds=(kinds.EVIDENCE,), limit=limit + 1)
     found = service.events.select(query)
@@ -94,18 +115,20 @@ def list_captures(request: Request, caller: Viewer, incident: Id, limit: Limit =
         )
         for event in found[:limit]
     )
-    return tagged(request, Page[Capture](items=items, next=str(found[limit - 1].id) if len(found) > limit else None))
+    return Page[Capture](items=items, next=str(found[limit - 1].id) if len(found) > limit else None)
 
 
 @router.post("/{incident}/notes", status_code=201, response_model=Recorded)
 def add_note(request: Request, caller: Operator, incident: Id, body: NoteRequest, act: Act) -> Response:
     """Leave a remark for those who read the incident later."""
 
-    def plan() -> tuple[list[Planned], str]:
-        found = find_incident(service_of(request), caller, incident)
-        return [Planned(kinds.NOTE, {"text": body.text}, found.job, found.id)], f"noted at {found.id}"
+    return act.perform(lambda: plan_note(service_of(request), caller, incident, body))
 
-    return act.perform(plan)
+
+def plan_note(service: Service, caller: Caller, incident: str, body: NoteRequest) -> tuple[list[Planned], str]:
+    """404 and 403 as of find_incident."""
+    found = find_incident(service, caller, incident)
+    return [Planned(kinds.NOTE, {"text": body.text}, found.job, found.id)], f"noted at {found.id}"
 
 
 def find_incident(service: Service, caller: Caller, incident: str) -> Incident:
@@ -118,7 +141,8 @@ def find_incident(service: Service, caller: Caller, incident: str) -> Incident:
     return found
 
 
-def _detail(incident: Incident) -> IncidentDetail:
+def incident_detail(incident: Incident) -> IncidentDetail:
+    """An incident as the service shows it."""
     whole = incident_json(incident)
     fields = {name: whole[name] for name in IncidentDetail.model_fields if name in whole}
     return IncidentDetail.model_validate(fields | summary_fields(incident) | {"report": incident_report(incident)})

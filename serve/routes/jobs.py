@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from minder.api.access import Caller
 from minder.api.fields import JobName, Page
 from minder.api.jobs import Job, JobDetail
 from minder.clock import format_time
@@ -22,7 +23,7 @@ from serve.problems import refuse
 from serve.routes.incidents import Limit
 from serve.state import Service, service_of
 
-__all__ = ["JOB_KINDS", "router"]
+__all__ = ["JOB_KINDS", "job_detail", "jobs_page", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JOB_KINDS = (
@@ -39,19 +40,27 @@ Name = Annotated[JobName, Path(max_length=63)]
 @router.get("", response_model=Page[Job])
 def list_jobs(request: Request, caller: Viewer, limit: Limit = 50, cursor: Annotated[JobName | None, Query()] = None) -> Response:
     """Every job that was ever registered, by name."""
-    service = service_of(request)
+    return tagged(request, jobs_page(service_of(request), caller, limit, cursor))
+
+
+def jobs_page(service: Service, caller: Caller, limit: int, cursor: str | None = None) -> Page[Job]:
+    """Those that the caller may see."""
     grouped = _grouped(service)
     rest = sorted(name for name in grouped if sees(caller, name) and (cursor is None or name > cursor))
     opened = _open_incidents(service)
     items = tuple(Job.model_validate(_fields(name, grouped[name], opened)) for name in rest[:limit])
-    return tagged(request, Page[Job](items=items, next=rest[limit - 1] if len(rest) > limit else None))
+    return Page[Job](items=items, next=rest[limit - 1] if len(rest) > limit else None)
 
 
 @router.get("/{name}", response_model=JobDetail)
 def show_job(request: Request, caller: Viewer, name: Name) -> Response:
     """One job, with its controller's last status where the service was told of its job.toml."""
+    return tagged(request, job_detail(service_of(request), caller, name))
+
+
+def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
+    """404 where there is none, 403 where the caller's token does not cover it."""
     demand_job(caller, name)
-    service = service_of(request)
     events = _grouped(service).get(name)
     if events is None:
         raise refuse(404, f'no job "{name}" in the ledger: GET /v1/jobs lists all')
@@ -59,7 +68,7 @@ def show_job(request: Request, caller: Viewer, name: Name) -> Response:
     now_s = service.clock.now_s()
     age_s = None if status is None else round(max(0.0, now_s - float(status.get("now_s", 0.0))), 1)
     fields = _fields(name, events, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
-    return tagged(request, JobDetail.model_validate(fields))
+    return JobDetail.model_validate(fields)
 
 
 def _status(service: Service, name: str) -> Mapping[str, Any] | None:

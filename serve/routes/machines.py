@@ -24,7 +24,7 @@ from serve.problems import refuse
 from serve.routes.incidents import Limit, find_incident
 from serve.state import Service, service_of
 
-__all__ = ["router"]
+__all__ = ["machine_detail", "machines_page", "plan_outcome", "plan_return", "router"]
 
 router = APIRouter(prefix="/v1/machines", tags=["machines"])
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
@@ -40,54 +40,65 @@ def list_machines(
     cursor: Annotated[MachineName | None, Query()] = None,
 ) -> Response:
     """Every machine that was ever evicted or barred, by name."""
-    records = _records(service_of(request), caller)
+    return tagged(request, machines_page(service_of(request), caller, barred, limit, cursor))
+
+
+def machines_page(service: Service, caller: Caller, barred: bool | None, limit: int, cursor: str | None = None) -> Page[Machine]:
+    """As far as the caller's jobs know of them."""
+    records = _records(service, caller)
     names = sorted(name for name, record in records.items() if barred is None or bool(record.barred_in) == barred)
     rest = [name for name in names if cursor is None or name > cursor]
     items = tuple(Machine.model_validate(_fields(records[name])) for name in rest[:limit])
-    return tagged(request, Page[Machine](items=items, next=rest[limit - 1] if len(rest) > limit else None))
+    return Page[Machine](items=items, next=rest[limit - 1] if len(rest) > limit else None)
 
 
 @router.get("/{name}", response_model=MachineDetail)
 def show_machine(request: Request, caller: Viewer, name: Name) -> Response:
     """One machine with the incidents that name it. A machine that nobody ever accused is not known here: 404."""
-    service = service_of(request)
+    return tagged(request, machine_detail(service_of(request), caller, name))
+
+
+def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail:
+    """404 where nothing is known that the caller may see."""
     listed = [item for item in service.incidents.newest_first() if sees(caller, item.span.job)]
     named = [item.summary for item in listed if name in (*item.summary.machines, *item.summary.evicted)]
     record = _records(service, caller).get(name)
     if record is None and not named:
         raise refuse(404, f'nothing is known of a machine "{name}": GET /v1/machines lists those that were evicted or barred')
     fields = _fields(record or MachineRecord(name))
-    return tagged(request, MachineDetail.model_validate(fields | {"incidents": tuple(named[:_MOST_INCIDENTS])}))
+    return MachineDetail.model_validate(fields | {"incidents": tuple(named[:_MOST_INCIDENTS])})
 
 
 @router.post("/{name}/outcome", status_code=201, response_model=Recorded)
 def tell_outcome(request: Request, caller: Operator, name: Name, body: OutcomeRequest, act: Act) -> Response:
     """Record what the repair found: was the eviction right?"""
 
-    def plan() -> tuple[list[Planned], str]:
-        service = service_of(request)
-        meant = body.incident
-        if meant is None:
-            record = _records(service, caller).get(name)
-            if record is None or record.incident is None:
-                raise refuse(404, f'machine "{name}" was never evicted: name the incident that is meant')
-            meant = record.incident
-        found = find_incident(service, caller, meant)
-        if name not in (*found.machines, *found.evicted):
-            raise refuse(422, f"incident {found.id} does not name {name}: it names {', '.join(found.machines) or 'nobody'}")
-        payload = {"machine": name, "outcome": body.outcome, "note": body.note}
-        return [Planned(kinds.OUTCOME, payload, found.job, found.id)], f"{name}: {body.outcome} (incident {found.id})"
+    return act.perform(lambda: plan_outcome(service_of(request), caller, name, body))
 
-    return act.perform(plan)
+
+def plan_outcome(service: Service, caller: Caller, name: str, body: OutcomeRequest) -> tuple[list[Planned], str]:
+    """404, 403 and 422 where the incident is not one of this machine."""
+    meant = body.incident
+    if meant is None:
+        record = _records(service, caller).get(name)
+        if record is None or record.incident is None:
+            raise refuse(404, f'machine "{name}" was never evicted: name the incident that is meant')
+        meant = record.incident
+    found = find_incident(service, caller, meant)
+    if name not in (*found.machines, *found.evicted):
+        raise refuse(422, f"incident {found.id} does not name {name}: it names {', '.join(found.machines) or 'nobody'}")
+    payload = {"machine": name, "outcome": body.outcome, "note": body.note}
+    return [Planned(kinds.OUTCOME, payload, found.job, found.id)], f"{name}: {body.outcome} (incident {found.id})"
 
 
 @router.post("/{name}/return", status_code=201, response_model=Recorded)
 def give_back(request: Request, caller: Operator, name: Name, body: ReturnRequest, act: Act) -> Response:
     """Let a barred machine work again."""
-    return act.perform(lambda: _plan_return(service_of(request), caller, name, body))
+    return act.perform(lambda: plan_return(service_of(request), caller, name, body))
 
 
-def _plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest) -> tuple[list[Planned], str]:
+def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest) -> tuple[list[Planned], str]:
+    """409 where nothing bars it that the caller may lift."""
     if body.job is not None:
         demand_job(caller, body.job)
     events = service.events.select(EventQuery(kinds=(kinds.BARRED, kinds.UNBARRED)))

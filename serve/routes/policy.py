@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from minder.api.access import Caller
 from minder.api.fields import JobName
 from minder.api.policy import DryRun, DryRunRequest, PolicySettings
 from minder.incidents import kinds
@@ -19,7 +20,7 @@ from serve.problems import refuse
 from serve.redecide import DRY_RUN_KINDS, redecide
 from serve.state import Service, service_of
 
-__all__ = ["router"]
+__all__ = ["policy_settings", "router", "try_policy"]
 
 router = APIRouter(prefix="/v1/policy", tags=["policy"])
 
@@ -27,19 +28,27 @@ router = APIRouter(prefix="/v1/policy", tags=["policy"])
 @router.get("", response_model=PolicySettings)
 def show_policy(request: Request, caller: Viewer, job: Annotated[JobName | None, Query()] = None) -> Response:
     """The settings of a job whose job.toml the service was told of; the defaults for any other."""
+    return tagged(request, policy_settings(service_of(request), caller, job))
+
+
+def policy_settings(service: Service, caller: Caller, job: str | None) -> PolicySettings:
+    """403 where the caller's token does not cover the job."""
     if job is not None:
         demand_job(caller, job)
-    told = service_of(request).settings.jobs
-    source = f"job.toml of {job}" if job in told else "defaults: the service was not told of a job.toml"
-    settings = dataclasses.asdict(_settings(service_of(request), job))
-    return tagged(request, PolicySettings(job=job, source=source if job is not None else "defaults", settings=settings))
+    source = f"job.toml of {job}" if job in service.settings.jobs else "defaults: the service was not told of a job.toml"
+    settings = dataclasses.asdict(_settings(service, job))
+    return PolicySettings(job=job, source=source if job is not None else "defaults", settings=settings)
 
 
 @router.post("/dry-run")
 def dry_run(request: Request, caller: Viewer, body: DryRunRequest) -> DryRun:
     """Take the job's past decisions again with other settings. Writes nothing and acts on nothing."""
+    return try_policy(service_of(request), caller, body)
+
+
+def try_policy(service: Service, caller: Caller, body: DryRunRequest) -> DryRun:
+    """403 where the caller's token does not cover the job, 404 where there is none; raises ConfigError for settings that do not hold."""
     demand_job(caller, body.job)
-    service = service_of(request)
     base = dataclasses.asdict(_settings(service, body.job)) | {"dry_run": False}
     config = PolicyConfig.from_mapping(base | dict(body.policy))
     events = service.events.select(EventQuery(kinds=(*DRY_RUN_KINDS,)))
