@@ -16,22 +16,44 @@ from minder.store.tokens import TokenRecord
 from serve.problems import refuse
 from serve.state import Service, service_of
 
-__all__ = ["Admin", "AnyCaller", "Operator", "Viewer", "authenticate_again", "demand_fleet", "demand_job", "sees"]
+__all__ = [
+    "Admin",
+    "AnyCaller",
+    "Operator",
+    "Viewer",
+    "admit",
+    "authenticate_again",
+    "demand_fleet",
+    "demand_job",
+    "demand_role",
+    "demand_token",
+    "sees",
+]
 
 _bearer = HTTPBearer(auto_error=False, description="A token that `minder token create` made.")
 
 
 def authenticate(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
     """The caller whom the bearer token names. 401 without a valid one, 429 for too many requests."""
+    return admit(request, demand_token(request, None if given is None else given.credentials))
+
+
+def demand_token(request: Request, given: str | None) -> TokenRecord:
+    """The record of a valid token. 401 for any other, 429 for too many of those from one address."""
     service = service_of(request)
-    record = None if given is None else service.tokens.find(given.credentials)
+    record = None if given is None else service.tokens.find(given)
     if record is None or not record.is_valid(service.clock.now_s()):
         _slow_down(service.failures.take(request.client.host if request.client else "?"), request)
         service.metrics.refused.labels("token").inc()
         why = "revoked or expired" if record is not None else "wrong" if given is not None else "missing"
         detail = f"the token is {why}: send `Authorization: Bearer TOKEN`; `minder token create` makes one"
         raise refuse(401, detail, WWW_Authenticate="Bearer")
-    _slow_down(service.requests.take(record.id), request)
+    return record
+
+
+def admit(request: Request, record: TokenRecord) -> Caller:
+    """Whom a valid token speaks for. 429 for too many requests of it."""
+    _slow_down(service_of(request).requests.take(record.id), request)
     return _caller(record)
 
 
@@ -58,11 +80,16 @@ def _caller(record: TokenRecord) -> Caller:
 
 def _demand(role: str) -> Callable[[Caller], Caller]:
     def check(caller: Annotated[Caller, Depends(authenticate)]) -> Caller:
-        if not contains(caller.role, role):
-            raise refuse(403, f"this needs a token of role {role}; {caller.name} has role {caller.role}")
+        demand_role(caller, role)
         return caller
 
     return check
+
+
+def demand_role(caller: Caller, role: str) -> None:
+    """403 unless the caller may do what this role may."""
+    if not contains(caller.role, role):
+        raise refuse(403, f"this needs a token of role {role}; {caller.name} has role {caller.role}")
 
 
 AnyCaller = Annotated[Caller, Depends(authenticate)]

@@ -11,6 +11,8 @@ from fastapi import FastAPI
 from minder import __version__
 from minder.api.problem import MEDIA_TYPE, Problem
 from serve.guards import BodyBounds, Measured
+from serve.pages import add_pages
+from serve.pages.errors import error_page
 from serve.problems import add_problems
 from serve.routes import events, health, incidents, jobs, machines, pauses, policy, scores, signals
 from serve.state import Service
@@ -57,7 +59,8 @@ def build_app(service: Service) -> FastAPI:
     app.state.service = service
     for room in (health, incidents, events, machines, pauses, jobs, policy, scores, signals):
         app.include_router(room.router, responses=_PROBLEMS)
-    add_problems(app)
+    add_pages(app)
+    add_problems(app, error_page)
     app.add_middleware(BodyBounds, limits=service.settings.limits)
     app.add_middleware(Measured, metrics=service.metrics)
     _describe_problem(app)

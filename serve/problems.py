@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from minder.api.problem import MEDIA_TYPE, Problem
 from minder.errors import BadInputError, LedgerError
 
-__all__ = ["add_problems", "problem", "refuse"]
+__all__ = ["PageMaker", "add_problems", "problem", "refuse"]
+
+# (request, status, detail, headers) -> the answer for somebody who looks at a page
+PageMaker = Callable[[Request, int, str, Mapping[str, str]], Response]
 
 _log = logging.getLogger("minder.serve")
 _MOST_TOLD = 300
@@ -34,8 +37,9 @@ def refuse(status: int, detail: str, **headers: str) -> HTTPException:
     return HTTPException(status, detail, {name.replace("_", "-"): value for name, value in headers.items()} or None)
 
 
-def add_problems(app: FastAPI) -> None:
-    """Handlers for everything that a route may raise."""
+def add_problems(app: FastAPI, page: PageMaker) -> None:
+    """Handlers for everything that a route may raise. page: says the same outside of /v1, to a reader."""
+    app.state.error_page = page
     app.add_exception_handler(StarletteHTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(BadInputError, _bad_input)
@@ -43,16 +47,23 @@ def add_problems(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _bug)
 
 
-def _http(request: Request, error: Exception) -> JSONResponse:
+def _say(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    if request.url.path.startswith("/v1"):
+        return problem(status, detail, headers)
+    page: PageMaker = request.app.state.error_page
+    return page(request, status, detail, headers or {})
+
+
+def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     plain = error.detail == HTTPStatus(error.status_code).phrase
     detail = _NOT_OURS.get(error.status_code, error.detail) if plain else error.detail
-    return problem(error.status_code, str(detail), error.headers)
+    return _say(request, error.status_code, str(detail), error.headers)
 
 
-def _invalid(request: Request, error: Exception) -> JSONResponse:
+def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return problem(422, _first(error.errors()))
+    return _say(request, 422, _first(error.errors()))
 
 
 def _first(errors: Sequence[Any]) -> str:
@@ -64,16 +75,16 @@ def _first(errors: Sequence[Any]) -> str:
     return plain.encode("ascii", "backslashreplace").decode()
 
 
-def _bad_input(request: Request, error: Exception) -> JSONResponse:
-    return problem(422, str(error))
+def _bad_input(request: Request, error: Exception) -> Response:
+    return _say(request, 422, str(error))
 
 
-def _ledger(request: Request, error: Exception) -> JSONResponse:
+def _ledger(request: Request, error: Exception) -> Response:
     """The ledger is away: nothing was done, and nothing can be said."""
     _log.error("%s %s: %s", request.method, request.url.path, error)
-    return problem(503, str(error), {"Retry-After": "5"})
+    return _say(request, 503, str(error), {"Retry-After": "5"})
 
 
-def _bug(request: Request, error: Exception) -> JSONResponse:
+def _bug(request: Request, error: Exception) -> Response:
     """Not foreseen: starlette raises it again behind this answer, so that the log has all of it."""
-    return problem(500, "the service failed at this request; its log says why")
+    return _say(request, 500, "the service failed at this request; its log says why")

@@ -11,6 +11,7 @@ from minder.clock import Clock, SystemClock
 from minder.store.answers import AnswerStore
 from minder.store.engine import safe_name
 from minder.store.events import EventStore
+from minder.store.sessions import SessionStore
 from minder.store.tokens import TokenStore
 from serve.buckets import Buckets
 from serve.incident_index import IncidentIndex
@@ -34,6 +35,7 @@ class Service:
     clock: Clock
     events: EventStore
     tokens: TokenStore
+    sessions: SessionStore
     answers: AnswerStore
     incidents: IncidentIndex
     tail: Tail
@@ -52,7 +54,7 @@ class Service:
         return safe_name(self.settings.ledger)
 
     def close(self) -> None:
-        for store in (self.events, self.tokens, self.answers):
+        for store in (self.events, self.tokens, self.sessions, self.answers):
             store.close()
 
 
@@ -65,6 +67,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         clock=clock or SystemClock(),
         events=events,
         tokens=TokenStore(settings.ledger),
+        sessions=SessionStore(settings.ledger),
         answers=AnswerStore(settings.ledger),
         incidents=IncidentIndex(events),
         tail=Tail(events),

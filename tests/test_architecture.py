@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+VENDORED = ROOT / "serve" / "static" / "vendor"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 MAX_PARAMETERS = 6
@@ -312,10 +313,10 @@ def test_every_document_is_reachable_from_the_readme() -> None:
 
 
 def written_texts() -> Iterator[tuple[Path, str]]:
-    """What people wrote: not recorded data, which says what it said when it was recorded."""
+    """What people wrote: not recorded data, which says what it said when it was recorded, nor other projects' files."""
     for path in tracked_files():
         parts = path.relative_to(ROOT).parts
-        if parts[0] != "datasets" and "data" not in parts:
+        if parts[0] != "datasets" and "data" not in parts and (path.parent != VENDORED or path.suffix == ".toml"):
             try:
                 yield path, path.read_text(encoding="utf-8")
             except UnicodeDecodeError:

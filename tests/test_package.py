@@ -51,6 +51,7 @@ def test_the_wheel_carries_everything_that_is_no_cache(wheel: Path) -> None:
     files = {str(path.relative_to(ROOT)) for path in paths if path.is_file() and "__pycache__" not in path.parts}
     assert files - packed == set()
     assert {"minder/py.typed", "serve/py.typed", "serve/app.py"} <= packed
+    assert {"serve/templates/base.html", "serve/static/minder.css", "serve/static/vendor/htmx.min.js"} <= packed
     assert not [name for name in packed if name.startswith(("tests/", "docs/"))]
 
 

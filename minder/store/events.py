@@ -37,7 +37,8 @@ class EventQuery:
 
     `any_incident`: events that belong to an incident; with `job`, to one that has an event of this job (a machine that is given
     back to every job says so without a job). `incident_since_s`: events of incidents whose first event is not older.
-    `incidents`: events of any of these (some hundred at most).
+    `incidents`: events of any of these (some hundred at most). `before_id`: only older ones. `newest_first`: the order, and so
+    which ones a limit leaves out.
     """
 
     since_id: int = 0
@@ -50,6 +51,8 @@ class EventQuery:
     incident_since_s: float | None = None
     incidents: tuple[str, ...] | None = None
     limit: int | None = None
+    before_id: int | None = None
+    newest_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class EventStore:
             return insert_row(connection, row, incident=f"{prefix}-{int(count or 0) + 1}")
 
     def select(self, query: EventQuery) -> list[LedgerEvent]:
-        """Matching events, oldest first."""
+        """Matching events, oldest first unless asked otherwise."""
         return self._read(_statement(query))
 
     def incident_spans(self) -> list[IncidentSpan]:
@@ -130,7 +133,9 @@ class EventStore:
 
 
 def _statement(query: EventQuery) -> Select[Any]:
-    found = select(EVENTS).where(EVENTS.c.id > query.since_id).order_by(EVENTS.c.id)
+    found = select(EVENTS).where(EVENTS.c.id > query.since_id).order_by(EVENTS.c.id.desc() if query.newest_first else EVENTS.c.id)
+    if query.before_id is not None:
+        found = found.where(EVENTS.c.id < query.before_id)
     if query.any_incident:
         of_incidents = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None))
         of_job = of_incidents if query.job is None else of_incidents.where(EVENTS.c.job == query.job)

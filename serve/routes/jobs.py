@@ -23,7 +23,7 @@ from serve.problems import refuse
 from serve.routes.incidents import Limit
 from serve.state import Service, service_of
 
-__all__ = ["JOB_KINDS", "job_detail", "jobs_page", "router"]
+__all__ = ["JOB_KINDS", "job_detail", "job_status", "jobs_page", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JOB_KINDS = (
@@ -64,14 +64,15 @@ def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
     events = _grouped(service).get(name)
     if events is None:
         raise refuse(404, f'no job "{name}" in the ledger: GET /v1/jobs lists all')
-    status = _status(service, name)
+    status = job_status(service, name)
     now_s = service.clock.now_s()
     age_s = None if status is None else round(max(0.0, now_s - float(status.get("now_s", 0.0))), 1)
     fields = _fields(name, events, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
     return JobDetail.model_validate(fields)
 
 
-def _status(service: Service, name: str) -> Mapping[str, Any] | None:
+def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
+    """What its controller wrote last; None where the service does not see that."""
     path = service.settings.status_files.get(name)
     status = None if path is None else read_status(path)
     return status if status is not None and status.get("job") == name else None

@@ -1,0 +1,116 @@
+"""The first page: which incidents are open, how the jobs are, and what minder itself does not see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from minder.api.incidents import IncidentSummary
+from minder.api.jobs import Job
+from minder.incidents import kinds
+from minder.incidents.timeline import describe
+from minder.store.events import EventQuery
+from serve.access import sees
+from serve.pages.render import fragment, show
+from serve.pages.session import Seen, Visitor
+from serve.routes.incidents import Wanted, incidents_page
+from serve.routes.jobs import job_status, jobs_page
+from serve.routes.pauses import pauses_page
+from serve.state import Service, service_of
+
+__all__ = ["Health", "health_of", "router"]
+
+router = APIRouter()
+_STALE_S = 15.0
+_RECENT_S = 24 * 3600.0
+_MOST_JOBS = 200
+_MOST_OPEN = 100
+_MOST_TROUBLES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a job's controller is. word: "fresh", "silent", "over" or "unknown". troubles: what it says of itself."""
+
+    word: str
+    heard_s: float | None
+    troubles: tuple[str, ...] = ()
+    step: int | None = None
+    message: str = ""
+
+
+def health_of(service: Service, job: str, phase: str) -> Health:
+    """Silence is never health: a status that nobody writes any more, or that nobody can see, says so."""
+    status = job_status(service, job)
+    if status is None:
+        return Health("over" if phase in ("finished", "failed") else "unknown", None)
+    heard_s = float(status.get("now_s") or 0.0)
+    over = status.get("phase") in ("finished", "failed") and phase in ("finished", "failed")
+    fresh = service.clock.now_s() - heard_s <= _STALE_S
+    step = status.get("step")
+    known = isinstance(step, (int, float)) and step >= 0
+    return Health(
+        "over" if over else "fresh" if fresh else "silent",
+        heard_s,
+        _troubles(status),
+        int(step) if known and step is not None else None,
+        str(status.get("message") or ""),
+    )
+
+
+def _troubles(status: Mapping[str, Any]) -> tuple[str, ...]:
+    errors = status.get("errors") or {}
+    said = [f"{stage} failed {count} times" for stage, count in errors.items()]
+    waiting = status.get("undecided") or 0
+    return (*said, *([f"{waiting} conclusions wait to be decided"] if waiting else []))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job in the table."""
+
+    job: Job
+    health: Health
+
+
+@router.get("/")
+def fleet(request: Request, visitor: Seen) -> Response:
+    return show(request, visitor, "fleet.html", **_values(service_of(request), visitor))
+
+
+@router.get("/parts/fleet")
+def fleet_now(request: Request, visitor: Seen) -> Response:
+    """What changes of it; polled."""
+    return fragment(request, visitor, "parts/fleet.html", **_values(service_of(request), visitor))
+
+
+def _values(service: Service, visitor: Visitor) -> dict[str, Any]:
+    caller = visitor.caller
+    jobs = jobs_page(service, caller, _MOST_JOBS)
+    opened = incidents_page(service, caller, Wanted(state="open"), _MOST_OPEN, None)
+    return {
+        "rows": [Row(job, health_of(service, job.name, job.phase)) for job in jobs.items],
+        "more_jobs": jobs.next is not None,
+        "open": _worst_first(opened.items),
+        "more_open": opened.next is not None,
+        "pauses": pauses_page(service, caller).items,
+        "troubles": _recent_troubles(service, visitor),
+        "unlisted": sorted(name for name in service.settings.jobs if sees(caller, name) and name not in {job.name for job in jobs.items}),
+    }
+
+
+def _worst_first(items: tuple[IncidentSummary, ...]) -> list[IncidentSummary]:
+    order = {"evict": 0, "page": 1, "watch": 2}
+    return sorted(items, key=lambda item: order.get(item.tier or "", 3))
+
+
+def _recent_troubles(service: Service, visitor: Visitor) -> list[tuple[float, str, str]]:
+    """What minder itself could not do in the last day: (time, job, in words), newest first."""
+    query = EventQuery(kinds=(kinds.DEGRADED, kinds.SOURCE_ERROR), limit=5 * _MOST_TROUBLES, newest_first=True)
+    since_s = service.clock.now_s() - _RECENT_S
+    found = [event for event in service.events.select(query) if event.time_s >= since_s and sees(visitor.caller, event.job)]
+    return [(event.time_s, event.job or "", describe(event)) for event in found[:_MOST_TROUBLES]]

@@ -1,0 +1,119 @@
+"""Who looks at a page: a session cookie that stands for a token, and a secret that every form of it must carry."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from minder.api.access import Caller
+from minder.store.sessions import SESSION_S
+from serve.access import admit, demand_role
+from serve.problems import refuse
+from serve.state import service_of
+
+__all__ = [
+    "Seen",
+    "Sender",
+    "Sent",
+    "SignInNeeded",
+    "Visitor",
+    "csrf_of",
+    "forget",
+    "is_encrypted",
+    "read_form",
+    "remember",
+    "session_secret",
+]
+
+COOKIE = "minder-session"
+_MOST_FIELDS = 50
+
+
+class SignInNeeded(Exception):
+    """Nobody is signed in: the page of whom this is raised is shown after they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A caller who is signed in. csrf: what its forms carry."""
+
+    caller: Caller
+    csrf: str
+
+    @property
+    def may_act(self) -> bool:
+        return self.caller.role in ("operator", "admin")
+
+
+def is_encrypted(connection: HTTPConnection) -> bool:
+    """Whether the browser speaks TLS, to us or to a proxy before us. Who forges the header only hides its own cookie from plain HTTP."""
+    return connection.url.scheme == "https" or connection.headers.get("x-forwarded-proto", "") == "https"
+
+
+def _cookie_name(connection: HTTPConnection) -> str:
+    return f"__Host-{COOKIE}" if is_encrypted(connection) else COOKIE
+
+
+def session_secret(connection: HTTPConnection) -> str | None:
+    return connection.cookies.get(_cookie_name(connection))
+
+
+def remember(request: Request, response: Response, secret: str) -> None:
+    """No script reads the cookie, and no other site's request carries it."""
+    response.set_cookie(
+        _cookie_name(request), secret, max_age=int(SESSION_S), path="/", secure=is_encrypted(request), httponly=True, samesite="strict"
+    )
+
+
+def forget(request: Request, response: Response) -> None:
+    response.delete_cookie(_cookie_name(request), path="/", secure=is_encrypted(request), httponly=True, samesite="strict")
+
+
+def csrf_of(secret: str) -> str:
+    """Follows from the cookie and does not lead back to it."""
+    return hashlib.sha256(b"minder form\n" + secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _visit(request: Request) -> Visitor:
+    secret, service = session_secret(request), service_of(request)
+    record = None if secret is None else service.sessions.find(secret, service.clock.now_s())
+    if secret is None or record is None:
+        raise SignInNeeded
+    caller = admit(request, record)
+    demand_role(caller, "viewer")
+    return Visitor(caller, csrf_of(secret))
+
+
+Seen = Annotated[Visitor, Depends(_visit)]
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form, each once. 422 for files and for more than it could have."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise refuse(415, "this takes a form as a browser sends it")
+    async with request.form(max_fields=_MOST_FIELDS, max_files=0) as form:
+        return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Somebody who sends a form of ours."""
+
+    visitor: Visitor
+    fields: dict[str, str]
+
+
+async def _send(request: Request, visitor: Seen, fields: Annotated[dict[str, str], Depends(read_form)]) -> Sender:
+    if not hmac.compare_digest(fields.get("csrf", "").encode(), visitor.csrf.encode()):
+        raise refuse(403, "this form is not of your session: go back, load the page again and send it once more")
+    return Sender(visitor, fields)
+
+
+Sent = Annotated[Sender, Depends(_send)]

@@ -1,0 +1,71 @@
+"""In with a token, and out again."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from starlette.responses import RedirectResponse, Response
+
+from serve.access import admit, demand_role, demand_token
+from serve.pages.render import show
+from serve.pages.session import Sent, forget, is_encrypted, read_form, remember, session_secret
+from serve.state import service_of
+
+__all__ = ["router"]
+
+router = APIRouter()
+_NONCE = "minder-sign-in"
+_NONCE_S = 3600
+
+
+@router.get("/sign-in")
+def ask(request: Request, next: str = "/") -> Response:
+    """The form; its secret is in a cookie too, so that no other site can sign anybody in."""
+    return _form(request, next)
+
+
+def _form(request: Request, wanted: str, status: int = 200, wrong: str = "") -> Response:
+    nonce = secrets.token_urlsafe(24)
+    answer = show(request, None, "sign_in.html", status, nonce=nonce, wanted=_inside(wanted), wrong=wrong)
+    answer.set_cookie(_NONCE, nonce, max_age=_NONCE_S, path="/sign-in", secure=is_encrypted(request), httponly=True, samesite="strict")
+    return answer
+
+
+@router.post("/sign-in")
+def sign_in(request: Request, fields: Annotated[dict[str, str], Depends(read_form)]) -> Response:
+    """A session for who has a token of a person's role. The token itself is kept nowhere."""
+    wanted = _inside(fields.get("next", "/"))
+    nonce = request.cookies.get(_NONCE, "")
+    if not nonce or not hmac.compare_digest(fields.get("csrf", "").encode(), nonce.encode()):
+        return _form(request, wanted, 403, "this form had grown old: please try again")
+    service = service_of(request)
+    try:
+        record = demand_token(request, fields.get("token", "").strip())
+        demand_role(admit(request, record), "viewer")
+    except HTTPException as error:
+        return _form(request, wanted, error.status_code, str(error.detail).partition(": send")[0])
+    before = session_secret(request)
+    if before is not None:
+        service.sessions.end(before)
+    answer = RedirectResponse(wanted, 303, {"Cache-Control": "no-store"})
+    remember(request, answer, service.sessions.begin(record.id, service.clock.now_s()))
+    answer.delete_cookie(_NONCE, path="/sign-in")
+    return answer
+
+
+@router.post("/sign-out")
+def sign_out(request: Request, sent: Sent) -> Response:
+    """Ends the session here and in the database."""
+    service_of(request).sessions.end(session_secret(request) or "")
+    answer = RedirectResponse("/sign-in", 303, {"Cache-Control": "no-store", "Clear-Site-Data": '"cache"'})
+    forget(request, answer)
+    return answer
+
+
+def _inside(wanted: str) -> str:
+    """A path of this service; anything else is the first page: nobody is sent elsewhere."""
+    plain = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable() and "\\" not in wanted
+    return wanted if plain and len(wanted) < 1000 else "/"

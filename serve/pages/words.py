@@ -1,0 +1,51 @@
+"""What records say, in the words of a reader at night."""
+
+from __future__ import annotations
+
+from minder.clock import format_time
+
+__all__ = ["cause_words", "clock_words", "phase_words", "state_words"]
+
+_CAUSES = {
+    "stall": "stands still",
+    "slowdown": "holds the others up",
+    "absence": "is gone",
+    "explicit": "reports a fault of its own",
+    "numeric": "computes wrong numbers",
+    "unknown": "behaves unlike its peers",
+}
+_STATES = {
+    "open": "open",
+    "acting": "being acted on",
+    "recovering": "recovering",
+    "closed": "closed",
+}
+_PHASES = {
+    "starting": "starting",
+    "running": "running",
+    "recovering": "recovering",
+    "finished": "finished",
+    "failed": "failed",
+}
+
+
+def cause_words(cause: str | None) -> str:
+    """What a machine did, to follow its name."""
+    return _CAUSES.get(cause or "unknown", str(cause))
+
+
+def state_words(state: str) -> str:
+    return _STATES.get(state, state)
+
+
+def phase_words(phase: str | None) -> str:
+    return _PHASES.get(phase or "", phase or "nothing is known")
+
+
+def clock_words(time_s: float) -> str:
+    """Date and time to the second, in UTC.
+
+    >>> clock_words(1772431951.25)
+    '2026-03-02 06:12:31 UTC'
+    """
+    return format_time(time_s)[:19].replace("T", " ") + " UTC"
