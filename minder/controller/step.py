@@ -5,6 +5,7 @@ A stage that fails is counted, written to the ledger and shown; it never ends th
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +168,7 @@ class Controller:
         signals, views, watched = self._stages.fleet.drain(), self._stages.fleet.views(), self._stages.watched
         if self._stages.inbox is not None:
             nothing: list[Signal] = []
-            signals = [*signals, *self._guard("inbox", functools.partial(self._stages.inbox.take, now_s), nothing)]
+            signals = [*signals, *self.guard("inbox", functools.partial(self._stages.inbox.take, now_s), nothing)]
         if watched is None:
             return signals, views
         change = watched.follow(self.state, views, now_s)
