@@ -72,6 +72,8 @@ class Event(Answer):
 
     id: int
     time: str
+    time_s: float = 0.0
+    operation_id: str | None = None
     kind: str
     job: str | None
     incident: str | None

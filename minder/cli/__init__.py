@@ -76,7 +76,13 @@ _app = typer.Typer(cls=_LazyGroup, add_completion=False, no_args_is_help=True, r
 
 
 @_app.callback(invoke_without_command=True)
-def _top(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+def _top(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version."),
+    server: str | None = typer.Option(None, "--server", help="A service whose ledger to read and act on. [default: $MINDER_SERVER]"),
+    token_file: str | None = typer.Option(None, "--token-file", help="Its token. [default: $MINDER_TOKEN_FILE]"),
+    ca_file: str | None = typer.Option(None, "--ca-file", help="Its authority, if it is the site's own. [default: $MINDER_CA_FILE]"),
+) -> None:
     """minder names the faulty machine of a training job, takes it away, and gets the job going again.
 
     Example: minder demo --fault hang
@@ -86,6 +92,9 @@ def _top(version: bool = typer.Option(False, "--version", help="Print the versio
 
         typer.echo(f"minder {__version__}")
         raise typer.Exit
+    from minder.cli.remote import choose_server
+
+    choose_server(server, token_file, ca_file, context.invoked_subcommand)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

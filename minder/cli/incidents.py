@@ -29,8 +29,8 @@ def list_incidents(
     import json
     import time
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.incidents import Ledger, find_ledger
     from minder.incidents.report import incident_json, incident_rows
     from minder.incidents.spans import parse_span
 
@@ -38,7 +38,7 @@ def list_incidents(
     if state is not None:
         check_choice("--state", state, ("open", "closed"))
     since_s = time.time() - parse_span(since, "--since")
-    with Ledger(find_ledger(ledger), create=False) as opened:
+    with open_ledger(ledger) as opened:
         found = opened.incidents(job=job, since_s=since_s, state=state)
     if format_ == "json":
         newest_first = sorted(found, key=lambda incident: incident.opened_s, reverse=True)
@@ -62,14 +62,14 @@ def show(
     """
     import json
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice
-    from minder.incidents import Ledger, find_ledger, kinds
     from minder.incidents.report import incident_json, incident_report
 
     check_choice("--format", format_, ("table", "json"))
-    with Ledger(find_ledger(ledger), create=False) as opened:
+    with open_ledger(ledger) as opened:
         found = opened.incident(incident)
-        evidence = opened.events(incident=incident, kinds=[kinds.EVIDENCE]) if captures else []
+        evidence = opened.captures(incident) if captures else []
     if format_ == "json":
         document = incident_json(found)
         if captures:
@@ -96,13 +96,18 @@ def stats(
     """
     import json
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.incidents import find_ledger
-    from minder.reliability.reading import read_account
+    from minder.incidents.spans import parse_span
+    from minder.reliability.account import ACCOUNT_KINDS
+    from minder.reliability.reading import account_events
     from minder.reliability.tables import account_json, account_text
 
     check_choice("--format", format_, ("table", "json"))
-    account = read_account(find_ledger(ledger), since, until, job)
+    length_s = parse_span(since, "--since")
+    with open_ledger(ledger) as opened:
+        events = opened.events(kinds=ACCOUNT_KINDS)
+    account = account_events(events, length_s, until, job)
     if format_ == "json":
         typer.echo(json.dumps(account_json(account), indent=1))
         return

@@ -25,14 +25,14 @@ def list_machines(
     """
     import json
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
     from minder.clock import format_time
-    from minder.incidents import Ledger, find_ledger
     from minder.incidents.machines import MACHINE_KINDS, fold_machines
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
-    with Ledger(find_ledger(ledger), create=False) as opened:
+    with open_ledger(ledger) as opened:
         records = sorted(fold_machines(opened.events(kinds=MACHINE_KINDS)).values(), key=lambda record: record.machine)
     if format_ == "json":
         typer.echo(json.dumps(to_json(records), indent=1))
@@ -60,13 +60,14 @@ def outcome(
 
     Example: minder machine outcome node-0002 confirmed --note "bad HBM, GPU 3"
     """
+    from minder.cli.remote import demand_note, open_ledger
     from minder.cli.tables import check_choice, operator_name
     from minder.errors import BadInputError
-    from minder.incidents import Ledger, find_ledger, kinds
+    from minder.incidents import Ledger, kinds
     from minder.incidents.machines import MACHINE_KINDS, fold_machines
 
     check_choice("the outcome", verdict, ("confirmed", "no-fault-found"))
-    with Ledger(find_ledger(ledger), create=False) as opened:
+    with open_ledger(ledger) as opened:
         record = fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name)
         if incident is not None:
             meant = opened.incident(incident)
@@ -78,7 +79,10 @@ def outcome(
         else:
             raise BadInputError(f'machine "{name}" was never evicted or barred: `minder machine list` shows those that were')
         payload = {"machine": name, "outcome": verdict, "note": note, "by": operator_name()}
-        opened.append(kinds.OUTCOME, payload, job=job, incident=found or None)
+        if isinstance(opened, Ledger):
+            opened.append(kinds.OUTCOME, payload, job=job, incident=found or None)
+        else:
+            opened.client.tell_outcome(name, verdict, demand_note(note, "--note"), found or None)
     typer.echo(f"{name}: {verdict}" + (f" (incident {found})" if found else ""))
 
 
@@ -93,12 +97,13 @@ def give_back(
 
     Example: minder machine return node-0002
     """
+    from minder.cli.remote import demand_note, open_ledger
     from minder.cli.tables import operator_name
     from minder.errors import BadInputError
-    from minder.incidents import Ledger, find_ledger, kinds
+    from minder.incidents import Ledger, kinds
     from minder.incidents.history import find_barrings
 
-    with Ledger(find_ledger(ledger), create=False) as opened:
+    with open_ledger(ledger) as opened:
         events = opened.events(kinds=[kinds.BARRED, kinds.UNBARRED])
         barrings = find_barrings(events, name)
         if job is not None and None in barrings:
@@ -107,8 +112,11 @@ def give_back(
         if not meant:
             where = f"from job {job}" if job else "from any job"
             raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
-        for event in meant:  # one event per job, so that each job's own record tells it
-            payload = {"machine": name, "by": operator_name(), "note": note}
-            opened.append(kinds.UNBARRED, payload, job=event.job, incident=event.incident)
+        if isinstance(opened, Ledger):
+            for event in meant:  # one event per job, so that each job's own record tells it
+                payload = {"machine": name, "by": operator_name(), "note": note}
+                opened.append(kinds.UNBARRED, payload, job=event.job, incident=event.incident)
+        else:
+            opened.client.give_back(name, demand_note(note, "--note"), job)
     jobs = ", ".join(event.job for event in meant if event.job)
     typer.echo(f"{name} may work again" + (f" for {jobs}" if jobs else ""))

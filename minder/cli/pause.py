@@ -30,25 +30,30 @@ def command(
     """
     import time
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
     from minder.clock import format_time
     from minder.errors import BadInputError
-    from minder.incidents import Ledger, find_ledger, kinds
+    from minder.incidents import Ledger, kinds
     from minder.incidents.spans import parse_span
 
     if list_:
-        _list_pauses(find_ledger(ledger))
+        _list_pauses(ledger)
         return
     scope, target = _scope(job, rack, all_)
     if for_ is None:
         raise BadInputError("--for is missing: say how long, such as --for 2h")
     if reason is None or not reason.strip():
         raise BadInputError('--reason is missing: say why, such as --reason "switch firmware upgrade"')
-    until_s = time.time() + parse_span(for_, "--for")
-    with Ledger(find_ledger(ledger), create=False) as opened:
+    length_s = parse_span(for_, "--for")
+    until_s = time.time() + length_s
+    with open_ledger(ledger) as opened:
         _warn_unknown(scope, target, _known_names(opened.events(kinds=[kinds.JOB_REGISTERED]), scope))
         payload = {"scope": scope, "target": target, "until_s": until_s, "reason": reason.strip(), "by": operator_name()}
-        opened.append(kinds.PAUSE, payload, job=target if scope == "job" else None)
+        if isinstance(opened, Ledger):
+            opened.append(kinds.PAUSE, payload, job=target if scope == "job" else None)
+        else:
+            opened.client.pause(scope, target, length_s, reason.strip())
     typer.echo(f"actions are paused for {_called(scope, target)} until {format_time(until_s)[:19]}Z; alarms go on")
 
 
@@ -64,20 +69,24 @@ def unpause(
     """
     import time
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
     from minder.errors import BadInputError
-    from minder.incidents import Ledger, find_ledger, kinds
+    from minder.incidents import Ledger, kinds
     from minder.incidents.history import active_pauses
 
     scope, target = _scope(job, rack, all_ or not (job or rack))
-    with Ledger(find_ledger(ledger), create=False) as opened:
+    with open_ledger(ledger) as opened:
         holding = active_pauses(opened.events(kinds=[kinds.PAUSE, kinds.UNPAUSE]), time.time())
         lifted = [pause for pause in holding if scope == "all" or (pause.scope, pause.target) == (scope, target)]
         if not lifted:
             where = "" if scope == "all" else f" for {_called(scope, target)}"
             raise BadInputError(f"no pause holds{where}: `minder pause --list` shows those that do")
         payload = {"scope": "everything" if scope == "all" else scope, "target": target, "by": operator_name()}
-        opened.append(kinds.UNPAUSE, payload, job=target if scope == "job" else None)
+        if isinstance(opened, Ledger):
+            opened.append(kinds.UNPAUSE, payload, job=target if scope == "job" else None)
+        else:
+            opened.client.end_pause(scope, target, "minder unpause")
     for pause in lifted:
         typer.echo(f"minder may act again for {_called(pause.scope, pause.target)} (was paused: {pause.reason})")
 
@@ -109,15 +118,16 @@ def _warn_unknown(scope: str, target: str | None, known: set[str]) -> None:
         typer.echo(f'note: this ledger has not seen {scope} "{target}" yet (it knows: {names}); the pause is recorded', err=True)
 
 
-def _list_pauses(location: str) -> None:
+def _list_pauses(ledger: str | None) -> None:
     import time
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import print_table
     from minder.clock import format_time
-    from minder.incidents import Ledger, kinds
+    from minder.incidents import kinds
     from minder.incidents.history import active_pauses
 
-    with Ledger(location, create=False) as opened:
+    with open_ledger(ledger) as opened:
         holding = active_pauses(opened.events(kinds=[kinds.PAUSE, kinds.UNPAUSE]), time.time())
     if not holding:
         typer.echo("nothing is paused")

@@ -19,10 +19,15 @@ def command(
 
     Example: minder report --since 7d --out report.html
     """
-    from minder.incidents import find_ledger
+    from minder.cli.remote import open_ledger
+    from minder.incidents.spans import parse_span
+    from minder.reliability.account import ACCOUNT_KINDS
     from minder.reliability.page import write_report
-    from minder.reliability.reading import read_account
+    from minder.reliability.reading import account_events
 
-    account = read_account(find_ledger(ledger), since, until, job)
+    length_s = parse_span(since, "--since")
+    with open_ledger(ledger) as opened:
+        events = opened.events(kinds=ACCOUNT_KINDS)
+    account = account_events(events, length_s, until, job)
     write_report(account, out)
     typer.echo(f"{out}: jobs: {len(account.jobs)}, incidents: {len(account.incidents)}")

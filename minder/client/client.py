@@ -62,9 +62,18 @@ class Client:
     def captures(self, incident: str) -> Iterator[Capture]:
         return self._pages(Capture, f"/v1/incidents/{incident}/captures", {}, None)
 
-    def events(self, *, job: str | None = None, kinds: Sequence[str] | None = None, limit: int | None = None) -> Iterator[Event]:
-        """The ledger, oldest first."""
-        return self._pages(Event, "/v1/events", {"job": job, "kind": list(kinds) if kinds else None}, limit)
+    def events(
+        self,
+        *,
+        job: str | None = None,
+        incident: str | None = None,
+        kinds: Sequence[str] | None = None,
+        incidents_since: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Event]:
+        """The ledger, oldest first. incidents_since: only of incidents opened since (ISO 8601)."""
+        wanted = {"job": job, "incident": incident, "kind": list(kinds) if kinds else None, "incidents_since": incidents_since}
+        return self._pages(Event, "/v1/events", wanted, limit, 1000)
 
     def machines(self, *, barred: bool | None = None) -> Iterator[Machine]:
         return self._pages(Machine, "/v1/machines", {"barred": barred}, None)
@@ -130,11 +139,11 @@ class Client:
         """What these settings would have decided about the job's past."""
         return DryRun.model_validate(self.calls.post("/v1/policy/dry-run", json={"job": job, "policy": dict(policy)}))
 
-    def _pages(self, cls: type[Item], path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[Item]:
+    def _pages(self, cls: type[Item], path: str, params: Mapping[str, Any], limit: int | None, most: int = 200) -> Iterator[Item]:
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
-            page = self.calls.get(path, {**params, "cursor": cursor, "limit": min(200, left or 200)})
+            page = self.calls.get(path, {**params, "cursor": cursor, "limit": min(most, left or most)})
             items = [cls.model_validate(item) for item in page["items"]]
             yield from items
             left = None if left is None else left - len(items)

@@ -119,6 +119,10 @@ class Ledger:
         """Events with an id above `since_id`, oldest first."""
         return self._store.select(EventQuery(since_id, job, incident, None, None if kinds is None else tuple(kinds), limit=limit))
 
+    def captures(self, incident: str) -> list[LedgerEvent]:
+        """The evidence of an incident with all that was captured."""
+        return self.events(incident=incident, kinds=[kinds.EVIDENCE])
+
     def intend(
         self, operation_id: str, what: Decision | Mapping[str, Any], *, job: str, incident: str | None = None, time_s: float | None = None
     ) -> Intent:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from minder.clock import parse_time
 from minder.errors import BadInputError
 from minder.incidents import Ledger
 from minder.incidents.spans import parse_span
 from minder.reliability.account import ACCOUNT_KINDS, Account, account_jobs, newest_event_s
+from minder.types import LedgerEvent
 
-__all__ = ["read_account"]
+__all__ = ["account_events", "read_account"]
 
 
 def read_account(location: str, since: str = "7d", until: str = "now", job: str | None = None) -> Account:
@@ -21,6 +23,11 @@ def read_account(location: str, since: str = "7d", until: str = "now", job: str 
     length_s = parse_span(since, "--since")
     with Ledger(location, create=False) as ledger:
         events = ledger.events(kinds=ACCOUNT_KINDS)
+    return account_events(events, length_s, until, job)
+
+
+def account_events(events: Sequence[LedgerEvent], length_s: float, until: str, job: str | None) -> Account:
+    """The same of events of ACCOUNT_KINDS that were read already. Raises BadInputError."""
     if until == "now":
         until_s = time.time()
     elif until == "newest":

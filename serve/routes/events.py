@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from minder.api.access import Caller
@@ -24,7 +24,7 @@ from minder.types import LedgerEvent
 from serve.access import Viewer, authenticate_again, sees
 from serve.answers import cursor_id, tagged
 from serve.problems import refuse
-from serve.routes.incidents import Cursor, Limit
+from serve.routes.incidents import Cursor, since_seconds
 from serve.state import Service, service_of
 
 __all__ = ["Filter", "event_answer", "router", "stream_lines"]
@@ -32,8 +32,10 @@ __all__ = ["Filter", "event_answer", "router", "stream_lines"]
 router = APIRouter(prefix="/v1/events", tags=["events"])
 _SILENCE_S = 15.0
 _RECHECK_S = 30.0
+_BATCH = 1000
 Job = Annotated[JobName | None, Query()]
 Kinds = Annotated[list[str] | None, Query(alias="kind", max_length=40, description="Only these kinds; may stand several times.")]
+EventLimit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 InIncident = Annotated[IncidentId | None, Query()]
 LastSeen = Annotated[EventId | None, Header(alias="Last-Event-ID", description="Go on after this event; the newest if not given.")]
 
@@ -55,18 +57,42 @@ class Filter:
         return self.job in (None, event.job) and self.incident in (None, event.incident)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a page is about: query parameters."""
+
+    job: Job = None
+    kind: Kinds = None
+    incident: InIncident = None
+    incidents_since: Annotated[
+        str | None, Query(max_length=40, description="Only of incidents opened since: ISO 8601; `job`: of incidents of this job.")
+    ] = None
+
+
 @router.get("", response_model=Page[Event])
 def list_events(
-    request: Request, caller: Viewer, job: Job = None, kind: Kinds = None, limit: Limit = 50, cursor: Cursor = None
+    request: Request, caller: Viewer, wanted: Annotated[Wanted, Depends()], limit: EventLimit = 50, cursor: Cursor = None
 ) -> Response:
     """Events, oldest first: the audit trail. Give `next` as `cursor` to go on; poll the last page with its ETag."""
-    service, wanted = service_of(request), Filter(caller, job, _known(kind))
+    service, names = service_of(request), _known(wanted.kind)
+    opened_s = since_seconds(wanted.incidents_since)
+    whole = opened_s is not None  # an incident's events, also those that name no job
+    filtered = Filter(caller, None if whole else wanted.job, names, wanted.incident)
     items: list[LedgerEvent] = []
     since_id = cursor_id(cursor) or 0
     while len(items) <= limit:
-        found = service.events.select(EventQuery(since_id=since_id, job=job, kinds=wanted.kinds, limit=500))
-        items += [event for event in found if wanted.takes(event)]
-        if len(found) < 500:
+        query = EventQuery(
+            since_id=since_id,
+            job=wanted.job,
+            incident=wanted.incident,
+            kinds=names,
+            any_incident=whole,
+            incident_since_s=opened_s,
+            limit=_BATCH,
+        )
+        found = service.events.select(query)
+        items += [event for event in found if filtered.takes(event)]
+        if len(found) < _BATCH:
             break
         since_id = found[-1].id
     answers = tuple(event_answer(event) for event in items[:limit])
@@ -88,6 +114,8 @@ def event_answer(event: LedgerEvent) -> Event:
     return Event(
         id=event.id,
         time=format_time(event.time_s),
+        time_s=event.time_s,
+        operation_id=event.operation_id,
         kind=event.kind,
         job=event.job,
         incident=event.incident,

@@ -1,0 +1,107 @@
+"""Where a verb finds its ledger: here, or at a service (`minder --server URL`, $MINDER_SERVER)."""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+import typer
+
+from minder.errors import BadInputError
+
+if TYPE_CHECKING:
+    from minder.client import Client
+    from minder.client.ledger import RemoteLedger
+    from minder.incidents import Ledger
+
+__all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "open_ledger"]
+
+REMOTE_VERBS = frozenset({"incidents", "machine", "pause", "unpause", "report"})
+_chosen: ContextVar[Server | None] = ContextVar("server", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the command line says of the service. given: by option, not by environment."""
+
+    url: str
+    token_file: str | None
+    ca_file: str | None
+    given: bool
+
+
+def choose_server(url: str | None, token_file: str | None, ca_file: str | None, verb: str | None) -> None:
+    """Remember it for the verb that follows. Raises BadInputError for a verb that works here only."""
+    found = url or os.environ.get("MINDER_SERVER")
+    if url and verb is not None and verb not in REMOTE_VERBS:
+        raise BadInputError(f"`minder {verb}` works on this machine only: --server goes with {', '.join(sorted(REMOTE_VERBS))}")
+    if not url and (token_file or ca_file) and not found:
+        raise BadInputError("--token-file and --ca-file go with --server URL")
+    token_file = token_file or os.environ.get("MINDER_TOKEN_FILE")
+    ca_file = ca_file or os.environ.get("MINDER_CA_FILE")
+    _chosen.set(Server(found, token_file, ca_file, bool(url)) if found else None)
+
+
+def open_ledger(ledger: str | None) -> Ledger | RemoteLedger:
+    """The ledger that --ledger names, else the service's, else the usual one here. Raises BadInputError, WireError."""
+    server = _chosen.get()
+    if server is not None and ledger is not None and server.given:
+        raise BadInputError("give either --server or --ledger: a service has a ledger of its own")
+    if server is not None and ledger is None:
+        from minder.client.ledger import RemoteLedger
+
+        return RemoteLedger(_client(server))
+    from minder.incidents import Ledger, find_ledger
+
+    return Ledger(find_ledger(ledger), create=False)
+
+
+def demand_note(text: str, option: str) -> str:
+    """The service takes no action without a reason."""
+    if not text.strip():
+        raise BadInputError(f"{option} is missing: the service writes down why")
+    return text
+
+
+def _client(server: Server) -> Client:
+    import ssl
+
+    import httpx
+
+    from minder.client import Client
+    from minder.wire.addresses import is_loopback
+
+    parts = _parts(server.url)
+    token = _token(server)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        typer.echo(f"note: the token goes to {parts.hostname} unencrypted: use https", err=True)
+    try:
+        context = ssl.create_default_context(cafile=server.ca_file)
+    except OSError as error:  # also ssl.SSLError
+        raise BadInputError(f"--ca-file {server.ca_file} cannot be used: {error.strerror or error}") from error
+    http = httpx.Client(base_url=server.url, timeout=httpx.Timeout(60.0, connect=5.0), verify=context)
+    return Client(server.url, token, http=http)
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise BadInputError(f'--server "{url}" is no address: give one like https://minder.example.org')
+    return parts
+
+
+def _token(server: Server) -> str:
+    from minder.wire.tokens import read_token
+
+    if server.token_file is not None:
+        return read_token(server.token_file)
+    if os.environ.get("MINDER_TOKEN"):
+        return os.environ["MINDER_TOKEN"]
+    raise BadInputError(f"{server.url} wants a token: give --token-file, or set MINDER_TOKEN_FILE; `minder token create` makes one there")
