@@ -7,8 +7,8 @@ from alembic import op
 
 from minder.errors import LedgerError
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 
