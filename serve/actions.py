@@ -33,6 +33,7 @@ class Planned:
     payload: dict[str, Any]
     job: str | None = None
     incident: str | None = None
+    operation_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class Action:
 
     def _row(self, item: Planned, now_s: float) -> EventRow:
         payload = item.payload | {"by": self.caller.name, "token": self.caller.token}
-        return EventRow(now_s, item.kind, json.dumps(payload, allow_nan=False, separators=(",", ":")), item.job, item.incident)
+        text = json.dumps(payload, allow_nan=False, separators=(",", ":"))
+        return EventRow(now_s, item.kind, text, item.job, item.incident, item.operation_id)
 
 
 def _reply(answer: Answer, first: bool) -> Response:

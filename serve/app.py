@@ -14,14 +14,14 @@ from serve.guards import BodyBounds, Measured
 from serve.pages import add_pages
 from serve.pages.errors import error_page
 from serve.problems import add_problems
-from serve.routes import events, health, incidents, jobs, machines, pauses, policy, scores, signals
+from serve.routes import decisions, events, health, incidents, jobs, machines, pauses, policy, scores, signals
 from serve.state import Service
 
 __all__ = ["build_app"]
 
 _ABOUT = (
-    "Scores uploads, and shows what the ledger knows: incidents, machines, jobs, pauses. Every call but health and readiness needs "
-    "a bearer token. Every action needs an Idempotency-Key and is written to the ledger with who and why. "
+    "Scores uploads, and shows what the ledger knows: incidents, decisions, machines, jobs, pauses. Every call but health and readiness "
+    "needs a bearer token. Every action needs an Idempotency-Key and is written to the ledger with who and why. "
     "Errors are application/problem+json."
 )
 _STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)
@@ -57,7 +57,7 @@ def build_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for room in (health, incidents, events, machines, pauses, jobs, policy, scores, signals):
+    for room in (health, incidents, events, machines, decisions, pauses, jobs, policy, scores, signals):
         app.include_router(room.router, responses=_PROBLEMS)
     add_pages(app)
     add_problems(app, error_page)

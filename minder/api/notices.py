@@ -1,4 +1,4 @@
-"""What the service tells others: one notice per verdict, action and end of an incident, and the signature that its webhooks carry."""
+"""What the service tells others: one notice per verdict, question, action and end of an incident, and the signature of its webhooks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Notice(Answer):
     """
 
     id: str
-    kind: Literal["verdict", "action", "closed"]
+    kind: Literal["verdict", "question", "action", "closed"]
     time: str
     job: str | None
     incident: str

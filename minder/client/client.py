@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from minder.api.access import Caller
+from minder.api.decisions import Question, QuestionDetail
 from minder.api.fields import Answer
 from minder.api.incidents import Capture, Event, IncidentDetail, IncidentSummary, Recorded
 from minder.api.jobs import Job, JobDetail
@@ -87,6 +88,13 @@ class Client:
     def job(self, name: str) -> JobDetail:
         return JobDetail.model_validate(self.calls.get(f"/v1/jobs/{name}"))
 
+    def decisions(self, *, job: str | None = None, state: str | None = None) -> Iterator[Question]:
+        """Evictions that operators were asked about, newest first. state: "waiting" for those that nobody answered yet."""
+        return self._pages(Question, "/v1/decisions", {"job": job, "state": state}, None)
+
+    def decision(self, name: str) -> QuestionDetail:
+        return QuestionDetail.model_validate(self.calls.get(f"/v1/decisions/{name}"))
+
     def pauses(self) -> Iterator[Pause]:
         return self._pages(Pause, "/v1/pauses", {}, None)
 
@@ -102,6 +110,13 @@ class Client:
 
     def end_pause(self, scope: str, target: str | None, reason: str) -> Recorded:
         return Recorded.model_validate(self.calls.act("/v1/pauses/end", {"scope": scope, "target": target, "reason": reason}))
+
+    def approve(self, decision: str, reason: str) -> Recorded:
+        """Let the controller carry an eviction out, if it still holds at its next tick."""
+        return Recorded.model_validate(self.calls.act(f"/v1/decisions/{decision}/approve", {"reason": reason}))
+
+    def reject(self, decision: str, reason: str) -> Recorded:
+        return Recorded.model_validate(self.calls.act(f"/v1/decisions/{decision}/reject", {"reason": reason}))
 
     def tell_outcome(self, machine: str, outcome: str, note: str, incident: str | None = None) -> Recorded:
         """outcome: "confirmed" or "no-fault-found"."""

@@ -51,7 +51,8 @@ def _decision(payload: Payload) -> str:
 def _asked(payload: Payload) -> str:
     until_s, decision = payload.get("until_s"), payload.get("decision") or {}
     until = format_time(until_s) if isinstance(until_s, (int, float)) else "?"
-    return f"an operator is asked whether to evict {_names(decision)}, until {until}"
+    command = f"minder decision approve {decision.get('operation_id')}"
+    return f"an operator is asked whether to evict {_names(decision)}, until {until}: `{command}` or reject"
 
 
 def _phase(payload: Payload) -> str:

@@ -16,7 +16,7 @@ from minder.store.migrate import migrate
 from minder.store.tables import EVENTS
 from minder.types import LedgerEvent
 
-__all__ = ["EventQuery", "EventRow", "EventStore", "IncidentSpan", "insert_row"]
+__all__ = ["EventQuery", "EventRow", "EventStore", "IncidentSpan", "insert_row", "is_second"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class EventStore:
         try:
             return self.insert(row), True
         except LedgerError as error:
-            clash = isinstance(error.__cause__, IntegrityError)
+            clash = is_second(error)
             query = EventQuery(operation_id=row.operation_id, kinds=(row.kind,), limit=1)
             earlier = self.select(query) if clash and row.operation_id else []
             if not earlier:
@@ -153,6 +153,11 @@ def _statement(query: EventQuery) -> Select[Any]:
         opened = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None)).group_by(EVENTS.c.incident)
         found = found.where(EVENTS.c.incident.in_(opened.having(func.min(EVENTS.c.time_s) >= query.incident_since_s)))
     return found if query.limit is None else found.limit(query.limit)
+
+
+def is_second(error: LedgerError) -> bool:
+    """Whether a write was refused because the operation has such an event already."""
+    return isinstance(error.__cause__, IntegrityError)
 
 
 def insert_row(connection: Connection, row: EventRow, *, incident: str | None = None) -> LedgerEvent:

@@ -8,7 +8,7 @@ from minder.api.notices import Notice
 
 __all__ = ["chat_message"]
 
-_MARKS = {"verdict": {"evict": "EVICT", "page": "PAGE", "watch": "WATCH"}, "action": "DONE", "closed": "CLOSED"}
+_MARKS = {"verdict": {"evict": "EVICT", "page": "PAGE", "watch": "WATCH"}, "question": "ASKS", "action": "DONE", "closed": "CLOSED"}
 _MOST_LETTERS = 2900  # a section holds 3,000
 _MOST_LINES = 6
 

@@ -16,7 +16,7 @@ from serve.notify.targets import Target
 
 __all__ = ["TOLD_KINDS", "link_to", "notice_of"]
 
-TOLD_KINDS = (kinds.VERDICT, kinds.RESULT, kinds.AMBIGUOUS, kinds.FIRST_STEP, kinds.CLOSED)
+TOLD_KINDS = (kinds.VERDICT, kinds.APPROVAL_ASKED, kinds.RESULT, kinds.AMBIGUOUS, kinds.FIRST_STEP, kinds.CLOSED)
 _MOST_EVIDENCE = 12
 
 
@@ -53,10 +53,12 @@ def link_to(public_url: str | None, incident: str) -> str | None:
     return None if public_url is None else f"{public_url.rstrip('/')}/incidents/{incident}"
 
 
-def _kind(events: Sequence[LedgerEvent], incident: Incident) -> Literal["verdict", "action", "closed"] | None:
+def _kind(events: Sequence[LedgerEvent], incident: Incident) -> Literal["verdict", "question", "action", "closed"] | None:
     event = events[-1]
     if event.kind == kinds.VERDICT and event.payload.get("kind") != "recovered":
         return "verdict"
+    if event.kind == kinds.APPROVAL_ASKED:
+        return "question"
     if event.kind in (kinds.RESULT, kinds.AMBIGUOUS):
         intents = [item for item in events if item.kind == kinds.INTENT and item.operation_id == event.operation_id]
         return "action" if any(item.payload.get("action") in ("evict", "restart") for item in intents) else None
@@ -77,6 +79,8 @@ def _title(kind: str, incident: Incident) -> str:
     where = f"job {incident.job}" if incident.job else "no job"
     if kind == "verdict":
         return f"{where}: {who}, {cause}"
+    if kind == "question":
+        return f"{where}: may {who} be evicted? ({cause})"
     return f"{where}: {who}: {'it is over' if kind == 'closed' else 'acted'} ({cause})"
 
 
@@ -85,6 +89,8 @@ def _plain(kind: str, incident: Incident) -> str:
     verdict = incident.verdict
     if kind == "closed":
         return f"incident {incident.id} is closed: {incident.closed_by}"
+    if kind == "question":
+        return "an operator is asked: minder decision list"
     if kind == "action":
         return f"{incident.results[-1].outcome.replace('_', ' ')}" if incident.results else "acted"
     return f"verdict {verdict.tier}: {', '.join(verdict.machines) or 'nobody to blame'}, {verdict.cause}" if verdict else "a verdict"

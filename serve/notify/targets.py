@@ -15,7 +15,7 @@ from minder.wire.tokens import read_token
 __all__ = ["Target", "read_secret"]
 
 Tier = Literal["watch", "page", "evict"]
-What = Literal["verdict", "action", "closed"]
+What = Literal["verdict", "question", "action", "closed"]
 
 
 class Target(BaseModel):
@@ -38,7 +38,7 @@ class Target(BaseModel):
     ca_file: str | None = None
     tiers: tuple[Tier, ...] = ("page", "evict")
     jobs: tuple[str, ...] = ()
-    tell: tuple[What, ...] = ("verdict", "action", "closed")
+    tell: tuple[What, ...] = ("verdict", "question", "action", "closed")
     evidence: bool = True
     redact: tuple[str, ...] = ()
     timeout_s: float = Field(default=10.0, gt=0, le=60)

@@ -1,0 +1,96 @@
+"""Evictions that wait for an operator, as routes and pages show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minder.api.access import Caller
+from minder.api.decisions import Question, QuestionDetail, QuestionState
+from minder.api.fields import Page
+from minder.clock import format_time
+from minder.incidents import kinds
+from minder.incidents.approvals import APPROVAL_KINDS, Answer, fold_approvals, refusal
+from minder.store.events import EventQuery
+from minder.types import Approval
+from serve.access import demand_job, sees
+from serve.actions import Planned
+from serve.problems import refuse
+from serve.state import Service
+
+__all__ = ["QuestionsWanted", "detail_of", "find_question", "plan_answer", "question_of", "questions_page"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionsWanted:
+    """Which questions a list is about."""
+
+    job: str | None = None
+    state: QuestionState | None = None
+
+
+def questions_page(
+    service: Service, caller: Caller, wanted: QuestionsWanted, limit: int = 50, cursor: str | None = None
+) -> Page[Question]:  # fmt: skip
+    """Newest first; those that this caller may see. 422 for a cursor that is none of ours."""
+    asked = fold_approvals(service.events.select(EventQuery(job=wanted.job, kinds=APPROVAL_KINDS)))
+    items = [item for item in reversed(asked) if sees(caller, item.job)]
+    if cursor is not None:
+        places = [number for number, item in enumerate(items) if item.decision.operation_id == cursor]
+        if not places:
+            raise refuse(422, "cursor is not one that this service gave: take it from `next` of the page before")
+        items = items[places[0] + 1 :]
+    meant = [item for item in items if wanted.state in (None, item.state)]
+    now_s, shown = service.clock.now_s(), meant[:limit]
+    last = shown[-1].decision.operation_id if len(meant) > limit else None
+    return Page[Question](items=tuple(question_of(item, now_s) for item in shown), next=last)
+
+
+def plan_answer(service: Service, caller: Caller, name: str, answer: Answer, reason: str) -> tuple[list[Planned], str]:
+    """409 where nobody can answer any more."""
+    found = find_question(service, caller, name)
+    if (why := refusal(found, service.clock.now_s())) is not None:
+        raise refuse(409, why)
+    machines, payload = ", ".join(found.decision.machines), {"answer": answer, "reason": reason}
+    then = "is evicted at the controller's next tick, if that still holds" if answer == "approved" else f"stays in job {found.job}"
+    return [Planned(kinds.APPROVAL_SETTLED, payload, found.job, found.incidents[0], name)], f"{name} is {answer}: {machines} {then}"
+
+
+def find_question(service: Service, caller: Caller, name: str) -> Approval:
+    """404 where there is none, 403 where the caller's token does not cover its job."""
+    events = service.events.select(EventQuery(kinds=APPROVAL_KINDS))
+    found = next((item for item in fold_approvals(events) if item.decision.operation_id == name), None)
+    if found is None:
+        raise refuse(404, f'no decision "{name}" waits or waited for an operator: GET /v1/decisions lists all')
+    demand_job(caller, found.job)
+    return found
+
+
+def question_of(item: Approval, now_s: float) -> Question:
+    """As lists show it."""
+    return Question.model_validate(_fields(item, now_s))
+
+
+def detail_of(item: Approval, now_s: float) -> QuestionDetail:
+    """With its evidence."""
+    return QuestionDetail.model_validate(_fields(item, now_s) | {"generation": item.generation, "decision": item.decision})
+
+
+def _fields(item: Approval, now_s: float) -> dict[str, object]:
+    verdict = item.decision.verdict
+    return {
+        "id": item.decision.operation_id,
+        "job": item.job,
+        "incidents": item.incidents,
+        "machines": item.decision.machines,
+        "cause": verdict.cause,
+        "confidence": verdict.confidence,
+        "state": item.state,
+        "open": refusal(item, now_s) is None,
+        "asked": format_time(item.asked_s),
+        "until": format_time(item.until_s),
+        "on_timeout": item.on_timeout,
+        "answered": None if item.settled_s is None else format_time(item.settled_s),
+        "by": item.by,
+        "note": item.note,
+        "why": item.why,
+    }

@@ -1,0 +1,71 @@
+"""Evictions that wait for an operator: shown with their evidence, approved, rejected. The job's controller takes the answer up."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from minder.api.decisions import AnswerRequest, Question, QuestionDetail, QuestionState
+from minder.api.fields import NAME, IncidentId, JobName, Page
+from minder.api.incidents import Recorded
+from minder.errors import LedgerError
+from minder.incidents.approvals import Answer
+from minder.store.events import is_second
+from serve.access import Operator, Viewer
+from serve.actions import Act, Action
+from serve.answers import tagged
+from serve.decisions import QuestionsWanted, detail_of, find_question, plan_answer, questions_page
+from serve.routes.incidents import Limit
+from serve.state import service_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/decisions", tags=["decisions"])
+Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255)]
+State = Annotated[QuestionState | None, Query(description='"waiting": an answer is taken, or was not given in time.')]
+
+
+@router.get("", response_model=Page[Question])
+def list_decisions(
+    request: Request,
+    caller: Viewer,
+    job: Annotated[JobName | None, Query()] = None,
+    state: State = None,
+    limit: Limit = 50,
+    cursor: Annotated[IncidentId | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """The evictions that operators were asked about, newest first. A page stays the same when new ones are asked about."""
+    return tagged(request, questions_page(service_of(request), caller, QuestionsWanted(job, state), limit, cursor))
+
+
+@router.get("/{name}", response_model=QuestionDetail)
+def show_decision(request: Request, caller: Viewer, name: Id) -> Response:
+    """One of them, with the evidence for and against, its price, and the stages that it passed."""
+    service = service_of(request)
+    return tagged(request, detail_of(find_question(service, caller, name), service.clock.now_s()))
+
+
+@router.post("/{name}/approve", status_code=201, response_model=Recorded)
+def approve(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
+    """Let the controller carry it out at its next tick, if it still holds then."""
+    return _answer(act, name, "approved", body.reason)
+
+
+@router.post("/{name}/reject", status_code=201, response_model=Recorded)
+def reject(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
+    """Keep the machine in the job. The same trouble is not asked about again until the job's next restart."""
+    return _answer(act, name, "rejected", body.reason)
+
+
+def _answer(act: Action, name: str, answer: Answer, reason: str) -> Response:
+    plan = functools.partial(plan_answer, act.service, act.caller, name, answer, reason)
+    try:
+        return act.perform(plan)
+    except LedgerError as error:
+        if not is_second(error):
+            raise
+        plan()  # somebody answered since we looked: it raises
+        raise
