@@ -43,13 +43,15 @@ class _Sight(CollectorRegistry):
         yield self._ages()
 
     def _ages(self) -> Metric:
-        """Of jobs whose job.toml the service was given; +Inf where there is no status at all."""
+        """Of jobs whose job.toml the service was given and that are not over; +Inf where there is no status at all."""
         now_s = self._service.clock.now_s()
         about = "Since the job's controller last wrote its status; a controller that runs does so every second."
         ages = GaugeMetricFamily("minder_service_controller_status_age_seconds", about, labels=["training_job"])
         for job, path in sorted(self._service.settings.status_files.items()):
             if self._sees(job):
                 status = read_status(path)
+                if status is not None and status.get("phase") in ("finished", "failed"):
+                    continue  # nobody writes it any more
                 known = status is not None and status.get("job") == job and isinstance(status.get("now_s"), (int, float))
                 ages.add_metric([job], max(0.0, now_s - float(status["now_s"])) if status is not None and known else float("inf"))
         return ages

@@ -24,6 +24,7 @@ from minder.types import History, MachineView, Scores
 __all__ = ["Gauges", "Sight"]
 
 _READ_AGAIN_S = 5.0
+_STAGES = ("capture", "judge", "ledger", "policy", "recording", "status", "telemetry", "windows")  # told from 0 on: see Measures
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Gauges:
     def _trouble(self, now_s: float) -> Iterator[Metric]:
         measures = self._sight.measures
         errors = CounterMetricFamily("minder_controller_errors", "Errors that a stage was stopped by; the loop goes on.", labels=["stage"])
-        for stage, count in sorted(dict(measures.shown.get("errors", {})).items()):
+        for stage, count in sorted({**dict.fromkeys(_STAGES, 0), **measures.shown.get("errors", {})}.items()):
             errors.add_metric([stage], count)
         yield errors
         waiting = int(measures.shown.get("undecided", 0))

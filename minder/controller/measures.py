@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from minder.types import ActionResult, Decision, Sample, Verdict
+from minder.types import ActionResult, Decision, Reason, Sample, Verdict
 
 __all__ = ["Measures"]
 
@@ -30,6 +30,12 @@ class Measures:
         self._verdicts = self._counter("verdicts", "Verdicts concluded, those that close an episode too.", "kind", "tier", "cause")
         self._decisions = self._counter("decisions", "Decisions of the policy, by what they do and why.", "action", "reason")
         self._actions = self._counter("actions", "Evictions that were carried out, by what became of them.", "outcome")
+        for reason in get_args(Reason):  # a counter that appears with its first event shows no increase
+            self._decisions.labels("page", reason)
+        for action in ("evict", "restart"):
+            self._decisions.labels(action, "act")
+        for outcome in ("done", "already_done", "failed", "ambiguous", "dry_run"):
+            self._actions.labels(outcome)
         self._seconds = Histogram(
             "minder_controller_stage_seconds", "Time that a stage of a tick took.", ["stage"], registry=self.registry, buckets=_SECONDS
         )

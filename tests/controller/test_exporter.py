@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from minder.config import MetricsConfig
@@ -16,7 +17,7 @@ from minder.controller.exporter import Exporter, exposition
 from minder.controller.gauges import Gauges, Sight
 from minder.errors import ConfigError, LedgerError
 from minder.telemetry.exposition import parse_exposition
-from minder.types import Evidence, Sample, Verdict
+from minder.types import Evidence, Sample, Scores, Verdict
 
 JOB = {"training_job": "llm"}
 DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
@@ -147,3 +148,9 @@ def test_the_configured_address_opens_with_the_job_and_closes_with_it(world: Any
     begun.exporter.close()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_a_score_is_told_by_its_threshold(world: Any, begun: Any) -> None:
+    begun.controller._stages.measures.show(1.0, {"scores": Scores(1.0, ("m0", "m1"), np.array([6.0, 1.0]), 3.0)})
+    found = read(sight_of(world, begun))
+    assert found["score_ratio{machine=m0}"] == 2.0 and found["score_ratio{machine=m1}"] == pytest.approx(1 / 3)
