@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from minder.planned import Maintenance as Maintenance
+from minder.planned import Pause as Pause
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -343,16 +346,6 @@ class LedgerEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Actions (never alarms) are stopped for a scope until a time."""
-
-    scope: Literal["all", "job", "rack"]
-    target: str | None
-    until_s: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PastEviction:
     """One eviction or restart that the ledger knows of."""
 
@@ -393,3 +386,4 @@ class History:
     last_restart_s: float | None = None
     restarts: int = 0
     approvals: tuple[Approval, ...] = ()
+    maintenance: tuple[Maintenance, ...] = ()

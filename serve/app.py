@@ -14,7 +14,7 @@ from serve.guards import BodyBounds, Measured
 from serve.pages import add_pages
 from serve.pages.errors import error_page
 from serve.problems import add_problems
-from serve.routes import decisions, events, health, incidents, jobs, machines, pauses, policy, scores, signals
+from serve.routes import decisions, events, health, incidents, jobs, machines, maintenance, pauses, policy, scores, signals, standbys
 from serve.state import Service
 
 __all__ = ["build_app"]
@@ -57,7 +57,7 @@ def build_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for room in (health, incidents, events, machines, decisions, pauses, jobs, policy, scores, signals):
+    for room in (health, incidents, events, machines, decisions, pauses, maintenance, jobs, policy, scores, signals, standbys):
         app.include_router(room.router, responses=_PROBLEMS)
     add_pages(app)
     add_problems(app, error_page)

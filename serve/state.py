@@ -16,6 +16,7 @@ from minder.store.tokens import TokenStore
 from serve.buckets import Buckets
 from serve.incident_index import IncidentIndex
 from serve.metrics import Metrics
+from serve.models import ModelList
 from serve.notify.outbox import Outbox
 from serve.notify.running import Outboxes
 from serve.notify.send import Sender
@@ -45,6 +46,7 @@ class Service:
     signals_by_caller: Buckets
     signals_by_machine: Buckets
     metrics: Metrics = field(default_factory=Metrics)
+    models: ModelList = field(default_factory=ModelList)
     outboxes: Outboxes = field(default_factory=Outboxes)
     open_streams: int = 0
 

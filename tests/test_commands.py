@@ -27,6 +27,7 @@ FROZEN_VERBS = {
     "plan",
     "pause",
     "unpause",
+    "maintenance",
     "serve",
     "token",
     "agent",

@@ -36,6 +36,7 @@ VERBS = {
     "decision": "Evictions that wait for an operator: list, approve, reject.",
     "pause": "Stop actions (never alarms) for a while.",
     "unpause": "Let minder act again.",
+    "maintenance": "Planned windows in which minder does not act: add, list, end.",
     "serve": "The service: an HTTP API on the ledger, and scoring of uploads.",
     "token": "Who may call the service: create, list and revoke tokens.",
     "agent": "Observe this machine: metrics, signals, evidence on request.",

@@ -16,9 +16,11 @@ from minder.api.fields import Answer
 from minder.api.incidents import Capture, Event, IncidentDetail, IncidentSummary, Recorded
 from minder.api.jobs import Job, JobDetail
 from minder.api.machines import Machine, MachineDetail
+from minder.api.maintenance import MaintenanceRequest, MaintenanceWindow
 from minder.api.pauses import Pause
 from minder.api.policy import DryRun, PolicySettings
 from minder.api.scores import PARTS, ScoreResult
+from minder.api.standbys import Models, Standby
 from minder.client.calls import Calls
 from minder.errors import BadInputError
 
@@ -98,6 +100,15 @@ class Client:
     def pauses(self) -> Iterator[Pause]:
         return self._pages(Pause, "/v1/pauses", {}, None)
 
+    def maintenance(self) -> Iterator[MaintenanceWindow]:
+        return self._pages(MaintenanceWindow, "/v1/maintenance", {}, None)
+
+    def standbys(self, job: str | None = None) -> Iterator[Standby]:
+        return self._pages(Standby, "/v1/standbys", {"job": job}, None)
+
+    def models(self) -> Models:
+        return Models.model_validate(self.calls.get("/v1/models"))
+
     def policy(self, job: str | None = None) -> PolicySettings:
         return PolicySettings.model_validate(self.calls.get("/v1/policy", {"job": job}))
 
@@ -117,6 +128,12 @@ class Client:
 
     def reject(self, decision: str, reason: str) -> Recorded:
         return Recorded.model_validate(self.calls.act(f"/v1/decisions/{decision}/reject", {"reason": reason}))
+
+    def add_maintenance(self, window: MaintenanceRequest) -> Recorded:
+        return Recorded.model_validate(self.calls.act("/v1/maintenance", window.model_dump(mode="json")))
+
+    def end_maintenance(self, window: str, reason: str) -> Recorded:
+        return Recorded.model_validate(self.calls.act(f"/v1/maintenance/{window}/end", {"reason": reason}))
 
     def tell_outcome(self, machine: str, outcome: str, note: str, incident: str | None = None) -> Recorded:
         """outcome: "confirmed" or "no-fault-found"."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from minder.incidents import kinds
 from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals
+from minder.incidents.maintenance import fold_maintenance
 from minder.types import History, LedgerEvent, PastEviction, Pause
 
 __all__ = ["HISTORY_KINDS", "RECENT_S", "active_pauses", "barred_machines", "find_barrings", "fold_history", "fold_suspects"]
@@ -21,6 +22,8 @@ HISTORY_KINDS = (
     kinds.UNBARRED,
     kinds.PAUSE,
     kinds.UNPAUSE,
+    kinds.MAINTENANCE,
+    kinds.MAINTENANCE_ENDED,
     kinds.APPROVAL_ASKED,
     kinds.APPROVAL_SETTLED,
     kinds.APPROVAL_CLOSED,
@@ -42,6 +45,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
     return History(
         actions=tuple(sorted([*own, *recent], key=lambda action: action.time_s)),
         pauses=active_pauses(events, now_s),
+        maintenance=fold_maintenance(events, now_s),
         barred=frozenset(barred_machines(events, job)),
         last_restart_s=started[-1] if len(started) > 1 else None,
         restarts=sum(action.action == "restart" for action in own),

@@ -23,6 +23,8 @@ __all__ = [
     "INTENT",
     "JOB_ENDED",
     "JOB_REGISTERED",
+    "MAINTENANCE",
+    "MAINTENANCE_ENDED",
     "NOTE",
     "NOTIFIED",
     "OUTCOME",
@@ -83,6 +85,10 @@ PAUSE = "pause"
 UNPAUSE = "unpause"
 # Was the eviction right? {machine, outcome: "confirmed" | "no-fault-found", note?, by?}
 OUTCOME = "outcome"
+# A planned window. minder.types.Maintenance
+MAINTENANCE = "maintenance"
+# It ends before its time. {id, reason, by}
+MAINTENANCE_ENDED = "maintenance_ended"
 # {text, by?}
 NOTE = "note"
 # The service told a receiver, of everything up to an event.

@@ -88,6 +88,12 @@ def _signal(payload: Payload) -> str:
     return f"{payload.get('by')} reports of {told.get('machine')}: {what}{state}{_tail(told, 'message')}"
 
 
+def _maintenance(payload: Payload) -> str:
+    of = [f"{name}" for key in ("machines", "racks", "jobs") for name in payload.get(key) or ()]
+    times = [format_time(time_s) if isinstance(time_s := payload.get(key), (int, float)) else "?" for key in ("from_s", "until_s")]
+    return f"maintenance {payload.get('id')} of {', '.join(of)} from {times[0]} until {times[1]}{_tail(payload, 'reason')}"
+
+
 _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.JOB_REGISTERED: lambda p: f"job registered with {len(p.get('machines') or ())} machines",
     kinds.JOB_ENDED: lambda p: f"job {p.get('outcome', 'ended')}{_tail(p, 'detail')}",
@@ -112,6 +118,8 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.NOTE: lambda p: f"note: {p.get('text', '')}",
     kinds.NOTIFIED: _notified,
     kinds.SIGNAL: _signal,
+    kinds.MAINTENANCE: _maintenance,
+    kinds.MAINTENANCE_ENDED: lambda p: f"maintenance {p.get('id')} is ended{_tail(p, 'reason')}",
     kinds.CLOSED: lambda p: f"closed by {p.get('by') or 'operator'}{_tail(p, 'note')}",
     kinds.SOURCE_ERROR: lambda p: f"source {p.get('source')} failed{_tail(p, 'error')}",
     kinds.DEGRADED: lambda p: f"degraded: {p.get('what')}{_tail(p, 'detail')}",

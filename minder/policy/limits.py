@@ -86,7 +86,16 @@ def standbys(case: Case) -> Ruling:
 
 def _ready(case: Case) -> list[str]:
     unfit = {*case.history.barred, *case.machines, *case.planned, *case.taken, *case.suspects, *case.context.job.machines}
-    return [standby for standby in dict.fromkeys(case.context.standbys_ready) if standby not in unfit]
+    return [
+        standby for standby in dict.fromkeys(case.context.standbys_ready) if standby not in unfit and not _in_maintenance(case, standby)
+    ]
+
+
+def _in_maintenance(case: Case, machine: str) -> bool:
+    """People work on it now: it would not last."""
+    rack, now_s = case.context.domains.get(machine, {}).get("rack"), case.context.now_s
+    held = (window for window in case.history.maintenance if window.from_s <= now_s < window.until_s)
+    return any(machine in window.machines or (rack is not None and rack in window.racks) for window in held)
 
 
 def _near(case: Case, standby: str) -> bool:

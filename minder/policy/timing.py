@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minder.policy.case import Case, Ruling, passes, stops
-from minder.types import Pause
+from minder.types import Maintenance, Pause
 
 __all__ = ["barred_yet_inside", "cooldown", "in_progress", "membership", "paused", "restarts_left", "tier"]
 
@@ -68,13 +68,31 @@ def in_progress(case: Case) -> Ruling:
 
 
 def paused(case: Case) -> Ruling:
-    """A pause stops actions; the alarm goes out all the same."""
+    """A pause or a maintenance window stops actions; the alarm goes out all the same."""
     for pause in case.history.pauses:
         if pause.until_s > case.context.now_s and _covers(pause, case):
             scope = f"{pause.scope} {pause.target}" if pause.target else pause.scope
             left_s = pause.until_s - case.context.now_s
             return stops("page", "paused", f"actions are paused for {scope} for another {left_s:.0f} s: {pause.reason}")
+    for window in case.history.maintenance:
+        what = _serviced(window, case) if window.from_s <= case.context.now_s < window.until_s else None
+        if what is not None:
+            left_s = window.until_s - case.context.now_s
+            return stops("page", "paused", f"maintenance of {what} ({window.id}) for another {left_s:.0f} s: {window.reason}")
     return passes()
+
+
+def _serviced(window: Maintenance, case: Case) -> str | None:
+    """What of this window the action would touch; a restart touches every machine of the job."""
+    if case.context.job.name in window.jobs:
+        return f"job {case.context.job.name}"
+    for machine in case.machines or case.context.job.machines:
+        rack = case.context.domains.get(machine, {}).get("rack")
+        if machine in window.machines:
+            return machine
+        if rack is not None and rack in window.racks:
+            return f"rack {rack}"
+    return None
 
 
 def _covers(pause: Pause, case: Case) -> bool:

@@ -109,6 +109,12 @@ class Registry:
                 return None
             raise MinderError(f"{self.uri}: {_first_line(error)}") from error
 
+    def versions(self) -> list[Version]:
+        """Every version, newest first."""
+        with self._failures(MODEL_NAME):
+            found = self._client.search_model_versions(f"name='{MODEL_NAME}'")
+        return sorted((self._version(item) for item in found), key=lambda item: -item.number)
+
     def crown(self, number: int) -> None:
         """Move the alias."""
         with self._failures(f"models:/{MODEL_NAME}/{number}"):

@@ -23,7 +23,7 @@ from serve.problems import refuse
 from serve.routes.incidents import Limit
 from serve.state import Service, service_of
 
-__all__ = ["JOB_KINDS", "job_detail", "job_status", "jobs_page", "router"]
+__all__ = ["JOB_KINDS", "job_detail", "job_events", "job_status", "jobs_page", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JOB_KINDS = (
@@ -45,7 +45,7 @@ def list_jobs(request: Request, caller: Viewer, limit: Limit = 50, cursor: Annot
 
 def jobs_page(service: Service, caller: Caller, limit: int, cursor: str | None = None) -> Page[Job]:
     """Those that the caller may see."""
-    grouped = _grouped(service)
+    grouped = job_events(service)
     rest = sorted(name for name in grouped if sees(caller, name) and (cursor is None or name > cursor))
     opened = _open_incidents(service)
     items = tuple(Job.model_validate(_fields(name, grouped[name], opened)) for name in rest[:limit])
@@ -61,7 +61,7 @@ def show_job(request: Request, caller: Viewer, name: Name) -> Response:
 def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
     """404 where there is none, 403 where the caller's token does not cover it."""
     demand_job(caller, name)
-    events = _grouped(service).get(name)
+    events = job_events(service).get(name)
     if events is None:
         raise refuse(404, f'no job "{name}" in the ledger: GET /v1/jobs lists all')
     status = job_status(service, name)
@@ -78,7 +78,7 @@ def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
     return status if status is not None and status.get("job") == name else None
 
 
-def _grouped(service: Service) -> dict[str, list[LedgerEvent]]:
+def job_events(service: Service) -> dict[str, list[LedgerEvent]]:
     grouped: dict[str, list[LedgerEvent]] = {}
     for event in service.events.select(EventQuery(kinds=JOB_KINDS)):
         if event.job is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,14 @@ def test_a_run_that_mlflow_began_is_the_one_that_is_filled(registry: Registry, s
     assert client.get_run(begun).data.metrics == {"heldout.f1": 0.75}
     monkeypatch.setenv("MLFLOW_RUN_ID", "gone")
     assert registry.log_training("test", log, state_dir / "model-1", ("cpu_usage_ratio",)).run_id not in ("gone", begun)
+
+
+def test_the_listing_says_which_version_is_champion(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process here; the service asks in another one."""
+    from minder.registry import listing
+
+    assert listing.has_registry() and listing.main() == 0
+    found = json.loads(capsys.readouterr().out)["versions"]
+    champion = registry.champion()
+    assert champion is not None and [item["version"] for item in found] == sorted((item["version"] for item in found), reverse=True)
+    assert [item["version"] for item in found if item["champion"]] == [champion.number]

@@ -1,0 +1,86 @@
+"""Standby pools, and the models in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from minder.api.access import Caller
+from minder.api.fields import JobName, Page
+from minder.api.standbys import JobModel, Models, Standby
+from minder.controller.state import fold_job
+from minder.incidents import kinds
+from minder.incidents.maintenance import fold_maintenance
+from minder.store.events import EventQuery
+from minder.types import LedgerEvent
+from serve.access import Viewer, demand_job, sees
+from serve.answers import tagged
+from serve.routes.jobs import job_events, job_status
+from serve.state import Service, service_of
+
+__all__ = ["router", "standbys_page"]
+
+router = APIRouter(prefix="/v1", tags=["pools and models"])
+_OLD_S = 30.0
+
+
+@router.get("/standbys", response_model=Page[Standby])
+def list_standbys(request: Request, caller: Viewer, job: Annotated[JobName | None, Query()] = None) -> Response:
+    """The standbys of running jobs. "ready" is what a job's controller saw lately; where none tells, it is unknown."""
+    if job is not None:
+        demand_job(caller, job)
+    return tagged(request, standbys_page(service_of(request), caller, job))
+
+
+def standbys_page(service: Service, caller: Caller, job: str | None = None) -> Page[Standby]:
+    found: list[Standby] = []
+    for name, events in sorted(job_events(service).items()):
+        if sees(caller, name) and job in (None, name):
+            found += _pool(service, name, events)
+    return Page[Standby](items=tuple(found))
+
+
+def _pool(service: Service, name: str, events: list[LedgerEvent]) -> Iterator[Standby]:
+    state = fold_job(name, events)
+    if state.phase in ("finished", "failed"):
+        return
+    registered = next((event.payload for event in reversed(events) if event.kind == kinds.JOB_REGISTERED), {})
+    now_s = service.clock.now_s()
+    planned = service.events.select(EventQuery(kinds=(kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED)))
+    serviced = {machine for item in fold_maintenance(planned, now_s) if item.from_s <= now_s for machine in item.machines}
+    status = job_status(service, name)
+    told_s = None if status is None else float(status.get("now_s", 0.0))
+    waiting = None if told_s is None or now_s - told_s > _OLD_S else _waiting(status)
+    for machine in map(str, registered.get("standbys") or ()):
+        if machine in state.barred:
+            word = "barred"
+        elif machine in state.rank_machine.values():
+            word = "in use"
+        elif machine in serviced:
+            word = "maintenance"
+        else:
+            word = "unknown" if waiting is None else "ready" if machine in waiting else "not ready"
+        yield Standby.model_validate({"machine": machine, "job": name, "state": word, "told_s": told_s})
+
+
+def _waiting(status: Mapping[str, Any] | None) -> set[str]:
+    return set(map(str, (status or {}).get("standbys") or ()))
+
+
+@router.get("/models", response_model=Models)
+def list_models(request: Request, caller: Viewer) -> Response:
+    """The registered detector's champion and challengers, and which detector each job's job.toml names."""
+    service = service_of(request)
+    known = service.models.read()
+    jobs = tuple(
+        JobModel(job=name, detector=config.detector.uri, shadow=config.detector.shadow)
+        for name, config in sorted(service.settings.jobs.items())
+        if sees(caller, name)
+    )
+    champion = next((item for item in known.versions if item.champion), None)
+    challengers = tuple(item for item in known.versions if not item.champion)
+    fields = {"registry": known.state, "detail": known.detail, "champion": champion, "challengers": challengers, "jobs": jobs}
+    return tagged(request, Models.model_validate(fields))
