@@ -1,7 +1,7 @@
 """Reads a pickle of plain data without trusting it.
 
-Two locks. The first goes over the bytes before anything is built: only opcodes of plain data pass, and no more containers than a
-dump can need, so that a few bytes cannot ask for gigabytes. The second is the unpickler itself, which resolves no global at all.
+Two locks. The first goes over all of the bytes before anything is built: only opcodes of plain data pass, nothing may follow the end,
+and there are no more containers than a dump can need, so that a few bytes cannot ask for gigabytes. The second is the unpickler itself, which resolves no global at all.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ _ASK_FOR_CODE = {0x63: "GLOBAL", 0x93: "STACK_GLOBAL", 0x52: "REDUCE", 0x69: "IN
 # Opcodes whose arguments have a fixed size. A memo index (r, j, p, g) above four million has no place in a dump: the memo is an
 # array, and one such index would make it that long.
 _FIXED = re.compile(
-    rb"(?:[\]})(\x85\x86\x87\x88\x89Nuasetld.\x940]|[qhK].|M..|J....|[rj]..[\x00-\x3f]\x00|G.{8}|\x80.|\x95.{8}"
+    rb"(?:[\]})(\x85\x86\x87\x88\x89Nuasetld\x940]|[qhK].|M..|J....|[rj]..[\x00-\x3f]\x00|G.{8}|\x80.|\x95.{8}"
     rb"|I[-\d]{1,20}\n|L[-\d]{1,25}L?\n|F[-+.\deEnaif]{1,40}\n|[pg]\d{1,6}\n)*+",
     re.DOTALL,
 )
 _SIZED = {0x58: "<I", 0x8C: "<B", 0x8D: "<Q", 0x8A: "<B", 0x43: "<B", 0x42: "<I"}  # strings, bytes and integers: length, then data
 _MAX_INTEGER_BYTES = 16
 _LONGEST_FIXED = 42
+_STOP = 0x2E
 
 
 class UntrustedDataError(ValueError):
@@ -60,14 +61,24 @@ def load_plain_pickle(data: bytes) -> Any:
 def _check_opcodes(data: bytes) -> None:
     if len(data) > MAX_CONTAINERS and sum(data.count(opcode) for opcode in (b"}", b"]", b"(")) > MAX_CONTAINERS:
         raise UntrustedDataError(f"it holds more than {MAX_CONTAINERS} containers")
-    at = 0
+    at = _check_one(data, 0)
+    rest = data[at:].strip()
+    end, at = at, len(data) - len(data[at:].lstrip())
+    while rest and at < len(data):  # what stands behind the end is not built, but a file that hides something there is no dump
+        at = _check_one(data, at)
+    if rest:
+        raise ValueError(f"{len(rest)} bytes follow its end at byte {end}")
+
+
+def _check_one(data: bytes, at: int) -> int:
+    """The place after the STOP of the pickle that begins at `at`."""
     while True:
         found = _FIXED.match(data, at)
         at = found.end() if found else at
-        if at and data[at - 1] == 0x2E:  # STOP
-            return
         if at >= len(data):
             raise ValueError("it is cut off")
+        if data[at] == _STOP:
+            return at + 1
         at = _skip_sized(data, at)
 
 

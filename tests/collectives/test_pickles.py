@@ -73,3 +73,54 @@ def test_deep_nesting_is_data_like_any_other_or_refused() -> None:
 def test_noise_is_refused() -> None:
     with pytest.raises(ValueError):
         load_plain_pickle(bytes(range(256)) * 10)
+
+
+CODE = {
+    "GLOBAL": b"cposix\nsystem\n",
+    "STACK_GLOBAL": b"\x8c\x05posix\x8c\x06system\x93",
+    "REDUCE": b"NN\x85R",
+    "INST": b"(iposix\nsystem\n",
+    "OBJ": b"(No",
+    "NEWOBJ": b"N)\x81",
+    "NEWOBJ_EX": b"N)}\x92",
+    "BUILD": b"N}b",
+    "EXT1": b"\x82\x01",
+    "EXT2": b"\x83\x01\x00",
+    "EXT4": b"\x84\x01\x00\x00\x00",
+    "PERSID": b"Pelsewhere\n",
+    "BINPERSID": b"NQ",
+}
+PLACES = {
+    "at once": b"\x80\x02%s.",
+    "inside": b"\x80\x02}X\x07\x00\x00\x00entries]%sas.",
+    "after a small number that looks like an end": b"\x80\x02K.%s.",
+    "after a float that looks like an end": b"\x80\x02G.......\x2e%s.",
+    "after the end": b"\x80\x02}.%s.",
+    "after the end and a newline": b"\x80\x02}.\n%s.",
+    "in a second pickle": b"\x80\x02}.\x80\x02}%s.",
+    "in a third pickle": b"\x80\x02}.\x80\x04N.\x80\x02%s.",
+    "before it is cut off": b"\x80\x02}%s]",
+    "in a frame of another length": b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}%s.",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("opcode", CODE)
+def test_code_is_refused_wherever_it_stands(opcode: str, place: str) -> None:
+    with pytest.raises(UntrustedDataError, match="code to run"):
+        load_plain_pickle(PLACES[place] % CODE[opcode])
+
+
+@pytest.mark.parametrize("before", [b"", b"K.", b"M..", b"J....", b"G........", b"\x8a\x01.", b"X\x01\x00\x00\x00.", b"I46\n", b"}q."])
+@pytest.mark.parametrize("memo", [b"r\xff\xff\xff\x7f", b"j\xff\xff\xff\xff", b"r\x00\x00\x40\x00", b"p99999999\n"])
+def test_no_memo_index_can_ask_for_gigabytes_whatever_stands_before_it(before: bytes, memo: bytes) -> None:
+    """A number whose last byte is that of the end of a pickle once hid what came after it."""
+    with pytest.raises(ValueError, match="byte|cut off"):
+        load_plain_pickle(b"\x80\x02" + before + memo + b".")
+
+
+def test_only_blanks_may_follow_the_end() -> None:
+    assert load_plain_pickle(b"\x80\x02}.\n") == {}
+    for rest in (b"\x80\x02}.", b"}", b"garbage", b"\x00"):
+        with pytest.raises(ValueError):
+            load_plain_pickle(b"\x80\x02}." + rest)
