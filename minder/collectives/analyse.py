@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from minder.collectives.culprits import break_cycle, final_sets
-from minder.collectives.folder import Collection
 from minder.collectives.lateness import Late, late_in_last, stragglers
 from minder.collectives.mismatch import Mismatch, find_mismatches
 from minder.collectives.progress import Progress, follow
-from minder.collectives.records import COLLECTIVE
+from minder.collectives.records import COLLECTIVE, Collection
 from minder.collectives.waits import Wait, WaitGraph, build_waits
 
 __all__ = ["Analysis", "Cause", "Culprit", "analyse"]
@@ -65,6 +64,12 @@ def analyse(collection: Collection) -> Analysis:
     case = _Case(collection, progress, mismatches, build_waits(collection, progress, mismatches))
     blamed, undecided = _ends(case)
     blamed = _without_needless_missing(case, blamed)
+    old = sorted(set(blamed) & collection.stale)
+    blamed = {rank: waits for rank, waits in blamed.items() if rank not in collection.stale}
+    if old and not blamed:
+        names = ", ".join(f"rank {rank}" for rank in old[:8])
+        detail = f"the chains end at {names}, whose dump is older than those of its peers: collect all of them again"
+        return Analysis((), "unknown", 0.3, tuple(mismatches), detail, frozenset(case.graph.waits))
     if blamed:
         return _conclude(case, blamed, undecided)
     return _nobody_waited_for(case, undecided)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minder.collectives.folder import Collection
 from minder.collectives.progress import DONE, NOT_LAUNCHED, UNKNOWN, Pending, Progress, Track
-from minder.collectives.records import COLLECTIVE, COMPLETED, RECEIVE, SCHEDULED, SEND, RankDump
+from minder.collectives.records import COLLECTIVE, COMPLETED, RECEIVE, SCHEDULED, SEND, Collection, RankDump
 
 __all__ = ["counterpart"]
 

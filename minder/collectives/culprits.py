@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minder.collectives.folder import Collection
 from minder.collectives.progress import Pending, Progress
+from minder.collectives.records import Collection
 from minder.collectives.waits import Wait, WaitGraph
 
 __all__ = ["break_cycle", "final_sets"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from minder.collectives.lives import drop_earlier_life
 from minder.collectives.pickles import MAX_CONTAINERS, UntrustedDataError, load_plain_pickle
 from minder.collectives.records import (
     COALESCED,
@@ -102,7 +103,7 @@ def parse_dump(document: Any, rank: int, signatures: Signatures, name: str = "th
     if entries and not table.rows:
         raise UnreadableDumpError(f"{name} has no entry that can be read")
     table.rows.sort(key=lambda row: row[3])
-    columns = np.array(table.rows, np.int64).reshape(-1, 11).T
+    columns = drop_earlier_life(np.array(table.rows, np.int64).reshape(-1, 11)).T
     return RankDump(
         rank=rank,
         names=tuple(table.names),

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from minder.collectives.dumpfile import UnreadableDumpError, read_dump
 from minder.collectives.groups import resolve_groups, world_of
-from minder.collectives.records import Group, RankDump, Signature, Signatures
+from minder.collectives.records import Collection, RankDump, Signatures
+from minder.collectives.stale import without_stale
 from minder.errors import BadInputError
 from minder.topology import Parallelism
 
-__all__ = ["Collection", "collect", "dump_files", "read_folder"]
+__all__ = ["collect", "dump_files", "read_folder"]
 
 _IGNORED = {"job.toml", "labels.json", "ranks.json", "truth.json"}
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What was collected from a job at one time. `unreadable` gives the reason by rank; `missing` are all ranks without a dump."""
-
-    dumps: Mapping[int, RankDump]
-    groups: tuple[Group, ...]
-    world: tuple[int, ...]
-    signatures: tuple[Signature, ...]
-    unreadable: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def missing(self) -> dict[int, str]:
-        return {rank: self.unreadable.get(rank, "no dump") for rank in self.world if rank not in self.dumps}
 
 
 def dump_files(folder: Path) -> dict[int, Path]:
@@ -63,8 +48,8 @@ def read_folder(folder: Path, parallelism: Parallelism | None = None) -> Collect
 def collect(
     dumps: Iterable[RankDump], signatures: Signatures, unreadable: Mapping[int, str] | None = None, parallelism: Parallelism | None = None
 ) -> Collection:
-    """Put parsed dumps together: the job's ranks, and its process groups."""
+    """Put parsed dumps together: the job's ranks, and its process groups. A dump that is older than its peers' is none."""
     by_rank = {dump.rank: dump for dump in dumps}
     world = world_of(by_rank, unreadable or {}, parallelism)
     groups = resolve_groups(by_rank, world, parallelism)
-    return Collection(by_rank, tuple(groups), world, tuple(signatures.known), dict(unreadable or {}))
+    return without_stale(Collection(by_rank, tuple(groups), world, tuple(signatures.known), dict(unreadable or {})))

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.collectives.folder import Collection
 from minder.collectives.progress import Pending, Progress
-from minder.collectives.records import COALESCED, COLLECTIVE, RECEIVE, SEND
+from minder.collectives.records import COALESCED, COLLECTIVE, RECEIVE, SEND, Collection
 
 __all__ = ["Late", "late_in_last", "stragglers"]
 

@@ -1,8 +1,8 @@
 """Ranks that entered one collective with different operations, sizes or data types.
 
 Only what the operation needs to agree on is compared, by number of elements: an all_to_all of uneven splits, a reshaped tensor and
-a barrier mismatch with nobody. The first difference of a group counts; what follows it are its echoes. The minority is to blame;
-where there is none, nobody is.
+a barrier mismatch with nobody. Of a message only what is in flight counts. The first difference of a group counts; what follows it
+are its echoes. The minority is to blame; where there is none, nobody is.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from minder.collectives.folder import Collection
+from minder.collectives.channels import counterpart
 from minder.collectives.progress import DONE, Progress
-from minder.collectives.records import COLLECTIVE, Signature
+from minder.collectives.records import COLLECTIVE, Collection, Signature
 
 __all__ = ["Field", "Mismatch", "elements", "find_mismatches"]
 
@@ -30,7 +30,10 @@ _MIX = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One difference. by_rank: what each rank gave; minority: empty where nobody is outnumbered; pending: not complete somewhere."""
+    """One difference. is_message: of a send and its receive, whose sequence is that of point to point.
+
+    by_rank: what each rank gave; minority: empty where nobody is outnumbered; pending: not complete somewhere.
+    """
 
     group: int
     sequence: int
@@ -38,6 +41,7 @@ class Mismatch:
     by_rank: Mapping[int, str | list[list[int]]]
     minority: tuple[int, ...]
     pending: bool
+    is_message: bool = False
 
 
 def elements(sizes: Sequence[Sequence[int]]) -> int:
@@ -46,14 +50,43 @@ def elements(sizes: Sequence[Sequence[int]]) -> int:
 
 
 def find_mismatches(collection: Collection, progress: Progress) -> list[Mismatch]:
-    """The first mismatch of every group, earliest groups first."""
+    """The first mismatch of every group, earliest groups first; then messages in flight whose two ends differ."""
     keys = {field: _field_keys(collection.signatures, field) for field in _FIELDS}
     found = []
     for number in range(len(collection.groups)):
         first = _first(collection, progress, number, keys)
         if first is not None:
             found.append(_describe(collection, progress, number, *first))
-    return found
+    return found + _messages(collection, progress)
+
+
+def _messages(collection: Collection, progress: Progress) -> list[Mismatch]:
+    """A send and its receive are two: neither is in the minority."""
+    found: dict[tuple[int, int, int], Mismatch] = {}
+    for op in (op for ops in progress.pending.values() for op in ops if op.kind != COLLECTIVE and op.peer is not None):
+        level, number = counterpart(collection, progress, op)
+        if number is None or op.peer is None or level == DONE:
+            continue
+        ends = {op.rank: collection.signatures[op.signature], op.peer: collection.signatures[number]}
+        field = _differs(*ends.values())
+        if field is not None:
+            by_rank = {rank: _shown_message(ends[rank], field) for rank in sorted(ends)}
+            found.setdefault((op.group, min(ends), max(ends)), Mismatch(op.group, op.sequence, field, by_rank, (), True, True))
+    return list(found.values())
+
+
+def _differs(one: Signature, other: Signature) -> Field | None:
+    """In number of elements, or in data type where both tell it."""
+    if elements(one.input_sizes or one.output_sizes) != elements(other.input_sizes or other.output_sizes):
+        return "sizes"
+    types = {signature.input_dtypes or signature.output_dtypes for signature in (one, other)} - {()}
+    return "dtype" if len(types) > 1 else None
+
+
+def _shown_message(signature: Signature, field: Field) -> str | list[list[int]]:
+    if field == "dtype":
+        return ", ".join(signature.input_dtypes or signature.output_dtypes)
+    return [list(shape) for shape in signature.input_sizes or signature.output_sizes]
 
 
 def _field_keys(signatures: Sequence[Signature], field: Field) -> np.ndarray:

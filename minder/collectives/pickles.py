@@ -1,7 +1,8 @@
 """Reads a pickle of plain data without trusting it.
 
-Two locks. The first goes over all of the bytes before anything is built: only opcodes of plain data pass, nothing may follow the end,
-and there are no more containers than a dump can need, so that a few bytes cannot ask for gigabytes. The second is the unpickler itself, which resolves no global at all.
+Two locks. The first goes over all of the bytes before anything is built: only opcodes of plain data pass, nothing may follow the
+end, and there are no more containers than a dump can need, so that a few bytes cannot ask for gigabytes. The second is the unpickler
+itself, which resolves no global at all.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from minder.collectives.folder import Collection
 from minder.collectives.groups import groups_of_ranks
-from minder.collectives.records import COALESCED, COLLECTIVE, COMPLETED, SCHEDULED, STARTED, RankDump, Status
+from minder.collectives.records import COALESCED, COLLECTIVE, COMPLETED, SCHEDULED, STARTED, Collection, RankDump, Status
 
 __all__ = ["DONE", "NOT_LAUNCHED", "UNKNOWN", "Pending", "Progress", "Track", "follow"]
 

@@ -15,10 +15,12 @@ __all__ = [
     "COALESCED",
     "COLLECTIVE",
     "COMPLETED",
+    "NEEDS_ALL",
     "RECEIVE",
     "SCHEDULED",
     "SEND",
     "STARTED",
+    "Collection",
     "Group",
     "RankDump",
     "Signature",
@@ -29,6 +31,8 @@ __all__ = [
 
 COLLECTIVE, SEND, RECEIVE, COALESCED = 0, 1, 2, 3
 SCHEDULED, STARTED, COMPLETED = 1, 2, 3
+# After one rank completed such an operation, all had given their part: whoever still has it open waits for nobody but itself.
+NEEDS_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "allreduce_coalesced"})
 Sizes = tuple[tuple[int, ...], ...]
 
 
@@ -107,3 +111,20 @@ class RankDump:
     @property
     def entries(self) -> int:
         return len(self.name_E)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What was collected from a job at one time. `unreadable` gives the reason by rank; `missing` are all ranks without a
+    dump, and `stale` those of them whose dump is older than their peers'."""
+
+    dumps: Mapping[int, RankDump]
+    groups: tuple[Group, ...]
+    world: tuple[int, ...]
+    signatures: tuple[Signature, ...]
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+    stale: frozenset[int] = frozenset()
+
+    @property
+    def missing(self) -> dict[int, str]:
+        return {rank: self.unreadable.get(rank, "no dump") for rank in self.world if rank not in self.dumps}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minder.collectives.analyse import Analysis
-from minder.collectives.folder import Collection
+from minder.collectives.records import Collection
 
 __all__ = ["as_document", "as_rows"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minder.collectives.analyse import Analysis, Culprit
-from minder.collectives.folder import Collection
+from minder.collectives.records import Collection
 from minder.types import Evidence, Suspect, Tier
 
 __all__ = ["suspects_from_collectives"]

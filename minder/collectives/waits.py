@@ -14,16 +14,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from minder.collectives.channels import counterpart
-from minder.collectives.folder import Collection
 from minder.collectives.mismatch import Mismatch
 from minder.collectives.progress import DONE, NOT_LAUNCHED, UNKNOWN, Pending, Progress
-from minder.collectives.records import COLLECTIVE, SCHEDULED, STARTED
+from minder.collectives.records import COLLECTIVE, NEEDS_ALL, SCHEDULED, STARTED, Collection
 
 __all__ = ["Wait", "WaitGraph", "build_waits"]
 
 Why = Literal["not launched", "mismatch", "missing", "queued", "earlier"]
-# After one rank completed such an operation, all had given their part: whoever still has it open waits for nobody but itself.
-_NEEDS_ALL = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "allreduce_coalesced"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class WaitGraph:
 def build_waits(collection: Collection, progress: Progress, mismatches: Iterable[Mismatch]) -> WaitGraph:
     """Edges of all pending operations, and what remains where everybody has launched."""
     graph = WaitGraph()
-    differing = {(item.group, item.sequence): item.minority for item in mismatches if item.pending}
+    differing = {(item.group, item.sequence): item.minority for item in mismatches if item.pending and not item.is_message}
     states = _States(collection, progress)
     for rank, ops in progress.pending.items():
         for op in ops:
@@ -108,7 +105,7 @@ class _States:
         return _Levels(of, absent, unknown, DONE in of.values())
 
     def completed_elsewhere(self, op: Pending) -> bool:
-        if op.kind != COLLECTIVE or self.collection.signatures[op.signature].family not in _NEEDS_ALL:
+        if op.kind != COLLECTIVE or self.collection.signatures[op.signature].family not in NEEDS_ALL:
             return False
         return self.levels(op).is_done_somewhere
 

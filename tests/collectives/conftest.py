@@ -11,8 +11,8 @@ import pytest
 
 from minder.collectives.analyse import Analysis, analyse
 from minder.collectives.dumpfile import parse_dump
-from minder.collectives.folder import Collection, collect
-from minder.collectives.records import Signatures
+from minder.collectives.folder import collect
+from minder.collectives.records import Collection, Signatures
 
 sys.path.insert(0, str(Path(__file__).parent))
 

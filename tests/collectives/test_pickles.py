@@ -115,7 +115,7 @@ def test_code_is_refused_wherever_it_stands(opcode: str, place: str) -> None:
 @pytest.mark.parametrize("memo", [b"r\xff\xff\xff\x7f", b"j\xff\xff\xff\xff", b"r\x00\x00\x40\x00", b"p99999999\n"])
 def test_no_memo_index_can_ask_for_gigabytes_whatever_stands_before_it(before: bytes, memo: bytes) -> None:
     """A number whose last byte is that of the end of a pickle once hid what came after it."""
-    with pytest.raises(ValueError, match="byte|cut off"):
+    with pytest.raises(ValueError, match=r"byte|cut off"):
         load_plain_pickle(b"\x80\x02" + before + memo + b".")
 
 
