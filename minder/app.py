@@ -6,16 +6,20 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from minder import __version__
+from minder.actuators.contract import Actuator
 from minder.actuators.local import LocalActuator, LocalMachine
 from minder.clock import Clock, SystemClock
 from minder.config import JobConfig, default_state_dir
 from minder.controller.beside import Beside, Part, Shadow, watch_drift
+from minder.controller.engine_context import with_engine
+from minder.controller.engine_recovery import EngineRecovery
+from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Exporter
 from minder.controller.gauges import Gauges, Sight
 from minder.controller.inbox import Inbox
@@ -25,6 +29,7 @@ from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller
 from minder.controller.watched import WatchedJob
 from minder.detectors.drift import DriftMonitor
+from minder.engine import EngineParts, wire_engine
 from minder.equip import equip_detector, equip_model, open_model
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import Ledger, kinds
@@ -62,15 +67,20 @@ class App:
     clock: Clock
     export: Callable[[], Exporter] | None = None  # opens the address of the controller's own metrics
     exporter: Exporter | None = None
+    engine: EngineParts | None = None
+    requeue: EngineRecovery | None = None  # of a watched job that its engine starts again
 
     def begin(self) -> None:
         """Start the job, or take up where an earlier controller stopped. Raises RecoveryError if it cannot start."""
         self.exporter = None if self.export is None else self.export()
         self.fleet.start()
         name, recovery = self.config.name, self.recovery
+        if self.engine is not None:
+            self.engine.watch.start()
         if recovery is None:
             self._await_contact()
             self.controller.take_up_incidents()
+            self._take_up_engine()
             self.state.phase = "running"
             return
         if self.state.is_under_way:
@@ -98,11 +108,26 @@ class App:
             )
         self.ledger.append(kinds.CONTROLLER_STARTED, {"pid": os.getpid()}, job=self.config.name)
         self._await_contact()
+        self._take_up_engine()
         lines, result = recovery.resume()
         for line in lines:
             self.controller.say(line)
         if result is not None:
             self.controller.blame_missing(result)
+
+    def _take_up_engine(self) -> None:
+        """What an earlier controller had asked of the engine, and did not see answered."""
+        lines: list[str] = []
+        if self.engine is not None and self.engine.work is not None:
+            self.engine.work.on_say = self.controller.say
+        if self.requeue is not None and self.engine is not None:
+            run = f"{self.engine.watch.engine.name} {self.engine.watch.engine.job_name}"
+            self.requeue.register(run, {machine.name: not machine.standby for machine in self.config.machines})
+            lines = self.requeue.take_up()
+        elif self.engine is not None and self.engine.work is not None:
+            lines = self.engine.work.take_up()
+        for line in lines:
+            self.controller.say(line)
 
     def run(self, stopping: threading.Event) -> str:
         """Tick until the job ended or `stopping` is set. Returns the phase it ended in."""
@@ -113,6 +138,8 @@ class App:
         """Stop every thread and close every file, whichever of them was begun, and whichever fails at it."""
         with ExitStack() as stack:
             stack.callback(self.ledger.close)
+            if self.engine is not None:
+                stack.callback(self.engine.close)
             stack.callback(self.fleet.stop)
             stack.callback(self.controller.close)
             if self.exporter is not None:
@@ -168,12 +195,14 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     state = fold_job(config.name, ledger.events(job=config.name))
     wake = threading.Event()
     fleet = Fleet(endpoints, on_signal=wake.set)
-    watched = None if launched else WatchedJob(config.name, config.topology().rank_machine)
+    parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
+    watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, config.topology().rank_machine)
     if watched is not None:
         state = JobState(config.name, rank_machine=dict(config.topology().rank_machine))
         state_dir = state_dir / "watch"  # the job's own controller may keep its state beside it
         state_dir.mkdir(exist_ok=True)
-    recovery = _recovery(config, state, ledger, fleet, clock) if launched else None
+    recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
+    requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
     progress = Progress()
     topology = config.topology()
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
@@ -188,17 +217,19 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
         windows=Aligner([machine.name for machine in config.machines], interval_s=config.telemetry.interval_s),
         judge=Judge(rules),
         policy=policy,
-        recovery=recovery,
+        recovery=recovery or requeue,
         progress=progress,
-        context=_context_maker(config, progress, fleet, ledger, watched),
+        context=_context_maker(config, progress, fleet, ledger, watched, parts),
         recorder=recorder,
         scores=lambda: telemetry.scores,
         watched=watched,
         inbox=Inbox(ledger, config.name),
+        engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
     )
     controller = Controller(state, stages, ledger, clock, state_dir)
-    return App(config, controller, fleet, ledger, recovery, state, wake, clock, _export(config, state, stages, ledger, act))
+    export = _export(config, state, stages, ledger, act)
+    return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue)
 
 
 def _export(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger, act: bool) -> Callable[[], Exporter] | None:
@@ -275,7 +306,14 @@ def _recorder(config: JobConfig, resume: bool) -> Recorder | None:
     return Recorder(config.record_dir, job, resume=resume)
 
 
-def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock) -> Recovery:
+def _requeue(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, parts: EngineParts | None) -> EngineRecovery | None:
+    """Of a job that we only watch, if it is to be acted on: its engine starts it again without its bad machine."""
+    if parts is None or parts.work is None:
+        return None
+    return EngineRecovery(state, ledger, fleet, parts.work, parts.clock, config.evidence_deadline_s)
+
+
+def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, parts: EngineParts | None) -> Recovery:
     local = {
         machine.name: LocalMachine(
             Path(machine.local.run_dir) if machine.local.run_dir else None, tuple(Path(path) for path in machine.local.cgroups)
@@ -294,11 +332,14 @@ def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, 
         max_restarts=config.policy_config(False).max_restarts,
         evidence_deadline_s=config.evidence_deadline_s,
     )
-    return Recovery(state, ledger, fleet, LocalActuator(config.name, fleet, local, clock), settings, clock)
+    actuator: Actuator = LocalActuator(config.name, fleet, local, clock)
+    if parts is not None and parts.work is not None:
+        actuator = EngineActuator(actuator, parts.work, ledger, config.name)
+    return Recovery(state, ledger, fleet, actuator, settings, clock)
 
 
 def _context_maker(
-    config: JobConfig, progress: Progress, fleet: Fleet, ledger: Ledger, watched: WatchedJob | None = None
+    config: JobConfig, progress: Progress, fleet: Fleet, ledger: Ledger, watched: WatchedJob | None, parts: EngineParts | None
 ) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
     topology = config.topology()
     domain_window_s = config.policy_config(False).domain_window_s
@@ -323,12 +364,12 @@ def _context_maker(
             expected_restart_s=10.0,
             workers_dead=dead and state.phase in ("running", "starting"),
             machines_lost=lost,
-            other_jobs=_other_jobs(fleet.jobs(), watched.names if watched is not None else frozenset({config.name})),
+            other_jobs=_other_jobs(fleet.jobs(), {config.name} | (watched.names if watched is not None else set())),
             suspects=ledger.suspects(now_s - domain_window_s),
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
         )
 
-    return make
+    return make if parts is None else with_engine(make, parts.watch, restarts_elsewhere=watched is not None)
 
 
 def _running(view: MachineView, generation: int) -> float:
@@ -339,7 +380,7 @@ def _running(view: MachineView, generation: int) -> float:
     return sum(worker.generation == generation and worker.state == "running" for worker in view.workers)
 
 
-def _other_jobs(jobs: Mapping[str, Sequence[str]], own: frozenset[str]) -> dict[str, tuple[str, ...]]:
+def _other_jobs(jobs: Mapping[str, Sequence[str]], own: Set[str]) -> dict[str, tuple[str, ...]]:
     """Machine to whose jobs would die with it too."""
     others = {machine: tuple(name for name in names if name not in own) for machine, names in jobs.items()}
     return {machine: names for machine, names in others.items() if names}

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from minder.actuators.slurm.config import SlurmConfig
 from minder.errors import BadInputError, ConfigError
 from minder.policy.config import PolicyConfig
 from minder.resources import default_state_dir
@@ -131,7 +132,8 @@ class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
-    machines: tuple[MachineConfig, ...]
+    machines: tuple[MachineConfig, ...] = ()
+    engine: SlurmConfig | None = None
     ranks_per_machine: int = Field(default=1, ge=1)
     gpus_per_machine: int | None = None
     parallelism: dict[str, int | str] = {}
@@ -157,13 +159,17 @@ class JobConfig(_Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"machine {twice[0]} stands twice in [[machines]]: name each once")
+        if self.engine is not None:  # it says which of them the job runs on
+            return self
         if not any(not machine.standby for machine in self.machines):
             raise ValueError("no [[machines]] without `standby = true`: a job needs at least one machine")
         return self
 
     def without_launchers(self) -> JobConfig:
         """The same job, only watched."""
-        return self.model_copy(update={"machines": tuple(item.model_copy(update={"launcher": None}) for item in self.machines)})
+        engine = self.engine and self.engine.model_copy(update={"launcher": None})
+        machines = tuple(item.model_copy(update={"launcher": None}) for item in self.machines)
+        return self.model_copy(update={"machines": machines, "engine": engine})
 
     def policy_config(self, act: bool) -> PolicyConfig:
         """The [policy] table; evictions stay a dry run unless `act`. Raises ConfigError that names the key."""
@@ -241,7 +247,8 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
     try:
         config = JobConfig(**data)
         config = config.without_launchers() if only_watch else config
-        config.topology()
+        if config.engine is None:
+            config.topology()
         config.policy_config(False)
         config.endpoints()
         config.metrics.token()

@@ -301,6 +301,7 @@ Reason = Literal[
     "approval_rejected",
     "approval_timeout",
     "approval_lapsed",
+    "engine",
 ]
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from minder.config import JobConfig
 
 __all__ = ["app", "give_back", "list_machines", "outcome"]
 
@@ -91,9 +95,10 @@ def give_back(
     name: NameArgument,
     job: Annotated[str | None, typer.Option(help="Only for this job; every job if not given.")] = None,
     note: Annotated[str, typer.Option(help="Why it is fit again.")] = "",
+    config: Annotated[Path | None, typer.Option(help="job.toml with an [engine]: also tests the machine, and ends minder's drain.")] = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Let a barred machine work again.
+    """Let a barred machine work again. With --config its scheduler may use it again too, if it was minder that drained it.
 
     Example: minder machine return node-0002
     """
@@ -103,15 +108,22 @@ def give_back(
     from minder.incidents import Ledger, kinds
     from minder.incidents.history import find_barrings
 
-    with open_ledger(ledger) as opened:
+    settings, place = (None, ledger) if config is None else _engine_of(config, ledger)
+    with open_ledger(place) as opened:
         events = opened.events(kinds=[kinds.BARRED, kinds.UNBARRED])
         barrings = find_barrings(events, name)
         if job is not None and None in barrings:
             raise BadInputError(f"{name} is barred from every job: return it without --job")
         meant = [event for owner, event in barrings.items() if job in (None, owner)]
-        if not meant:
+        if not meant and settings is None:
             where = f"from job {job}" if job else "from any job"
             raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
+        if settings is not None:
+            from minder.engine import return_machine
+
+            if not isinstance(opened, Ledger):
+                raise BadInputError("--config works on this machine only: leave --server out")
+            typer.echo(return_machine(settings, opened, name).detail)
         if isinstance(opened, Ledger):
             for event in meant:  # one event per job, so that each job's own record tells it
                 payload = {"machine": name, "by": operator_name(), "note": note}
@@ -120,3 +132,14 @@ def give_back(
             opened.client.give_back(name, demand_note(note, "--note"), job)
     jobs = ", ".join(event.job for event in meant if event.job)
     typer.echo(f"{name} may work again" + (f" for {jobs}" if jobs else ""))
+
+
+def _engine_of(config: Path, ledger: str | None) -> tuple[JobConfig, str | None]:
+    """The configuration, and the ledger of its job unless another one is meant."""
+    import os
+
+    from minder.app import state_dir_of
+    from minder.config import load_config
+
+    loaded = load_config(config, only_watch=True)
+    return loaded, ledger or os.environ.get("MINDER_LEDGER") or str(state_dir_of(loaded) / "ledger.db")

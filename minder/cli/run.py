@@ -37,8 +37,9 @@ def command(
         raise BadInputError("give either --config job.toml or -- script.py with its arguments")
     if config is not None:
         from minder.config import load_config
+        from minder.engine import place_machines
 
-        raise typer.Exit(_run_configured(load_config(config), act))
+        raise typer.Exit(_run_configured(place_machines(load_config(config)), act))
     from minder.solo import SoloMachine, run_here, script_words
 
     words = script_words(script or [])

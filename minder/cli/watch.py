@@ -25,9 +25,12 @@ def command(
     ] = None,
     log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
     output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",
+    act: Annotated[bool, typer.Option("--act", help="With an [engine] in job.toml: evict machines for real. Default: a dry run.")] = False,
     duration: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")] = None,
 ) -> None:
-    """Attach to a running job and print verdicts as they come. Takes no action, and changes nothing about the job.
+    """Attach to a running job and print verdicts as they come. Without --act it takes no action, and changes nothing about the job.
+
+    With --act and an [engine] (Slurm) in job.toml, a machine that is to be evicted is drained and the job requeued without it.
 
     The job is the one that its processes call by the name in job.toml (MINDER_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_ID); if none
     does, the one with the most processes. With --pids it ends when they are gone.
@@ -37,6 +40,7 @@ def command(
     import contextlib
 
     from minder.config import load_config
+    from minder.engine import place_machines
     from minder.errors import BadInputError
     from minder.incidents import find_ledger
     from minder.signals.steps import StepReader
@@ -51,14 +55,20 @@ def command(
         if job is not None:
             if log or log_pattern:
                 raise BadInputError("--log goes with --pids; with --job, give it to the agent that sees the file: minder agent --log PATH")
-            config, ledger = load_config(job, only_watch=True), None
+            config, ledger = place_machines(load_config(job, only_watch=True), only_watch=True), None
+            if act and config.engine is None:
+                raise BadInputError(
+                    f"--act needs an [engine] in {job}: minder did not start this job, so only its scheduler can restart it"
+                )
         else:
+            if act:
+                raise BadInputError("--act goes with --job: processes given by --pids have no scheduler to start them again")
             numbers = _numbers(pids or "")
             config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern))
             ledger = find_ledger()
         from minder.app import build
 
-        _watch(build(config, ledger_path=ledger), output, duration, ends_with_job=job is None)
+        _watch(build(config, act=act, ledger_path=ledger), output, duration, ends_with_job=job is None)
 
 
 def _numbers(text: str) -> list[int]:

@@ -5,15 +5,16 @@ can be done twice, so a controller that starts again in the middle simply does i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minder.actuators.contract import Actuator
 from minder.clock import Clock
+from minder.controller.evidence import capture_evidence
 from minder.controller.state import JobState
-from minder.errors import CheckpointError, MinderError, WireError
+from minder.errors import CheckpointError, MinderError
 from minder.incidents import Ledger, kinds
 from minder.recovery.placement import GenerationPlan, machine_order, replace_machines
 from minder.recovery.rendezvous import RendezvousHost
@@ -23,8 +24,6 @@ from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
 __all__ = ["Recovery", "RecoverySettings"]
-
-_EVIDENCE = ["processes", "stacks", "flows", "kernel", "logs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +87,9 @@ class Recovery:
         )  # fmt: skip
 
     def _capture(self, decision: Decision, incident: str | None) -> None:
-        """Stacks, process states, sockets, kernel log and last log lines of the suspects and two peers, before anything is ended."""
-        if incident is None or any(event.operation_id == decision.operation_id for event in self._captured(incident)):
-            return
-        self.on_phase("capturing evidence")
-        self._phase("capture", "begin", decision.operation_id, incident)
-        peers = [machine for machine in machine_order(self._state.rank_machine) if machine not in decision.machines][:2]
-        wanted = [machine for machine in (*decision.machines, *peers) if machine in self._fleet.machines]
-        answers = self._fleet.capture(wanted, _EVIDENCE, self._settings.evidence_deadline_s * 0.8)
-        for machine, answer in answers.items():
-            data: Any = {"error": str(answer)} if isinstance(answer, WireError) else dict(answer)
-            payload = {"machine": machine, "what": "evidence", "data": data}
-            self._ledger.append(kinds.EVIDENCE, payload, job=self._state.name, incident=incident, operation_id=decision.operation_id)
-        self._phase("capture", "end", decision.operation_id, incident)
-
-    def _captured(self, incident: str) -> Sequence[Any]:
-        return self._ledger.events(incident=incident, kinds=[kinds.EVIDENCE])
+        if incident is not None:
+            self.on_phase("capturing evidence")
+            capture_evidence(self._state, self._ledger, self._fleet, decision, incident, self._settings.evidence_deadline_s)
 
     def _evict(self, decision: Decision, incident: str | None) -> None:
         self.on_phase(f"evicting {', '.join(decision.machines)}")

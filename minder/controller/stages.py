@@ -8,17 +8,17 @@ from typing import Protocol
 
 from minder.controller.inbox import Inbox
 from minder.controller.measures import Measures
-from minder.controller.recover import Recovery
 from minder.controller.state import JobState
 from minder.controller.watched import WatchedJob
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
+from minder.recovery.restart import StartResult
 from minder.topology import Parallelism
-from minder.types import Decision, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
+from minder.types import ActionResult, Decision, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
 from minder.verdicts.progress import Progress
 from minder.wire.fleet import Fleet
 
-__all__ = ["ActionSink", "DecisionMaker", "SampleSource", "Stages", "VerdictJudge", "WindowMaker"]
+__all__ = ["ActionSink", "Carrier", "DecisionMaker", "EnginePart", "SampleSource", "Stages", "VerdictJudge", "WindowMaker"]
 
 
 class SampleSource(Protocol):
@@ -47,6 +47,23 @@ class DecisionMaker(Protocol):
     def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision: ...
 
 
+class Carrier(Protocol):
+    """Carries decisions out: our own launchers do (`Recovery`), or the engine that owns the job (`EngineRecovery`)."""
+
+    on_phase: Callable[[str], None]
+    on_result: Callable[[ActionResult], None]
+
+    def carry_out(self, decision: Decision, incident: str | None) -> StartResult: ...
+
+
+class EnginePart(Protocol):
+    """What was asked of an engine and is not answered yet."""
+
+    def tick(self, now_s: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ActionSink(Protocol):
     """Where a tick's input goes besides the pipeline (a recording)."""
 
@@ -70,12 +87,13 @@ class Stages:
     windows: WindowMaker
     judge: VerdictJudge
     policy: DecisionMaker
-    recovery: Recovery | None
+    recovery: Carrier | None
     progress: Progress
     context: Callable[[JobState, Sequence[str], float], PolicyContext]
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
     watched: WatchedJob | None = None  # a job that somebody else starts and restarts
     inbox: Inbox | None = None  # what the service took for the job
+    engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)

@@ -74,6 +74,8 @@ class Controller:
             self.on_verdict(verdict)
         self._note_first_step(observation)
         self._deciding.turn(now_s)
+        if stages.engine is not None:
+            stages.engine.tick(now_s)
         self._note_end()
         self.write_status(now_s)
 
@@ -249,7 +251,7 @@ class Controller:
                 "step_seconds": None if math.isnan(progress.typical_s) else progress.typical_s,
                 "gpus": len(state.rank_machine),
             }
-            if self._stages.watched is None:
+            if self._stages.watched is None or state.incident is not None:
                 self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=time_s)
             if state.incident is not None:
                 self.say(f"generation {state.generation} steps again at step {int(step)}")

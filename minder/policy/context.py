@@ -22,6 +22,7 @@ class PolicyContext:
     `machines_lost`: machines that answer nobody: a restart in place cannot succeed while the job needs one of them.
     `speed_lost_share`: 0.2 = the job makes 20 % fewer steps per second than it should; None: unknown.
     `remaining_s`: how long the job would still run; None: unknown.
+    `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
     """
 
     now_s: float
@@ -38,3 +39,4 @@ class PolicyContext:
     machines_lost: frozenset[str] = frozenset()
     speed_lost_share: float | None = None
     remaining_s: float | None = None
+    engine_refuses: Mapping[str, str] = field(default_factory=dict)

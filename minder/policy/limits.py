@@ -7,7 +7,7 @@ import math
 from minder.policy.case import Case, Ruling, passes, stops
 from minder.types import Reason
 
-__all__ = ["breaker", "budgets", "dry_run", "group_size", "shared_domain", "shared_machine", "standbys"]
+__all__ = ["breaker", "budgets", "dry_run", "engine", "group_size", "shared_domain", "shared_machine", "standbys"]
 
 HOUR_S = 3600.0
 
@@ -73,6 +73,12 @@ def breaker(case: Case) -> Ruling:
         window = f"{case.config.breaker_window_s:.0f} s"
         return stops("page", "breaker", f"{used} evicted within {window}, {wanted} more would pass the breaker's {case.breaker_limit}")
     return passes()
+
+
+def engine(case: Case) -> Ruling:
+    """What the scheduler that owns the machines says against it: its own limits, or that it does not answer."""
+    refused = [case.context.engine_refuses[machine] for machine in case.machines if machine in case.context.engine_refuses]
+    return stops("page", "engine", refused[0]) if refused else passes()
 
 
 def standbys(case: Case) -> Ruling:

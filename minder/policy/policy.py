@@ -28,6 +28,7 @@ EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("group_size", limits.group_size),
     ("budgets", limits.budgets),
     ("breaker", limits.breaker),
+    ("engine", limits.engine),
     ("standbys", limits.standbys),
     ("shared_machine", limits.shared_machine),
     ("price", price),

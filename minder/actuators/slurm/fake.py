@@ -47,6 +47,7 @@ class FakeSlurm:
         if self.silent:
             self.silent -= 1
             raise EngineUnavailableError(f"Slurm did not answer `{' '.join(words[:3])}` within 5 s")
+        self._schedule()
         said = self._answer(list(words))
         if self.lost_answer and words[:2] == ["scontrol", "update"]:
             self.lost_answer = False
@@ -61,8 +62,8 @@ class FakeSlurm:
 
     def _answer(self, words: list[str]) -> str:
         match words:
-            case ["scontrol", "show", "node", name]:
-                return self._show_node(name)
+            case ["scontrol", "show", "node", names]:
+                return "".join(self._show_node(name) for name in _expand(names))
             case ["scontrol", "show", "job", number]:
                 return self._show_job(int(number))
             case ["scontrol", "show", "hostnames", text]:

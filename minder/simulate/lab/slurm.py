@@ -17,6 +17,7 @@ from pathlib import Path
 
 from minder.actuators.slurm.commands import SlurmCommands
 from minder.errors import ActuatorError, LabError
+from minder.simulate.lab.lab import Lab
 from minder.simulate.lab.processes import end_processes, marked_processes
 
 __all__ = ["LocalSlurm"]
@@ -24,7 +25,7 @@ __all__ = ["LocalSlurm"]
 _MARK = "MINDER_LOCAL_SLURM"
 _CONF = """\
 ClusterName=lab
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={port}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
@@ -50,7 +51,6 @@ SlurmdParameters=config_overrides
 SlurmdTimeout={slurmd_timeout}
 KillWait=2
 MailProg=/bin/true
-{extra}
 {nodes}
 PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
@@ -58,13 +58,14 @@ PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 
 class LocalSlurm:
     """`with LocalSlurm(folder, nodes=4) as slurm`: nodes n1 to n4 are idle. unanswered: further nodes, x1 ..., that stand in the
-    configuration and never register. Raises LabError where it cannot be started."""
+    configuration and never register. lab: its machines are the nodes instead, each slurmd inside its machine. Raises LabError where
+    it cannot be started."""
 
-    def __init__(self, folder: Path, nodes: int = 4, unanswered: int = 0, extra: str = "") -> None:
+    def __init__(self, folder: Path, nodes: int = 4, unanswered: int = 0, lab: Lab | None = None) -> None:
         self.folder = folder.absolute()
-        self.nodes = tuple(f"n{index + 1}" for index in range(nodes))
+        self.nodes = tuple(f"n{index + 1}" for index in range(nodes)) if lab is None else tuple(item.name for item in lab.all_machines)
         self._unanswered = unanswered
-        self._extra = extra
+        self._lab = lab
         self._mark = secrets.token_hex(8)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = ExitStack()
@@ -76,7 +77,11 @@ class LocalSlurm:
     @property
     def environment(self) -> dict[str, str]:
         """For whatever shall speak with this Slurm; its jobs inherit it, and end with it."""
-        return {**os.environ, "SLURM_CONF": str(self.conf), _MARK: self._mark}
+        return {**os.environ, **self._own_environment}
+
+    @property
+    def _own_environment(self) -> dict[str, str]:
+        return {"SLURM_CONF": str(self.conf), _MARK: self._mark}
 
     def commands(self, deadline_s: float = 20.0) -> SlurmCommands:
         return SlurmCommands(deadline_s, str(self.conf))
@@ -143,8 +148,16 @@ class LocalSlurm:
         self._await_socket()
         self.start_controller()
         for node in self.nodes:
-            self._spawn(node, ["slurmd", "-D", "-N", node, "-f", str(self.conf)])
+            self._start_node(node)
         self.await_states(["idle"])
+
+    def _start_node(self, node: str) -> None:
+        command = ["slurmd", "-D", "-N", node, "-f", str(self.conf)]
+        if self._lab is None:
+            self._spawn(node, command)
+            return
+        machine = next(item for item in self._lab.all_machines if item.name == node)
+        machine.spawn(command, self._own_environment, self.folder / f"{node}.out")
 
     def _await_socket(self, limit_s: float = 20.0) -> None:
         end_s = time.monotonic() + limit_s
@@ -156,9 +169,10 @@ class LocalSlurm:
     def _write_conf(self) -> None:
         host = socket.gethostname().split(".")[0]
         ports = _free_ports(len(self.nodes) + 1)
+        addresses = ["127.0.0.1"] * len(self.nodes) if self._lab is None else [item.address for item in self._lab.all_machines]
         lines = [
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN"
-            for node, port in zip(self.nodes, ports[1:], strict=True)
+            f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs=4 State=UNKNOWN"
+            for node, address, port in zip(self.nodes, addresses, ports[1:], strict=True)
         ]
         names = ",".join(self.nodes)
         if self._unanswered:  # port 9 of loopback: refused at once
@@ -166,10 +180,15 @@ class LocalSlurm:
             names += f",x[1-{self._unanswered}]"
         self.conf.write_text(
             _CONF.format(
-                host=host, port=ports[0], folder=self.folder, slurmd_timeout=0 if self._unanswered else 300, extra=self._extra,
-                nodes="\n".join(lines), names=names,
+                host=host,
+                address=self._lab.controller_address if self._lab else "127.0.0.1",
+                port=ports[0],
+                folder=self.folder,
+                slurmd_timeout=0 if self._unanswered else 300,
+                nodes="\n".join(lines),
+                names=names,
             )
-        )  # fmt: skip
+        )
 
     def _spawn(self, name: str, command: list[str]) -> None:
         output = self._stack.enter_context((self.folder / f"{name}.out").open("ab"))

@@ -23,7 +23,7 @@ def test_a_drain_carries_the_operation_and_is_read_back(cluster: Any) -> None:
     assert shown.is_drained and shown.is_held and not shown.is_idle
     assert (shown.reason, shown.reason_by) == (f"minder {OPERATION}: stall, confidence 0.95", "root")
     assert cluster.nodes.ours() == {"n2": OPERATION}
-    assert cluster.nodes.idle(["n1", "n2", "n3"]) == ("n1", "n3")
+    assert [record.name for record in cluster.nodes.show_all(["n1", "n2", "n3"]) if record.is_idle] == ["n1", "n3"]
 
 
 def test_the_same_operation_again_changes_nothing(cluster: Any) -> None:
@@ -86,7 +86,7 @@ def test_a_node_that_slurm_does_not_know_is_an_error(cluster: Any) -> None:
 def test_a_node_that_went_down_by_itself_is_drained_and_one_that_was_put_down_is_not(fake: Any) -> None:
     fake.fake.nodes["n1"].states, fake.fake.nodes["n1"].reason = {"DOWN", "NOT_RESPONDING"}, "Not responding"
     fake.fake.nodes["n2"].states, fake.fake.nodes["n2"].reason = {"DOWN"}, "psu burnt"
-    assert fake.nodes.idle(["n1", "n2", "n3"]) == ("n3",)
+    assert [record.is_idle for record in fake.nodes.show_all(["n1", "n2", "n3"])] == [False, False, True]
     assert fake.nodes.drain("n1", OPERATION, "absence").outcome == "done"
     assert "psu burnt" in fake.nodes.drain("n2", OPERATION, "absence").detail
 
@@ -115,7 +115,7 @@ def test_an_odd_answer_is_no_healthy_node(said: str) -> None:
             return said
 
     with pytest.raises(EngineUnavailableError, match="cannot be read"):
-        SlurmNodes(Odd(), time.time).idle(["n1"])
+        SlurmNodes(Odd(), time.time).show_all(["n1"])
 
 
 def test_a_command_that_is_missing_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

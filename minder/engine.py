@@ -1,0 +1,161 @@
+"""The engine of a configuration: the machines that it gives the job, and the parts of a controller that speak with it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass
+
+from minder.actuators.contract import Engine
+from minder.actuators.slurm.commands import Commands, SlurmCommands
+from minder.actuators.slurm.config import SlurmConfig
+from minder.actuators.slurm.engine import SlurmEngine
+from minder.clock import Clock, SystemClock
+from minder.config import JobConfig, MachineConfig
+from minder.controller.engine_context import EngineWatch
+from minder.controller.engine_work import DRAIN, RELEASE, REQUEUE, EngineWork, drain_operations
+from minder.errors import ActuatorError, BadInputError, ConfigError
+from minder.incidents import Ledger, kinds
+from minder.types import ActionResult
+
+__all__ = ["EngineParts", "open_engine", "place_machines", "return_machine", "wire_engine"]
+
+
+def open_engine(config: JobConfig, clock: Clock | None = None, commands: Commands | None = None) -> Engine | None:
+    """What owns the job's machines; None without an [engine] table. Nothing is asked yet. Raises ConfigError without a job id."""
+    if config.engine is None:
+        return None
+    return _open_slurm(config.engine, clock, commands, _job_id(config.engine))
+
+
+def _open_for_return(config: JobConfig, commands: Commands | None) -> Engine:
+    """To give machines back the job need not be there any more. Raises ConfigError without an [engine] table."""
+    if config.engine is None:
+        raise ConfigError("the configuration has no [engine]: `minder machine return NAME` without --config ends the bar alone")
+    return _open_slurm(config.engine, None, commands, config.engine.job or 1)
+
+
+def _open_slurm(engine: SlurmConfig, clock: Clock | None, commands: Commands | None, job_id: int) -> SlurmEngine:
+    asked = commands or SlurmCommands(engine.deadline_s, engine.conf)
+    return SlurmEngine(job_id, asked, (clock or SystemClock()).now_s, engine.max_drained)
+
+
+def place_machines(config: JobConfig, *, only_watch: bool = False, commands: Commands | None = None) -> JobConfig:
+    """The configuration with the machines that its engine says; unchanged without an engine.
+
+    `minder run`: the allocation's first `engine.machines` nodes run ranks, the others are standbys. only_watch: every node of the
+    allocation is in the job; those of engine.nodes and of [[machines]] besides are where it may come to run.
+    Raises ConfigError where Slurm's nodes and the configuration disagree, ActuatorError where Slurm does not answer.
+    """
+    if config.engine is None:
+        return config
+    engine = _open_slurm(config.engine, None, commands, _job_id(config.engine))
+    job = engine.job.show()
+    if job.is_over:
+        raise ConfigError(f"engine.job: Slurm job {job.id} is over ({job.state})")
+    named = {machine.name: machine for machine in config.machines}
+    if job.state == "PENDING":
+        if not only_watch:
+            raise ConfigError(f"engine.job: Slurm job {job.id} waits for its nodes ({job.reason}): run this inside the job's allocation")
+        members: tuple[str, ...] = tuple(named)[: job.nodes_wanted]
+    else:
+        members = engine.nodes.expand(job.node_list)
+    wanted = config.engine.machines or len(members)
+    if len(members) < wanted:
+        raise ConfigError(
+            f"engine.machines is {wanted}, but Slurm job {job.id} has {len(members)} nodes: submit it with -N{wanted} or more"
+        )
+    spares = members[wanted:]
+    around = [*engine.nodes.expand(config.engine.nodes or ""), *named] if only_watch else []
+    names = list(dict.fromkeys([*members, *around]))
+    standbys = {*spares, *(name for name in names if name not in members)}
+    machines = tuple(_machine(config.engine, named.get(name), name, name in standbys) for name in names)
+    placed = config.model_copy(update={"machines": machines})
+    try:
+        placed.topology()
+    except BadInputError as error:
+        raise ConfigError(f"{wanted} nodes of Slurm job {job.id} run ranks (engine.machines): {error}") from error
+    return placed
+
+
+def _retest(config: JobConfig, machine: str) -> None:
+    """Run the site's test of a machine that is to be given back. Raises ActuatorError if it fails or takes too long."""
+    if config.engine is None or not config.engine.retest:
+        return
+    words = [word.replace("{node}", machine) for word in config.engine.retest]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=config.engine.retest_deadline_s, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ActuatorError(f"{machine} stays out: its test `{shlex.join(words)}` did not end in time") from error
+    except OSError as error:
+        raise ActuatorError(f"{machine} stays out: its test `{shlex.join(words)}` cannot be run: {error.strerror}") from error
+    if done.returncode != 0:
+        told = " ".join((done.stderr or done.stdout).split())[-300:]
+        raise ActuatorError(f"{machine} stays out: its test `{shlex.join(words)}` failed with status {done.returncode}: {told}")
+
+
+@dataclass(slots=True)
+class EngineParts:
+    """work: what an eviction asks of the engine, None in a dry run. watch: what it says of machines and job."""
+
+    watch: EngineWatch
+    work: EngineWork | None
+    clock: Clock
+
+    def close(self) -> None:
+        self.watch.close()
+        if self.work is not None:
+            self.work.close()
+
+
+def wire_engine(config: JobConfig, ledger: Ledger, clock: Clock, *, act: bool, restarts: bool) -> EngineParts | None:
+    """None without an [engine]. restarts: the engine starts the job again elsewhere; otherwise its own spares take over."""
+    engine = open_engine(config, clock)
+    if engine is None or config.engine is None:
+        return None
+    steps = (DRAIN, REQUEUE) if restarts else (DRAIN, RELEASE) if config.engine.release else (DRAIN,)
+    watch = EngineWatch(engine, [machine.name for machine in config.machines])
+    return EngineParts(watch, EngineWork(engine, ledger, config.name, clock, steps) if act else None, clock)
+
+
+def return_machine(config: JobConfig, ledger: Ledger, machine: str, commands: Commands | None = None) -> ActionResult:
+    """Test a machine and let its engine use it again, if it was minder that took it away. Written down before it is done.
+
+    Raises ActuatorError where the test fails, where somebody else holds the machine, or where the engine does not answer.
+    """
+    engine = _open_for_return(config, commands)
+    known = drain_operations(ledger, machine)
+    _retest(config, machine)
+    earlier = [event for event in ledger.events(kinds=[kinds.INTENT]) if event.payload.get("action") == "return"]
+    mine = [str(event.operation_id) for event in earlier if machine in event.payload.get("machines", ())]
+    operation_id = next((name for name in mine if ledger.result(name) is None), f"return-{machine}-{len(mine) + 1}")
+    ledger.intend(operation_id, {"action": "return", "machines": [machine], "engine": engine.name}, job=config.name)
+    result = engine.give_back(machine, operation_id, known)
+    ledger.complete(operation_id, result)
+    if result.outcome in ("failed", "ambiguous"):
+        raise ActuatorError(result.detail)
+    return result
+
+
+def _machine(engine: SlurmConfig, named: MachineConfig | None, name: str, standby: bool) -> MachineConfig:
+    if named is not None:
+        return named.model_copy(update={"standby": standby})
+    if engine.agent is None:
+        raise ConfigError(
+            f'node {name} of the Slurm job has no address: name it in [[machines]], or give engine.agent like "http://{{node}}:9401"'
+        )
+    launcher = engine.launcher.replace("{node}", name) if engine.launcher else None
+    return MachineConfig(name=name, standby=standby, agent=engine.agent.replace("{node}", name), launcher=launcher)
+
+
+def _job_id(engine: SlurmConfig) -> int:
+    if engine.job is not None:
+        return engine.job
+    told = os.environ.get("SLURM_JOB_ID", "")
+    if not told.isdigit():
+        raise ConfigError("engine.job is missing: give the Slurm job's id, or run this inside the job ($SLURM_JOB_ID)")
+    return int(told)
