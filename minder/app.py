@@ -87,7 +87,13 @@ class App:
             self._take_up(recovery)
             return
         topology = self.config.topology()
-        registered = {"machines": list(topology.machines), "standbys": list(topology.standbys), "gpus": topology.parallelism.world_size}
+        registered = {
+            "machines": list(topology.machines),
+            "standbys": list(topology.standbys),
+            "gpus": topology.parallelism.world_size,
+            "domains": {machine: dict(found) for machine, found in topology.domains.items() if found},
+            "serials": {machine.name: machine.serial for machine in self.config.machines if machine.serial},
+        }
         self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
         self.state.run += 1
         self.controller.say("waiting for the workers to reach the barrier")

@@ -53,6 +53,7 @@ class MachineConfig(_Strict):
     standby: bool = False
     rack: str | None = None
     switch: str | None = None
+    serial: str | None = None  # for the vendor; nothing is decided by it
     local: LocalHandle | None = None
 
     @field_validator("agent", "launcher")

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from minder.api.problem import MEDIA_TYPE, Problem
 from minder.errors import BadInputError, LedgerError
 
-__all__ = ["PageMaker", "add_problems", "problem", "refuse"]
+__all__ = ["PageMaker", "add_problems", "first_error", "problem", "refuse"]
 
 # (request, status, detail, headers) -> the answer for somebody who looks at a page
 PageMaker = Callable[[Request, int, str, Mapping[str, str]], Response]
@@ -63,10 +63,10 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return _say(request, 422, _first(error.errors()))
+    return _say(request, 422, first_error(error.errors()))
 
 
-def _first(errors: Sequence[Any]) -> str:
+def first_error(errors: Sequence[Any]) -> str:
     """The first of pydantic's errors in one line, without the input it was about."""
     where = ".".join(str(part) for part in errors[0]["loc"])
     said = str(errors[0]["msg"]).removeprefix("Value error, ")

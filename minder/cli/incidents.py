@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["app", "list_incidents", "show", "stats"]
+__all__ = ["app", "bundle", "list_incidents", "show", "stats"]
 
 app = typer.Typer(help="What happened: list incidents, show one, what they cost.", no_args_is_help=True)
 
@@ -80,6 +81,32 @@ def show(
     for event in evidence:
         typer.echo(f"\nCaptured: {event.payload.get('what', 'data')} of {event.payload.get('machine', 'the job')}")
         typer.echo(json.dumps(event.payload.get("data"), indent=1))
+
+
+@app.command("bundle")
+def bundle(
+    incident: Annotated[str, typer.Argument(help="The incident's id, as `minder incidents list` prints it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ZIP file to write.")],
+    ledger: LedgerOption = None,
+) -> None:
+    """Evidence for the vendor: the accused machines only, without the job, other machines, addresses, paths and secrets.
+
+    Example: minder incidents bundle llm-70b-1 -o vendor.zip
+    """
+    from minder.errors import BadInputError
+    from minder.incidents import Ledger, find_ledger
+    from minder.incidents.bundle import vendor_bundle
+
+    with Ledger(find_ledger(ledger), create=False) as opened:
+        opened.incident(incident)  # says it where there is none
+        events = opened.events(incident=incident)
+        job = next((event.job for event in events if event.job), None)
+        registered = opened.events(job=job, kinds=["job_registered"])
+    try:
+        output.write_bytes(vendor_bundle(events, registered))
+    except OSError as error:
+        raise BadInputError(f"--output {output} cannot be written: {error.strerror}; name a file in a folder that is there") from error
+    typer.echo(f"wrote {output}")
 
 
 @app.command("stats")

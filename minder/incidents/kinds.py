@@ -41,7 +41,8 @@ __all__ = [
 ]
 
 # A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
-# {machines, standbys, domains?, gpus?, agents?: {machine: url}, launchers?: {machine: url}, ...}: whatever a restarted controller needs.
+# {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url}, ...}:
+# whatever a restarted controller needs.
 JOB_REGISTERED = "job_registered"
 # {outcome: "finished" | "failed", detail?}
 JOB_ENDED = "job_ended"

@@ -13,13 +13,15 @@ from serve.pages.render import show
 
 __all__ = ["error_page", "sign_in_first"]
 
+_CARRIED = ("csrf", "key", "back")
 _MISSING = "there is no such page"
 
 
 def error_page(request: Request, status: int, detail: str, headers: Mapping[str, str]) -> Response:
     """Never cached, and never a page that looks as if all were well."""
     line = _MISSING if status == 404 and "/v1/openapi.json" in detail else " ".join(detail.split())
-    answer = show(request, None, "error.html", status, title=HTTPStatus(status).phrase, status_code=status, detail=line)
+    typed = [(name, value) for name, value in getattr(request.state, "sent", {}).items() if name not in _CARRIED and value]
+    answer = show(request, None, "error.html", status, title=HTTPStatus(status).phrase, status_code=status, detail=line, sent=typed)
     answer.headers.update({name: value for name, value in headers.items() if name.lower() != "www-authenticate"})
     return answer
 

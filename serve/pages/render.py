@@ -15,8 +15,9 @@ from starlette.responses import HTMLResponse, Response
 from minder import __version__
 from minder.clock import format_time, parse_time
 from minder.incidents.spans import format_span
+from minder.incidents.timeline import describe
 from serve.pages.session import Visitor
-from serve.pages.words import cause_words, clock_words, phase_words, state_words
+from serve.pages.words import cause_words, clock_words, phase_words, pretty, state_words
 from serve.state import service_of
 
 __all__ = ["CONTENT_POLICY", "NAVIGATION", "fragment", "show"]
@@ -31,7 +32,16 @@ _GUARDS = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-NAVIGATION = (("/", "Fleet"),)
+NAVIGATION = (
+    ("/", "Fleet"),
+    ("/incidents", "Incidents"),
+    ("/machines", "Machines"),
+    ("/standbys", "Standbys"),
+    ("/pauses", "Pauses"),
+    ("/policy", "Policy"),
+    ("/models", "Models"),
+    ("/audit", "Audit"),
+)
 _FOLDER = Path(__file__).parent.parent / "templates"
 
 
@@ -45,6 +55,8 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     found.filters |= {
+        "in_words": describe,
+        "pretty": pretty,
         "span": format_span,
         "clock": clock_words,
         "iso": format_time,
@@ -54,6 +66,7 @@ def _environment() -> Environment:
         "state": state_words,
     }
     found.globals |= {"version": __version__, "navigation": NAVIGATION}
+    found.globals["m"] = found.get_template("macros.html").module
     return found
 
 

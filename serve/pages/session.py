@@ -25,6 +25,7 @@ __all__ = [
     "Visitor",
     "csrf_of",
     "forget",
+    "inside",
     "is_encrypted",
     "read_form",
     "remember",
@@ -110,9 +111,16 @@ class Sender:
     fields: dict[str, str]
 
 
+def inside(wanted: str) -> str:
+    """A path of this service; anything else is the first page: nobody is sent elsewhere."""
+    plain = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable() and "\\" not in wanted
+    return wanted if plain and len(wanted) < 1000 else "/"
+
+
 async def _send(request: Request, visitor: Seen, fields: Annotated[dict[str, str], Depends(read_form)]) -> Sender:
     if not hmac.compare_digest(fields.get("csrf", "").encode(), visitor.csrf.encode()):
         raise refuse(403, "this form is not of your session: go back, load the page again and send it once more")
+    request.state.sent = fields
     return Sender(visitor, fields)
 
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from serve.access import admit, demand_role, demand_token
 from serve.pages.render import show
-from serve.pages.session import Sent, forget, is_encrypted, read_form, remember, session_secret
+from serve.pages.session import Sent, forget, inside, is_encrypted, read_form, remember, session_secret
 from serve.state import service_of
 
 __all__ = ["router"]
@@ -29,7 +29,7 @@ def ask(request: Request, next: str = "/") -> Response:
 
 def _form(request: Request, wanted: str, status: int = 200, wrong: str = "") -> Response:
     nonce = secrets.token_urlsafe(24)
-    answer = show(request, None, "sign_in.html", status, nonce=nonce, wanted=_inside(wanted), wrong=wrong)
+    answer = show(request, None, "sign_in.html", status, nonce=nonce, wanted=inside(wanted), wrong=wrong)
     answer.set_cookie(_NONCE, nonce, max_age=_NONCE_S, path="/sign-in", secure=is_encrypted(request), httponly=True, samesite="strict")
     return answer
 
@@ -37,7 +37,7 @@ def _form(request: Request, wanted: str, status: int = 200, wrong: str = "") -> 
 @router.post("/sign-in")
 def sign_in(request: Request, fields: Annotated[dict[str, str], Depends(read_form)]) -> Response:
     """A session for who has a token of a person's role. The token itself is kept nowhere."""
-    wanted = _inside(fields.get("next", "/"))
+    wanted = inside(fields.get("next", "/"))
     nonce = request.cookies.get(_NONCE, "")
     if not nonce or not hmac.compare_digest(fields.get("csrf", "").encode(), nonce.encode()):
         return _form(request, wanted, 403, "this form had grown old: please try again")
@@ -63,9 +63,3 @@ def sign_out(request: Request, sent: Sent) -> Response:
     answer = RedirectResponse("/sign-in", 303, {"Cache-Control": "no-store", "Clear-Site-Data": '"cache"'})
     forget(request, answer)
     return answer
-
-
-def _inside(wanted: str) -> str:
-    """A path of this service; anything else is the first page: nobody is sent elsewhere."""
-    plain = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable() and "\\" not in wanted
-    return wanted if plain and len(wanted) < 1000 else "/"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from minder.clock import format_time
 
-__all__ = ["cause_words", "clock_words", "phase_words", "state_words"]
+__all__ = ["cause_words", "clock_words", "phase_words", "pretty", "state_words"]
 
+_MOST_LETTERS = 6000
 _CAUSES = {
     "stall": "stands still",
     "slowdown": "holds the others up",
@@ -49,3 +53,9 @@ def clock_words(time_s: float) -> str:
     '2026-03-02 06:12:31 UTC'
     """
     return format_time(time_s)[:19].replace("T", " ") + " UTC"
+
+
+def pretty(data: Any) -> str:
+    """Captured data to look at, cut where it grows long."""
+    text = json.dumps(data, indent=1, ensure_ascii=False, default=str)
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}\n... and {len(text) - _MOST_LETTERS} letters more"

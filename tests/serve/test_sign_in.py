@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import httpx
 import pytest
@@ -12,27 +11,11 @@ from minder.clock import FakeClock
 from minder.store.sessions import SESSION_S
 from minder.store.tokens import TokenRecord, new_id
 from serve.pages.render import CONTENT_POLICY
-from serve.pages.sign_in import _inside
+from serve.pages.session import inside
 from serve.state import Service
+from tests.serve.browsing import field, send_token, token_of
 
 NOW_S = 1_700_000_000.0
-SignIn = Callable[..., str]
-
-
-def token_of(service: Service, role: str = "viewer", **fields: object) -> str:
-    return service.tokens.create(TokenRecord(new_id(), f"{role}-{new_id()}", role, NOW_S, "root", **fields))  # type: ignore[arg-type]
-
-
-def field(page: str, name: str) -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', page)
-    assert found is not None, page
-    return found.group(1)
-
-
-def send_token(http: httpx.Client, token: str, wanted: str = "/") -> httpx.Response:
-    form = http.get("/sign-in", params={"next": wanted}).text
-    fields = {"csrf": field(form, "csrf"), "next": field(form, "next"), "token": token}
-    return http.post("/sign-in", data=fields, follow_redirects=False)
 
 
 def test_a_token_opens_the_pages_and_signing_out_closes_them(http: httpx.Client, service: Service) -> None:
@@ -109,7 +92,7 @@ def test_nobody_is_signed_in_by_another_sites_form(http: httpx.Client, service: 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb", ""])
 def test_signing_in_leads_nowhere_else(wanted: str) -> None:
-    assert _inside(wanted) == "/"
+    assert inside(wanted) == "/"
 
 
 def test_a_link_from_elsewhere_comes_back_with_the_cookie(http: httpx.Client) -> None:

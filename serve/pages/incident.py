@@ -1,0 +1,163 @@
+"""One incident, for somebody who was woken by it: the first screen answers, what follows proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from minder.api.fields import NAME, IncidentId
+from minder.api.incidents import Capture, NoteRequest
+from minder.api.machines import OutcomeRequest
+from minder.errors import MinderError
+from minder.incidents import Incident, kinds
+from minder.incidents.bundle import vendor_bundle
+from minder.incidents.history import active_pauses
+from minder.incidents.outlook import cost_per_minute, outlook
+from minder.incidents.places import find_gpus, find_places
+from minder.incidents.report import describe_evidence, incident_report
+from minder.stacks import analyse_captures, capture_from_agents
+from minder.stacks.document import to_document
+from minder.store.events import EventQuery
+from minder.types import Evidence, LedgerEvent
+from serve.pages.forms import body_of, carry_out, did
+from serve.pages.render import fragment, show
+from serve.pages.session import Seen, Sent, Visitor
+from serve.routes.incidents import captures_page, find_incident, incident_detail, plan_note
+from serve.routes.machines import plan_outcome
+from serve.state import Service, service_of
+
+__all__ = ["Accused", "router"]
+
+router = APIRouter(prefix="/incidents")
+Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255)]
+_MOST_CAPTURES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """A machine to walk to. place: rack, switch, serial, ... as far as they are known. parts: its devices and ports that stand out."""
+
+    name: str
+    place: Mapping[str, str]
+    devices: tuple[str, ...]
+    ports: tuple[str, ...]
+    evicted: bool
+
+
+@router.get("/{incident}")
+def show_incident(request: Request, visitor: Seen, incident: Id) -> Response:
+    service = service_of(request)
+    found = find_incident(service, visitor.caller, incident)
+    values = _first_screen(service, found) | _rest(service, visitor, found)
+    return show(request, visitor, "incident.html", said=did(request, visitor), **values)
+
+
+@router.get("/{incident}/now")
+def incident_now(request: Request, visitor: Seen, incident: Id) -> Response:
+    """The first screen; polled."""
+    service = service_of(request)
+    return fragment(request, visitor, "parts/incident.html", **_first_screen(service, find_incident(service, visitor.caller, incident)))
+
+
+@router.get("/{incident}/bundle")
+def bundle(request: Request, visitor: Seen, incident: Id) -> Response:
+    """For the vendor: what `minder incidents bundle` writes."""
+    service = service_of(request)
+    found = find_incident(service, visitor.caller, incident)
+    events = service.events.select(EventQuery(incident=incident))
+    headers = {"Content-Disposition": f'attachment; filename="{found.id.replace(":", "_")}.zip"', "Cache-Control": "no-store"}
+    return Response(
+        vendor_bundle(events, _registered(service, found), _places(service, found)), headers=headers, media_type="application/zip"
+    )
+
+
+@router.get("/{incident}/report.txt")
+def report(request: Request, visitor: Seen, incident: Id) -> Response:
+    """The incident as text, to forward."""
+    text = incident_report(find_incident(service_of(request), visitor.caller, incident))
+    return Response(text, headers={"Cache-Control": "no-store"}, media_type="text/plain; charset=utf-8")
+
+
+@router.post("/{incident}/note")
+def add_note(request: Request, sent: Sent, incident: Id) -> Response:
+    body = body_of(NoteRequest, {"text": sent.fields.get("text")})
+    return carry_out(request, sent, lambda: plan_note(service_of(request), sent.visitor.caller, incident, body))
+
+
+@router.post("/{incident}/outcome")
+def tell_outcome(request: Request, sent: Sent, incident: Id) -> Response:
+    fields = {name: sent.fields.get(name) for name in ("outcome", "note")}
+    body = body_of(OutcomeRequest, fields | {"incident": incident})
+    machine = sent.fields.get("machine", "")
+    return carry_out(request, sent, lambda: plan_outcome(service_of(request), sent.visitor.caller, machine, body))
+
+
+def _registered(service: Service, found: Incident) -> list[LedgerEvent]:
+    query = EventQuery(job=found.job, kinds=(kinds.JOB_REGISTERED,), limit=1, newest_first=True)
+    return service.events.select(query) if found.job else []
+
+
+def _places(service: Service, found: Incident) -> dict[str, dict[str, str]]:
+    """As the job registered them, and as its job.toml says where the service was told of that."""
+    places = find_places(_registered(service, found))
+    config = service.settings.jobs.get(found.job or "")
+    for machine in config.machines if config is not None else ():
+        told = {"rack": machine.rack, "switch": machine.switch, "serial": machine.serial}
+        places.setdefault(machine.name, {}).update({key: value for key, value in told.items() if value})
+    return places
+
+
+def _first_screen(service: Service, found: Incident) -> dict[str, Any]:
+    pauses = active_pauses(service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE))), service.clock.now_s())
+    places = _places(service, found)
+    names = tuple(dict.fromkeys((*found.machines, *found.evicted)))
+    return {
+        "incident": found,
+        "detail": incident_detail(found),
+        "accused": [_accused(name, places, found) for name in names],
+        "evidence": [describe_evidence(item) for item in found.evidence],
+        "against": [describe_evidence(item) for item in found.against],
+        "outlook": outlook(found, pauses),
+        "cost": cost_per_minute(found, find_gpus(_registered(service, found))),
+        "bundle_command": f"minder incidents bundle {found.id} -o {found.id.replace(':', '_')}.zip",
+    }
+
+
+def _accused(name: str, places: Mapping[str, Mapping[str, str]], found: Incident) -> Accused:
+    devices = dict.fromkeys(item.device for item in found.evidence if item.machine == name and item.device)
+    cards = tuple(item for item in devices if item.startswith("gpu"))
+    ports = tuple(item for item in devices if not item.startswith("gpu"))
+    return Accused(name, places.get(name, {}), cards, ports, name in found.evicted)
+
+
+def _rest(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]:
+    captured = captures_page(service, visitor.caller, found.id, _MOST_CAPTURES, None)
+    collectives: Sequence[Evidence] = [item for item in (*found.evidence, *found.against) if item.source == "collectives"]
+    return {
+        "captures": captured.items,
+        "more_captures": captured.next is not None,
+        "stacks": _stack_groups(captured.items),
+        "collectives": [describe_evidence(item) for item in collectives],
+        "people": _people(service, found),
+    }
+
+
+def _stack_groups(captures: Sequence[Capture]) -> dict[str, Any] | None:
+    """Who stood where, out of what was captured; None where there were no stacks."""
+    answers = [item.data for item in captures if isinstance(item.data, Mapping) and item.data.get("stacks")]
+    if not answers:
+        return None
+    try:
+        return to_document(analyse_captures([capture_from_agents(answers)]))
+    except MinderError:
+        return None
+
+
+def _people(service: Service, found: Incident) -> list[LedgerEvent]:
+    """What people did about it, with their names."""
+    events = service.events.select(EventQuery(incident=found.id, without_kinds=(kinds.EVIDENCE,)))
+    return [event for event in events if event.payload.get("by")]

@@ -1,0 +1,114 @@
+"""Lists: incidents, machines, the audit trail."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from minder.api.fields import NAME, JobName, MachineName
+from minder.api.machines import OutcomeRequest, ReturnRequest
+from minder.incidents import kinds
+from minder.incidents.timeline import describe
+from minder.store.events import EventQuery
+from minder.types import LedgerEvent
+from serve.access import sees
+from serve.answers import cursor_id
+from serve.pages.forms import body_of, carry_out, did
+from serve.pages.render import show
+from serve.pages.session import Seen, Sent
+from serve.problems import refuse
+from serve.routes.incidents import Cursor, Wanted, incidents_page
+from serve.routes.jobs import jobs_page
+from serve.routes.machines import machine_detail, machines_page, plan_outcome, plan_return
+from serve.state import Service, service_of
+
+__all__ = ["router"]
+
+router = APIRouter()
+Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
+_ROWS = 50
+# What people and their tokens did; the controller's own events are on the incidents' pages.
+_AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN)
+_EVERYTHING = tuple(sorted({str(getattr(kinds, name)) for name in kinds.__all__} - {kinds.EVIDENCE}))
+
+
+@router.get("/incidents")
+def incidents(
+    request: Request,
+    visitor: Seen,
+    job: Annotated[str, Query(max_length=63)] = "",
+    state: Literal["", "open", "acting", "recovering", "closed"] = "",
+    since: Annotated[str, Query(max_length=40)] = "",
+    cursor: Cursor = None,
+) -> Response:
+    """Newest first."""
+    service, wanted = service_of(request), Wanted(job or None, state or None, since or None)
+    page = incidents_page(service, visitor.caller, wanted, _ROWS, cursor)
+    jobs = [item.name for item in jobs_page(service, visitor.caller, 200).items]
+    asked = {"job": job, "state": state, "since": since}
+    return show(request, visitor, "incidents.html", page=page, jobs=jobs, asked=asked, cursor=cursor)
+
+
+@router.get("/machines")
+def machines(
+    request: Request,
+    visitor: Seen,
+    barred: Literal["", "true", "false"] = "",
+    name: Annotated[str, Query(max_length=255)] = "",
+    cursor: Annotated[str | None, Query(pattern=NAME, max_length=255)] = None,
+) -> Response:
+    """Those that were ever evicted or barred, by name. A whole name leads to the machine's page."""
+    service = service_of(request)
+    page = machines_page(service, visitor.caller, None if barred == "" else barred == "true", _ROWS, cursor)
+    return show(request, visitor, "machines.html", page=page, barred=barred, cursor=cursor, said=did(request, visitor))
+
+
+@router.get("/machines/{name}")
+def machine(request: Request, visitor: Seen, name: Name) -> Response:
+    found = machine_detail(service_of(request), visitor.caller, name)
+    return show(request, visitor, "machine.html", machine=found, said=did(request, visitor))
+
+
+@router.post("/machines/{name}/return")
+def give_back(request: Request, sent: Sent, name: Name) -> Response:
+    body = body_of(ReturnRequest, {"reason": sent.fields.get("reason"), "job": sent.fields.get("job")})
+    return carry_out(request, sent, lambda: plan_return(service_of(request), sent.visitor.caller, name, body))
+
+
+@router.post("/machines/{name}/outcome")
+def tell_outcome(request: Request, sent: Sent, name: Name) -> Response:
+    body = body_of(OutcomeRequest, {key: sent.fields.get(key) for key in ("outcome", "note", "incident")})
+    return carry_out(request, sent, lambda: plan_outcome(service_of(request), sent.visitor.caller, name, body))
+
+
+@router.get("/audit")
+def audit(
+    request: Request,
+    visitor: Seen,
+    kind: Annotated[str, Query(max_length=40)] = "",
+    job: Annotated[str, Query(max_length=63)] = "",
+    cursor: Cursor = None,
+) -> Response:
+    """Who did what, newest first."""
+    if kind not in ("", "all", *_EVERYTHING):
+        raise refuse(422, f"there are no events of kind {kind[:40]}: choose one of the list")
+    names = _AUDIT if kind == "" else _EVERYTHING if kind == "all" else (kind,)
+    found = _newest(service_of(request), visitor, names, job or None, cursor_id(cursor))
+    rows = [(event, describe(event)) for event in found[:_ROWS]]
+    following = str(rows[-1][0].id) if len(found) > _ROWS else None
+    values: dict[str, Any] = {"rows": rows, "next": following, "asked": {"kind": kind, "job": job}, "kinds": _EVERYTHING, "cursor": cursor}
+    return show(request, visitor, "audit.html", **values)
+
+
+def _newest(service: Service, visitor: Seen, names: tuple[str, ...], job: JobName | None, before: int | None) -> list[LedgerEvent]:
+    """At most one row more than a page has."""
+    kept: list[LedgerEvent] = []
+    while len(kept) <= _ROWS:
+        found = service.events.select(EventQuery(kinds=names, job=job, before_id=before, newest_first=True, limit=4 * _ROWS))
+        kept += [event for event in found if sees(visitor.caller, event.job)]
+        if len(found) < 4 * _ROWS:
+            break
+        before = found[-1].id
+    return kept[: _ROWS + 1]

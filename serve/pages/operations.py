@@ -1,0 +1,131 @@
+"""Pauses, standbys, the policy with its dry run on the past, and models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from minder.api.pauses import EndPauseRequest, PauseRequest
+from minder.api.policy import DryRun, DryRunRequest
+from minder.errors import BadInputError
+from minder.incidents import kinds
+from minder.incidents.spans import parse_span
+from minder.store.events import EventQuery
+from minder.types import LedgerEvent
+from serve.access import sees
+from serve.pages.forms import body_of, carry_out, did
+from serve.pages.render import show
+from serve.pages.session import Seen, Sent
+from serve.problems import refuse
+from serve.routes.jobs import job_status, jobs_page
+from serve.routes.pauses import pauses_page, plan_end_pause, plan_pause
+from serve.routes.policy import policy_settings, try_policy
+from serve.state import Service, service_of
+
+__all__ = ["Pool", "router"]
+
+router = APIRouter()
+_MOST_JOBS = 200
+
+
+@router.get("/pauses")
+def pauses(request: Request, visitor: Seen) -> Response:
+    service = service_of(request)
+    jobs = [item.name for item in jobs_page(service, visitor.caller, _MOST_JOBS).items]
+    return show(request, visitor, "pauses.html", held=pauses_page(service, visitor.caller).items, jobs=jobs, said=did(request, visitor))
+
+
+@router.post("/pauses")
+def pause(request: Request, sent: Sent) -> Response:
+    fields = {name: sent.fields.get(name) for name in ("scope", "reason")}
+    try:
+        fields["seconds"] = parse_span(sent.fields.get("for", ""), "for")  # type: ignore[assignment]
+    except BadInputError as error:
+        raise refuse(422, str(error)) from None
+    body = body_of(PauseRequest, fields | {"target": _target(sent.fields)})
+    return carry_out(request, sent, lambda: plan_pause(service_of(request), sent.visitor.caller, body))
+
+
+@router.post("/pauses/end")
+def end_pause(request: Request, sent: Sent) -> Response:
+    body = body_of(
+        EndPauseRequest, {"scope": sent.fields.get("scope"), "reason": sent.fields.get("reason"), "target": _target(sent.fields)}
+    )
+    return carry_out(request, sent, lambda: plan_end_pause(service_of(request), sent.visitor.caller, body))
+
+
+def _target(fields: dict[str, str]) -> str | None:
+    return None if fields.get("scope") == "all" else fields.get("target")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A job's standbys. ready: those whose workers wait, as its controller said last; None where nobody can tell."""
+
+    job: str
+    registered: tuple[str, ...]
+    used: tuple[str, ...]
+    barred: tuple[str, ...]
+    ready: tuple[str, ...] | None
+    heard_s: float | None
+
+
+@router.get("/standbys")
+def standbys(request: Request, visitor: Seen) -> Response:
+    service = service_of(request)
+    found = [_pool(service, item.name, item.machines, item.barred) for item in jobs_page(service, visitor.caller, _MOST_JOBS).items]
+    return show(request, visitor, "standbys.html", pools=found)
+
+
+def _pool(service: Service, job: str, machines: tuple[str, ...], barred: tuple[str, ...]) -> Pool:
+    query = EventQuery(job=job, kinds=(kinds.JOB_REGISTERED,), limit=1, newest_first=True)
+    newest = service.events.select(query)
+    registered = tuple(str(name) for name in (newest[0].payload.get("standbys") or ())) if newest else ()
+    status = job_status(service, job)
+    rows = (status or {}).get("machines") or ()
+    ready = None if status is None else tuple(str(row.get("name")) for row in rows if row.get("role") == "standby")
+    heard_s = None if status is None else float(status.get("now_s") or 0.0)
+    used = tuple(item for item in registered if item in machines)
+    return Pool(job, registered, used, tuple(item for item in barred if item in registered), ready, heard_s)
+
+
+@router.get("/policy")
+def policy(request: Request, visitor: Seen, job: Annotated[str, Query(max_length=63)] = "") -> Response:
+    service = service_of(request)
+    jobs = [item.name for item in jobs_page(service, visitor.caller, _MOST_JOBS).items]
+    settings = policy_settings(service, visitor.caller, job or None)
+    return show(request, visitor, "policy.html", settings=settings, jobs=jobs, job=job, tried=None, typed={})
+
+
+@router.post("/policy")
+def dry_run(request: Request, sent: Sent) -> Response:
+    """Other settings on the job's past; nothing is written, nothing is acted on."""
+    service, caller, job = service_of(request), sent.visitor.caller, sent.fields.get("job", "")
+    typed = {name.removeprefix("policy."): value for name, value in sent.fields.items() if name.startswith("policy.") and value.strip()}
+    body = body_of(DryRunRequest, {"job": job, "policy": {name: _value(value) for name, value in typed.items()}})
+    tried: DryRun = try_policy(service, caller, body)
+    jobs = [item.name for item in jobs_page(service, caller, _MOST_JOBS).items]
+    values: dict[str, Any] = {"settings": policy_settings(service, caller, job), "jobs": jobs, "job": job, "tried": tried, "typed": typed}
+    return show(request, sent.visitor, "policy.html", **values)
+
+
+def _value(text: str) -> Any:
+    """A number, true, false or a list as JSON writes them; anything else is a word."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@router.get("/models")
+def models(request: Request, visitor: Seen) -> Response:
+    """Which detector reads each job's telemetry, which looks on, and what these said of themselves."""
+    service = service_of(request)
+    told = sorted((name, config.detector) for name, config in service.settings.jobs.items() if sees(visitor.caller, name))
+    query = EventQuery(kinds=(kinds.SHADOW, kinds.DRIFT), newest_first=True, limit=200)
+    events: list[LedgerEvent] = [event for event in service.events.select(query) if sees(visitor.caller, event.job)]
+    return show(request, visitor, "models.html", told=told, events=events[:40])

@@ -1,0 +1,231 @@
+"""Every page, with a past and without one, for whom it is meant; and what its forms do."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from minder.clock import FakeClock
+from minder.incidents import Ledger, kinds
+from serve.settings import Settings
+from serve.state import Service, open_service
+from tests.serve.browsing import field, send_token, token_of
+
+PAGES = ["/", "/parts/fleet", "/incidents", "/incidents?state=open", "/incidents?job=llm&since=2020-01-01", "/machines",
+         "/machines?barred=true", "/pauses", "/standbys", "/policy", "/policy?job=llm", "/models", "/audit", "/audit?kind=all"]  # fmt: skip
+OF_THE_PAST = ["/incidents/llm-1", "/incidents/llm-1/now", "/incidents/llm-1/report.txt", "/incidents/llm-1/bundle", "/incidents/llm-2",
+               "/machines/m2", "/machines/m1"]  # fmt: skip
+Enter = Callable[..., httpx.Client]
+
+
+@pytest.fixture
+def enter(http: httpx.Client, service: Service) -> Enter:
+    """enter("operator") -> the client, signed in."""
+
+    def sign_in(role: str = "viewer", **fields: object) -> httpx.Client:
+        assert send_token(http, token_of(service, role, **fields)).status_code == 303
+        return http
+
+    return sign_in
+
+
+def send(http: httpx.Client, page: str, path: str, **fields: str) -> httpx.Response:
+    """What a browser sends for the form with this action on that page."""
+    text = http.get(page).text
+    form = re.search(rf'<form[^>]*method="post" action="{re.escape(path)}".*?</form>', text, re.DOTALL)
+    assert form is not None, f"{page} has no form for {path}"
+    hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form.group()))
+    return http.post(path, data=hidden | fields)
+
+
+@pytest.mark.parametrize("path", PAGES + OF_THE_PAST)
+def test_every_page_is_shown(enter: Enter, path: str) -> None:
+    answer = enter().get(path)
+    assert answer.status_code == 200, answer.text[:2000]
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=", answer.text), "the content policy forbids these"
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/incidents/llm-1", "/machines/m2"])
+def test_nobody_sees_a_page_without_a_session(http: httpx.Client, path: str) -> None:
+    answer = http.get(path, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/sign-in")
+    assert "llm" not in answer.text
+
+
+@pytest.fixture
+def empty(tmp_path: Path, clock: FakeClock) -> Iterator[Service]:
+    opened = open_service(Settings(str(tmp_path / "empty.db")), clock)
+    yield opened
+    opened.close()
+
+
+def test_an_empty_ledger_is_no_data_and_not_health(empty: Service) -> None:
+    from starlette.testclient import TestClient
+
+    from serve.app import build_app
+
+    with TestClient(build_app(empty)) as http:
+        assert send_token(http, token_of(empty)).status_code == 303
+        for path in PAGES:
+            answer = http.get(path)
+            assert answer.status_code == 200, path
+        assert "no data" in http.get("/").text and "no sign of health" in http.get("/").text
+
+
+def test_the_first_screen_answers(enter: Enter, ledger: Ledger) -> None:
+    page = enter().get("/incidents/llm-1").text
+    for said in ("m2 stands still", "Which machine", "rack", "serial", "cpu_usage_ratio is 0.01, expected 0.93", "its agent answers",
+                 "workers ended", "minder machine return m2", "What happens next", "What it costs", "over; it cost",
+                 "minder incidents bundle llm-1 -o llm-1.zip", "every stage passed: evict", "first new step: 41"):  # fmt: skip
+        assert said in page, said
+    second = enter().get("/incidents/llm-2").text
+    assert "decides at the controller" in second and "4.0 GPU-minutes each minute" in second
+
+
+def test_a_name_is_text_wherever_it_stands(enter: Enter, ledger: Ledger, clock: FakeClock) -> None:
+    from tests.serve.conftest import verdict_of
+
+    evil = "<script>alert(1)</script>"
+    name = ledger.open_incident(verdict_of(evil, clock.now_s()), job="llm", time_s=clock.now_s())
+    ledger.append(kinds.NOTE, {"text": evil, "by": evil}, job="llm", incident=name)
+    ledger.append(kinds.EVIDENCE, {"machine": evil, "what": evil, "data": {evil: [evil]}}, job="llm", incident=name)
+    ledger.append(kinds.DEGRADED, {"what": evil, "detail": '"><img src=x onerror=alert(1)>'}, job="llm")
+    ledger.append(kinds.BARRED, {"machine": evil, "reason": evil}, job="llm", incident=name)
+    ledger.append(kinds.PAUSE, {"scope": "rack", "target": evil, "until_s": clock.now_s() + 60, "reason": evil})
+    http = enter("operator")
+    for path in ("/", "/incidents", f"/incidents/{name}", "/machines", "/audit?kind=all", "/pauses"):
+        text = http.get(path).text
+        assert "&lt;script&gt;alert(1)" in text, path
+        assert evil not in text and "<img" not in text, path
+
+
+def test_a_token_for_one_job_shows_that_job_only(enter: Enter, ledger: Ledger) -> None:
+    from tests.serve.conftest import write_past
+
+    write_past(ledger, "other")
+    http = enter("operator", jobs=("other",))
+    for path in ("/", "/incidents", "/machines", "/standbys", "/policy", "/audit?kind=all", "/models"):
+        text = http.get(path).text
+        assert "llm" not in text, path
+    assert http.get("/incidents/llm-1").status_code == http.get("/incidents/llm-1/bundle").status_code == 403
+    assert http.get("/policy?job=llm").status_code == 403
+    assert http.get("/incidents/other-1").status_code == 200
+
+
+def test_a_viewer_has_no_forms_and_may_send_none(enter: Enter, ledger: Ledger) -> None:
+    http = enter("viewer")
+    page = http.get("/incidents/llm-1").text
+    assert "acting needs role operator" in page and 'action="/incidents/llm-1/outcome"' not in page
+    before = ledger.events()
+    csrf = field(page, "csrf")
+    for path, fields in {
+        "/incidents/llm-1/note": {"text": "seen"},
+        "/incidents/llm-1/outcome": {"machine": "m2", "outcome": "confirmed", "note": "bad"},
+        "/machines/m2/return": {"reason": "repaired"},
+        "/pauses": {"scope": "job", "target": "llm", "for": "1h", "reason": "firmware"},
+    }.items():
+        answer = http.post(path, data={"csrf": csrf, "key": "a", **fields})
+        assert answer.status_code == 403 and "role operator" in answer.text, path
+    assert ledger.events() == before
+
+
+def test_what_a_form_does_is_in_the_ledger_with_who_and_why(enter: Enter, ledger: Ledger) -> None:
+    http = enter("operator")
+    answer = send(http, "/incidents/llm-1", "/incidents/llm-1/outcome", machine="m2", outcome="confirmed", note="HBM of GPU 3")
+    assert answer.status_code == 200 and "m2 was found: confirmed: HBM of GPU 3" in answer.text
+    answer = send(http, "/machines/m2", "/machines/m2/return", reason="retest passed", job="")
+    assert "m2 is given back" in answer.text
+    answer = send(http, "/pauses", "/pauses", scope="job", target="llm", reason="firmware", **{"for": "2h"})
+    assert "actions paused (job llm)" in answer.text and "firmware" in http.get("/").text
+    answer = send(http, "/pauses", "/pauses/end", scope="job", target="llm", reason="done")
+    assert "pause lifted" in answer.text
+    answer = send(http, "/incidents/llm-1", "/incidents/llm-1/note", text="vendor case 17")
+    written = [event for event in ledger.events() if event.payload.get("token")]
+    assert [event.kind for event in written[-5:]] == ["outcome", "unbarred", "pause", "unpause", "note"]
+    assert all(event.payload["by"].startswith("operator") for event in written[-5:])
+    assert "vendor case 17" in http.get("/audit").text
+
+
+def test_a_form_that_is_sent_twice_is_done_once(enter: Enter, ledger: Ledger) -> None:
+    http = enter("operator")
+    page = http.get("/incidents/llm-1").text
+    fields = {"csrf": field(page, "csrf"), "key": field(page, "key"), "back": "/incidents/llm-1", "text": "once"}
+    assert [http.post("/incidents/llm-1/note", data=fields).status_code for _ in range(2)] == [200, 200]
+    assert len(ledger.events(kinds=[kinds.NOTE])) == 1
+    assert http.post("/incidents/llm-1/note", data=fields | {"text": "twice"}).status_code == 422
+
+
+def test_a_form_without_its_secret_does_nothing(enter: Enter, ledger: Ledger) -> None:
+    http = enter("operator")
+    before = ledger.events()
+    for path in ("/incidents/llm-1/note", "/incidents/llm-1/outcome", "/machines/m2/return", "/machines/m2/outcome", "/pauses",
+                 "/pauses/end", "/policy", "/sign-out"):  # fmt: skip
+        assert http.post(path, data={"text": "x", "reason": "x", "key": "k", "csrf": "0" * 64}).status_code == 403, path
+    assert ledger.events() == before
+
+
+def test_what_was_typed_is_not_lost_where_it_does_not_hold(enter: Enter) -> None:
+    answer = send(enter("operator"), "/pauses", "/pauses", scope="job", target="llm", reason="a long story", **{"for": "soon"})
+    assert answer.status_code == 422 and "a long story" in answer.text and "no length of time" in answer.text
+
+
+def test_no_link_makes_a_page_say_what_was_not_done(enter: Enter, ledger: Ledger) -> None:
+    event = ledger.append(kinds.NOTE, {"text": "all is well", "by": "mallory"}, job="llm")
+    for value in (str(event.id), "9" * 30, "x", "-1"):
+        assert "Done and written down" not in enter("operator").get(f"/pauses?did={value}").text
+
+
+def test_other_settings_are_tried_on_the_past_and_nothing_is_written(enter: Enter, ledger: Ledger) -> None:
+    http = enter("viewer")
+    before = ledger.events()
+    answer = send(http, "/policy?job=llm", "/policy", **{"policy.max_evictions_per_job": "0"})
+    assert answer.status_code == 200 and "0</strong> would be evictions" in answer.text and "budget job" in answer.text
+    answer = send(http, "/policy?job=llm", "/policy", **{"policy.max_evictions_per_job": "many"})
+    assert answer.status_code == 422 and "max_evictions_per_job" in answer.text
+    assert ledger.events() == before
+
+
+def test_the_bundle_holds_the_accused_machine_and_nobody_else(enter: Enter, ledger: Ledger) -> None:
+    secret = "password=hunter2 at 10.1.2.3 by root@site.example in /" + "home/ann/llm run m1 of llm"
+    data = {"kernel": [f"NVRM: Xid 79 {secret}"], "logs": {"rank0": ["loss 2.1"]}, "stacks": [{"data": "secret_model.py"}]}
+    ledger.append(kinds.EVIDENCE, {"machine": "m2", "what": "evidence", "data": data}, job="llm", incident="llm-1")
+    ledger.append(kinds.EVIDENCE, {"machine": "m1", "what": "evidence", "data": data}, job="llm", incident="llm-1")
+    answer = enter().get("/incidents/llm-1/bundle")
+    assert answer.headers["content-disposition"] == 'attachment; filename="llm-1.zip"'
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    everything = "\n".join([*texts, *texts.values()])
+    assert "Xid 79" in everything and "m2: cpu_usage_ratio is 0.01" in everything
+    for hidden in ("hunter2", "10.1.2.3", "site.example", "ann/", "loss 2.1", "secret_model", "m1"):
+        assert hidden not in everything, hidden
+    assert not re.search(r"\bllm\b", everything)
+    assert set(json.loads(texts["machines.json"])) == {"m2"}
+
+
+def test_a_polled_part_is_sent_again_only_when_it_changed(enter: Enter, ledger: Ledger, clock: FakeClock) -> None:
+    http = enter()
+    tag = http.get("/parts/fleet").headers["etag"]
+    clock.sleep(3.0)
+    assert http.get("/parts/fleet", headers={"if-none-match": tag}).status_code == 304
+    ledger.append(kinds.DEGRADED, {"what": "judge", "detail": "failed"}, job="llm")
+    assert http.get("/parts/fleet", headers={"if-none-match": tag}).status_code == 200
+
+
+def test_older_incidents_are_on_further_pages(enter: Enter, ledger: Ledger, clock: FakeClock) -> None:
+    from tests.serve.conftest import verdict_of
+
+    for index in range(60):
+        ledger.open_incident(verdict_of(f"x{index}", clock.now_s()), job="many", time_s=clock.now_s())
+    http = enter()
+    page = http.get("/incidents?job=many").text
+    following = re.search(r'href="(/incidents\?[^"]*cursor[^"]*)"', page)
+    assert following is not None and "many-60" in page and ">many-10<" not in page
+    older = http.get(following.group(1).replace("&amp;", "&")).text
+    assert ">many-10<" in older and ">many-60<" not in older
