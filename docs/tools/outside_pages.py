@@ -17,6 +17,7 @@ OUTSIDE = (
     "SECURITY.md",
     "datasets/README.md",
     "datasets/incident_mix/README.md",
+    "datasets/step_traces/README.md",
     "models/reference/card.md",
     "models/reference-int/card.md",
     "notebooks/README.md",
@@ -32,6 +33,8 @@ def on_files(files: Any, config: Any) -> Any:
     for name in OUTSIDE:
         if (root / name).is_file():
             files.append(File.generated(config, name, content=(root / name).read_text(encoding="utf-8")))
+    for path in sorted((root / "notebooks").glob("*.ipynb")):  # their README links to them: a reader may take them home
+        files.append(File.generated(config, f"notebooks/{path.name}", content=path.read_bytes()))
     return files
 
 

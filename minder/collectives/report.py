@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from minder.collectives.analyse import Analysis
+from minder.collectives.progress import follow
 from minder.collectives.records import Collection
 
-__all__ = ["as_document", "as_rows"]
+__all__ = ["as_document", "as_rows", "group_progress"]
 
 
 def as_document(collection: Collection, analysis: Analysis) -> dict[str, Any]:
@@ -57,3 +58,19 @@ def as_rows(document: dict[str, Any]) -> list[list[str]]:
             [str(item["rank"]), item["cause"], f"{item['confidence']:.2f}", group, *("-" if n is None else str(n) for n in numbers)]
         )
     return rows
+
+
+def group_progress(collection: Collection, analysis: Analysis) -> tuple[str, dict[int, tuple[int, int] | None]]:
+    """A process group's name, and of each of its ranks the last operation that it launched and the last that it completed, None where
+    that is not known. The group in which the first suspect is farthest behind; without a suspect the largest one."""
+    blamed = [culprit.group for culprit in analysis.culprits if culprit.group is not None]
+    number = blamed[0] if blamed else max(range(len(collection.groups)), key=lambda index: len(collection.groups[index].ranks))
+    group, tracks = collection.groups[number], follow(collection).tracks[number]
+    found: dict[int, tuple[int, int] | None] = dict.fromkeys(group.ranks)
+    collective = any(track.enqueued for track in tracks.values())
+    for rank, track in tracks.items():
+        pair = (track.enqueued, track.completed) if collective else (track.p2p_enqueued, track.p2p_completed)
+        if pair[0] is not None and pair[1] is not None:
+            found[rank] = (pair[0], pair[1])
+    described = "" if group.description == "undefined" else group.description  # what torch calls a group that nobody described
+    return f"{group.name} {described}".strip(), found

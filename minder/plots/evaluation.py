@@ -5,7 +5,6 @@ Shape legend: T grid rows (time), M machines.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from minder.metrics import find_metric
+from minder.plots.canvas import new_figure, to_png, unit_of
+from minder.plots.palette import BLUE, DARK, GREEN, GREY, ORANGE, RED, STYLE
 from minder.types import Window
 
 __all__ = ["ConfusionPicture", "draw_confusion", "draw_delays", "draw_kinds", "draw_reliability"]
 
-# Okabe and Ito's palette, as in incident.py: the same colour means the same thing in every picture.
-_FOUND, _WRONG, _MISSED, _PEERS, _DARK = "#009E73", "#D55E00", "#E69F00", "#8C8C8C", "#333333"
-_CULPRIT, _NAMED = "#D55E00", "#0072B2"
-_PREFIXED = ("B", "B/s", "s", "W", "Hz", "1/s")
-_STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+# As in incident.py: the same colour means the same thing in every picture.
+_FOUND, _WRONG, _MISSED, _PEERS, _DARK = GREEN, RED, ORANGE, GREY, DARK
+_CULPRIT, _NAMED = RED, BLUE
+_STYLE = {**STYLE, "font.size": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class ConfusionPicture:
 
 def draw_delays(delays_s: Sequence[float], faults: int, limit_s: float) -> bytes:
     """PNG: share of all faults that were found within a time; the line ends at the recall."""
-    figure, axis = _figure(6.4, 3.6)
+    figure, axis = new_figure(6.4, 3.6, share_x=True, style=_STYLE)
     ordered = sorted(delays_s)
     shares = [(index + 1) / faults for index in range(len(ordered))] if faults else []
     axis.step([0.5, *ordered, limit_s], [0.0, *shares, shares[-1] if shares else 0.0], where="post", color=_FOUND, linewidth=2.2)
@@ -60,12 +59,12 @@ def draw_delays(delays_s: Sequence[float], faults: int, limit_s: float) -> bytes
     axis.set_ylabel("share of all faults found")
     axis.set_title(f"How soon faults are found ({len(ordered)} of {faults})", loc="left")
     axis.grid(color="#E5E5E5", linewidth=0.8)
-    return _png(figure)
+    return to_png(figure, 110, _STYLE)
 
 
 def draw_kinds(rows: Sequence[Mapping[str, Any]], title: str) -> bytes:
     """PNG: found, wrong and missed of each group as stacked bars, with the median delay at the end."""
-    figure, axis = _figure(7.2, 0.34 * max(2, len(rows)) + 1.5)
+    figure, axis = new_figure(7.2, 0.34 * max(2, len(rows)) + 1.5, share_x=True, style=_STYLE)
     left = np.zeros(len(rows))
     for name, colour, hatch in (("quiet", "#BBBBBB", ""), ("found", _FOUND, ""), ("missed", _MISSED, ".."), ("wrong", _WRONG, "//")):
         counts = np.array([row[name] for row in rows], dtype=float)
@@ -83,12 +82,12 @@ def draw_kinds(rows: Sequence[Mapping[str, Any]], title: str) -> bytes:
     axis.set_xlabel("recordings (at the end: median delay of the found)")
     axis.set_title(title, loc="left")
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    return _png(figure)
+    return to_png(figure, 110, _STYLE)
 
 
 def draw_reliability(bins: Sequence[Mapping[str, Any]], error: float | None) -> bytes:
     """PNG: how often verdicts of a confidence were right, with Wilson's interval; on the diagonal, confidence means what it says."""
-    figure, axis = _figure(5.0, 4.2)
+    figure, axis = new_figure(5.0, 4.2, share_x=True, style=_STYLE)
     low = max(0.0, min([item["low"] for item in bins] + [item["right"]["low"] for item in bins], default=0.0) - 0.05)
     axis.plot([0, 1], [0, 1], color=_PEERS, linewidth=1.2, linestyle=(0, (4, 2)))
     for item in bins:
@@ -109,12 +108,12 @@ def draw_reliability(bins: Sequence[Mapping[str, Any]], error: float | None) -> 
     axis.set_ylabel("share that was right")
     axis.set_title("Does confidence mean what it says?" + ("" if error is None else f"\ncalibration error {error:.3f}"), loc="left")
     axis.grid(color="#E5E5E5", linewidth=0.8)
-    return _png(figure)
+    return to_png(figure, 110, _STYLE)
 
 
 def draw_confusion(picture: ConfusionPicture) -> bytes:
     """PNG: the culprit and who was named, among their peers, with the onset and the accusations."""
-    figure, axes = _figure(8.6, 1.55 * len(picture.metrics) + 1.3, len(picture.metrics))
+    figure, axes = new_figure(8.6, 1.55 * len(picture.metrics) + 1.3, len(picture.metrics), share_x=True, style=_STYLE)
     for axis, metric in zip(np.atleast_1d(axes), picture.metrics, strict=True):
         _confusion_panel(axis, picture, metric)
     last = np.atleast_1d(axes)[-1]
@@ -122,12 +121,10 @@ def draw_confusion(picture: ConfusionPicture) -> bytes:
     last.set_xlabel(f"seconds since {picture.zero_name}")
     figure.suptitle(picture.title, fontsize=11, fontweight="bold")
     _confusion_legend(figure, picture)
-    return _png(figure)
+    return to_png(figure, 110, _STYLE)
 
 
 def _confusion_panel(axis: Any, picture: ConfusionPicture, metric: str) -> None:
-    from matplotlib.ticker import EngFormatter
-
     window = picture.window
     shown_T = (window.times_T >= picture.span_s[0]) & (window.times_T <= picture.span_s[1])
     times_T = window.times_T[shown_T] - picture.zero_s
@@ -145,11 +142,7 @@ def _confusion_panel(axis: Any, picture: ConfusionPicture, metric: str) -> None:
     for time_s, _ in picture.accusations:
         axis.axvline(time_s - picture.zero_s, color=_NAMED, linewidth=1.3)
     axis.set_title(metric, fontsize=9, pad=2, loc="left")
-    entry = find_metric(metric)
-    unit = entry.unit if entry is not None else ""
-    if unit in _PREFIXED:  # a share of 0.8 is no "800 m"
-        axis.yaxis.set_major_formatter(EngFormatter(unit=unit, sep=" "))
-    axis.yaxis.set_major_locator(_few_ticks())
+    unit_of(axis, metric, 3)
     axis.grid(axis="y", color="#E5E5E5", linewidth=0.8)
 
 
@@ -166,29 +159,3 @@ def _confusion_legend(figure: Any, picture: ConfusionPicture) -> None:
     if picture.accusations:
         marks.append(Line2D([], [], color=_NAMED, linewidth=1.3, label="accusation"))
     figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-
-
-def _few_ticks() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(3)
-
-
-def _figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        return figure, figure.subplots(rows, 1, sharex=True)
-
-
-def _png(figure: Any) -> bytes:
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
-        figure.savefig(buffer, format="png", dpi=110, facecolor="white", metadata={"Software": None})
-    return buffer.getvalue()

@@ -13,28 +13,30 @@ from typing import Any
 import numpy as np
 
 from minder.errors import BadInputError
+from minder.plots.canvas import plain, to_png
+from minder.plots.palette import MAP, RED
 
-__all__ = ["draw_heatmap"]
+__all__ = ["draw_heatmap", "render_heatmap"]
 
-_COLOURS = "cividis"  # the same to readers with and without colour blindness, and in grey print
+_STYLE = {"font.size": 11}
 _LEAST_TOP = 1.1  # a healthy job stays dark: its colours do not stretch over noise
 _WRITTEN_CELLS = 400  # more numbers than this are not read
-_ACCUSED = "#D55E00"
 
 
 def draw_heatmap(worker_PD: np.ndarray, path: Path, title: str = "", blamed: Sequence[tuple[int, int]] = ()) -> None:
-    """Write a PNG. worker_PD: slowdown of each worker, 1 is ideal, NaN is no data. blamed: (dp_rank, stage), framed.
+    """Write `render_heatmap` to a file. Raises BadInputError where the file cannot be written."""
+    try:
+        path.write_bytes(render_heatmap(worker_PD, title, blamed))
+    except OSError as error:
+        raise BadInputError(f"picture {path} cannot be written: {error.strerror}; name a file in a folder that is there") from error
 
-    Raises BadInputError where the file cannot be written.
-    """
+
+def render_heatmap(worker_PD: np.ndarray, title: str = "", blamed: Sequence[tuple[int, int]] = ()) -> bytes:
+    """PNG. worker_PD: slowdown of each worker, 1 is ideal, NaN is no data. blamed: (dp_rank, stage), framed."""
     import matplotlib
 
-    with matplotlib.rc_context({"font.size": 11}):
-        figure = _figure(worker_PD, title, blamed)
-        try:
-            figure.savefig(path, dpi=150, facecolor="white", format="png")
-        except OSError as error:
-            raise BadInputError(f"picture {path} cannot be written: {error.strerror}; name a file in a folder that is there") from error
+    with matplotlib.rc_context(_STYLE):
+        return to_png(_figure(worker_PD, title, blamed), 150, _STYLE)
 
 
 def _figure(worker_PD: np.ndarray, title: str, blamed: Sequence[tuple[int, int]]) -> Any:
@@ -48,7 +50,7 @@ def _figure(worker_PD: np.ndarray, title: str, blamed: Sequence[tuple[int, int]]
     axis = figure.subplots()
     finite = worker_PD[np.isfinite(worker_PD)]
     top = max(_LEAST_TOP, float(finite.max())) if finite.size else _LEAST_TOP
-    image = axis.imshow(worker_PD, cmap=_COLOURS, vmin=1.0, vmax=top, aspect="equal" if 0.2 < stages / ranks < 5 else "auto")
+    image = axis.imshow(worker_PD, cmap=MAP, vmin=1.0, vmax=top, aspect="equal" if 0.2 < stages / ranks < 5 else "auto")
     axis.set_facecolor("#DDDDDD")
     _label(axis, worker_PD.shape)
     if worker_PD.size <= _WRITTEN_CELLS and side >= 0.5:
@@ -57,7 +59,7 @@ def _figure(worker_PD: np.ndarray, title: str, blamed: Sequence[tuple[int, int]]
         _frame(axis, rank, stage)
     bar = figure.colorbar(image, ax=axis, shrink=0.9, extend="min" if finite.size and finite.min() < 0.995 else "neither")
     bar.set_label("slowdown of the step (1 = ideal)")
-    axis.set_title(title, loc="left", fontsize=12, fontweight="bold")
+    figure.suptitle(plain(title), x=0.02, ha="left", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -87,4 +89,4 @@ def _write_numbers(axis: Any, worker_PD: np.ndarray, top: float) -> None:
 def _frame(axis: Any, rank: int, stage: int) -> None:
     from matplotlib.patches import Rectangle
 
-    axis.add_patch(Rectangle((rank - 0.5, stage - 0.5), 1, 1, fill=False, edgecolor=_ACCUSED, linewidth=3.5, zorder=5))
+    axis.add_patch(Rectangle((rank - 0.5, stage - 0.5), 1, 1, fill=False, edgecolor=RED, linewidth=3.5, zorder=5))

@@ -86,21 +86,13 @@ def _pulled(rules: PrometheusRules, out: Path) -> Path:
     from minder.telemetry.identity import MachineMap
     from minder.telemetry.jobfile import RecordedJob
     from minder.telemetry.mapping import load_mapping
-    from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
-    from minder.telemetry.recorder import Recorder
+    from minder.telemetry.prometheus import PrometheusOptions
+    from minder.telemetry.pull import pull_recording
     from minder.topology import Parallelism
 
-    now_s, span_s = SystemClock().now_s(), 60.0 * rules.minutes
-    options = PrometheusOptions(rules.url, rules.interval_s, rules.selector, timeout_s=60.0, longest_lookback_s=span_s + 60.0)
-    machines = MachineMap(rules.machine_label, machines=rules.machine_map, known=rules.machines)
-    source = PrometheusSource(options, machines, load_mapping(rules.mapping), since_s=now_s - span_s)
-    samples = source.collect(now_s)
-    source.close()
-    if not samples:
-        raise BadInputError(
-            f"{rules.url} has no sample of {rules.machines[0]} in the last {rules.minutes:g} minutes: check data.prometheus"
-        )
+    now_s = SystemClock().now_s()
+    options = PrometheusOptions(rules.url, rules.interval_s, rules.selector)
+    machines = MachineMap(rules.machine_label, machines=rules.machine_map)
     layout = Parallelism(tensor=1, pipeline=1, data=len(rules.machines))
-    with Recorder(out, RecordedJob("prometheus", rules.machines, (), 1, layout, rules.interval_s, {})) as recorder:
-        recorder.append_samples(samples)
-    return out
+    job = RecordedJob("prometheus", rules.machines, (), 1, layout, rules.interval_s, {})
+    return pull_recording(options, machines, load_mapping(rules.mapping), job, out, (now_s - 60.0 * rules.minutes, now_s))
