@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -32,14 +32,14 @@ def list_decisions(
     import json
     import time
 
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.incidents import Ledger, find_ledger
-    from minder.incidents.approvals import refusal
+    from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals, refusal
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
-    with Ledger(find_ledger(ledger), create=False) as opened:
-        found = opened.approvals(job)
+    with open_ledger(ledger) as opened:
+        found = fold_approvals(opened.events(job=job, kinds=APPROVAL_KINDS))
     shown = [item for item in found if all_ or refusal(item, time.time()) is None]
     if format_ == "json":
         typer.echo(json.dumps(to_json(shown), indent=1))
@@ -77,17 +77,20 @@ def reject(name: NameArgument, reason: ReasonOption = None, ledger: LedgerOption
     _answer(name, "rejected", reason, ledger)
 
 
-def _answer(name: str, answer: str, reason: str | None, ledger: str | None) -> None:
+def _answer(name: str, answer: Literal["approved", "rejected"], reason: str | None, ledger: str | None) -> None:
+    from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
     from minder.errors import BadInputError
-    from minder.incidents import Ledger, find_ledger
+    from minder.incidents import Ledger
 
     if reason is None or not reason.strip():
         raise BadInputError('--reason is missing: say why, such as --reason "checked: GPU 3 is off the bus"')
-    with Ledger(find_ledger(ledger), create=False) as opened:
-        found = opened.answer_approval(
-            name, "approved" if answer == "approved" else "rejected", by=operator_name(), reason=reason.strip()
-        )  # fmt: skip
+    with open_ledger(ledger) as opened:
+        if not isinstance(opened, Ledger):
+            said = opened.client.approve(name, reason) if answer == "approved" else opened.client.reject(name, reason)
+            typer.echo(said.detail)
+            return
+        found = opened.answer_approval(name, answer, by=operator_name(), reason=reason.strip())
     machines = ", ".join(found.decision.machines)
     then = f"{machines} is evicted at the controller's next tick, if that still holds"
     typer.echo(f"{name} is {answer}: " + (then if answer == "approved" else f"{machines} stays in job {found.job}"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "open_ledger"]
 
-REMOTE_VERBS = frozenset({"incidents", "machine", "maintenance", "pause", "unpause", "report"})
+REMOTE_VERBS = frozenset({"decision", "incidents", "machine", "maintenance", "pause", "unpause", "report"})
 _chosen: ContextVar[Server | None] = ContextVar("server", default=None)
 
 
