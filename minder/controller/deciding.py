@@ -93,10 +93,13 @@ class Deciding:
             decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
             decisions = self._voice.guard("policy", decide, nothing) if items else []
             left = items if decisions is None else [item for decision in decisions for item in concerned(decision, items)]
+            generation, settled = self._state.generation, list[Item]()
             for decision in decisions or ():
                 answered = concerned(decision, items)
                 if self._carry_out(decision, answered):
-                    backlog.put(answered, decision.reason)
+                    backlog.put([item for item in answered if item not in settled], decision.reason)
+                elif self._state.generation > generation:  # the job was started again: what it answered is not asked again
+                    settled += answered
                 left = [item for item in left if item not in answered]
             items = left
         finally:

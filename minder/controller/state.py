@@ -11,7 +11,7 @@ from minder.incidents import kinds
 from minder.recovery.placement import machine_order
 from minder.types import JobView, LedgerEvent
 
-__all__ = ["JobState", "fold_job"]
+__all__ = ["JobState", "fold_job", "incidents_of_restart"]
 
 Phase = Literal["starting", "running", "recovering", "finished", "failed"]
 
@@ -84,3 +84,17 @@ def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     last_step, resumed = event.payload.get("last_step"), event.payload.get("resumed_from")
     state.last_step = -math.inf if last_step is None else float(last_step)
     state.resumed_from = None if resumed is None else int(resumed)
+
+
+def incidents_of_restart(events: Iterable[LedgerEvent]) -> list[str]:
+    """The incidents that were acted on since the job's last first step and are not closed, from events of DECISION, FIRST_STEP and
+    CLOSED (pure): the next first step ends them all."""
+    found: dict[str, None] = {}
+    for event in events:
+        if event.kind == kinds.FIRST_STEP:
+            found.clear()
+        elif event.kind == kinds.CLOSED:
+            found.pop(event.incident or "", None)
+        elif event.incident is not None and event.payload.get("action") in ("evict", "restart"):
+            found[event.incident] = None
+    return list(found)

@@ -16,7 +16,7 @@ from typing import TypeVar
 from minder.clock import Clock
 from minder.controller.deciding import Deciding
 from minder.controller.stages import Stages
-from minder.controller.state import JobState
+from minder.controller.state import JobState, incidents_of_restart
 from minder.controller.status import write_status
 from minder.controller.tick import Tick, headline
 from minder.controller.witnesses import Seen, Witnesses
@@ -252,11 +252,20 @@ class Controller:
                 "gpus": len(state.rank_machine),
             }
             if self._stages.watched is None or state.incident is not None:
+                self._close_others()
                 self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=time_s)
             if state.incident is not None:
                 self.say(f"generation {state.generation} steps again at step {int(step)}")
             state.first_step_seen, state.phase, state.incident = True, "running", None
         state.last_step = max(state.last_step, progress.step)
+
+    def _close_others(self) -> None:
+        """One restart may end several incidents: two machines at once, or a standby that was bad too. The first step closes them all."""
+        events = self._ledger.events(job=self.state.name, kinds=[kinds.DECISION, kinds.FIRST_STEP, kinds.CLOSED])
+        for incident in incidents_of_restart(events):
+            if incident != self.state.incident:
+                payload = {"by": "first new step", "note": f"handled together with {self.state.incident}"}
+                self._ledger.append(kinds.CLOSED, payload, job=self.state.name, incident=incident)
 
     def _note_end(self) -> None:
         """The job is over when every rank's script has returned, whether or not it ever told of a step; or when workers are dead

@@ -263,3 +263,64 @@ def test_no_standby_and_dead_workers_restarts_in_place(world: Any) -> None:
     assert app.state.rank_machine == {rank: f"m{rank}" for rank in range(4)}
     (result,) = world.events(kinds.RESULT)
     assert "restarted in place" in result.payload["detail"]
+
+
+def states(world: Any) -> list[tuple[str, str]]:
+    with world.ledger() as ledger:
+        return [(incident.state, incident.closed_by) for incident in ledger.incidents(job="llm")]
+
+
+def test_one_restart_closes_every_incident_that_it_answers(world: Any) -> None:
+    world.script = lambda observation: [
+        world.accuse(name) for name in ("m1", "m3") if observation.job.phase == "running" and observation.job.generation == 1
+    ]
+    world.life(8)
+    assert states(world) == [("closed", "first new step")] * 2
+    (closed,) = world.events(kinds.CLOSED)
+    assert closed.payload["note"] == "handled together with llm-1"
+
+
+def test_a_standby_that_was_bad_too_leaves_no_incident_open(world: Any) -> None:
+    world.script = after_first_steps(world)
+    app = world.app()
+    app.begin()
+    world.tick(app, 1)
+    world.fleet._take = deaf(world.fleet, "s0")
+    world.tick(app, 6)
+    app.close()
+    assert app.state.first_step_seen and states(world) == [("closed", "first new step")] * 2
+
+
+def test_a_job_that_is_blamed_beside_a_machine_is_started_again_once(world: Any) -> None:
+    def script(observation: Any) -> list[Any]:
+        if observation.job.phase != "running" or observation.job.generation != 1:
+            return []
+        return [world.accuse("m1"), replace(world.accuse(), kind="job", machines=())]
+
+    world.script = script
+    app = world.life(12)
+    assert app.state.generation == 2 and app.state.barred == {"m1"}
+    assert states(world) == [("closed", "first new step")] * 2
+
+
+def test_two_dead_machines_without_a_standby_are_closed_by_the_restart_in_place(world: Any) -> None:
+    for name in ("s0", "s1"):
+        world.fleet.launchers[name].state = "starting"
+    world.workers_dead = True
+    world.script = lambda observation: [
+        world.accuse(name) for name in ("m1", "m3") if observation.job.phase == "running" and observation.job.generation == 1
+    ]
+    app = world.life(8)
+    assert app.state.generation == 2 and app.state.barred == set()
+    assert states(world) == [("closed", "first new step")] * 2
+
+
+def test_a_controller_that_is_killed_on_the_way_to_the_first_step_closes_them_all(new_world: Any) -> None:
+    for die_at in range(12, 24):
+        world = new_world()
+        world.script = lambda observation, world=world: [
+            world.accuse(name) for name in ("m1", "m3") if observation.job.phase == "running" and observation.job.generation == 1
+        ]
+        world.life(8, die_at)
+        world.life(8)
+        assert states(world) == [("closed", "first new step")] * 2, die_at
