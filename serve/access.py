@@ -13,6 +13,8 @@ from minder.api.access import Caller, Role, contains
 from minder.clock import format_time
 from minder.errors import LedgerError
 from minder.store.tokens import TokenRecord
+from serve.identity.certificates import certified_names
+from serve.identity.oidc import Oidc, RefusedTokenError, looks_foreign
 from serve.problems import refuse
 from serve.state import Service, service_of
 
@@ -35,7 +37,34 @@ _bearer = HTTPBearer(auto_error=False, description="A token that `minder token c
 
 def authenticate(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
     """The caller whom the bearer token names. 401 without a valid one, 429 for too many requests."""
-    return admit(request, demand_token(request, None if given is None else given.credentials))
+    token = None if given is None else given.credentials
+    oidc = service_of(request).oidc
+    if oidc is not None and token is not None and looks_foreign(token):
+        return _admit_foreign(request, oidc, token)
+    caller = admit(request, demand_token(request, token))
+    _demand_certificate(request, caller)
+    return caller
+
+
+def _admit_foreign(request: Request, oidc: Oidc, token: str) -> Caller:
+    service = service_of(request)
+    try:
+        caller = oidc.verify(token)
+    except RefusedTokenError as error:
+        if error.unavailable:
+            raise refuse(503, str(error), Retry_After="15") from None
+        _slow_down(service.failures.take(request.client.host if request.client else "?"), request)
+        service.metrics.refused.labels("token").inc()
+        raise refuse(401, str(error), WWW_Authenticate="Bearer") from None
+    _slow_down(service.requests.take(caller.token), request)
+    return caller
+
+
+def _demand_certificate(request: Request, caller: Caller) -> None:
+    """Where machines have certificates, a stolen token of one is worth nothing without the key."""
+    if caller.machine is not None and service_of(request).settings.certified_machines and caller.machine not in certified_names(request):
+        service_of(request).metrics.refused.labels("certificate").inc()
+        raise refuse(403, f"the token of {caller.name} speaks for {caller.machine}: call with that machine's client certificate")
 
 
 def demand_token(request: Request, given: str | None) -> TokenRecord:
@@ -59,8 +88,14 @@ def admit(request: Request, record: TokenRecord) -> Caller:
 
 def authenticate_again(service: Service, header: str | None) -> bool:
     """Whether the token of a long answer is still valid; it is if nobody can tell."""
+    token = (header or "").partition(" ")[2].strip()
+    if service.oidc is not None and looks_foreign(token):
+        try:
+            return bool(service.oidc.verify(token))
+        except RefusedTokenError as error:
+            return error.unavailable
     try:
-        record = service.tokens.find((header or "").partition(" ")[2].strip())
+        record = service.tokens.find(token)
     except LedgerError:
         return True
     return record is not None and record.is_valid(service.clock.now_s())

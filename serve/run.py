@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import ssl
 from dataclasses import dataclass
 
 import uvicorn
@@ -12,6 +13,7 @@ from minder.agent.serve import bind
 from minder.errors import BadInputError
 from minder.wire.addresses import is_loopback
 from serve.app import build_app
+from serve.identity.certificates import PeerProtocol
 from serve.settings import Settings
 from serve.state import Service, open_service
 
@@ -22,13 +24,15 @@ _log = logging.getLogger("minder.serve")
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where to listen. certificate, key: PEM files. plain: HTTP beyond this machine is meant, such as behind a proxy that ends TLS."""
+    """Where to listen. certificate, key: PEM files. plain: HTTP beyond this machine is meant, such as behind a proxy that ends TLS.
+    client_authority: PEM file of who signs machines' certificates."""
 
     host: str = "127.0.0.1"
     port: int = 9400
     certificate: str | None = None
     key: str | None = None
     plain: bool = False
+    client_authority: str | None = None
 
 
 def run_service(settings: Settings, listening: Listening) -> None:
@@ -45,6 +49,8 @@ def run_service(settings: Settings, listening: Listening) -> None:
 def _check(service: Service, listening: Listening) -> None:
     if (listening.certificate is None) != (listening.key is None):
         raise BadInputError("give both --tls-cert and --tls-key, or neither")
+    if listening.client_authority is not None and listening.certificate is None:
+        raise BadInputError("--tls-client-ca goes with --tls-cert and --tls-key: machines' certificates come over TLS only")
     valid = [token for token in service.tokens.list() if token.is_valid(service.clock.now_s())]
     if not valid:
         _log.warning("no token is valid yet: make one with `minder token create NAME --role viewer`")
@@ -65,7 +71,7 @@ def _serve(service: Service, listening: Listening) -> None:
     config = uvicorn.Config(
         build_app(service),
         loop="asyncio",
-        http="h11",
+        http=PeerProtocol,
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -77,12 +83,14 @@ def _serve(service: Service, listening: Listening) -> None:
         limit_concurrency=2000,
         ssl_certfile=listening.certificate,
         ssl_keyfile=listening.key,
+        ssl_ca_certs=listening.client_authority,
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if listening.client_authority else ssl.CERT_NONE,
     )
     try:
         config.load()
     except OSError as error:  # also ssl.SSLError
         listener.close()
-        raise BadInputError(f"--tls-cert or --tls-key cannot be used: {error.strerror or error}") from error
+        raise BadInputError(f"--tls-cert, --tls-key or --tls-client-ca cannot be used: {error.strerror or error}") from error
     _log.info("service on %s://%s:%d/v1, ledger %s", scheme, f"[{host}]" if ":" in host else host, port, service.location)
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
         signal.signal(number, _end)

@@ -47,4 +47,5 @@ class Settings:
     jobs: dict[str, JobConfig] = field(default_factory=dict)
     status_files: dict[str, Path] = field(default_factory=dict)
     limits: Limits = Limits()
+    certified_machines: bool = False  # agents and launchers must show a certificate of their machine
     file: ServiceFile = field(default_factory=ServiceFile)

@@ -10,20 +10,23 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from minder.errors import ConfigError
+from serve.identity.oidc_settings import OidcSettings
 from serve.notify.targets import Target, demand_address
 
 __all__ = ["ServiceFile", "load_settings"]
 
-_FILE_KEYS = ("url_file", "secret_file", "token_file", "ca_file")
+_FILE_KEYS = ("url_file", "secret_file", "token_file", "ca_file", "jwks_file")
 
 
 class ServiceFile(BaseModel):
-    """public_url: where people reach the service's pages; links in messages begin with it. notify: who is told of verdicts."""
+    """public_url: where people reach the service's pages; links in messages begin with it. notify: who is told of verdicts.
+    oidc: an identity provider whose tokens count too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     public_url: str | None = None
     notify: tuple[Target, ...] = ()
+    oidc: OidcSettings | None = None
 
     @field_validator("public_url")
     @classmethod

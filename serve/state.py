@@ -14,6 +14,7 @@ from minder.store.events import EventStore
 from minder.store.sessions import SessionStore
 from minder.store.tokens import TokenStore
 from serve.buckets import Buckets
+from serve.identity.oidc import Oidc
 from serve.incident_index import IncidentIndex
 from serve.metrics import Metrics
 from serve.models import ModelList
@@ -46,6 +47,7 @@ class Service:
     signals_by_caller: Buckets
     signals_by_machine: Buckets
     metrics: Metrics = field(default_factory=Metrics)
+    oidc: Oidc | None = None
     models: ModelList = field(default_factory=ModelList)
     outboxes: Outboxes = field(default_factory=Outboxes)
     open_streams: int = 0
@@ -58,6 +60,8 @@ class Service:
     def close(self) -> None:
         for store in (self.events, self.tokens, self.sessions, self.answers):
             store.close()
+        if self.oidc is not None:
+            self.oidc.close()
 
 
 def open_service(settings: Settings, clock: Clock | None = None) -> Service:
@@ -79,6 +83,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         signals_by_caller=Buckets(limits.signal_rate, limits.signal_burst, time.monotonic),
         signals_by_machine=Buckets(limits.machine_rate, limits.machine_burst, time.monotonic),
     )
+    service.oidc = None if settings.file.oidc is None else Oidc(settings.file.oidc)
     service.outboxes = Outboxes([_outbox(service, target) for target in settings.file.notify])
     return service
 

@@ -20,6 +20,9 @@ def command(
     settings: Annotated[Path | None, typer.Option(help="service.toml: who is told of verdicts (docs/service.md).")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authority (PEM) of machines' certificates: tokens of agents and launchers then need one.")
+    ] = None,
     plain_http: Annotated[bool, typer.Option("--plain-http", help="Listen beyond this machine without TLS: a proxy ends it.")] = False,
     ledger: Annotated[
         str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")
@@ -40,9 +43,9 @@ def command(
     jobs = {item.name: item for item in (load_config(path, only_watch=True) for path in config or ())}
     files = {name: state_dir_of(item) / "status.json" for name, item in jobs.items()}
     told = ServiceFile() if settings is None else load_settings(settings)
-    whole = Settings(find_ledger(ledger), jobs, files, file=told)
-    certificate, key = (None if path is None else str(path) for path in (tls_cert, tls_key))
-    run_service(whole, Listening(host, port, certificate, key, plain_http))
+    whole = Settings(find_ledger(ledger), jobs, files, certified_machines=tls_client_ca is not None, file=told)
+    certificate, key, authority = (None if path is None else str(path) for path in (tls_cert, tls_key, tls_client_ca))
+    run_service(whole, Listening(host, port, certificate, key, plain_http, authority))
 
 
 def _address(listen: str) -> tuple[str, int]:

@@ -37,8 +37,9 @@ def make_token(ledger: str, role: str = "operator") -> str:
         (Listening("0.0.0.0", 0), True, "give --tls-cert and --tls-key, or --plain-http"),
         (Listening("::", 0), True, "give --tls-cert"),
         (Listening("example.org", 0), True, "give --tls-cert"),
+        (Listening(client_authority="ca.pem"), True, "--tls-client-ca goes with --tls-cert"),
         (Listening(certificate="cert.pem"), True, "both --tls-cert and --tls-key"),
-        (Listening(port=0, certificate="nowhere.pem", key="nowhere.pem"), True, "--tls-cert or --tls-key cannot be used"),
+        (Listening(port=0, certificate="nowhere.pem", key="nowhere.pem"), True, "--tls-cert, --tls-key or --tls-client-ca cannot be used"),
     ],
 )
 def test_nothing_listens_beyond_this_machine_without_a_token_and_being_told_to(

@@ -1,0 +1,1 @@
+"""Who calls, by other means than minder's own tokens: OpenID Connect, and machines' certificates."""
