@@ -213,7 +213,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     topology = config.topology()
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
     telemetry = GatedRule(TelemetryRule(equip_model(model)(stages_of)), progress)
-    rules = live_rules(progress, telemetry, load_xid_rules(), config.telemetry.interval_s)
+    rules = live_rules(progress, telemetry, load_xid_rules(), config.telemetry.interval_s, topology.parallelism)
     rules += _beside(config, progress, ledger, stages_of, model.ranges)
     policy = Policy(config.policy_config(act))
     recorder = _recorder(config, bool(launched) and state.is_under_way)

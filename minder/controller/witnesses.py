@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from minder.controller.dumps import judge_dumps
-from minder.errors import BadInputError, WireError
+from minder.errors import WireError
 from minder.stacks import Capture, analyse_captures, capture_from_agents, place_ranks, suspects_from_stacks
 from minder.topology import Parallelism, Topology
 from minder.types import Attempt, Flow, JobView, MachineView, Observation, RequestKind, Statement
+from minder.verdicts.together import topology_of
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
@@ -109,7 +110,7 @@ class Witnesses:
     def _look_at_stacks(self, job: JobView, fleet: Mapping[str, MachineView]) -> Statement:
         """Twice, and the second time with compiled frames where the first look accuses somebody: a wait in C looks like the line of
         the script that it is called from."""
-        topology = _topology(job, self._parallelism)
+        topology = topology_of(job, self._parallelism)
         captures = [self._capture(job.machines, (), fleet, topology)]
         accused = [suspect.machine for suspect in analyse_captures(captures, topology).suspects]
         self._closing.wait(self._gap_s)
@@ -137,14 +138,3 @@ def _of_the_job(answer: Mapping[str, Any], view: MachineView | None) -> Mapping[
         return answer
     rows = [(row, row.get("parent") if row.get("parent") is not None else row.get("pid")) for row in answer.get("stacks", ())]
     return {**answer, "stacks": [{**row, "rank": ranks[own]} for row, own in rows if own in ranks]}
-
-
-def _topology(job: JobView, parallelism: Parallelism | None) -> Topology | None:
-    if parallelism is None or not job.machines:
-        return None
-    try:
-        return Topology(
-            job.machines, len(job.rank_machine) // len(job.machines), parallelism, rank_machine=dict(job.rank_machine)
-        )  # fmt: skip
-    except BadInputError:  # a job that runs with fewer ranks than it was configured with: no groups are guessed
-        return None

@@ -33,7 +33,7 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
     progress, episodes = Progress(), Episodes()
     telemetry = GatedRule(TelemetryRule(detector), progress)
     captures = CaptureReader(recording)
-    rules = live_rules(progress, telemetry, load_xid_rules(), recording.interval_s)
+    rules = live_rules(progress, telemetry, load_xid_rules(), recording.interval_s, recording.topology.parallelism)
     judge = Judge(rules)
     generation = None
     for observation in _observations(recording, window, captures):

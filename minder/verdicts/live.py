@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minder.signals.xid import XidRule
+from minder.topology import Parallelism
 from minder.types import Rule
 from minder.verdicts.absence import AbsenceRule
 from minder.verdicts.captures import CapturesRule
@@ -23,9 +24,12 @@ __all__ = ["live_rules"]
 _WAIT_FOR_CAPTURES_S = 5.0
 
 
-def live_rules(progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float) -> list[Rule]:
-    """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample."""
-    stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S)
+def live_rules(
+    progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float, parallelism: Parallelism | None = None
+) -> list[Rule]:
+    """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample.
+    parallelism: which ranks share a group, so that several machines that fail together are named as theirs."""
+    stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), stall, SlowdownRule(progress)]
     rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry, ReportRule()]
     return [*rules, CapturesRule(progress, asks=True)]

@@ -2,8 +2,9 @@
 
 The rule first asks for the job's connections (twice, some time apart: a single look cannot tell slow from stuck), then weighs
 what each machine's flows, its worker's own liveness and its step say. Where a dead connection leaves open which end is cut off, it
-asks the machines to reach one another. Without anybody standing out it names nobody; after
-`page_after_s` it tells a person that the job hangs. Sources: byterobust.md section 7.1; seed-systems.md section 1.
+asks the machines to reach one another. Several machines whose processes are held are named as the parallel group that they share.
+Without anybody standing out it names nobody; after `page_after_s` it tells a person that the job hangs. Sources: byterobust.md
+section 7.1; seed-systems.md section 1.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from minder.topology import Parallelism
 from minder.types import Attempt, Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier, Window
 from minder.verdicts import flows as flow_facts
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
 from minder.verdicts.silence import Silence
+from minder.verdicts.together import shared_group
 
 __all__ = ["StallRule", "fuse_findings"]
 
@@ -26,6 +29,7 @@ _FROZEN_S = 2.0
 _SURE = 0.7
 _PATIENCE_S = 10.0
 _GONE_S = 2.0
+_NEARLY_S = 5.0  # so long a second machine that may be freezing is waited for
 _WAIT_FOR_FLOWS_S = 3.0
 
 
@@ -39,9 +43,11 @@ class StallRule:
     name = "stall"
 
     def __init__(
-        self, progress: Progress, page_after_s: float = 60.0, wait_for_flows_s: float = _WAIT_FOR_FLOWS_S, wait_for_captures_s: float = 0.0
+        self, progress: Progress, page_after_s: float = 60.0, wait_for_flows_s: float = _WAIT_FOR_FLOWS_S, wait_for_captures_s: float = 0.0,
+        parallelism: Parallelism | None = None,
     ) -> None:  # fmt: skip
         self._progress = progress
+        self._parallelism = parallelism
         self._wait_for_captures_s = wait_for_captures_s
         self._page_after_s = page_after_s
         self._wait_for_flows_s = wait_for_flows_s  # one witness more before anybody is named, where connections can be asked for
@@ -90,6 +96,11 @@ class StallRule:
             *(_frozen(observation) or self._from_telemetry(observation)),
             *_behind(self._progress.by_machine),
         ]
+        held = {item.machine: item for item in findings if item.kind == "frozen"}
+        if len(held) > 1:
+            return (self._several(list(held.values()), findings, observation, since_s),)
+        if held and stalled_s <= self._progress.stall_limit_s() + _NEARLY_S and _nearly_frozen(observation) - held.keys():
+            return ()  # a second one, that froze a moment later
         ranked = fuse_findings(findings)
         if ranked and _distinct(ranked):
             machine, confidence = ranked[0]
@@ -107,6 +118,20 @@ class StallRule:
             evidence = [_progress_evidence(observation, since_s, stalled_s), *(_as_evidence(item, since_s) for item in findings)]
             return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
         return ()
+
+    def _several(self, held: Sequence[FlowFinding], findings: Sequence[FlowFinding], observation: Observation, since_s: float) -> Suspect:
+        """Machines whose processes are all held, each by its own sign: the parallel group that they share, else they, for a person."""
+        names = [item.machine for item in held]
+        cover = shared_group(names, observation.job, self._parallelism)
+        confidence = min(confidence for machine, confidence in fuse_findings(findings) if machine in names)
+        evidence = [_progress_evidence(observation, since_s, observation.now_s - since_s)]
+        evidence += [_as_evidence(item, since_s) for item in findings if item.machine in names]
+        if cover is not None:
+            evidence.append(Evidence("steps", None, f"{', '.join(names)} share {cover[0]}", since_s=since_s))
+        machines = tuple(names) if cover is None else cover[1]
+        tier: Tier = "page" if cover is None else "evict"
+        against = tuple(_as_evidence(item, since_s) for item in findings if item.machine not in names)
+        return Suspect(observation.now_s, self.name, "group", machines, "stall", confidence, since_s, tier, tuple(evidence), against)
 
     def _from_telemetry(self, observation: Observation) -> list[FlowFinding]:
         """The machine whose training process has not run while its peers' have: from samples, where no launcher tells."""
@@ -156,6 +181,23 @@ def _distinct(ranked: Sequence[tuple[str, float]]) -> bool:
 
 def _frozen(observation: Observation) -> list[FlowFinding]:
     """Machines whose launcher answers but whose training process's own background thread no longer ticks."""
+    ages = _ages(observation)
+    frozen = [machine for machine, age_s in ages.items() if age_s > _FROZEN_S]
+    if not frozen or len(frozen) * 2 > len(ages):
+        return []
+    others_s = max((age for machine, age in ages.items() if machine not in frozen), default=0.0)
+    return [
+        FlowFinding(machine, "frozen", 0.8, f"its training process has not run for {ages[machine]:.1f} s", ages[machine], others_s)
+        for machine in frozen
+    ]
+
+
+def _nearly_frozen(observation: Observation) -> set[str]:
+    return {machine for machine, age_s in _ages(observation).items() if age_s > 0.5 * _FROZEN_S}
+
+
+def _ages(observation: Observation) -> dict[str, float]:
+    """Seconds since the training process of each machine whose launcher answers ran at all."""
     ages: dict[str, float] = {}
     machines = observation.job.machines if observation.job is not None else tuple(observation.fleet)
     for machine in machines:
@@ -166,14 +208,7 @@ def _frozen(observation: Observation) -> list[FlowFinding]:
             if worker.state == "running" and worker.alive_time_s:
                 age_s = observation.now_s - view.launcher_age_s - worker.alive_time_s
                 ages[machine] = max(ages.get(machine, 0.0), age_s)
-    frozen = [machine for machine, age_s in ages.items() if age_s > _FROZEN_S]
-    if not frozen or len(frozen) * 2 > len(ages):
-        return []
-    others_s = max((age for machine, age in ages.items() if machine not in frozen), default=0.0)
-    return [
-        FlowFinding(machine, "frozen", 0.8, f"its training process has not run for {ages[machine]:.1f} s", ages[machine], others_s)
-        for machine in frozen
-    ]
+    return ages
 
 
 def _behind(steps: Mapping[str, float]) -> list[FlowFinding]:

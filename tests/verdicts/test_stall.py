@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from minder.topology import Parallelism
 from minder.types import Attempt, RuleResult, Statement, Suspect
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
@@ -194,3 +195,34 @@ def test_independent_findings_add_up_and_never_reach_certainty() -> None:
     ranked = fuse_findings([finding("a", 0.5), finding("b", 0.6), finding("a", 0.5)])
     assert ranked == [("a", pytest.approx(0.75)), ("b", pytest.approx(0.6))]
     assert fuse_findings([finding("a", 0.9)] * 9)[0][1] <= 0.99
+
+
+# Several machines at once
+
+
+def held(scene: Any, parallelism: Parallelism | None, ticking: tuple[str, ...], late: float = 0.0) -> Suspect:
+    """Two machines' processes stop running at 20 s, the second `late` seconds after the first."""
+    watch = Watch(scene)
+    watch.rule = StallRule(watch.progress, parallelism=parallelism)
+    found: tuple[Suspect, ...] = ()
+    for tenth in range(235, 300):
+        at_s = tenth / 10
+        own = tuple(scene.machines) if at_s < 22 else ticking
+        if late and at_s < 22.0 + late:
+            own = (*own, "m3")
+        found = found or watch.look(at_s, ticking=own).suspects
+    (suspect,) = found
+    return suspect
+
+
+@pytest.mark.parametrize("late", [0.0, 2.6])
+def test_two_machines_of_one_pipeline_are_evicted_as_their_group(scene: Any, late: float) -> None:
+    suspect = held(scene, Parallelism(pipeline=2, data=2), ("m0", "m2"), late)
+    assert (suspect.kind, set(suspect.machines), suspect.tier) == ("group", {"m1", "m3"}, "evict")
+    assert any("share pp:1" in item.message for item in suspect.evidence)
+
+
+@pytest.mark.parametrize("parallelism", [None, Parallelism(data=4)])
+def test_two_machines_that_share_no_small_group_are_a_page(scene: Any, parallelism: Parallelism | None) -> None:
+    suspect = held(scene, parallelism, ("m0", "m2"))
+    assert (suspect.kind, set(suspect.machines), suspect.tier) == ("group", {"m1", "m3"}, "page")
