@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.minder-setup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test test-rest test-all check lint types layers docs bench clean
+.PHONY: setup demo test test-rest test-all check lint types layers docs reference bench clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -54,6 +54,10 @@ types: setup
 
 layers: setup
 	$(BIN)/lint-imports
+
+# docs/reference/ from the code: commands, configuration, the service's API.
+reference: setup
+	$(BIN)/python docs/tools/generate.py
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -190,6 +190,7 @@ class Registry:
 def _import_mlflow() -> Any:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("DO_NOT_TRACK", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a command says what it does by itself
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     import mlflow
     import mlflow.pyfunc
