@@ -75,7 +75,8 @@ def configuration_page() -> str:
     from minder.policy.config import PolicyConfig
 
     parts = [
-        f"# Configuration\n\n{_NOTE}\n`job.toml` of `minder run` and `minder watch`. Unknown keys are errors; a relative path is relative to the file's folder.\n"
+        f"# Configuration\n\n{_NOTE}\n`job.toml` of `minder run` and `minder watch`. Unknown keys are errors; a relative path is relative to "
+        "the file's folder.\n"
     ]
     tables = (
         ("The job", "", config.JobConfig),
@@ -90,7 +91,8 @@ def configuration_page() -> str:
         parts.append(f"## {title}\n\n{where}{_cell(inspect.getdoc(model) or '')}\n\n| key | type | default |\n|---|---|---|")
         parts.append("\n".join(_field(name, field) for name, field in model.model_fields.items()) + "\n")
     parts.append(
-        "## Policy\n\n`[policy]`: limits of what may be done. `dry_run` is set by `--act` of the command.\n\n| key | default | meaning |\n|---|---|---|"
+        "## Policy\n\n`[policy]`: limits of what may be done. `dry_run` is set by `--act` of the command.\n\n"
+        "| key | default | meaning |\n|---|---|---|"
     )
     parts.append("\n".join(f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in _settings(PolicyConfig)) + "\n")
     return "\n".join(parts)
@@ -125,7 +127,8 @@ def api_page() -> str:
     """Every route of the service, out of its own OpenAPI document."""
     document = _openapi()
     parts = [
-        f"# API\n\n{_NOTE}\nThe service's own description is at `/v1/openapi.json`; how to use it, and what roles may do, is in [service](../service.md).\n"
+        f"# API\n\n{_NOTE}\nThe service's own description is at `/v1/openapi.json`; how to use it, and what roles may do, is in "
+        "[service](../service.md).\n"
     ]
     parts.append("| method | path | what | answers |\n|---|---|---|---|")
     for path, methods in sorted(document["paths"].items()):
