@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ def place_machines(config: JobConfig, *, only_watch: bool = False, commands: Com
     names = list(dict.fromkeys([*members, *around]))
     standbys = {*spares, *(name for name in names if name not in members)}
     machines = tuple(_machine(config.engine, named.get(name), name, name in standbys) for name in names)
-    placed = config.model_copy(update={"machines": machines})
+    placed = config.model_copy(update={"machines": machines, **({} if only_watch else _meeting_place(config))})
     try:
         placed.topology()
     except BadInputError as error:
@@ -150,6 +151,17 @@ def _machine(engine: SlurmConfig, named: MachineConfig | None, name: str, standb
         )
     launcher = engine.launcher.replace("{node}", name) if engine.launcher else None
     return MachineConfig(name=name, standby=standby, agent=engine.agent.replace("{node}", name), launcher=launcher)
+
+
+def _meeting_place(config: JobConfig) -> dict[str, str]:
+    """Where the ranks of a controller inside the allocation meet, if the configuration says nothing: this node's own address."""
+    node = os.environ.get("SLURMD_NODENAME")
+    if node is None or "rendezvous_address" in config.model_fields_set:
+        return {}
+    try:
+        return {"rendezvous_address": socket.gethostbyname(node)}
+    except OSError as error:
+        raise ConfigError(f"the address of this node, {node}, cannot be found ({error}): give rendezvous_address") from error
 
 
 def _job_id(engine: SlurmConfig) -> int:

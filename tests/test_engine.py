@@ -70,6 +70,16 @@ def test_the_job_id_comes_from_the_allocation_that_we_run_in(config: Any, slurm:
     assert len(place_machines(config(text), commands=slurm).machines) == 4
 
 
+def test_a_controller_inside_the_allocation_knows_where_the_ranks_meet(
+    config: Any, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostbyname", lambda name: {"n1": "10.0.0.1"}[name])
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    assert place_machines(config(HEAD + ENGINE + URLS), commands=slurm).rendezvous_address == "10.0.0.1"
+    said = 'rendezvous_address = "10.9.9.9"\n'
+    assert place_machines(config(HEAD + said + ENGINE + URLS), commands=slurm).rendezvous_address == "10.9.9.9"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
