@@ -75,8 +75,8 @@ def configuration_page() -> str:
     from minder.policy.config import PolicyConfig
 
     parts = [
-        f"# Configuration\n\n{_NOTE}\n`job.toml` of `minder run` and `minder watch`. Unknown keys are errors; a relative path is relative to "
-        "the file's folder.\n"
+        f"# Configuration\n\n{_NOTE}\n`job.toml` of `minder run` and `minder watch`. Unknown keys are errors; a relative path is "
+        "relative to the file's folder.\n"
     ]
     tables = (
         ("The job", "", config.JobConfig),
