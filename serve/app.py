@@ -54,6 +54,7 @@ def build_app(service: Service) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would be built from whatever Host the caller names
         lifespan=lifespan,
     )
     app.state.service = service

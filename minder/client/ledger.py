@@ -9,7 +9,8 @@ from minder.api.incidents import Event
 from minder.client.client import Client
 from minder.clock import format_time
 from minder.incidents import Incident, fold_incident, kinds
-from minder.types import LedgerEvent
+from minder.incidents.approvals import APPROVAL_KINDS, Answer, find_approval, fold_approvals
+from minder.types import Approval, LedgerEvent
 
 __all__ = ["RemoteLedger"]
 
@@ -34,6 +35,16 @@ class RemoteLedger:
     ) -> list[LedgerEvent]:
         """Oldest first, as far as the token's jobs go. What was captured is left out of evidence: see `captures`."""
         return [_event(item) for item in self.client.events(job=job, incident=incident, kinds=kinds, limit=limit)]
+
+    def approvals(self, job: str | None = None) -> list[Approval]:
+        """As Ledger.approvals."""
+        return fold_approvals(self.events(job=job, kinds=APPROVAL_KINDS))
+
+    def answer_approval(self, operation_id: str, answer: Answer, *, by: str, reason: str) -> Approval:
+        """As Ledger.answer_approval, but the service writes down the token's name instead of `by`."""
+        find_approval(self.approvals(), operation_id)
+        (self.client.approve if answer == "approved" else self.client.reject)(operation_id, reason)
+        return find_approval(self.approvals(), operation_id)
 
     def captures(self, incident: str) -> list[LedgerEvent]:
         """The evidence of an incident with all that was captured."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import HTTPConnection
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["PeerProtocol", "certified_names"]
@@ -15,14 +15,16 @@ __all__ = ["PeerProtocol", "certified_names"]
 _KEY = "minder.certified"
 
 
-class PeerProtocol(H11Protocol):
+class PeerProtocol(H11Protocol):  # type: ignore[misc]
     """HTTP/1.1 whose requests know the names in the client's certificate, which the TLS layer has verified. Headers never count."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    app: ASGIApp
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         encrypted = transport.get_extra_info("ssl_object")
         names = _names(encrypted.getpeercert() if encrypted is not None else None)
-        inner = self.app
+        inner: ASGIApp = self.app
 
         async def certified(scope: Scope, receive: Receive, send: Send) -> None:
             scope[_KEY] = names

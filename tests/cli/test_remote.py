@@ -14,8 +14,9 @@ import uvicorn
 
 from minder.cli import main
 from minder.clock import FakeClock
-from minder.incidents import Ledger
+from minder.incidents import Ledger, kinds
 from minder.store.tokens import TokenRecord, new_id
+from minder.types import Decision, Price
 from serve.app import build_app
 from serve.settings import Settings
 from serve.state import open_service
@@ -30,7 +31,11 @@ def site(tmp_path_factory: pytest.TempPathFactory, load_file: Callable[[Path], M
     past = load_file(Path(__file__).parent.parent / "serve" / "conftest.py")
     with Ledger(folder / "here.db", clock=FakeClock(time.time())) as ledger:
         past.write_past(ledger, begin_s=time.time() - 1000.0)
-        ledger.open_incident(past.verdict_of("m1", time.time() - 50.0), job="llm", time_s=time.time() - 50.0)
+        verdict = past.verdict_of("m1", time.time() - 50.0)
+        ledger.open_incident(verdict, job="llm", time_s=time.time() - 50.0)
+        decision = Decision("evict-m1", time.time() - 49.0, "evict", ("m1",), "act", "", verdict, Price(1.0, 9.0), ("s1",))
+        asked = {"decision": decision, "until_s": time.time() + 6000.0, "on_timeout": "page", "generation": 2, "incidents": ["llm-2"]}
+        ledger.append_once(kinds.APPROVAL_ASKED, asked, job="llm", incident="llm-2", operation_id="evict-m1")
     shutil.copy(folder / "here.db", folder / "there.db")
     service = open_service(Settings(str(folder / "there.db")))
     for role in ("operator", "viewer"):
@@ -79,6 +84,8 @@ def there(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Say:
         "machine list --format json",
         "pause --list",
         "maintenance list",
+        "decision list --all",
+        "decision list --format json",
     ],
 )
 def test_reads_say_the_same_there_as_here(here: Say, there: Say, line: str) -> None:
@@ -91,6 +98,7 @@ def test_actions_say_the_same_and_stand_in_the_services_ledger(here: Say, there:
         ["unpause"],
         ["machine", "outcome", "m2", "confirmed", "--note", "bad HBM"],
         ["machine", "return", "m2", "--note", "replaced"],
+        ["decision", "reject", "evict-m1", "--reason", "flashing"],
         ["maintenance", "add", "--job", "llm", "--for", "2h", "--reason", "x"],
         ["machine", "list"],
     ):
