@@ -29,7 +29,9 @@ from typing import Any
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "collectives"
 sys.path.insert(0, str(TESTS))
 
+import dump_faults  # noqa: E402
 from dump_faults import KINDS, make  # noqa: E402
+from dump_synthesis import Layout  # noqa: E402
 
 from minder.collectives.analyse import Analysis, analyse  # noqa: E402
 from minder.collectives.dumpfile import parse_dump  # noqa: E402
@@ -154,12 +156,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--no-messages", action="store_true", help="only jobs without pipelines: collectives alone")
     parser.add_argument("--ranks", type=int, default=0)
     parser.add_argument("--entries", type=int, default=2000)
     arguments = parser.parse_args()
     if arguments.ranks:
         large(arguments.ranks, arguments.entries)
         return
+    if arguments.no_messages:
+        dump_faults.layout_of = lambda rng: Layout(rng.choice((2, 4, 8)), rng.choice((4, 8)), 1)
     if arguments.torch:
         real_cases()
     accuracy(arguments.seeds, arguments.torch)
