@@ -160,7 +160,14 @@ def _doing(frames: Sequence[Frame]) -> Rule | None:
         return device
     if python is not None and (python.stance == "waits" or not native):
         return python
+    if native and native[0].kind == "idle":
+        return _service(frames) or native[0]
     return native[0] if native else python
+
+
+def _service(frames: Sequence[Frame]) -> Rule | None:
+    """Of a process that sleeps: the service to which it talks between two tries."""
+    return next((rule for frame in frames if (rule := read_frame(frame).doing) is not None and rule.service), None)
 
 
 def _python_doing(frames: Sequence[Frame]) -> Rule | None:
@@ -179,7 +186,7 @@ def _python_doing(frames: Sequence[Frame]) -> Rule | None:
             if waiting is not None:
                 return rule if rule.stance == "waits" else waiting
             if weak is None and (bare or rule.stance != "may wait") and not rule.weak:
-                return rule
+                return _service(frames) or rule if rule.kind == "idle" else rule
             if rule.stance == "waits":
                 return rule
             weak = weak or (rule if rule.weak else None)

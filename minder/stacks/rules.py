@@ -20,7 +20,7 @@ Stance = Literal["waits", "may wait", "outside"]
 Blame = Literal["machine", "software", "workload", "unknown"]
 _LAYERS = ("doing", "over", "within", "duty", "aside", "apart")
 _KEYS = frozenset(
-    {"kind", "stance", "reason", "blame", "weight", "patterns", "native", "start", "weak", "io", "backward", "imports", "bare"}
+    {"kind", "stance", "reason", "blame", "weight", "patterns", "native", "start", "weak", "io", "backward", "imports", "bare", "service"}
 )
 
 
@@ -39,6 +39,7 @@ class Rule:
     backward: bool = False
     imports: bool = False
     bare: bool = False
+    service: bool = False
 
 
 @dataclass(frozen=True, slots=True)

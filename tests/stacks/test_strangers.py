@@ -96,6 +96,25 @@ def test_a_rank_that_calls_another_collective_took_another_way(framework: str, t
     assert {suspect.machine for suspect in finding.suspects} == {cluster.machine(rank)}
 
 
+@pytest.mark.parametrize("rank", [0, 5])
+def test_who_sleeps_between_two_tries_to_reach_a_service_talks_to_it(rank: int, tmp_path: Path, judge: Judge) -> None:
+    retry = [
+        ("sleep", "/app/patience.py", 3),
+        ("wrapped_fn", f"{fw.SITE}/wandb/sdk/lib/retry.py", 150),
+        ("log", f"{fw.SITE}/wandb/sdk/wandb_run.py", 1700),
+    ]
+    odd = [*retry, *fw.LOOP["plain"]]
+    finding = judge(write_folder(tmp_path, Cluster(8, 1), one_elsewhere(fw.SYNC["plain"], odd, rank), 5))
+    assert (finding.evict, finding.blame) == ((), "workload" if rank == 0 else "software")
+
+
+def test_a_checkpointed_forward_pass_is_no_checkpoint(tmp_path: Path, judge: Judge) -> None:
+    """Activation checkpointing has the word in its functions' names; rank 0 computes there, and the others wait for it."""
+    odd = [*fw.DURING_STEP["attention"], ("checkpoint_forward", "/app/model.py", 4), *fw.STEP["fsdp"]]
+    finding = judge(write_folder(tmp_path, Cluster(4, 2), one_elsewhere(fw.SYNC["fsdp"], odd, 0), 8))
+    assert finding.evict == ("gpu-100",)
+
+
 # Nobody
 
 
@@ -293,3 +312,57 @@ def test_a_pipeline_whose_one_stage_still_computes_in_the_second_capture_is_stuc
     for name in ("20260302T061200Z", "20260302T061230Z"):
         write_folder(tmp_path / "stacks" / name, cluster, one_elsewhere(fw.message("recv_forward"), fw.FORWARD, 2), 7)
     assert judge(tmp_path).evict == (cluster.machine(2),)
+
+
+# Who does what for all, besides rank 0
+
+
+@pytest.mark.parametrize("doing", ["extracting", "safetensors", "downloading"])
+def test_what_the_first_rank_of_every_machine_does_accuses_nobody(doing: str, tmp_path: Path, judge: Judge) -> None:
+    odd = [*fw.FOR_ALL[doing], *fw.LOOP["plain"]]
+    finding = judge(write_folder(tmp_path, Cluster(8, 8), lambda at: fw.meet("plain") if at % 8 else odd, 9))
+    assert (finding.suspects, finding.evict) == ((), ())
+
+
+def test_the_last_rank_may_be_the_one_that_logs(tmp_path: Path, judge: Judge) -> None:
+    odd = [*fw.FOR_ALL["tensorboard"], *fw.LOOP["megatron"]]
+    finding = judge(write_folder(tmp_path, Cluster(8, 8), one_elsewhere(fw.SYNC["megatron"], odd, 63), 9))
+    assert (finding.suspects, finding.evict) == ((), ())
+
+
+@pytest.mark.parametrize("doing", ["reading a file", "sleep seen natively", "attention"])
+def test_rank_0_that_holds_a_step_up_is_no_deputy(doing: str, tmp_path: Path, judge: Judge) -> None:
+    odd = [*fw.DURING_STEP[doing], *fw.STEP["fsdp"]]
+    finding = judge(write_folder(tmp_path, Cluster(8, 8), one_elsewhere(fw.SYNC["fsdp"], odd, 0), 9))
+    assert (finding.evict, finding.blame) == (("gpu-100",), "machine")
+
+
+@pytest.mark.parametrize("order", ["tp-dp-pp", "tp-pp-dp"])
+@pytest.mark.parametrize("known", [True, False])
+def test_one_loader_of_a_large_pipeline_in_its_evaluation(order: str, known: bool, tmp_path: Path, judge: Judge) -> None:
+    """After BLOOM's evaluation hang, 2022: TP 4, PP 12, DP 8 on 48 machines; broadcasts, sends and all-reduces are all healthy."""
+    engine = "/w/deepspeed/runtime/pipe/engine.py"
+    trunk = [
+        ("_exec_schedule", engine, 1384),
+        ("eval_batch", engine, 453),
+        ("evaluate", "/w/megatron/training.py", 983),
+        *fw.LOOP["megatron"],
+    ]
+    cluster = Cluster(48, 8, 4, 12, order, known=known)
+
+    def place(rank: int) -> fw.Frames:
+        if rank == 243:
+            return [*fw.LOADER_PINNED, ("_next_batch", engine, 631), ("_exec_load_micro_batch", engine, 799), *trunk]
+        stage = cluster.stage(rank)
+        if stage == 4 and rank % 8 < 4:
+            return [
+                ("send", fw.C10D, 900),
+                ("send", "/w/deepspeed/runtime/pipe/p2p.py", 60),
+                ("_exec_send_activations", engine, 900),
+                *trunk,
+            ]
+        inner = "broadcast" if stage < 5 else "all_reduce"
+        return [(inner, fw.C10D, 1191), ("_aggregate", engine, 600), *trunk]
+
+    finding = judge(write_folder(tmp_path, cluster, place, 2))
+    assert ([suspect.machine for suspect in finding.suspects], finding.evict, finding.blame) == (["gpu-130"], (), "workload")
