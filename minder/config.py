@@ -26,6 +26,7 @@ __all__ = [
     "MachineConfig",
     "MetricsConfig",
     "TelemetryConfig",
+    "check_url",
     "default_state_dir",
     "load_config",
 ]
@@ -217,6 +218,14 @@ def _demand_url(url: str) -> str:
     if not good:
         raise ValueError(f'"{url}" is no address: give one like "http://10.0.0.7:9401"')
     return url
+
+
+def check_url(option: str, url: str) -> str:
+    """Raises ConfigError unless it is an address that a client can call."""
+    try:
+        return _demand_url(url)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from error
 
 
 def _read_token(key: str, path: str) -> str:

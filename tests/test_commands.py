@@ -16,6 +16,7 @@ FROZEN_VERBS = {
     "collectives",
     "stacks",
     "demo",
+    "doctor",
     "run",
     "watch",
     "replay",

@@ -77,7 +77,7 @@ class MachineClient:
         endpoint = self._endpoints.agent if part == "agent" else self._endpoints.launcher
         if endpoint is None:
             raise WireError(f"{self.machine} has no {part} configured")
-        headers = {"Authorization": f"Bearer {endpoint.token}"}
+        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}  # a header that ends in a space is refused
         timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S))
         started_s = time.time()
         try:

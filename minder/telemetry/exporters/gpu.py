@@ -14,7 +14,7 @@ from typing import Any
 from minder.telemetry.exporters.reading import Reading
 from minder.types import Signal
 
-__all__ = ["GpuExporter"]
+__all__ = ["GpuExporter", "has_driver"]
 
 _DRIVER_FILES = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
 _START_S = 20.0  # NVML may take long to start while a driver loads
@@ -25,6 +25,11 @@ _RETRY_S, _LONGEST_RETRY_S, _ABSENT_RETRY_S = 30.0, 600.0, 3600.0
 _log = logging.getLogger("minder.agent")
 
 
+def has_driver() -> bool:
+    """Whether this machine has an NVIDIA driver."""
+    return any(map(os.path.exists, _DRIVER_FILES))
+
+
 class GpuExporter:
     """mode: auto (only where a driver is there), on, off. A child that misses its deadline is killed and tried again later.
 
@@ -33,7 +38,7 @@ class GpuExporter:
 
     def __init__(self, machine: str, mode: str = "auto", deadline_s: float = _DEADLINE_S, command: list[str] | None = None) -> None:
         self._machine = machine
-        self._enabled = mode == "on" or (mode == "auto" and any(map(os.path.exists, _DRIVER_FILES)))
+        self._enabled = mode == "on" or (mode == "auto" and has_driver())
         self._deadline_s = deadline_s
         self._command = command or [sys.executable, "-m", "minder.telemetry.exporters.gpu_child"]
         self._child: subprocess.Popen[bytes] | None = None

@@ -1,0 +1,107 @@
+"""What a Prometheus holds now: its series, read through the plain HTTP API (documentation: "HTTP API", instant queries and metadata)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from minder.errors import SourceError
+
+__all__ = ["Found", "Server", "target_of"]
+
+_LARGEST = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One series with its newest value and when that was scraped (unix seconds)."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+    time_s: float
+
+
+def target_of(series: Found) -> tuple[str, str]:
+    """The scrape target: job and instance."""
+    return series.labels.get("job", ""), series.labels.get("instance", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """url: of the Prometheus, or of what speaks its API. selector: matchers for every query, like `cluster="a"`. headers: tokens."""
+
+    url: str
+    selector: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = 20.0
+
+    def names(self) -> list[str]:
+        """Names of all metrics. Raises SourceError."""
+        parameters = {"match[]": f"{{{self.selector}}}"} if self.selector else {}
+        found = self._get("label/__name__/values", parameters)
+        return sorted(str(name) for name in found) if isinstance(found, list) else []
+
+    def series(self, pattern: str) -> list[Found]:
+        """All series whose whole name matches, with their newest value of the last five minutes. Raises SourceError."""
+        quoted = pattern.replace("\\", "\\\\").replace('"', '\\"')
+        matchers = ",".join(part for part in (f'__name__=~"{quoted}"', self.selector) if part)
+        found = self._get("query", {"query": f"{{{matchers}}}"})
+        return [_found(item) for item in found.get("result", [])] if isinstance(found, dict) else []
+
+    def now_s(self) -> float:
+        """The server's clock. Raises SourceError."""
+        found = self._get("query", {"query": "time()"})
+        try:
+            return float(found["result"][1])
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise SourceError(f"Prometheus at {self.url} does not tell its time ({type(error).__name__})") from error
+
+    def interval_s(self, job: str) -> float | None:
+        """The scrape interval of a scrape job, as the server's targets tell it; None where it does not say. Raises SourceError."""
+        found = self._get("targets", {"state": "active"})
+        targets = found.get("activeTargets", []) if isinstance(found, dict) else []
+        texts = [str(item.get("scrapeInterval", "")) for item in targets if item.get("labels", {}).get("job") == job]
+        return _seconds(texts[0]) if texts else None
+
+    def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
+        address = f"{self.url.rstrip('/')}/api/v1/{path}"
+        try:
+            with httpx.Client(trust_env=False, timeout=self.timeout_s, headers=dict(self.headers)) as client:
+                answer = client.get(address, params=dict(parameters))
+        except httpx.HTTPError as error:
+            raise SourceError(f"Prometheus at {self.url} does not answer: {str(error) or type(error).__name__}") from error
+        if len(answer.content) > _LARGEST:
+            raise SourceError(f"Prometheus at {self.url} answered more than 64 MiB: narrow it with --selector")
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
+            why = str(body.get("error")) if isinstance(body, dict) and body.get("error") else f"HTTP {answer.status_code}"
+            raise SourceError(f"{self.url} does not answer as a Prometheus does: {' '.join(why.split())[:200]}")
+        return body.get("data")
+
+
+def _found(item: Any) -> Found:
+    try:
+        labels = {str(name): str(value) for name, value in item["metric"].items()}
+        return Found(labels.pop("__name__"), labels, float(item["value"][1]), float(item["value"][0]))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise SourceError(f"Prometheus answered a series without name, labels or value ({type(error).__name__})") from error
+
+
+def _seconds(text: str) -> float | None:
+    """ "1m30s" or "15s" in seconds.
+
+    >>> _seconds("1m30s"), _seconds("500ms"), _seconds("soon")
+    (90.0, 0.5, None)
+    """
+    import re
+
+    parts = re.findall(r"(\d+)(ms|s|m|h)", text)
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+    return sum(int(number) * units[unit] for number, unit in parts) if parts and "".join(a + b for a, b in parts) == text else None

@@ -1,0 +1,97 @@
+"""A job.toml, looked at against agents that answer as they should, as somebody else, in the past, or not at all."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder import __version__
+from minder.config import JobConfig, MachineConfig
+from minder.doctor.finding import Finding
+from minder.doctor.job import look_at_job, look_at_tokens
+
+
+@pytest.fixture
+def agent() -> Iterator[Callable[..., str]]:
+    """agent(machine, offset_s, version, status) -> the address of something that answers as such an agent."""
+    servers = []
+
+    def make(machine: str, offset_s: float = 0.0, version: str = __version__, status: int = 200) -> str:
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps({"machine": machine, "version": version, "started_s": 1.0, "now_s": time.time() + offset_s}).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *unused: Any) -> None: ...
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield make
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def looked(tmp_path: Path, agents: dict[str, str], **more: Any) -> dict[str, Finding]:
+    machines = tuple(MachineConfig(name=name, agent=address) for name, address in agents.items())
+    config = JobConfig(name="llm", machines=machines, state_dir=str(tmp_path / "state"), **more)
+    return {item.check: item for item in look_at_job(config, {})}
+
+
+def test_a_job_whose_parts_are_all_there(tmp_path: Path, agent: Any) -> None:
+    found = looked(tmp_path, {"m1": agent("m1"), "m2": agent("m2")}, checkpoint_dir=str(tmp_path))
+    assert {check: item.status for check, item in found.items() if check != "space for checkpoints"} == {
+        "ledger": "ok", "space for state": "ok", "agents": "ok", "versions": "ok", "clocks": "ok",
+    }  # fmt: skip
+
+
+def test_what_is_wrong_is_named_with_the_machine_and_how_to_mend_it(tmp_path: Path, agent: Any) -> None:
+    agents = {
+        "m1": agent("m1"), "m2": "http://127.0.0.1:9", "m3": agent("m3", status=401), "m4": agent("m4", offset_s=-40.0),
+        "m5": agent("m6"), "m6": agent("m6", version="0.0.1"),
+    }  # fmt: skip
+    found = looked(tmp_path, agents)
+    assert found["agents"].status == "missing" and found["agents"].seen.startswith("4 of 6 answer")
+    assert "m2" in found["agents"].seen and "m3" in found["agents"].seen and "401" in found["agents"].seen
+    assert found["clocks"].status == "missing" and "m4 -40" in found["clocks"].seen and "m1" not in found["clocks"].seen
+    assert found["machine names"].seen == "the agent of m5 calls itself m6"
+    assert found["versions"].status == "note" and "0.0.1 on 1" in found["versions"].seen
+    assert all(item.mend for item in found.values() if item.status == "missing")
+
+
+def test_a_ledger_that_cannot_be_written_is_missing(tmp_path: Path, agent: Any) -> None:
+    (tmp_path / "state/ledger.db").mkdir(parents=True)
+    found = looked(tmp_path, {"m1": agent("m1")})
+    assert found["ledger"].status == "missing" and "ledger.db" in found["ledger"].seen
+
+
+def test_a_prometheus_that_does_not_answer_is_missing(tmp_path: Path, agent: Any) -> None:
+    found = looked(tmp_path, {"m1": agent("m1")}, telemetry={"url": "http://127.0.0.1:9"})
+    assert found["prometheus"].status == "missing" and "does not answer" in found["prometheus"].seen
+
+
+def test_token_files_are_told_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "open").write_text("secret")
+    (tmp_path / "open").chmod(0o644)
+    (tmp_path / "good").write_text("secret")
+    (tmp_path / "good").chmod(0o600)
+    path = tmp_path / "job.toml"
+    path.write_text('agent_token_file = "open"\nlauncher_token_file = "good"\n[metrics]\ntoken_file = "gone"\n')
+    found = {item.check: item for item in look_at_tokens(path)}
+    assert {check: item.status for check, item in found.items()} == {
+        "agent_token_file": "missing", "launcher_token_file": "ok", "metrics.token_file": "missing",
+    }  # fmt: skip
+    assert found["agent_token_file"].mend.startswith("run `chmod 600 ")
