@@ -61,11 +61,15 @@ class EngineWork:
         why = f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}, job {self._job}" + (
             f", {incident}" if incident else ""
         )
+        names = []
         for kind in self._kinds:
             groups = [decision.machines] if kind == REQUEUE else [(machine,) for machine in decision.machines]
             for machines in groups:
                 name = f"{decision.operation_id}/{kind}" + ("" if kind == REQUEUE else f"/{machines[0]}")
+                names.append(name)
                 self._add(_Step(name, kind, tuple(machines), decision.operation_id, why, incident))
+        if not self.open_steps(decision.operation_id):  # an earlier controller saw all of them end, and died before it said so
+            self.on_done(decision.operation_id, {name: result for name in names if (result := self._ledger.result(name)) is not None})
         self._start_next(self._clock.now_s())
 
     def take_up(self) -> list[str]:

@@ -26,6 +26,8 @@ JOB = 'name = "llm"\n[[machines]]\nname = "m0"\nagent = "http://127.0.0.1:9"\n'
         (["--job", "nowhere.toml"], "nowhere.toml"),
         (["--job", "job.toml", "--format", "xml"], '--format is "xml": use jsonl or table'),
         (["--job", "job.toml", "--log", "x"], "minder agent --log"),
+        (["--job", "job.toml", "--act"], "--act needs an [engine] in job.toml"),
+        (["--pids", "1", "--act"], "--act goes with --job"),
         (["--pids", "12,x"], '--pids is "12,x"'),
         (["--pids", "4194999"], "no process 4194999 on this machine"),
         (["--pids", "1", "--log-pattern", "step (.*"], "no regular expression"),
