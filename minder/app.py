@@ -23,6 +23,7 @@ from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Exporter
 from minder.controller.gauges import Gauges, Sight
 from minder.controller.inbox import Inbox
+from minder.controller.live import LiveWindows
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import SampleSource, Stages
 from minder.controller.state import JobState, fold_job
@@ -221,7 +222,7 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     stages = Stages(
         fleet=fleet,
         source=build_source(config),
-        windows=Aligner([machine.name for machine in config.machines], interval_s=config.telemetry.interval_s),
+        windows=LiveWindows(_aligner(config), state_dir / "live.json", lambda: telemetry.scores),
         judge=Judge(rules),
         policy=policy,
         recovery=recovery or requeue,
@@ -259,6 +260,10 @@ def _export(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger, 
     )
     parts = (sight.measures.registry, Gauges(sight))
     return lambda: Exporter(*address, config.metrics.token(), parts, {"training_job": config.name})
+
+
+def _aligner(config: JobConfig) -> Aligner:
+    return Aligner([machine.name for machine in config.machines], interval_s=config.telemetry.interval_s)
 
 
 def _beside(

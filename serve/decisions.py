@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+
+from starlette.responses import Response
 
 from minder.api.access import Caller
 from minder.api.decisions import Question, QuestionDetail, QuestionState
 from minder.api.fields import Page
 from minder.clock import format_time
+from minder.errors import LedgerError
 from minder.incidents import kinds
 from minder.incidents.approvals import APPROVAL_KINDS, Answer, fold_approvals, refusal
-from minder.store.events import EventQuery
+from minder.store.events import EventQuery, is_second
 from minder.types import Approval
 from serve.access import demand_job, sees
-from serve.actions import Planned
+from serve.actions import Action, Planned
 from serve.problems import refuse
 from serve.state import Service
 
-__all__ = ["QuestionsWanted", "detail_of", "find_question", "plan_answer", "question_of", "questions_page"]
+__all__ = ["QuestionsWanted", "detail_of", "find_question", "give_answer", "plan_answer", "question_of", "questions_page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,18 @@ def plan_answer(service: Service, caller: Caller, name: str, answer: Answer, rea
     machines, payload = ", ".join(found.decision.machines), {"answer": answer, "reason": reason}
     then = "is evicted at the controller's next tick, if that still holds" if answer == "approved" else f"stays in job {found.job}"
     return [Planned(kinds.APPROVAL_SETTLED, payload, found.job, found.incidents[0], name)], f"{name} is {answer}: {machines} {then}"
+
+
+def give_answer(act: Action, name: str, answer: Answer, reason: str) -> Response:
+    """Once, whoever else answers at the same moment. 404, 403 and 409 as of plan_answer."""
+    plan = functools.partial(plan_answer, act.service, act.caller, name, answer, reason)
+    try:
+        return act.perform(plan)
+    except LedgerError as error:
+        if not is_second(error):
+            raise
+        plan()  # somebody answered since we looked: it raises
+        raise
 
 
 def find_question(service: Service, caller: Caller, name: str) -> Approval:

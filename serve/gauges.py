@@ -33,8 +33,8 @@ class _Sight(CollectorRegistry):
         yield info
         yield CounterMetricFamily("minder_service_ledger_read_failures", "Looks for new events that failed.", value=service.tail.failures)
         opened = Counter({job: 0 for job in service.settings.jobs if self._sees(job)})
-        for listed in service.incidents.newest_first():
-            if listed.summary.state != "closed" and self._sees(listed.summary.job):
+        for listed in service.incidents.unfinished():
+            if self._sees(listed.summary.job):
                 opened[listed.summary.job or ""] += 1
         incidents = GaugeMetricFamily("minder_service_open_incidents", "Incidents that are not closed.", labels=["training_job"])
         for job, count in sorted(opened.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,22 +28,70 @@ class Listed:
 
 
 class IncidentIndex:
-    """Summaries by incident id; safe for several threads."""
+    """Summaries by incident id; safe for several threads. What the ledger had before is read once, what is new as it comes."""
 
     def __init__(self, events: EventStore) -> None:
         self._events = events
         self._known: dict[str, Listed] = {}
+        self._spans: dict[str, IncidentSpan] = {}
+        self._read_id = 0
+        self._begun_id = 0
+        self._unfinished: set[str] | None = None
         self._lock = threading.Lock()
 
     def newest_first(self, before_id: int | None = None, job: str | None = None, since_s: float | None = None) -> Iterator[Listed]:
         """Incidents whose first event is older than `before_id`, of one job, opened since a time."""
         spans = [
             span
-            for span in reversed(self._events.incident_spans())
+            for span in reversed(self._read_spans())
             if (before_id is None or span.first_id < before_id)
             and (job is None or span.job == job)
             and (since_s is None or span.opened_s >= since_s)
         ]
+        yield from self._chunks(spans)
+
+    def unfinished(self, before_id: int | None = None, job: str | None = None, since_s: float | None = None) -> Iterator[Listed]:
+        """As newest_first, of those alone that are not closed."""
+        spans = self._read_spans()
+        with self._lock:
+            wanted = set(self._unfinished or ())
+        kept = [
+            span
+            for span in reversed([span for span in spans if span.incident in wanted])
+            if (before_id is None or span.first_id < before_id)
+            and (job is None or span.job == job)
+            and (since_s is None or span.opened_s >= since_s)
+        ]
+        for item in self._chunks(kept):
+            if item.summary.state != "closed":
+                yield item
+            else:
+                with self._lock:
+                    if self._spans[item.span.incident].last_id == item.span.last_id:
+                        (self._unfinished or set()).discard(item.span.incident)
+
+    def naming(self, machine: str) -> list[Listed]:
+        """Those that name a machine, newest first."""
+        wanted = set(self._events.incidents_saying((kinds.VERDICT, kinds.INTENT), machine))
+        spans = [span for span in reversed(self._read_spans()) if span.incident in wanted]
+        return [item for item in self._chunks(spans) if machine in (*item.summary.machines, *item.summary.evicted)]
+
+    def _read_spans(self) -> list[IncidentSpan]:
+        """Every incident, oldest first."""
+        with self._lock:
+            if self._unfinished is None:
+                begun_id, ended = self._events.last_id(), (kinds.FIRST_STEP, kinds.CLOSED)
+                self._unfinished = set(self._events.unfinished_incidents(ended, kinds.INTENT, kinds.VERDICT))
+                self._begun_id = begun_id
+            for span in self._events.incidents_since(self._read_id):
+                known = self._spans.get(span.incident)
+                self._spans[span.incident] = span if known is None else dataclasses.replace(known, last_id=span.last_id)
+                self._read_id = max(self._read_id, span.last_id)
+                if span.last_id > self._begun_id:
+                    self._unfinished.add(span.incident)
+            return list(self._spans.values())
+
+    def _chunks(self, spans: Sequence[IncidentSpan]) -> Iterator[Listed]:
         for begin in range(0, len(spans), _CHUNK):
             yield from self._listed(spans[begin : begin + _CHUNK])
 

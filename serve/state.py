@@ -16,6 +16,7 @@ from minder.store.tokens import TokenStore
 from serve.buckets import Buckets
 from serve.identity.oidc import Oidc
 from serve.incident_index import IncidentIndex
+from serve.machine_index import MachineIndex
 from serve.metrics import Metrics
 from serve.models import ModelList
 from serve.notify.outbox import Outbox
@@ -40,6 +41,7 @@ class Service:
     sessions: SessionStore
     answers: AnswerStore
     incidents: IncidentIndex
+    machines: MachineIndex
     tail: Tail
     scoring: ScoringPool
     requests: Buckets
@@ -76,6 +78,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         sessions=SessionStore(settings.ledger),
         answers=AnswerStore(settings.ledger),
         incidents=IncidentIndex(events),
+        machines=MachineIndex(events),
         tail=Tail(events),
         scoring=ScoringPool(limits),
         requests=Buckets(limits.rate, limits.burst, time.monotonic),
@@ -90,7 +93,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
 
 def _outbox(service: Service, target: Target) -> Outbox:
     def open_incidents() -> list[str]:
-        return [item.summary.id for item in service.incidents.newest_first() if item.summary.state != "closed"]
+        return [item.summary.id for item in service.incidents.unfinished()]
 
     def note(name: str, outcome: str) -> None:
         service.metrics.notices.labels(name, outcome).inc()

@@ -10,7 +10,7 @@ from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals
 from minder.incidents.maintenance import fold_maintenance
 from minder.types import History, LedgerEvent, PastEviction, Pause
 
-__all__ = ["HISTORY_KINDS", "RECENT_S", "active_pauses", "barred_machines", "find_barrings", "fold_history", "fold_suspects"]
+__all__ = ["HISTORY_KINDS", "RECENT_S", "active_pauses", "barred_machines", "find_barrings", "find_bars", "fold_history", "fold_suspects"]
 
 RECENT_S = 3600.0
 HISTORY_KINDS = (
@@ -91,16 +91,17 @@ def _pause(payload: Mapping[str, Any]) -> Pause | None:
 
 def barred_machines(events: Sequence[LedgerEvent], job: str | None) -> dict[str, LedgerEvent]:
     """Machines kept out of `job` (None: of any job), with the event that barred each."""
-    found = _bars(events)
+    found = find_bars(events)
     return {machine: event for (owner, machine), event in found.items() if job is None or owner in (None, job)}
 
 
 def find_barrings(events: Sequence[LedgerEvent], machine: str) -> dict[str | None, LedgerEvent]:
     """Job (None: every job) to the event that bars this machine from it now."""
-    return {owner: event for (owner, name), event in _bars(events).items() if name == machine}
+    return {owner: event for (owner, name), event in find_bars(events).items() if name == machine}
 
 
-def _bars(events: Sequence[LedgerEvent]) -> dict[tuple[str | None, str], LedgerEvent]:
+def find_bars(events: Sequence[LedgerEvent]) -> dict[tuple[str | None, str], LedgerEvent]:
+    """(job, machine) to the event that bars it now; job None: from every job."""
     barred: dict[tuple[str | None, str], LedgerEvent] = {}
     for event in events:
         machine = str(event.payload.get("machine"))

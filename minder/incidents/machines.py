@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from minder.incidents import kinds
-from minder.incidents.history import barred_machines
+from minder.incidents.history import find_bars
 from minder.types import LedgerEvent
 
 __all__ = ["MACHINE_KINDS", "MachineRecord", "fold_machines"]
@@ -45,8 +45,9 @@ def fold_machines(events: Sequence[LedgerEvent]) -> dict[str, MachineRecord]:
             old = records.get(machine, MachineRecord(machine, incident=event.incident, job=event.job))
             records[machine] = replace(old, outcome=str(event.payload.get("outcome"))) if event.kind == kinds.OUTCOME else old
     jobs = sorted({event.job for event in events if event.kind == kinds.BARRED and event.job})
-    everywhere = {machine for machine, event in barred_machines(events, None).items() if event.job is None}
+    bars = find_bars(events)
+    everywhere = {machine for owner, machine in bars if owner is None}
     for machine, record in records.items():
-        barred_in = tuple(job for job in jobs if machine in barred_machines(events, job))
+        barred_in = tuple(job for job in jobs if machine in everywhere or (job, machine) in bars)
         records[machine] = replace(record, barred_in=(*(("every job",) if machine in everywhere else ()), *barred_in))
     return records

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, select
 from sqlalchemy.exc import IntegrityError
 
 from minder.errors import LedgerError
@@ -110,12 +111,49 @@ class EventStore:
 
     def incident_spans(self) -> list[IncidentSpan]:
         """Every incident, oldest first, without reading what happened in it."""
+        return self._spans(EVENTS.c.id > 0)
+
+    def _spans(self, condition: ColumnElement[bool]) -> list[IncidentSpan]:
         id_, incident = EVENTS.c.id, EVENTS.c.incident
-        spans = select(incident, func.min(id_).label("first"), func.max(id_).label("last")).where(incident.is_not(None)).group_by(incident)
+        of_incidents = incident.is_not(None) & condition
+        spans = select(incident, func.min(id_).label("first"), func.max(id_).label("last")).where(of_incidents).group_by(incident)
         found = spans.subquery()
         opening = select(found, EVENTS.c.job, EVENTS.c.time_s).join(EVENTS, EVENTS.c.id == found.c.first).order_by(found.c.first)
         with reading(self._engine) as connection:
             return [IncidentSpan(row.incident, row.job, row.first, row.last, row.time_s) for row in connection.execute(opening)]
+
+    def newest_by_job(self, kinds: Sequence[str]) -> list[LedgerEvent]:
+        """Of every job the newest event of each of these kinds, oldest first."""
+        newest = select(func.max(EVENTS.c.id)).where(EVENTS.c.kind.in_(tuple(kinds))).group_by(EVENTS.c.job, EVENTS.c.kind)
+        return self._read(select(EVENTS).where(EVENTS.c.id.in_(newest)).order_by(EVENTS.c.id))
+
+    def unfinished_incidents(self, ended: Sequence[str], intent: str, verdict: str) -> list[str]:
+        """Incidents that may be open: all but those that surely are not.
+
+        Surely over is one with an event of kind `ended` after its last `intent`, or with a `verdict` "recovered" and no intent at all.
+        """
+        id_, kind, payload = EVENTS.c.id, EVENTS.c.kind, EVENTS.c.payload
+        # a quote inside JSON text is escaped: these can only be a key and its value
+        says = payload.like('%"kind":"recovered"%') | payload.like('%"kind": "recovered"%')
+        ended_id = func.max(case((kind.in_(tuple(ended)), id_), else_=0))
+        intent_id = func.max(case((kind == intent, id_), else_=0))
+        recovered_id = func.max(case(((kind == verdict) & says, id_), else_=0))
+        over = ((ended_id > 0) & (ended_id > intent_id)) | ((intent_id == 0) & (recovered_id > 0))
+        wanted = EVENTS.c.incident.is_not(None) & kind.in_((*ended, intent, verdict))
+        found = select(EVENTS.c.incident).where(wanted).group_by(EVENTS.c.incident).having(~over)
+        with reading(self._engine) as connection:
+            return [str(row.incident) for row in connection.execute(found)]
+
+    def incidents_since(self, since_id: int) -> list[IncidentSpan]:
+        """Incidents with an event above `since_id`, oldest first; first_id and opened_s are of what is above it."""
+        return self._spans(EVENTS.c.id > since_id)
+
+    def incidents_saying(self, kinds: Sequence[str], words: str) -> list[str]:
+        """Incidents with an event of these kinds whose payload holds a JSON string like this."""
+        text = json.dumps(words).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        wanted = EVENTS.c.incident.is_not(None) & EVENTS.c.kind.in_(tuple(kinds)) & EVENTS.c.payload.like(f"%{text}%", escape="\\")
+        with reading(self._engine) as connection:
+            return [str(row.incident) for row in connection.execute(select(EVENTS.c.incident).where(wanted).distinct())]
 
     def last_id(self) -> int:
         """The id of the newest event; 0 in an empty ledger."""

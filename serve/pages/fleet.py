@@ -15,6 +15,7 @@ from minder.incidents import kinds
 from minder.incidents.timeline import describe
 from minder.store.events import EventQuery
 from serve.access import sees
+from serve.decisions import QuestionsWanted, questions_page
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Visitor
 from serve.routes.incidents import Wanted, incidents_page
@@ -97,6 +98,7 @@ def _values(service: Service, visitor: Visitor) -> dict[str, Any]:
         "more_jobs": jobs.next is not None,
         "open": _worst_first(opened.items),
         "more_open": opened.next is not None,
+        "questions": [item for item in questions_page(service, caller, QuestionsWanted(state="waiting")).items if item.open],
         "pauses": pauses_page(service, caller).items,
         "troubles": _recent_troubles(service, visitor),
         "unlisted": sorted(name for name in service.settings.jobs if sees(caller, name) and name not in {job.name for job in jobs.items}),

@@ -21,7 +21,7 @@ from serve.pages.session import Sender, Visitor, inside
 from serve.problems import first_error, refuse
 from serve.state import service_of
 
-__all__ = ["body_of", "carry_out", "did"]
+__all__ = ["action_of", "body_of", "carry_out", "did", "go_back"]
 
 Body = TypeVar("Body", bound=BaseModel)
 _OURS = ("csrf", "key", "back")
@@ -37,6 +37,11 @@ def body_of(model: type[Body], fields: dict[str, Any]) -> Body:
 
 def carry_out(request: Request, sent: Sender, plan: Callable[[], tuple[Sequence[Planned], str]]) -> Response:
     """Back to the page that the form was on, which then says what was done. 403 for who may not."""
+    return go_back(sent, action_of(request, sent).perform(plan))
+
+
+def action_of(request: Request, sent: Sender) -> Action:
+    """The form's action, by its key. 403 for who may not act."""
     caller, key = sent.visitor.caller, sent.fields.get("key", "")
     demand_role(caller, "operator")
     if not (key.isascii() and key.isprintable() and 0 < len(key) <= 255):
@@ -44,7 +49,11 @@ def carry_out(request: Request, sent: Sender, plan: Callable[[], tuple[Sequence[
     body = json.dumps(sorted((name, value) for name, value in sent.fields.items() if name not in _OURS))
     digest = hashlib.sha256(f"{request.url.path}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
     route = getattr(request.scope.get("route"), "path", "?")
-    answer = Action(service_of(request), caller, AnswerKey(caller.token, key, digest), route).perform(plan)
+    return Action(service_of(request), caller, AnswerKey(caller.token, key, digest), route)
+
+
+def go_back(sent: Sender, answer: Response) -> Response:
+    """To the page that the form was on; it says what the action has written."""
     events = json.loads(bytes(answer.body))["events"]
     back = inside(sent.fields.get("back", "/"))
     return RedirectResponse(f"{back}{'&' if '?' in back else '?'}{urlencode({'did': events[0]})}", 303, {"Cache-Control": "no-store"})

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from minder.api.decisions import AnswerRequest, Question
 from minder.api.fields import NAME, IncidentId
 from minder.api.incidents import Capture, NoteRequest
 from minder.api.machines import OutcomeRequest
 from minder.errors import MinderError
 from minder.incidents import Incident, kinds
+from minder.incidents.approvals import Answer
 from minder.incidents.bundle import vendor_bundle
 from minder.incidents.history import active_pauses
 from minder.incidents.outlook import cost_per_minute, outlook
@@ -23,9 +25,11 @@ from minder.stacks import analyse_captures, capture_from_agents
 from minder.stacks.document import to_document
 from minder.store.events import EventQuery
 from minder.types import Evidence, LedgerEvent
-from serve.pages.forms import body_of, carry_out, did
+from serve.decisions import QuestionsWanted, give_answer, questions_page
+from serve.pages.forms import action_of, body_of, carry_out, did, go_back
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent, Visitor
+from serve.problems import refuse
 from serve.routes.incidents import captures_page, find_incident, incident_detail, plan_note
 from serve.routes.machines import plan_outcome
 from serve.state import Service, service_of
@@ -35,6 +39,7 @@ __all__ = ["Accused", "router"]
 router = APIRouter(prefix="/incidents")
 Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255)]
 _MOST_CAPTURES = 40
+_MOST_QUESTIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Accused:
 def show_incident(request: Request, visitor: Seen, incident: Id) -> Response:
     service = service_of(request)
     found = find_incident(service, visitor.caller, incident)
-    values = _first_screen(service, found) | _rest(service, visitor, found)
+    values = _first_screen(service, visitor, found) | _rest(service, visitor, found)
     return show(request, visitor, "incident.html", said=did(request, visitor), **values)
 
 
@@ -60,7 +65,9 @@ def show_incident(request: Request, visitor: Seen, incident: Id) -> Response:
 def incident_now(request: Request, visitor: Seen, incident: Id) -> Response:
     """The first screen; polled."""
     service = service_of(request)
-    return fragment(request, visitor, "parts/incident.html", **_first_screen(service, find_incident(service, visitor.caller, incident)))
+    return fragment(
+        request, visitor, "parts/incident.html", **_first_screen(service, visitor, find_incident(service, visitor.caller, incident))
+    )
 
 
 @router.get("/{incident}/bundle")
@@ -96,6 +103,16 @@ def tell_outcome(request: Request, sent: Sent, incident: Id) -> Response:
     return carry_out(request, sent, lambda: plan_outcome(service_of(request), sent.visitor.caller, machine, body))
 
 
+@router.post("/{incident}/answer")
+def answer(request: Request, sent: Sent, incident: Id) -> Response:
+    """Approve or reject an eviction that waits."""
+    fields, body = sent.fields, body_of(AnswerRequest, {"reason": sent.fields.get("reason")})
+    if fields.get("answer") not in ("approved", "rejected"):
+        raise refuse(422, "answer: choose to approve or to reject")
+    given: Answer = "approved" if fields["answer"] == "approved" else "rejected"
+    return go_back(sent, give_answer(action_of(request, sent), fields.get("decision", ""), given, body.reason))
+
+
 def _registered(service: Service, found: Incident) -> list[LedgerEvent]:
     query = EventQuery(job=found.job, kinds=(kinds.JOB_REGISTERED,), limit=1, newest_first=True)
     return service.events.select(query) if found.job else []
@@ -111,7 +128,7 @@ def _places(service: Service, found: Incident) -> dict[str, dict[str, str]]:
     return places
 
 
-def _first_screen(service: Service, found: Incident) -> dict[str, Any]:
+def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]:
     pauses = active_pauses(service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE))), service.clock.now_s())
     places = _places(service, found)
     names = tuple(dict.fromkeys((*found.machines, *found.evicted)))
@@ -123,8 +140,15 @@ def _first_screen(service: Service, found: Incident) -> dict[str, Any]:
         "against": [describe_evidence(item) for item in found.against],
         "outlook": outlook(found, pauses),
         "cost": cost_per_minute(found, find_gpus(_registered(service, found))),
+        "questions": _questions(service, visitor, found),
         "bundle_command": f"minder incidents bundle {found.id} -o {found.id.replace(':', '_')}.zip",
     }
+
+
+def _questions(service: Service, visitor: Visitor, found: Incident) -> list[Question]:
+    """What operators were asked about it, newest first."""
+    asked = questions_page(service, visitor.caller, QuestionsWanted(found.job), _MOST_QUESTIONS).items
+    return [item for item in asked if found.id in item.incidents]
 
 
 def _accused(name: str, places: Mapping[str, Mapping[str, str]], found: Incident) -> Accused:

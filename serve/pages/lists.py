@@ -30,7 +30,7 @@ router = APIRouter()
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
 _ROWS = 50
 # What people and their tokens did; the controller's own events are on the incidents' pages.
-_AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN)
+_AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN, kinds.APPROVAL_SETTLED)
 _EVERYTHING = tuple(sorted({str(getattr(kinds, name)) for name in kinds.__all__} - {kinds.EVIDENCE}))
 
 

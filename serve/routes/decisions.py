@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -11,13 +10,10 @@ from starlette.responses import Response
 from minder.api.decisions import AnswerRequest, Question, QuestionDetail, QuestionState
 from minder.api.fields import NAME, IncidentId, JobName, Page
 from minder.api.incidents import Recorded
-from minder.errors import LedgerError
-from minder.incidents.approvals import Answer
-from minder.store.events import is_second
 from serve.access import Operator, Viewer
-from serve.actions import Act, Action
+from serve.actions import Act
 from serve.answers import tagged
-from serve.decisions import QuestionsWanted, detail_of, find_question, plan_answer, questions_page
+from serve.decisions import QuestionsWanted, detail_of, find_question, give_answer, questions_page
 from serve.routes.incidents import Limit
 from serve.state import service_of
 
@@ -51,21 +47,10 @@ def show_decision(request: Request, caller: Viewer, name: Id) -> Response:
 @router.post("/{name}/approve", status_code=201, response_model=Recorded)
 def approve(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
     """Let the controller carry it out at its next tick, if it still holds then."""
-    return _answer(act, name, "approved", body.reason)
+    return give_answer(act, name, "approved", body.reason)
 
 
 @router.post("/{name}/reject", status_code=201, response_model=Recorded)
 def reject(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
     """Keep the machine in the job. The same trouble is not asked about again until the job's next restart."""
-    return _answer(act, name, "rejected", body.reason)
-
-
-def _answer(act: Action, name: str, answer: Answer, reason: str) -> Response:
-    plan = functools.partial(plan_answer, act.service, act.caller, name, answer, reason)
-    try:
-        return act.perform(plan)
-    except LedgerError as error:
-        if not is_second(error):
-            raise
-        plan()  # somebody answered since we looked: it raises
-        raise
+    return give_answer(act, name, "rejected", body.reason)

@@ -65,7 +65,8 @@ def incidents_page(service: Service, caller: Caller, wanted: Wanted, limit: int,
     """Those that the caller may see."""
     items: list[IncidentSummary] = []
     last: int | None = None
-    for listed in service.incidents.newest_first(cursor_id(cursor), wanted.job, since_seconds(wanted.since)):
+    search = service.incidents.newest_first if wanted.state in (None, "closed") else service.incidents.unfinished
+    for listed in search(cursor_id(cursor), wanted.job, since_seconds(wanted.since)):
         if not sees(caller, listed.span.job) or not _is_in(listed.summary.state, wanted.state):
             continue
         if len(items) == limit:

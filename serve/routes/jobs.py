@@ -23,7 +23,7 @@ from serve.problems import refuse
 from serve.routes.incidents import Limit
 from serve.state import Service, service_of
 
-__all__ = ["JOB_KINDS", "job_detail", "job_events", "job_status", "jobs_page", "router"]
+__all__ = ["JOB_KINDS", "job_detail", "job_events", "job_ranks", "job_status", "jobs_page", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JOB_KINDS = (
@@ -78,9 +78,17 @@ def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
     return status if status is not None and status.get("job") == name else None
 
 
+def job_ranks(service: Service, name: str) -> Mapping[int, str]:
+    """Rank to machine now."""
+    return fold_job(name, job_events(service).get(name, ())).rank_machine
+
+
 def job_events(service: Service) -> dict[str, list[LedgerEvent]]:
+    """What a job's state follows from, by job: of what replaces what was before, the newest alone."""
     grouped: dict[str, list[LedgerEvent]] = {}
-    for event in service.events.select(EventQuery(kinds=JOB_KINDS)):
+    lasting = service.events.select(EventQuery(kinds=(kinds.JOB_REGISTERED, kinds.BARRED, kinds.UNBARRED)))
+    newest = service.events.newest_by_job((kinds.GENERATION_STARTED, kinds.FIRST_STEP, kinds.JOB_ENDED))
+    for event in sorted([*lasting, *newest], key=lambda event: event.id):
         if event.job is not None:
             grouped.setdefault(event.job, []).append(event)
     return grouped
@@ -88,9 +96,8 @@ def job_events(service: Service) -> dict[str, list[LedgerEvent]]:
 
 def _open_incidents(service: Service) -> dict[str | None, list[str]]:
     found: dict[str | None, list[str]] = {}
-    for listed in service.incidents.newest_first():
-        if listed.summary.state != "closed":
-            found.setdefault(listed.summary.job, []).append(listed.summary.id)
+    for listed in service.incidents.unfinished():
+        found.setdefault(listed.summary.job, []).append(listed.summary.id)
     return found
 
 

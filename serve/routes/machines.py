@@ -14,9 +14,8 @@ from minder.api.machines import Machine, MachineDetail, OutcomeRequest, ReturnRe
 from minder.clock import format_time
 from minder.incidents import kinds
 from minder.incidents.history import find_barrings
-from minder.incidents.machines import MACHINE_KINDS, MachineRecord, fold_machines
+from minder.incidents.machines import MachineRecord
 from minder.store.events import EventQuery
-from minder.types import LedgerEvent
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged
@@ -60,8 +59,7 @@ def show_machine(request: Request, caller: Viewer, name: Name) -> Response:
 
 def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail:
     """404 where nothing is known that the caller may see."""
-    listed = [item for item in service.incidents.newest_first() if sees(caller, item.span.job)]
-    named = [item.summary for item in listed if name in (*item.summary.machines, *item.summary.evicted)]
+    named = [item.summary for item in service.incidents.naming(name) if sees(caller, item.span.job)]
     record = _records(service, caller).get(name)
     if record is None and not named:
         raise refuse(404, f'nothing is known of a machine "{name}": GET /v1/machines lists those that were evicted or barred')
@@ -121,8 +119,7 @@ def _from(job: JobName | None) -> str:
 
 def _records(service: Service, caller: Caller) -> dict[str, MachineRecord]:
     """As far as the caller's jobs know of them."""
-    events: list[LedgerEvent] = service.events.select(EventQuery(kinds=MACHINE_KINDS))
-    return fold_machines([event for event in events if event.job is None or sees(caller, event.job)])
+    return service.machines.records(caller.jobs)
 
 
 def _fields(record: MachineRecord) -> dict[str, object]:

@@ -21,7 +21,7 @@ from tests.serve.browsing import field, send_token, token_of
 PAGES = ["/", "/parts/fleet", "/incidents", "/incidents?state=open", "/incidents?job=llm&since=2020-01-01", "/machines",
          "/machines?barred=true", "/pauses", "/standbys", "/policy", "/policy?job=llm", "/models", "/audit", "/audit?kind=all"]  # fmt: skip
 OF_THE_PAST = ["/incidents/llm-1", "/incidents/llm-1/now", "/incidents/llm-1/report.txt", "/incidents/llm-1/bundle", "/incidents/llm-2",
-               "/machines/m2", "/machines/m1"]  # fmt: skip
+               "/machines/m2", "/machines/m1", "/jobs/llm", "/jobs/llm/now?by=rack", "/jobs/llm/telemetry"]  # fmt: skip
 Enter = Callable[..., httpx.Client]
 
 
@@ -229,3 +229,24 @@ def test_older_incidents_are_on_further_pages(enter: Enter, ledger: Ledger, cloc
     assert following is not None and "many-60" in page and ">many-10<" not in page
     older = http.get(following.group(1).replace("&amp;", "&")).text
     assert ">many-10<" in older and ">many-60<" not in older
+
+
+def test_an_eviction_that_waits_is_answered_on_its_page_once(enter: Enter, ledger: Ledger, clock: FakeClock) -> None:
+    from minder.types import Decision
+    from minder.wire.codec import to_json
+    from tests.serve.conftest import verdict_of
+
+    verdict = verdict_of("m1", clock.now_s())
+    decision = Decision("evict-llm-9", clock.now_s(), "evict", ("m1",), "awaiting_approval", "an operator is asked", verdict)
+    asked = {"decision": to_json(decision), "until_s": clock.now_s() + 600, "on_timeout": "page", "generation": 2, "incidents": ["llm-2"]}
+    ledger.append_once(kinds.APPROVAL_ASKED, asked, job="llm", incident="llm-2", operation_id="evict-llm-9")
+    http = enter("operator")
+    assert "Waiting for an operator" in http.get("/").text
+    page = http.get("/incidents/llm-2").text
+    assert "May m1 be evicted?" in page and "a person is paged and nothing is done" in page
+    answer = send(http, "/incidents/llm-2", "/incidents/llm-2/answer", reason="replaced it last week too", answer="approved")
+    assert answer.status_code == 200 and "May m1 be evicted?" not in answer.text and "replaced it last week too" in answer.text
+    (settled,) = ledger.events(kinds=[kinds.APPROVAL_SETTLED])
+    assert settled.payload["answer"] == "approved" and settled.payload["by"].startswith("operator")
+    fields = {"csrf": field(answer.text, "csrf"), "key": "again", "decision": "evict-llm-9", "answer": "rejected", "reason": "no"}
+    assert http.post("/incidents/llm-2/answer", data=fields).status_code == 409

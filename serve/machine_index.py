@@ -1,0 +1,44 @@
+"""What the ledger says of machines, read once: of thousands of evictions only who, when and how it ended is kept in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+
+from minder.incidents.machines import MACHINE_KINDS, MachineRecord, fold_machines
+from minder.store.events import EventQuery, EventStore
+from minder.types import LedgerEvent
+
+__all__ = ["MachineIndex"]
+
+_KEPT = ("action", "machines", "machine", "outcome")
+_MOST_FOLDS = 32
+
+
+class MachineIndex:
+    """Safe for several threads."""
+
+    def __init__(self, events: EventStore) -> None:
+        self._events = events
+        self._slim: list[LedgerEvent] = []
+        self._folds: OrderedDict[tuple[str, ...] | None, tuple[int, dict[str, MachineRecord]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def records(self, jobs: tuple[str, ...] | None) -> dict[str, MachineRecord]:
+        """Machine to record, as far as these jobs (None: all) know of it. Not to be changed by who is given it."""
+        with self._lock:
+            since_id = self._slim[-1].id if self._slim else 0
+            self._slim += [_slim(event) for event in self._events.select(EventQuery(since_id=since_id, kinds=MACHINE_KINDS))]
+            newest_id = self._slim[-1].id if self._slim else 0
+            read_id, records = self._folds.pop(jobs, (-1, {}))
+            if read_id != newest_id:
+                records = fold_machines([event for event in self._slim if jobs is None or event.job is None or event.job in jobs])
+            self._folds[jobs] = (newest_id, records)
+            if len(self._folds) > _MOST_FOLDS:
+                self._folds.popitem(last=False)
+            return records
+
+
+def _slim(event: LedgerEvent) -> LedgerEvent:
+    return dataclasses.replace(event, payload={key: event.payload[key] for key in _KEPT if key in event.payload})

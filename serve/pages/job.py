@@ -1,0 +1,166 @@
+"""One job: its machines as a grid by parallel group, and live telemetry in which suspects stand out against their peers' band."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from minder.api.fields import JobName
+from minder.api.jobs import JobDetail
+from minder.controller.status import read_status
+from minder.metrics import find_metric
+from minder.topology import Parallelism
+from serve.access import demand_job
+from serve.pages.fleet import health_of
+from serve.pages.render import fragment, show
+from serve.pages.session import Seen
+from serve.routes.jobs import job_detail, job_ranks
+from serve.state import Service, service_of
+
+__all__ = ["Cell", "Group", "router"]
+
+router = APIRouter(prefix="/jobs")
+Name = Annotated[JobName, Path(max_length=63)]
+By = Annotated[Literal["pp", "dp", "tp", "rack"], Query()]
+_AXES = {"pp": "pipeline stage", "dp": "data-parallel rank", "tp": "tensor rank", "rack": "rack"}
+_LEVELS = ((1.0, "s3", "!!"), (0.5, "s2", "!"), (0.25, "s1", "·"))
+_MOST_PANELS = 6
+_MOST_TOP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A machine of the grid. level: a style; mark: the same as a sign; said: the same in words."""
+
+    name: str
+    level: str
+    mark: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Machines with the same work."""
+
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@router.get("/{name}")
+def show_job(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Response:
+    service = service_of(request)
+    detail = job_detail(service, visitor.caller, name)
+    return show(request, visitor, "job.html", **_values(service, detail, by))
+
+
+@router.get("/{name}/now")
+def job_now(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Response:
+    """What changes of it; polled."""
+    service = service_of(request)
+    return fragment(request, visitor, "parts/job.html", **_values(service, job_detail(service, visitor.caller, name), by))
+
+
+@router.get("/{name}/telemetry")
+def telemetry(request: Request, visitor: Seen, name: Name) -> Response:
+    """The panels' data as JSON, the most telling metrics first; polled with its ETag."""
+    demand_job(visitor.caller, name)
+    live = _live(service_of(request), name)
+    body = json.dumps(None if live is None else live | {"metrics": _telling(live)}).encode()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if tag in [item.strip().removeprefix("W/") for item in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
+    rows = {str(row.get("name")): row for row in (detail.status or {}).get("machines") or ()}
+    health = health_of(service, detail.name, detail.phase)
+    blind = health.word in ("silent", "unknown")
+    groups = _groups(service, detail, rows, by, blind)
+    cells = [cell for group in groups for cell in group.cells]
+    scored = sorted((row for row in rows.values() if row.get("score") is not None), key=lambda row: -float(row["score"]))
+    return {
+        "job": detail,
+        "health": health,
+        "by": by,
+        "axes": _AXES,
+        "groups": groups,
+        "levels": {level: sum(cell.level == level for cell in cells) for level in ("s0", "s1", "s2", "s3", "none")},
+        "top": [] if blind else scored[:_MOST_TOP],
+        "live": _live(service, detail.name),
+        "standbys": [name for name, row in rows.items() if row.get("role") == "standby"],
+    }
+
+
+def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str, Any]], by: str, blind: bool) -> list[Group]:
+    config = service.settings.jobs.get(detail.name)
+    parallelism = None if config is None else config.topology().parallelism
+    racks = {} if config is None else {machine.name: machine.rack or "no rack is recorded" for machine in config.machines}
+    placed: dict[str, set[int]] = {}
+    for rank, machine in job_ranks(service, detail.name).items():
+        placed.setdefault(machine, set()).add(rank)
+    found: dict[str, list[Cell]] = {}
+    for machine in detail.machines:
+        title = racks.get(machine, "no rack is recorded") if by == "rack" else _title(placed.get(machine, set()), parallelism, by)
+        found.setdefault(title, []).append(_cell(machine, rows.get(machine), blind))
+    return [Group(title, tuple(cells)) for title, cells in found.items()]
+
+
+def _title(ranks: set[int], parallelism: Parallelism | None, by: str) -> str:
+    if parallelism is None or not ranks or max(ranks) >= parallelism.world_size:
+        return "machines, in order of their ranks"
+    places = sorted({parallelism.coordinates(rank)[by] for rank in ranks})
+    span = str(places[0]) if len(places) == 1 else f"{places[0]} to {places[-1]}"
+    return f"{_AXES[by]} {span}"
+
+
+def _cell(name: str, row: Mapping[str, Any] | None, blind: bool) -> Cell:
+    """Nothing that is not known looks well."""
+    if row is None or blind:
+        return Cell(name, "none", "?", "no data")
+    if row.get("role") == "evicted":
+        return Cell(name, "s3", "x", "evicted")
+    score, ages = row.get("score"), [row.get("agent_age_s"), row.get("launcher_age_s")]
+    if all(age is None for age in ages):
+        return Cell(name, "none", "?", "no data: neither agent nor launcher was heard")
+    if score is None:
+        return Cell(name, "none", "-", "heard, but not scored yet")
+    for least, level, mark in _LEVELS:
+        if float(score) >= least:
+            said = "over the threshold" if least == 1.0 else "over half the threshold" if least == 0.5 else "slightly unlike its peers"
+            return Cell(name, level, mark, said)
+    return Cell(name, "s0", "", "like its peers")
+
+
+def _live(service: Service, name: str) -> dict[str, Any] | None:
+    """What its controller wrote last of the telemetry; None where the service does not see that."""
+    path = service.settings.status_files.get(name)
+    return None if path is None else read_status(path.with_name("live.json"))
+
+
+def _telling(live: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics in which somebody is furthest from the band now, with their unit."""
+    panels: Mapping[str, Mapping[str, Any]] = live.get("metrics") or {}
+    order = sorted(panels, key=lambda metric: -_distance(panels[metric]))[:_MOST_PANELS]
+    return {metric: {**panels[metric], "unit": getattr(find_metric(metric), "unit", "")} for metric in order}
+
+
+def _distance(panel: Mapping[str, Any]) -> float:
+    low, middle, high = (_newest(panel.get(key) or ()) for key in ("low", "middle", "high"))
+    lines = [_newest(line) for line in (panel.get("lines") or {}).values()]
+    if low is None or middle is None or high is None:
+        return -1.0
+    width = max(high - low, 1e-3 * abs(middle), 1e-9)
+    return max((abs(value - middle) / width for value in lines if value is not None), default=0.0 if math.isfinite(width) else -1.0)
+
+
+def _newest(values: Sequence[float | None]) -> float | None:
+    return next((value for value in reversed(values) if value is not None), None)

@@ -1,0 +1,82 @@
+"""What is kept in memory says what the whole ledger says."""
+
+from __future__ import annotations
+
+import random
+
+from minder.controller.state import fold_job
+from minder.incidents import Ledger, kinds
+from minder.incidents.machines import MACHINE_KINDS, fold_machines
+from minder.store.events import EventQuery, EventStore
+from minder.types import ActionResult
+from serve.incident_index import IncidentIndex
+from serve.routes.jobs import JOB_KINDS, job_events
+from serve.state import Service
+from tests.serve.conftest import verdict_of, write_past
+
+NOW_S = 1_700_000_000.0
+
+
+def write_something(ledger: Ledger, dice: random.Random, number: int) -> None:
+    """Incidents that are open, closed, recovered from, acted on, acted on again after their end."""
+    time_s = NOW_S + number
+    job = dice.choice(["llm", "moe"])
+    name = ledger.open_incident(verdict_of(f"x{number}", time_s), job=job, time_s=time_s)
+    for step in range(dice.randrange(4)):
+        what = dice.choice(["intent", "first_step", "closed", "recovered", "note", "barred", "unbarred", "ended"])
+        at = {"job": job, "incident": name, "time_s": time_s}
+        if what == "intent":
+            operation = f"{name}-{step}"
+            ledger.intend(operation, {"action": dice.choice(["evict", "restart", "look"]), "machines": [f"x{number}"]}, **at)
+            if dice.random() < 0.7:
+                ledger.complete(operation, ActionResult(operation, time_s, "done"))
+        elif what == "first_step":
+            ledger.append(kinds.FIRST_STEP, {"step": number, "generation": number}, **at)
+        elif what == "recovered":
+            ledger.append(kinds.VERDICT, {"kind": "recovered", "machines": [f"x{number}"]}, **at)
+        elif what == "ended":
+            ledger.append(kinds.GENERATION_STARTED, {"generation": number, "rank_machine": {"0": f"x{number}"}}, **at)
+        else:
+            ledger.append(what, {"machine": f"x{number}", "text": '"kind":"recovered"'}, **at)
+
+
+def test_they_agree_with_the_ledger_while_it_grows(ledger: Ledger, service: Service) -> None:
+    dice = random.Random(7)
+    index, machines = service.incidents, service.machines
+    for number in range(120):
+        write_something(ledger, dice, number)
+        if number == 60:
+            write_past(ledger, "third", NOW_S)
+        if number % 20 == 0 or number == 119:
+            fresh = [item.summary.id for item in IncidentIndex(service.events).newest_first() if item.summary.state != "closed"]
+            assert [item.summary.id for item in index.unfinished()] == fresh
+            assert [item.summary.id for item in IncidentIndex(service.events).unfinished()] == fresh
+            every = service.events.select(EventQuery(kinds=MACHINE_KINDS))
+            assert machines.records(None) == fold_machines(every)
+            own = [event for event in every if event.job in (None, "moe")]
+            assert machines.records(("moe",)) == fold_machines(own)
+            of_jobs = job_events(service)
+            for job in ("llm", "moe"):
+                assert fold_job(job, of_jobs.get(job, ())) == fold_job(job, service.events.select(EventQuery(job=job, kinds=JOB_KINDS)))
+
+
+def test_an_incident_is_found_by_the_machine_that_it_names(service: Service, ledger: Ledger) -> None:
+    for machine in ("m%", "m_", "m", 'm"x', "m\\x"):
+        ledger.open_incident(verdict_of(machine, NOW_S), job="llm", time_s=NOW_S)
+    assert [item.summary.machines for item in service.incidents.naming("m2")] == [("m2",)]
+    for machine in ("m%", "m_", "m", 'm"x', "m\\x"):
+        assert [item.summary.machines for item in service.incidents.naming(machine)] == [(machine,)]
+
+
+def test_what_is_older_than_the_index_is_read_once(service: Service, ledger: Ledger, monkeypatch: object) -> None:
+    list(service.incidents.newest_first())
+    asked: list[EventQuery] = []
+    select = EventStore.select
+
+    def watch(self: EventStore, query: EventQuery) -> object:
+        asked.append(query)
+        return select(self, query)
+
+    monkeypatch.setattr(EventStore, "select", watch)  # type: ignore[attr-defined]
+    list(service.incidents.newest_first())
+    assert asked == []
