@@ -17,7 +17,7 @@ class MaintenanceRequest(Request):
     """begin: ISO 8601; now if not given. seconds: how long. At least one machine, rack or job."""
 
     begin: Annotated[str, StringConstraints(max_length=40)] | None = None
-    seconds: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
+    seconds: Annotated[float, Field(strict=True, gt=0, le=30 * 86_400, allow_inf_nan=False)]
     machines: Annotated[tuple[MachineName, ...], Field(max_length=_MOST)] = ()
     racks: Annotated[tuple[MachineName, ...], Field(max_length=_MOST)] = ()
     jobs: Annotated[tuple[JobName, ...], Field(max_length=_MOST)] = ()

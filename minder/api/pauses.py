@@ -28,7 +28,7 @@ class _Scoped(Request):
 class PauseRequest(_Scoped):
     """seconds: how long; it ends by itself."""
 
-    seconds: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
+    seconds: Annotated[float, Field(strict=True, gt=0, le=30 * 86_400, allow_inf_nan=False)]
 
 
 class EndPauseRequest(_Scoped):

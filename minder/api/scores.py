@@ -74,8 +74,8 @@ class ScoreJob(Request):
     name: JobName | None = None
     machines: tuple[MachineName, ...] | None = None
     standbys: tuple[MachineName, ...] = ()
-    gpus_per_machine: Annotated[int, Field(ge=1, le=1024)] | None = None
-    sample_interval_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] | None = None
+    gpus_per_machine: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
+    sample_interval_seconds: Annotated[float, Field(strict=True, gt=0, le=3600, allow_inf_nan=False)] | None = None
     parallelism: Mapping[Literal["tensor", "pipeline", "data", "expert", "context", "rank_order"], int | str] = {}
     topology: Mapping[MachineName, Mapping[MachineName, MachineName]] = {}
 
@@ -85,5 +85,5 @@ class ScoreRequest(Request):
     metrics have canonical names and base units. events: lines of events.jsonl."""
 
     job: ScoreJob = ScoreJob()
-    samples: tuple[Mapping[str, float | str | None], ...]
+    samples: tuple[Mapping[str, Annotated[float, Field(strict=True)] | str | None], ...]
     events: tuple[Mapping[str, Any], ...] = ()

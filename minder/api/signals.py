@@ -27,7 +27,7 @@ class ReportedSignal(Request):
     time: Annotated[str, StringConstraints(max_length=40)] | None = None
     device: MachineName | None = None
     message: Text | None = None
-    code: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    code: Annotated[int, Field(strict=True, ge=0, le=100_000)] | None = None
     state: Literal["up", "down", "begin", "end"] | None = None
     name: Word | None = None
     severity: Literal["info", "warning", "fatal"] = "warning"

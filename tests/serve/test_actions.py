@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -146,3 +147,13 @@ def test_bad_bodies_are_refused_in_one_line_and_nothing_is_written(
         assert answer.status_code in (400, 422) and answer.headers["content-type"] == "application/problem+json", answer.text
         assert answer.json()["detail"] and "\n" not in answer.json()["detail"]
     assert ledger.events() == before
+
+
+@pytest.mark.parametrize("seconds", [True, "60", [60], None, 1e400])
+def test_a_number_is_a_number(http: httpx.Client, ledger: Ledger, as_: As, seconds: Any) -> None:
+    """`true` was once taken for a pause of one second."""
+    headers = as_("operator") | {"Idempotency-Key": "n", "Content-Type": "application/json"}
+    before = len(ledger.events())
+    body = json.dumps({"scope": "all", "seconds": seconds, "reason": "x"})
+    assert http.post("/v1/pauses", headers=headers, content=body).status_code == 422
+    assert len(ledger.events()) == before
