@@ -35,6 +35,7 @@ _STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:68rem;margin:2rem
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}table{border-collapse:collapse;margin:.6rem 0}
 td,th{padding:.2rem .9rem .2rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #e5e5e5;overflow-wrap:anywhere}
 .numbers td+td,.numbers th+th{text-align:right}.wide{overflow-x:auto}.big{font-size:1.15rem}.note{color:#8a3000}
+.incidents th,.incidents td:first-child{white-space:nowrap}.incidents td:nth-child(2){min-width:9rem}.incidents td:nth-child(5){width:45%}
 img{max-width:100%;height:auto}figure{margin:1rem 0}figcaption{color:#555}ul{margin:.2rem 0;padding-left:1.1rem}"""
 
 
@@ -112,7 +113,7 @@ def _incidents(incidents: Sequence[Incident]) -> str:
         cells = (*(_text(part) for part in (who, cause, _done(item))), f"<ul>{evidence_list}</ul>")
         first = "<br>".join(_text(part) for part in opened)
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (first, *cells)) + "</tr>")
-    return f'<h2>Incidents</h2><div class="wide"><table>{"".join(rows)}</table></div>'
+    return f'<h2>Incidents</h2><div class="wide"><table class="incidents">{"".join(rows)}</table></div>'
 
 
 def _done(incident: Incident) -> str:
