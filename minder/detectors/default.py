@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minder.detectors import forerunner, out_of_step, phases, presence, reference
+from minder.detectors import clocks, forerunner, out_of_step, phases, presence, reference
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.detectors.evidence import distinctness, family_evidence, hit_together, needed_z
 from minder.detectors.explain import Explained, explain
@@ -112,8 +112,9 @@ class DefaultDetector:
         self.config = config or DefaultConfig()
         self._stage_of = dict(stages or {})
         self._memory = Memory(
-            {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **out_of_step.FIELDS}
+            {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **out_of_step.FIELDS, **clocks.FIELDS}
         )
+        self._clocks = clocks.Clocks(self._memory)
         self._traits = TraitTable(())
         self._stages = Stages.of(())
         self._names: tuple[str, ...] = ()  # of the yardsticks in use
@@ -137,10 +138,11 @@ class DefaultDetector:
         self._pending = []
 
     def state(self) -> dict[str, Any]:
-        return {"detector": "default", "version": 2, **self._memory.state()}
+        return {"detector": "default", "version": 2, "clocks": self._clocks.state(), **self._memory.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._memory.load(state)
+        self._clocks.load(state.get("clocks", {}))
         self._pending = []
         self._follow(self._memory.machines, self._memory.metrics, fresh=True)
 
@@ -150,6 +152,7 @@ class DefaultDetector:
         self._memory.follow(machines, metrics)
         self._traits = TraitTable(metrics)
         self._stages = Stages.of([self._stage_of.get(name) for name in machines])
+        self._clocks.follow(self._traits, self._stages.members)
         several = len(self._stages.members) > 1
         self._names = ("all_quick", "all_slow", "stage_quick", "stage_slow") if several else ("all_quick", "all_slow")
         self._slow_out_M = None
@@ -171,7 +174,10 @@ class DefaultDetector:
             ordered = Ordered(scaled_KM)
             memory.forget((*reference.FIELDS, *forerunner.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
             self._stages.middles.clear()
+            self._clocks.forget_rows()
         distances = reference.distances(scaled_KM, ordered, self._stages.members)
+        self._clocks.observe(scaled_KM, center_K, seen.gap_s)
+        self._clocks.align(distances, scaled_KM)
         self._smooth(distances, seen, phase)
         deviants = self._find(distances, phase)
         strength = self._strength(deviants, seen, phase, time_s)
@@ -205,7 +211,8 @@ class DefaultDetector:
             self._slow_out_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("slow")], least)
         quick_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("quick")], least)
         x = np.flatnonzero(quick_M | self._slow_out_M)
-        counting = Counting(start - config.eager_z * phase.lasting, config.z_span, config.stayed, config.came_back)
+        unsettled = memory.number("row_s") - memory.number("moving_since_s") <= clocks.OFF_S
+        counting = Counting(start - config.eager_z * phase.lasting, config.z_span, config.stayed, config.came_back, unsettled)
         return find_deviants(memory, self._traits, self._stages, distances, phase, (x, counting))
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:

@@ -56,12 +56,14 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """start: deviation from which on anything counts; span: from there to a full one; the weights of what merely stayed or came back."""
+    """start: deviation from which on anything counts; span: from there to a full one; the weights of what merely stayed or came back;
+    unsettled: a common move is so recent that a clock which is off still shows it."""
 
     start: float
     span: float
     stayed: float
     came_back: float
+    unsettled: bool = False
 
 
 @dataclass(slots=True)
@@ -95,6 +97,8 @@ def find_deviants(
         newest_KX = np.where(large_X, distances["stage"][:, x], newest_KX)
     confirmed_KX = newest_KX * np.sign(own_KX) > _CONFIRMS * np.abs(own_KX)
     lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
+    if counting.unsettled:  # what the slow pace tells is of before the common move
+        lasts_KX &= confirmed_KX
     quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", (x, known_KX, large_X), distances, phase), 0.0)
     slow_KX = np.where(lasts_KX, _agreed(memory, "slow", (x, known_KX, large_X), distances, phase), 0.0)
     z_KX = np.where(np.abs(slow_KX) > np.abs(quick_KX), slow_KX, quick_KX)

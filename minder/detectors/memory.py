@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Memory"]
+__all__ = ["LAGS", "Memory"]
+
+LAGS = 31  # length of the axis "L": past rows, or offsets in time
 
 
 class Memory:
-    """Named arrays over "KM", "M", "K" or "" (one number). `fill` is what a newcomer starts with."""
+    """Named arrays over "KM", "M", "K", "LM", "L" or "" (one number). `fill` is what a newcomer starts with."""
 
     def __init__(self, fields: Mapping[str, tuple[str, float]]) -> None:
         self._fields = dict(fields)
@@ -50,6 +52,8 @@ class Memory:
             new = np.full(_shape(axes, len(metrics), len(machines)), fill, dtype=_dtype(axes))
             if axes == "KM":
                 new[np.ix_(from_k[0], from_m[0])] = old[np.ix_(from_k[1], from_m[1])]
+            elif axes == "LM":
+                new[:, from_m[0]] = old[:, from_m[1]]
             elif axes == "M":
                 new[from_m[0]] = old[from_m[1]]
             elif axes == "K":
@@ -87,12 +91,12 @@ def _sources(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[list[int], lis
 
 
 def _shape(axes: str, metrics: int, machines: int) -> tuple[int, ...]:
-    return {"KM": (metrics, machines), "M": (machines,), "K": (metrics,), "": ()}[axes]
+    return {"KM": (metrics, machines), "M": (machines,), "K": (metrics,), "LM": (LAGS, machines), "L": (LAGS,), "": ()}[axes]
 
 
 def _dtype(axes: str) -> type[np.floating]:
     """The large arrays are half as wide: speed is memory traffic. Times need the full width."""
-    return np.float32 if axes == "KM" else np.float64
+    return np.float32 if len(axes) == 2 else np.float64
 
 
 def _to_json(array: np.ndarray) -> Any:

@@ -77,7 +77,7 @@ def foreign(seed: int, fault: str | None = None, nuisances: Sequence[str] = MISH
     if fault is None and seed % 3:
         fault = str(rng.choice(KINDS))
     pipeline = int(rng.choice([1, 2, 3, 4]))
-    machines = int(max(4, pipeline * rng.integers(2, 13)))
+    machines = max(4, pipeline * int(rng.integers(2, 13)))
     machines += -machines % pipeline
     interval_s = float(rng.choice([1.0, 5.0, 7.0, 10.0, 12.0, 15.0], p=[0.1, 0.2, 0.15, 0.2, 0.15, 0.2]))
     kept = set(rng.choice(len(METRICS), size=int(rng.integers(3, 11)), replace=False).tolist())
