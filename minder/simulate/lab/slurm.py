@@ -10,6 +10,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -33,7 +34,7 @@ CredType=cred/munge
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -136,7 +137,7 @@ class LocalSlurm:
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
-        self._write_conf()
+        self._write_conf(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="mslurm-")))
         files = {
             "key-file": "munge.key",
             "socket": "munge.sock",
@@ -166,7 +167,8 @@ class LocalSlurm:
                 raise LabError(f"munged did not start: see {self.folder / 'munged.out'}")
             time.sleep(0.05)
 
-    def _write_conf(self) -> None:
+    def _write_conf(self, spool: str) -> None:
+        """spool: a short path. A step's socket is in it, and a path of more than 107 characters fails every launch (seen)."""
         host = socket.gethostname().split(".")[0]
         ports = _free_ports(len(self.nodes) + 1)
         addresses = ["127.0.0.1"] * len(self.nodes) if self._lab is None else [item.address for item in self._lab.all_machines]
@@ -184,6 +186,7 @@ class LocalSlurm:
                 address=self._lab.controller_address if self._lab else "127.0.0.1",
                 port=ports[0],
                 folder=self.folder,
+                spool=spool,
                 slurmd_timeout=0 if self._unanswered else 300,
                 nodes="\n".join(lines),
                 names=names,
