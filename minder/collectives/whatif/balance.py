@@ -19,6 +19,7 @@ _SURE = 4.0  # standard errors
 _APART = 1.1  # the study's line for "straggles", here of one worker against its peers
 _LEAST_OF_WORST = 0.25  # a named worker loses at least this part of what the worst one loses
 _STEPS_FOR_SPREAD = 4  # fewer steps say nothing about how steady a difference is
+_ALIKE = 0.25  # of what a rank loses: its stages differ by no more than this
 _FLOOR = 0.005  # no difference is known better than this
 
 
@@ -50,9 +51,10 @@ def measure_balance(costs: Costs) -> Balance:
     worker_PD = both_PMTD.mean(axis=(1, 2))
     level_P = np.quantile(worker_PD, 0.5, axis=1, method="lower")
     across_stages = _across_stages(_without_worker_means(both_PMTD))
+    slow_PD = _surely_slow(both_PMTD, against_PD, wandering=not across_stages < SHARED)
     return Balance(
         against_peers_PD=against_PD,
-        slow_PD=_surely_slow(both_PMTD, against_PD, wandering=not across_stages < SHARED),
+        slow_PD=slow_PD & ~_with_long_data(slow_PD, against_PD, across_stages),
         steady_PD=steady_PD,
         stage_P=level_P / level_P.mean(),
         correlation_P=np.array([_correlation(f, b) for f, b in zip(forward_PMTD, backward_PMTD, strict=True)]),
@@ -120,6 +122,16 @@ def _surely_slow(both_PMTD: np.ndarray, against_PD: np.ndarray, wandering: bool)
     worst = float(excess_PD[sure_PD].max()) if sure_PD.any() else 0.0
     slow_PD: np.ndarray = sure_PD & (excess_PD >= _LEAST_OF_WORST * worst)
     return slow_PD
+
+
+def _with_long_data(slow_PD: np.ndarray, against_PD: np.ndarray, across_stages: float) -> np.ndarray:
+    """Data-parallel ranks that are slow in all of their stages, equally: their sequences were longer, since every stage sees the same ones
+    and stages are on machines of their own. D, bool."""
+    if len(slow_PD) < 2 or not across_stages >= SHARED:
+        return np.zeros(slow_PD.shape[1], dtype=bool)
+    apart_D = against_PD.max(axis=0) - against_PD.min(axis=0)
+    alike_D: np.ndarray = slow_PD.all(axis=0) & (apart_D <= _ALIKE * (against_PD.mean(axis=0) - 1.0))
+    return alike_D
 
 
 def _relative_spread(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

@@ -8,7 +8,7 @@ Shape legend: N operations of one pipeline, P stages, T steps, D data-parallel r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ STRAGGLES = 1.1  # the study's line: below it, a job does not straggle
 _WORKER_SHARE = 0.5  # the study's line for M_W: fixing these few workers brings back at least half
 _OTHER_SHARE = 0.25  # less than this is no cause
 _CORRELATED = 0.8  # the study takes 0.9, with the workers' own means left in, which a slow worker raises
+
+_SURELY_CORRELATED, _FAR_TOO_SLOW = 0.9, 1.5
 
 WORKER, STAGE, SEQUENCE, COMMUNICATION, NONE = "worker", "stage imbalance", "sequence imbalance", "communication", "none"
 
@@ -55,6 +57,7 @@ def find_cause(costs: Costs, found: Study, balance: Balance) -> Finding:
     real_s = float(found.simulated_T.mean())
     if found.slowdown >= STRAGGLES:
         cause = _largest(shares, balance)
+        cause = _of_both(costs, found, balance, shares) if cause == NONE else cause
     else:  # where most links are slow, so is their median: the study's ideal does not see them, the fastest link does
         cause = COMMUNICATION if real_s >= STRAGGLES * fixed[COMMUNICATION] else NONE
     slow = [(int(rank), int(stage)) for stage, rank in np.argwhere(balance.slow_PD)]
@@ -70,6 +73,20 @@ def _largest(shares: dict[str, float], balance: Balance) -> str:
     if balance.within_worker < _CORRELATED or balance.across_stages < SHARED:
         able.pop(SEQUENCE, None)
     return max(able, key=lambda cause: able[cause]) if able else NONE
+
+
+def _of_both(costs: Costs, found: Study, balance: Balance, shares: dict[str, float]) -> str:
+    """A far too slow worker among uneven sequences: either repair alone leaves the other's waiting, and seems to bring little. Where
+    both together bring most of the slowdown, the worker is named, unless sequences bring twice as much by themselves."""
+    together = balance.within_worker >= _SURELY_CORRELATED and balance.across_stages >= _SURELY_CORRELATED
+    if not together or not (balance.slow_PD & (balance.against_peers_PD >= _FAR_TOO_SLOW)).any():
+        return NONE
+    even_NTD = _with_even_microbatches(costs, balance.slow_PD)
+    both_NTD = _without_slow_workers(replace(costs, real_NTD=even_NTD), balance.slow_PD)
+    (time_T,) = replay_costs(costs, [both_NTD])
+    if found.share(float(time_T.mean())) < _WORKER_SHARE:
+        return NONE
+    return WORKER if shares[WORKER] >= 0.5 * shares[SEQUENCE] else SEQUENCE
 
 
 def _indexes(costs: Costs, kinds: tuple[str, ...]) -> np.ndarray:

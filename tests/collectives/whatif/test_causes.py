@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -134,3 +135,34 @@ def test_what_the_trace_does_not_explain_is_said(generator: ModuleType) -> None:
     analysis = analyse(build_trace(frame.with_columns(pl.col("start_ts") + late), JobLayout(2, 1), "late"))
     assert analysis.study.replay_error > 0.2
     assert not analysis.trusted and "trust it little" in as_table(analysis)
+
+
+def long_tailed(seed: int, spread: float) -> Callable[[int, int, int], float]:
+    return lambda step, rank, microbatch: random.Random(f"{seed} {step} {rank} {microbatch}").lognormvariate(0, spread)
+
+
+@pytest.mark.parametrize("shape", [{"pp": 8, "microbatches": 16}, {"dp": 16, "pp": 2, "steps": 2}, {"steps": 1}])
+def test_a_far_too_slow_worker_among_uneven_sequences_is_named(generator: ModuleType, shape: dict[str, int]) -> None:
+    """Either repair alone brings little, since the other's waiting stays; both together bring it all."""
+    last = shape.get("pp", 4) - 1
+    analysis = analysed(generator, worker={(1, last): 2.2}, length=long_tailed(0, 0.5), **shape)
+    assert (analysis.finding.cause, analysis.finding.blame) == ("worker", ((1, last),))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "shape", [{"steps": 1}, {"dp": 2, "steps": 2, "microbatches": 4}, {"dp": 8, "pp": 2, "steps": 3, "microbatches": 4}]
+)
+def test_a_rank_whose_few_sequences_were_all_long_is_no_slow_worker(generator: ModuleType, shape: dict[str, int], seed: int) -> None:
+    """Its stages are all slow, and equally: they see the same sequences."""
+    analysis = analysed(generator, seed=seed, length=long_tailed(seed, 0.9), **shape)
+    assert analysis.finding.blame == ()
+
+
+@pytest.mark.parametrize(
+    "shape", [{"dp": 2, "vpp": 2}, {"dp": 8, "pp": 1, "microbatches": 4}, {"dp": 2, "pp": 2, "vpp": 4, "microbatches": 4}]
+)
+@pytest.mark.parametrize("factor", [1.5, 2.0])
+def test_a_slow_first_worker_of_many_shapes(generator: ModuleType, shape: dict[str, int], factor: float) -> None:
+    analysis = analysed(generator, worker={(0, 0): factor}, **shape)
+    assert (analysis.finding.cause, analysis.finding.blame) == ("worker", ((0, 0),))
