@@ -18,6 +18,7 @@ OUTSIDE = (
     "datasets/README.md",
     "datasets/incident_mix/README.md",
     "datasets/step_traces/README.md",
+    "datasets/hang/README.md",
     "models/reference/card.md",
     "models/reference-int/card.md",
     "notebooks/README.md",
