@@ -52,6 +52,7 @@ class Gauges:
         self._sight = sight
         self._left: Headroom | None = None
         self._pauses: Counter[str] = Counter()
+        self._asked = 0
         self._read_s = -math.inf
 
     def collect(self) -> Iterator[Metric]:
@@ -75,13 +76,14 @@ class Gauges:
         job = sight.state.name
         self._left = headroom(sight.policy, history, job, len(set(sight.state.rank_machine.values())), now_s)
         self._pauses = Counter(pause.scope for pause in history.pauses if pause.scope != "job" or pause.target == job)
+        self._asked = sum(item.state == "waiting" and item.job == job for item in history.approvals)
         self._read_s = now_s
 
     def _about(self) -> Iterator[Metric]:
         sight = self._sight
         mode = "watch" if sight.watches else "run"
         yield _one("info", "What runs here; always 1.", {"version": sight.version, "mode": mode}, 1.0)
-        yield _gauge("dry_run", "1: evictions are only written down.", float(sight.policy.dry_run or sight.watches))
+        yield _gauge("dry_run", "1: evictions are only written down.", float(sight.policy.dry_run))
         if sight.measures.shown_s is not None:
             yield _gauge("last_tick_timestamp_seconds", "When the loop last gave a sign of life.", sight.measures.shown_s)
 
@@ -123,6 +125,7 @@ class Gauges:
         yield _many("evictions_left", "Machines that may still be evicted, by limit.", "limit", self._left.evictions)
         yield _gauge("restarts_left", "Restarts that are left in this run.", self._left.restarts)
         yield _gauge("breaker_open", "1: so many were evicted lately that no more may be.", self._left.breaker_is_open)
+        yield _gauge("approvals_waiting", "Evictions that wait for an operator's answer.", self._asked)
         pauses = {scope: self._pauses[scope] for scope in ("all", "job", "rack")}
         yield _many("pauses", "Pauses in force that concern this job, by scope.", "scope", pauses)
 

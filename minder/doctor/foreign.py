@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from minder.doctor.finding import Finding
 from minder.doctor.proposal import Proposal
+from minder.metrics import find_metric
 from minder.telemetry.mapping import Rule
 
 __all__ = ["look_at_clock", "look_at_proposal"]
 
 _SKEW_S = 2.0
 _SLOW_S = 30.0
+_FAMILIES = {
+    frozenset({"gpu"}): (
+        "GPU metrics: slow, hot and throttled GPUs are not seen",
+        "run the DCGM exporter, or `minder agent`, on every machine",
+    ),
+    frozenset({"network", "interconnect"}): (
+        "network metrics: bad links are not seen",
+        "run node_exporter, or `minder agent`, on every machine",
+    ),
+    frozenset({"host"}): ("host metrics: machines that run out of memory or CPU are not seen", "run node_exporter, or `minder agent`"),
+    frozenset({"job", "tcp"}): ("metrics of the job itself: who stalls the others is not seen", "run `minder agent` on every machine"),
+}
 
 
 def look_at_proposal(url: str, proposal: Proposal) -> list[Finding]:
@@ -19,6 +32,7 @@ def look_at_proposal(url: str, proposal: Proposal) -> list[Finding]:
         look_at_clock(proposal.offset_s),
         _mapping(proposal),
         *(Finding("guess", "note", _guess(rule), "read the drafted mapping and take out what is wrong") for rule in proposal.guessed),
+        *_absent(proposal),
         _peers(proposal),
         _identity(proposal),
         _interval(proposal),
@@ -47,6 +61,14 @@ def _mapping(proposal: Proposal) -> Finding:
         return Finding("metrics", "missing", "no series of a machine's metrics was recognised", mend)
     which = " + ".join([*proposal.mappings, *(["guesses"] if proposal.guessed else [])])
     return Finding("metrics", "ok", f"{len(proposal.used)} canonical metrics by {which}: {', '.join(proposal.values)}")
+
+
+def _absent(proposal: Proposal) -> list[Finding]:
+    """Families of the catalogue of which nothing is there: each is a kind of fault that telemetry will not show."""
+    there = {metric.family for name in proposal.used if (metric := find_metric(name)) is not None}
+    if not there:
+        return []
+    return [Finding("absent", "note", f"no {what}", mend) for family, (what, mend) in _FAMILIES.items() if not family & there]
 
 
 def _peers(proposal: Proposal) -> Finding:

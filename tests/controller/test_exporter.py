@@ -67,7 +67,11 @@ def test_a_quiet_job_shows_its_phase_budgets_and_that_it_is_alive(world: Any, be
     assert found["phase{phase=running}"] == 1.0 and found["phase{phase=failed}"] == 0.0
     assert found["generation"] == 1.0 and found["machines{role=training}"] == 4.0 and found["machines{role=standby}"] == 2.0
     assert found["evictions_left{limit=hour}"] == world.policy.max_evictions_per_hour
-    assert found["evictions_left{limit=breaker}"] == 2.0 and found["breaker_open"] == 0.0 and found["restarts_left"] == 3.0
+    assert (
+        found["evictions_left{limit=breaker}"] == 2.0
+        and found["breaker_open"] == 0.0 == found["approvals_waiting"]
+        and found["restarts_left"] == 3.0
+    )
     assert found["last_tick_timestamp_seconds"] == pytest.approx(world.clock.now_s(), abs=1.1)
     assert found["stage_seconds_count{stage=judge}"] == 3.0 and found["degraded{what=ledger}"] == 0.0
 

@@ -1,0 +1,49 @@
+"""What is said of a proposal: each gap with what it hides and how to mend it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minder.doctor.finding import is_fine
+from minder.doctor.foreign import look_at_proposal
+from minder.doctor.identity import Identity
+from minder.doctor.proposal import Proposal
+
+WHOLE = {"gpu_power_draw_watts": 8, "cpu_usage_ratio": 4, "tcp_throughput_bytes_per_second": 4, "steps_total": 4}
+
+
+def look(**changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "mappings": ("minder",), "guessed": (), "used": WHOLE, "identity": Identity("machine", ("a", "b", "c")), "interval_s": 5.0,
+        "offset_s": 0.1, "exporters": {"x": 3},
+    }  # fmt: skip
+    findings = look_at_proposal("http://p", Proposal(**{**values, **changes}))
+    return {"fine": is_fine(findings), **{item.check: item for item in findings}}
+
+
+def test_a_whole_set_up_is_fine() -> None:
+    found = look()
+    assert found["fine"] and "absent" not in found and found["machines"].seen == '3 machines by label "machine": a, b, c'
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "told"),
+    [
+        ({"used": {}}, "metrics", "no series"),
+        ({"used": {"cpu_usage_ratio": 4}}, "peers", "slow GPU would not be seen"),
+        ({"identity": None}, "machines", "no label"),
+        ({"identity": Identity("machine", ("a", "b", "c"), {}, ("pod-1:9100 of job node",))}, "machines", "pod-1:9100"),
+        ({"offset_s": -30.0}, "prometheus clock", "30.0 s behind"),
+        ({"interval_s": 60.0}, "interval", "every 60 s"),
+    ],
+)
+def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], check: str, told: str) -> None:
+    found = look(**changes)
+    assert not found["fine"] and found[check].status == "missing" and told in found[check].seen and found[check].mend
+
+
+def test_a_family_that_is_absent_is_told_and_breaks_nothing() -> None:
+    found = look(used={"gpu_power_draw_watts": 8, "cpu_usage_ratio": 4, "tcp_throughput_bytes_per_second": 4})
+    assert found["fine"] and found["absent"].status == "note" and "job itself" in found["absent"].seen
