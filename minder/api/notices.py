@@ -19,7 +19,7 @@ _TOLERANCE_S = 300.0
 class Notice(Answer):
     """Something to tell. id: the same however often it is sent: a receiver forgets what it has seen. time: of the event, ISO 8601.
 
-    tier, cause, confidence, machines: of the incident's last verdict. done: what was done, in words. undo: commands that take it back.
+    tier, cause, confidence, machines: of the incident's last verdict. undo: commands that take it back.
     """
 
     id: str
