@@ -25,12 +25,13 @@ FIELDS: dict[str, tuple[str, float]] = {
     "clock_common_L": ("L", np.nan),  # everybody's
     "clock_at": ("", 0.0),  # rows written to it
     "clock_misfit_LM": ("LM", 0.0),  # by offset: how badly a machine has fitted around common moves
+    "clock_told": ("", 0.0),  # rows of which the peers' level is worked out
     "clock_falls": ("", 0.0),  # how many of them were seen
     "clock_rises": ("", 0.0),
     "clock_news": ("", 0.0),  # 1: something was seen since the offsets were last worked out
     "clock_off_M": ("M", 0.0),  # rows by which a machine is late (early: less than 0), 0 where its clock is right
 }
-_RINGS = ("clock_level_LM", "clock_peers_LM", "clock_common_L", "clock_at")
+_RINGS = ("clock_level_LM", "clock_peers_LM", "clock_common_L", "clock_at", "clock_told")
 OFF_S = 15.0  # a clock is hardly farther off
 _HALF = (LAGS - 1) // 2
 _LARGE = 5  # machines of a stage that tell its common level
@@ -75,26 +76,34 @@ class Clocks:
         reach = min(_HALF, max(1, round(OFF_S / max(gap_s, 0.1))))
         if at < 2 * reach:
             return
-        rows_L = np.arange(at - 2 * reach, at + 1) % LAGS
-        moved = float(np.ptp(memory["clock_common_L"][rows_L]))
-        if not (moved > _MOVE and self._compare(rows_L, moved, reach)) and memory.number("clock_news"):
+        common_L = memory["clock_common_L"][np.arange(at - 2 * reach, at + 1) % LAGS]
+        moved = float(common_L.max() - common_L.min())
+        if not (moved > _MOVE and self._compare(common_L, at, reach)) and memory.number("clock_news"):
             self._conclude(reach)
 
     def _write(self, row: int, scaled_KM: np.ndarray, center_K: np.ndarray) -> None:
         memory, known_K = self._memory, self._watched_K & ~np.isnan(center_K)
         common = float(np.mean(center_K[known_K])) if known_K.any() else np.nan
-        level_M = _means(scaled_KM, known_K)
-        memory["clock_level_LM"][row] = level_M
-        memory["clock_peers_LM"][row] = common
-        for part in self._stages:
-            memory["clock_peers_LM"][row, part] = np.nanmedian(level_M[part]) if not np.isnan(level_M[part]).all() else common
+        memory["clock_level_LM"][row] = _means(scaled_KM, known_K)
         memory["clock_common_L"][row] = common
 
-    def _compare(self, rows_L: np.ndarray, moved: float, reach: int) -> bool:
-        """The row `reach` rows ago, against the peers' level of as many rows before and after it; False if machines differ too much."""
+    def _peers_LM(self, at: int, reach: int) -> np.ndarray:
+        """The peers' levels of the last rows, oldest first; each row is worked out once, when it is first asked for."""
         memory = self._memory
-        level_M = memory["clock_level_LM"][rows_L[reach]]
-        peers_LM = memory["clock_peers_LM"][rows_L[::-1]]  # the latest first: whom that fits leads by `reach` rows
+        for row in range(max(int(memory.number("clock_told")), at - 2 * reach), at + 1):
+            level_M, common = memory["clock_level_LM"][row % LAGS], float(memory["clock_common_L"][row % LAGS])
+            memory["clock_peers_LM"][row % LAGS] = common
+            for part in self._stages:
+                known_P = level_M[part][~np.isnan(level_M[part])]
+                memory["clock_peers_LM"][row % LAGS, part] = np.median(known_P) if len(known_P) else common
+        memory.set_number("clock_told", at + 1.0)
+        return memory["clock_peers_LM"][np.arange(at - 2 * reach, at + 1) % LAGS]
+
+    def _compare(self, common_L: np.ndarray, at: int, reach: int) -> bool:
+        """The row `reach` rows ago, against the peers' level of as many rows before and after it; False if machines differ too much."""
+        memory, moved = self._memory, float(np.ptp(common_L))
+        level_M = memory["clock_level_LM"][(at - reach) % LAGS]
+        peers_LM = self._peers_LM(at, reach)[::-1]  # the latest first: whom that fits leads by `reach` rows
         with np.errstate(invalid="ignore"):
             apart_LM = np.abs(level_M - peers_LM)
         known_M = apart_LM[reach][~np.isnan(apart_LM[reach])]
@@ -107,7 +116,6 @@ class Clocks:
         total_LM[_HALF - reach : _HALF + reach + 1] *= np.float32(1.0 - _FADE)
         total_LM[_HALF - reach : _HALF + reach + 1] += misfit_LM
         memory["clock_misfit_LM"] = total_LM
-        common_L = memory["clock_common_L"][rows_L]
         step = float(common_L[reach] - common_L[reach - 1])
         for name, seen in (("clock_falls", step < -0.3 * moved), ("clock_rises", step > 0.3 * moved)):
             memory.set_number(name, memory.number(name) * (1.0 - _FADE) + seen)
@@ -137,7 +145,7 @@ class Clocks:
 
     def align(self, distances: Mapping[str, np.ndarray], scaled_KM: np.ndarray) -> None:
         """Replace, in place, the distances of machines whose clocks are off by those at their offsets; no data until that is known."""
-        for name, (m, late) in self._off().items():
+        for name, (m, late) in self._off().items() if self._memory["clock_off_M"].any() else ():
             rows = [scaled_KM[:, m]] + [scaled_KM[:, m] - distances[key][:, m] for key in ("all", "stage") if key in distances]
             rows += [rows[-1]] * (3 - len(rows))
             newest = np.stack(rows)[None].astype(np.float32)
@@ -162,7 +170,7 @@ def _written(value: float) -> float | None:
 def _means(scaled_KM: np.ndarray, known_K: np.ndarray) -> np.ndarray:
     """(M,): the mean of these metrics, of those that a machine has; NaN where it has none."""
     with np.errstate(invalid="ignore"):
-        mean_M = (known_K / max(1, np.count_nonzero(known_K))).astype(np.float32) @ np.where(known_K[:, None], scaled_KM, np.float32(0.0))
+        mean_M = (known_K / max(1, np.count_nonzero(known_K))).astype(np.float32) @ scaled_KM
         if np.isnan(mean_M.sum()):
             part_KM = scaled_KM[known_K]
             mean_M = np.nansum(part_KM, axis=0) / np.sum(~np.isnan(part_KM), axis=0)
