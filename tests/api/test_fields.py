@@ -32,4 +32,5 @@ def test_roles_contain_one_another_but_not_those_of_machines() -> None:
         "admin": ["viewer", "operator", "admin"],
         "agent": ["agent"],
         "launcher": ["launcher"],
+        "source": ["source"],
     }
