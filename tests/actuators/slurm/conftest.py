@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from minder.actuators.slurm.fake import FakeJob, FakeSlurm
@@ -47,6 +49,15 @@ class Cluster:
         job = SlurmJob(int(told), self.commands, self.nodes)
         self.wait(lambda: job.show().state == "RUNNING")
         return job
+
+    def tasks(self, node: str, name: str) -> list[psutil.Process]:
+        """Processes of this name that Slurm started on a node."""
+        found = []
+        for process in psutil.process_iter(["name"]):
+            with contextlib.suppress(psutil.Error):
+                if process.info["name"] == name and process.environ().get("SLURMD_NODENAME") == node:
+                    found.append(process)
+        return found
 
     def wait(self, look: Any, limit_s: float = 60.0) -> None:
         end_s = time.monotonic() + (limit_s if self.slurm else 1.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
+import psutil
 import pytest
 
 from minder.actuators.slurm.jobs import SlurmJob
@@ -38,8 +40,14 @@ def test_a_job_is_requeued_without_the_node_at_once(cluster: Any) -> None:
 @pytest.mark.timeout(120)
 def test_a_running_job_is_made_smaller_and_goes_on(cluster: Any) -> None:
     job = cluster.submit(3)
+    cluster.wait(lambda: cluster.slurm is None or (cluster.tasks("n2", "sleep") and cluster.tasks("n3", "sleep")))
+    stopped = [] if cluster.slurm is None else cluster.tasks("n2", "sleep")
+    for process in stopped:
+        process.send_signal(signal.SIGSTOP)
     assert "goes on without n2" in job.release(["n2"])
     assert job.nodes() == ("n1", "n3") and job.show().state == "RUNNING"
+    cluster.wait(lambda: all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in stopped))
+    assert cluster.slurm is None or (len(stopped) == 1 and len(cluster.tasks("n3", "sleep")) == 1), "a stopped task is ended, others go on"
     assert "no n2 any more" in job.release(["n2"])
     with pytest.raises(ActuatorError, match="n1 runs the batch script"):
         job.release(["n1"])
