@@ -30,6 +30,7 @@ def look_at_proposal(url: str, proposal: Proposal) -> list[Finding]:
     return [
         Finding("prometheus", "ok", f"{url} answers; exporters: {_exporters(proposal)}"),
         look_at_clock(proposal.offset_s),
+        *_machine_clocks(proposal),
         _mapping(proposal),
         *(Finding("guess", "note", _guess(rule), "read the drafted mapping and take out what is wrong") for rule in proposal.guessed),
         *_absent(proposal),
@@ -53,6 +54,17 @@ def look_at_clock(offset_s: float) -> Finding:
     if abs(offset_s) > _SKEW_S:
         return Finding("prometheus clock", "missing", seen, "let both machines follow one time source (chrony, systemd-timesyncd)")
     return Finding("prometheus clock", "ok", seen)
+
+
+def _machine_clocks(proposal: Proposal) -> list[Finding]:
+    """Machines against their Prometheus; a scrape takes a moment, so a second is nothing."""
+    if not proposal.clocks_s:
+        return []
+    off = sorted((item for item in proposal.clocks_s.items() if abs(item[1]) > _SKEW_S), key=lambda item: -abs(item[1]))
+    if off:
+        seen = f"{len(off)} of {len(proposal.clocks_s)} machines are off: " + ", ".join(f"{name} {value:+.1f} s" for name, value in off[:5])
+        return [Finding("clocks", "missing", seen, "let all machines follow one time source (chrony, systemd-timesyncd)")]
+    return [Finding("clocks", "ok", f"{len(proposal.clocks_s)} machines within {_SKEW_S:g} s of the server")]
 
 
 def _mapping(proposal: Proposal) -> Finding:

@@ -30,6 +30,7 @@ class Proposal:
     interval_s: float
     offset_s: float
     exporters: Mapping[str, int] = field(default_factory=dict)  # scrape job to its targets
+    clocks_s: Mapping[str, float] = field(default_factory=dict)  # instance to its clock minus the server's, where node_exporter tells
 
     @property
     def moves_with_steps(self) -> list[str]:
@@ -63,7 +64,9 @@ def propose(server: Server, now_s: float) -> Proposal:
     for item in series:
         exporters.setdefault(item.labels.get("job", ""), set()).add(item.labels.get("instance", ""))
     counts = {job: len(targets) for job, targets in sorted(exporters.items())}
-    return Proposal(tuple(mappings), kept, used, find_identity(series), _interval_s(server, counts), server_s - now_s, counts)
+    clocks_s = server.clock_offsets_s() if "node_time_seconds" in names else {}
+    interval_s = _interval_s(server, counts)
+    return Proposal(tuple(mappings), kept, used, find_identity(series), interval_s, server_s - now_s, counts, clocks_s)
 
 
 def _covered(mapping: MetricMapping, server: Server, names: set[str]) -> dict[str, list[Found]]:

@@ -60,6 +60,13 @@ class Server:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SourceError(f"Prometheus at {self.url} does not tell its time ({type(error).__name__})") from error
 
+    def clock_offsets_s(self) -> dict[str, float]:
+        """Instance to its clock minus the time of its scrape, as node_exporter tells it; empty where there is none. Raises SourceError."""
+        name = "node_time_seconds" + (f"{{{self.selector}}}" if self.selector else "")
+        found = self._get("query", {"query": f"{name} - timestamp({name})"})
+        rows = found.get("result", []) if isinstance(found, dict) else []
+        return {str(row["metric"].get("instance", "")): float(row["value"][1]) for row in rows if "metric" in row and "value" in row}
+
     def interval_s(self, job: str) -> float | None:
         """The scrape interval of a scrape job, as the server's targets tell it; None where it does not say. Raises SourceError."""
         found = self._get("targets", {"state": "active"})

@@ -37,6 +37,7 @@ def test_a_whole_set_up_is_fine() -> None:
         ({"identity": Identity("machine", ("a", "b", "c"), {}, ("pod-1:9100 of job node",))}, "machines", "pod-1:9100"),
         ({"offset_s": -30.0}, "prometheus clock", "30.0 s behind"),
         ({"interval_s": 60.0}, "interval", "every 60 s"),
+        ({"clocks_s": {"a:9100": 0.2, "b:9100": -40.0}}, "clocks", "1 of 2 machines are off: b:9100 -40.0 s"),
     ],
 )
 def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], check: str, told: str) -> None:

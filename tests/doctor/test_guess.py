@@ -41,6 +41,14 @@ def test_limits_and_other_parts_are_no_readings(name: str) -> None:
     assert guess(series(name, 50.0)) == {}
 
 
+@pytest.mark.parametrize(
+    "name", ["process_resident_memory_bytes", "kubernetes_volume_bytes", "library_cache_bytes", "prism_clock_skew", "planet_bytes"]
+)
+def test_words_inside_other_words_mean_nothing(name: str) -> None:
+    """ "process" has "roce" in it: a real Prometheus' own memory became InfiniBand traffic."""
+    assert guess(series(name, 1000.0)) == {}
+
+
 def test_a_value_that_cannot_be_of_the_metric_makes_no_rule() -> None:
     assert guess(series("gpu_util", 1e9)) == {} == guess(series("gpu_temp", 3000.0))
 

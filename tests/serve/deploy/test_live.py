@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from minder.doctor.finding import is_fine
+from minder.doctor.foreign import look_at_proposal
+from minder.doctor.proposal import propose
+from minder.doctor.series import Server
 from minder.telemetry.identity import MachineMap
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
@@ -85,3 +89,15 @@ def test_node_and_dcgm_exporters_become_canonical_metrics_beside_an_agent(site: 
     assert values["gpu1", "nvlink_bandwidth_bytes_per_second"] == pytest.approx(41.2e9 + 40.7e9)
     assert ("gpu1", "gpu_temperature_celsius") not in values  # its blank value is no temperature
     assert 0.0 < values[None, "memory_usage_ratio"] < 1.0
+
+
+def test_doctor_reads_the_shipped_set_up_without_a_guess(site: Any) -> None:
+    def whole() -> Any:
+        found = propose(Server(site.url), time.time())
+        return found if {"gpu_power_draw_watts", "steps_total", "disk_usage_ratio"} <= set(found.used) else None
+
+    proposal = site.wait(whole, "series of all three exporters")
+    assert proposal.mappings == ("minder", "dcgm", "node") and proposal.guessed == ()
+    assert proposal.identity is not None and (proposal.identity.label, proposal.identity.machine_map) == ("machine", {})
+    assert proposal.identity.machines == ("node-0001", "node-0002") and proposal.interval_s == 1.0
+    assert list(proposal.clocks_s) == [f"127.0.0.1:{site.ports['node']}"] and is_fine(look_at_proposal(site.url, proposal))
