@@ -46,6 +46,10 @@ class LedgerError(MinderError):
     """The ledger cannot be read or written: nothing may be acted on."""
 
 
+class LeaseLostError(LedgerError):
+    """Another controller leads the job: this one may write and do nothing more."""
+
+
 class CheckpointError(MinderError):
     """No complete, verified checkpoint, or one could not be published."""
 

@@ -49,31 +49,69 @@ def command(
 def _run_configured(config: JobConfig, act: bool) -> int:
     """Run the controller until the job ends. SIGTERM and Ctrl-C end the controller only: the job goes on, and a controller
     that is started again with the same state finds it."""
-    import signal
     import sys
-    import threading
 
-    from minder.app import build
+    from minder.errors import LeaseLostError
 
-    stopping = threading.Event()
-    app = build(config, act=act)
-
-    def stop(*unused: object) -> None:
-        stopping.set()
-        app.wake.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    try:
-        app.begin()
-        phase = app.run(stopping)
-    finally:
-        app.close()
+    stop = _Stop()
+    while True:
+        try:
+            phase = _lead(config, act, stop)
+            break
+        except LeaseLostError as error:
+            _say(f"{error}; waiting to lead again")
+    if phase is None:
+        return 0
     if phase == "finished":
         print(f"minder: job {config.name} is finished", file=sys.stderr)
         return 0
-    if stopping.is_set():
+    if stop.stopping.is_set():
         print(f"minder: controller of {config.name} stopped; the job runs on and the same command takes it up again", file=sys.stderr)
         return 0
     print(f"minder: job {config.name} failed: see `minder incidents list --job {config.name}`", file=sys.stderr)
     return 1
+
+
+class _Stop:
+    """SIGTERM and Ctrl-C, also while this controller waits behind another."""
+
+    def __init__(self) -> None:
+        import signal
+        import threading
+
+        self.stopping = threading.Event()
+        self.wake = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def _stop(self, *unused: object) -> None:
+        self.stopping.set()
+        self.wake.set()
+
+
+def _lead(config: JobConfig, act: bool, stop: _Stop) -> str | None:
+    """Wait to lead the job, then run its controller; the phase it ended in, None if it never led. Raises LeaseLostError."""
+    from minder.app import build, ledger_of, state_dir_of
+    from minder.controller.lease import Leadership
+
+    state_dir_of(config).mkdir(parents=True, exist_ok=True)
+    leadership = Leadership(ledger_of(config), config.name)
+    try:
+        lease = leadership.lead(stop.stopping, _say)
+        if lease is None:
+            return None
+        app = build(config, act=act, lease=lease)
+        stop.wake = app.wake
+        try:
+            app.begin()
+            return app.run(stop.stopping)
+        finally:
+            app.close()
+    finally:
+        leadership.close()
+
+
+def _say(message: str) -> None:
+    import sys
+
+    print(f"minder: {message}", file=sys.stderr, flush=True)

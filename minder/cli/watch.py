@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from minder.app import App
+    from minder.config import JobConfig
+    from minder.store.leases import Lease
 
 __all__ = ["command"]
 
@@ -37,8 +41,6 @@ def command(
 
     Example: minder watch --job job.toml
     """
-    import contextlib
-
     from minder.config import load_config
     from minder.engine import place_machines
     from minder.errors import BadInputError
@@ -68,7 +70,27 @@ def command(
             ledger = find_ledger()
         from minder.app import build
 
-        _watch(build(config, act=act, ledger_path=ledger), output, duration, ends_with_job=job is None)
+        lease = None if job is None else stack.enter_context(_leading(config))
+        _watch(build(config, act=act, ledger_path=ledger, lease=lease), output, duration, ends_with_job=job is None)
+
+
+@contextlib.contextmanager
+def _leading(config: JobConfig) -> Iterator[Lease]:
+    """One watcher of a job speaks at a time; another waits."""
+    import sys
+    import threading
+
+    from minder.app import ledger_of, state_dir_of
+    from minder.controller.lease import Leadership
+
+    state_dir_of(config).mkdir(parents=True, exist_ok=True)
+    leadership = Leadership(ledger_of(config), f"watch of {config.name}")
+    try:
+        lease = leadership.lead(threading.Event(), lambda message: print(f"minder: {message}", file=sys.stderr, flush=True))
+        assert lease is not None
+        yield lease
+    finally:
+        leadership.close()
 
 
 def _numbers(text: str) -> list[int]:

@@ -102,6 +102,7 @@ class Recovery:
                 )  # fmt: skip
                 self._state.barred.add(machine)
         if self._ledger.result(decision.operation_id) is None:
+            self._ledger.check_fence()
             result = self._actuator.execute(decision)
             self.on_result(result)
             self._ledger.complete(decision.operation_id, result)
@@ -128,6 +129,7 @@ class Recovery:
         plan = GenerationPlan(
             self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts
         )
+        self._ledger.check_fence()
         result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._settings.grace_s)
         self._phase("restart", "end", operation_id, incident, "; ".join(f"{m}: {why}" for m, why in result.missing.items()))
         host.close_before(generation)

@@ -20,7 +20,7 @@ from minder.controller.state import JobState, incidents_of_restart
 from minder.controller.status import write_status
 from minder.controller.tick import Tick, headline
 from minder.controller.witnesses import Seen, Witnesses
-from minder.errors import LedgerError, MinderError
+from minder.errors import LeaseLostError, LedgerError, MinderError
 from minder.incidents import Ledger, kinds
 from minder.recovery.restart import StartResult, is_waiting
 from minder.types import MachineView, Observation, RequestKind, Sample, Signal, Statement, Verdict, Window
@@ -91,8 +91,11 @@ class Controller:
     def _step_or_wait(self) -> None:
         """Without the ledger nothing may be acted on: that is told, and what was concluded waits for it."""
         try:
+            self._ledger.check_fence()
             with self._stages.measures.stage("tick"):
                 self.step(self._clock.now_s())
+        except LeaseLostError:
+            raise
         except LedgerError as error:
             self._tick.errors["ledger"] += 1
             self.say(f"no action while the ledger cannot be used: {error}")

@@ -19,6 +19,7 @@ from minder.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.incidents.record import Incident
 from minder.store.engine import safe_name
 from minder.store.events import EventQuery, EventRow, EventStore
+from minder.store.leases import Lease
 from minder.types import ActionResult, Approval, Decision, History, LedgerEvent, Verdict
 from minder.wire.codec import from_json, to_json
 
@@ -57,6 +58,14 @@ class Ledger:
         self.location = safe_name(str(path_or_url))
         self._clock = clock or SystemClock()
         self._store = EventStore(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
+
+    def fence(self, lease: Lease | None) -> None:
+        """From now on every write is refused (LeaseLostError) once another controller has taken this lease."""
+        self._store.fence(lease)
+
+    def check_fence(self) -> None:
+        """Just before something is done: raises LeaseLostError where another controller leads."""
+        self._store.check_fence()
 
     def close(self) -> None:
         self._store.close()

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select
 
-from minder.errors import LedgerError
-from minder.store.engine import open_engine, reading, writing
+from minder.store.engine import reading, writing
 from minder.store.events import EventRow, insert_row
-from minder.store.migrate import migrate
+from minder.store.opened import OpenedStore
 from minder.store.tables import ANSWERS
 from minder.types import LedgerEvent
 
@@ -42,19 +40,8 @@ class Answer:
     same_request: bool = True
 
 
-class AnswerStore:
+class AnswerStore(OpenedStore):
     """The answers table of one database. Every method raises LedgerError where the database refuses."""
-
-    def __init__(self, path_or_url: str | Path, *, create: bool = True, busy_timeout_s: float = 5.0) -> None:
-        self._engine = open_engine(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
-        try:
-            migrate(self._engine)
-        except LedgerError:
-            self._engine.dispose()
-            raise
-
-    def close(self) -> None:
-        self._engine.dispose()
 
     def find(self, key: AnswerKey) -> Answer | None:
         """The earlier answer under this key."""

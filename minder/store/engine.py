@@ -24,6 +24,7 @@ __all__ = ["MEMORY", "database_errors", "open_engine", "reading", "safe_name", "
 MEMORY = ":memory:"
 _WRITE = "minder_write"
 _SWITCH_ATTEMPTS = 50
+_STOPPED_WRITER_MS = 5000
 _WRITER_LOCK = 0x6D696E646572  # "minder": PostgreSQL's advisory locks are numbers
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
@@ -84,6 +85,8 @@ def _tune_postgresql(engine: Engine, busy_timeout_s: float) -> None:
     def _begun(connection: Connection) -> None:
         if connection.get_execution_options().get(_WRITE, False):
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {max(1, int(busy_timeout_s * 1000))}")
+            # a writer that is stopped in the middle must not hold up everybody: the server ends its transaction
+            connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {_STOPPED_WRITER_MS}")
             connection.exec_driver_sql("SET LOCAL synchronous_commit = on")  # an intent that was written survives a power cut
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
 

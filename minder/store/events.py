@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, select
 from sqlalchemy.exc import IntegrityError
 
 from minder.errors import LedgerError
-from minder.store.engine import open_engine, reading, writing
-from minder.store.migrate import migrate
+from minder.store.engine import reading, writing
+from minder.store.leases import Lease, demand_lease
+from minder.store.opened import OpenedStore
 from minder.store.tables import EVENTS
 from minder.types import LedgerEvent
 
@@ -67,23 +68,31 @@ class IncidentSpan:
     opened_s: float
 
 
-class EventStore:
+class EventStore(OpenedStore):
     """The events table of one database. Every method raises LedgerError where the database refuses."""
 
-    def __init__(self, path_or_url: str | Path, *, create: bool = True, busy_timeout_s: float = 5.0) -> None:
-        self._engine = open_engine(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
-        try:
-            migrate(self._engine)
-        except LedgerError:
-            self._engine.dispose()
-            raise
+    _lease: Lease | None = None
 
-    def close(self) -> None:
-        self._engine.dispose()
+    def fence(self, lease: Lease | None) -> None:
+        """From now on every write checks in its own transaction that this lease holds, and raises LeaseLostError where it does not."""
+        self._lease = lease
+
+    def check_fence(self) -> None:
+        """Raises LeaseLostError where the lease is another's."""
+        if self._lease is not None:
+            with reading(self._engine) as connection:
+                demand_lease(connection, self._lease)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with writing(self._engine) as connection:
+            if self._lease is not None:
+                demand_lease(connection, self._lease)
+            yield connection
 
     def insert(self, row: EventRow) -> LedgerEvent:
         """On disk when this returns."""
-        with writing(self._engine) as connection:
+        with self._writing() as connection:
             return insert_row(connection, row)
 
     def insert_once(self, row: EventRow) -> tuple[LedgerEvent, bool]:
@@ -101,7 +110,7 @@ class EventStore:
     def insert_first(self, row: EventRow, prefix: str) -> LedgerEvent:
         """Insert as the first event of a new incident "<prefix>-<n>", n counting the incidents of the row's job."""
         of_job = EVENTS.c.job.is_(None) if row.job is None else EVENTS.c.job == row.job
-        with writing(self._engine) as connection:
+        with self._writing() as connection:
             count = connection.execute(select(func.count(EVENTS.c.incident.distinct())).where(of_job)).scalar()
             return insert_row(connection, row, incident=f"{prefix}-{int(count or 0) + 1}")
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from pathlib import Path
 
 from sqlalchemy import delete, select
 
-from minder.errors import LedgerError
-from minder.store.engine import open_engine, reading, writing
-from minder.store.migrate import migrate
+from minder.store.engine import reading, writing
+from minder.store.opened import OpenedStore
 from minder.store.tables import SESSIONS, TOKENS
 from minder.store.tokens import TokenRecord, token_record
 
@@ -22,19 +20,8 @@ __all__ = ["SESSION_S", "SessionStore"]
 SESSION_S = 12 * 3600.0
 
 
-class SessionStore:
+class SessionStore(OpenedStore):
     """The sessions table of one database. Every method raises LedgerError where the database refuses."""
-
-    def __init__(self, path_or_url: str | Path, *, create: bool = True, busy_timeout_s: float = 5.0) -> None:
-        self._engine = open_engine(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
-        try:
-            migrate(self._engine)
-        except LedgerError:
-            self._engine.dispose()
-            raise
-
-    def close(self) -> None:
-        self._engine.dispose()
 
     def begin(self, token_id: str, now_s: float) -> str:
         """A new session of this token; returns its secret. Sessions that are over are forgotten on the way."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
 
-__all__ = ["ANSWERS", "EVENTS", "METADATA", "SESSIONS", "TOKENS"]
+__all__ = ["ANSWERS", "EVENTS", "LEASES", "METADATA", "SESSIONS", "TOKENS"]
 
 METADATA = MetaData()
 
@@ -59,4 +59,14 @@ SESSIONS = Table(
     Column("token", String(32), nullable=False),  # TOKENS.id
     Column("created_s", Float, nullable=False),
     Column("expires_s", Float, nullable=False),
+)
+
+LEASES = Table(
+    "leases",
+    METADATA,
+    Column("name", String(255), primary_key=True),
+    Column("token", BigInteger, nullable=False),  # grows whenever another process takes the lease
+    Column("beats", BigInteger, nullable=False),  # grows while its holder lives
+    Column("holder", String(255), nullable=False),
+    Column("released", Integer, nullable=False),
 )

@@ -12,15 +12,14 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row, select, update
 
-from minder.errors import BadInputError, LedgerError
-from minder.store.engine import open_engine, reading, writing
+from minder.errors import BadInputError
+from minder.store.engine import reading, writing
 from minder.store.events import EventRow, insert_row
-from minder.store.migrate import migrate
+from minder.store.opened import OpenedStore
 from minder.store.tables import TOKENS
 
 __all__ = ["TokenRecord", "TokenStore", "new_id", "token_record"]
@@ -53,19 +52,8 @@ class TokenRecord:
         return EventRow(now_s, "token", json.dumps(payload))
 
 
-class TokenStore:
+class TokenStore(OpenedStore):
     """The tokens table of one database. Every method raises LedgerError where the database refuses."""
-
-    def __init__(self, path_or_url: str | Path, *, create: bool = True, busy_timeout_s: float = 5.0) -> None:
-        self._engine = open_engine(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
-        try:
-            migrate(self._engine)
-        except LedgerError:
-            self._engine.dispose()
-            raise
-
-    def close(self) -> None:
-        self._engine.dispose()
 
     def create(self, wanted: TokenRecord) -> str:
         """Store a token of this description, and the ledger event that tells of it; returns the token itself.

@@ -1,0 +1,87 @@
+"""One controller leads a job; another on the same ledger waits, and takes over when the leader's beats stand still.
+
+A leader that was stopped and wakes up finds another token in the ledger: its next write is refused, and with it the action that the
+write stands before (ADR 13).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from minder.errors import LeaseLostError, LedgerError
+from minder.store.leases import Lease, LeaseStore
+
+__all__ = ["BEAT_S", "PATIENCE_S", "Leadership"]
+
+BEAT_S = 1.0
+PATIENCE_S = 5.0  # so long may the beats stand still
+_LOOK_S = 0.25
+
+
+class Leadership:
+    """A place in the line of the controllers of one job. `lead` waits for it; `close` gives it back."""
+
+    def __init__(self, path_or_url: str, name: str, *, beat_s: float = BEAT_S, patience_s: float = PATIENCE_S) -> None:
+        self._store = LeaseStore(path_or_url)
+        self._name = name
+        self._beat_s, self._patience_s = beat_s, patience_s
+        self._holder = f"process {os.getpid()} on {socket.gethostname()}"
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.mine: Lease | None = None
+        self.lost = threading.Event()
+
+    def lead(self, stopping: threading.Event, say: Callable[[str], None]) -> Lease | None:
+        """Wait until this process leads; None if it was stopped before. Raises LedgerError where the ledger cannot be read at first."""
+        seen, since_s, told = self._store.read(self._name), time.monotonic(), False
+        while not stopping.is_set():
+            stale = seen is None or seen.released or time.monotonic() - since_s >= self._patience_s
+            try:
+                if stale and (mine := self._store.take(self._name, self._holder, seen)) is not None:
+                    return self._begin(mine)
+                now = self._store.read(self._name)
+            except LedgerError as error:  # not readable for a moment: that says nothing of the leader
+                say(f"cannot see who leads: {error}")
+                since_s = time.monotonic()
+                stopping.wait(self._beat_s)
+                continue
+            if now != seen:
+                seen, since_s = now, time.monotonic()
+            if not told and seen is not None and not seen.released:
+                told = True
+                say(f"{self._name} is led by {seen.holder}: waiting to take over")
+            stopping.wait(_LOOK_S)
+        return None
+
+    def _begin(self, mine: Lease) -> Lease:
+        self.mine = mine
+        self._thread = threading.Thread(target=self._beat, args=(mine,), name="minder-lease", daemon=True)
+        self._thread.start()
+        return mine
+
+    def _beat(self, mine: Lease) -> None:
+        while not self._closing.wait(self._beat_s):
+            try:
+                self._store.beat(mine)
+            except LeaseLostError:
+                self.lost.set()
+                return
+            except LedgerError:
+                continue  # nothing can be written either: the ledger decides when it comes back
+
+    def close(self) -> None:
+        """Let the next one lead at once."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            if self.mine is not None:
+                self._store.release(self.mine)
+        except LedgerError:
+            pass  # the next one waits for the beats instead
+        finally:
+            self._store.close()
