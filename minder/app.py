@@ -33,12 +33,11 @@ from minder.detectors.drift import DriftMonitor
 from minder.engine import EngineParts, wire_engine
 from minder.equip import equip_detector, equip_model, open_model
 from minder.errors import ConfigError, RecoveryError
-from minder.incidents import Ledger, kinds
+from minder.incidents import Ledger, find_ledger, kinds
 from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
 from minder.signals.xid import load_xid_rules
-from minder.store.leases import Lease
 from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.recorder import Recorder
@@ -52,7 +51,7 @@ from minder.verdicts.telemetry import TelemetryRule
 from minder.windows import Aligner
 from minder.wire.fleet import Fleet
 
-__all__ = ["App", "build", "ledger_of", "state_dir_of"]
+__all__ = ["App", "build", "state_dir_of"]
 
 
 @dataclass(slots=True)
@@ -189,16 +188,9 @@ def state_dir_of(config: JobConfig) -> Path:
     return Path(config.state_dir) if config.state_dir else default_state_dir()
 
 
-def ledger_of(config: JobConfig, ledger_path: str | None = None) -> str:
-    """Where the ledger is: beside the job's state, unless $MINDER_LEDGER or `ledger_path` says otherwise."""
-    return ledger_path or os.environ.get("MINDER_LEDGER") or str(state_dir_of(config) / "ledger.db")
-
-
-def build(
-    config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger_path: str | None = None, lease: Lease | None = None
-) -> App:
-    """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. With a lease nothing is
-    written, and so nothing done, once another controller has taken it."""
+def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger: Ledger | None = None) -> App:
+    """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
+    beside the job's state, unless $MINDER_LEDGER says otherwise."""
     endpoints = config.endpoints()
     launched = [item for item in endpoints if item.launcher is not None]
     if launched and len(launched) != len(endpoints):
@@ -207,8 +199,7 @@ def build(
     clock = clock or SystemClock()
     state_dir = state_dir_of(config)
     state_dir.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(ledger_of(config, ledger_path))
-    ledger.fence(lease)
+    ledger = ledger or Ledger(find_ledger(None, state_dir))
     state = fold_job(config.name, ledger.events(job=config.name))
     wake = threading.Event()
     fleet = Fleet(endpoints, on_signal=wake.set)

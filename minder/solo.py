@@ -187,7 +187,7 @@ def run_here(machine: SoloMachine) -> int:
     SIGINT and SIGTERM end everything and are raised as KeyboardInterrupt. Main thread only.
     """
     from minder.app import build
-    from minder.incidents import find_ledger
+    from minder.incidents import Ledger, find_ledger
     from minder.launcher.tail import OutputTail
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -195,7 +195,7 @@ def run_here(machine: SoloMachine) -> int:
     ledger_path = find_ledger()
     with machine as config:
         _end_former_run(config.name, ledger_path)
-        app = build(config, ledger_path=ledger_path)
+        app = build(config, ledger=Ledger(ledger_path))
         app.controller.on_say = _say
         app.controller.on_verdict = lambda verdict: _say(
             "because " + ("; ".join(e.message for e in verdict.evidence[:3]) or "of the above")

@@ -10,6 +10,7 @@ from minder.app import build
 from minder.config import DetectorConfig, JobConfig, MachineConfig, load_config
 from minder.controller.beside import Beside
 from minder.errors import ConfigError
+from minder.incidents import Ledger
 from minder.registry.folder import Model, write_model
 
 DEAD = "http://127.0.0.1:9"
@@ -35,7 +36,7 @@ def test_an_unknown_key_is_told(tmp_path: Path) -> None:
 
 
 def looks_on(config: JobConfig) -> set[str]:
-    app = build(config, ledger_path=str(Path(str(config.state_dir)) / "ledger.db"))
+    app = build(config, ledger=Ledger(Path(str(config.state_dir)) / "ledger.db"))
     try:
         rules = app.controller._stages.judge.rules  # type: ignore[attr-defined]
         return {name for rule in rules if isinstance(rule, Beside) for name in rule._parts}

@@ -91,16 +91,20 @@ class _Stop:
 
 def _lead(config: JobConfig, act: bool, stop: _Stop) -> str | None:
     """Wait to lead the job, then run its controller; the phase it ended in, None if it never led. Raises LeaseLostError."""
-    from minder.app import build, ledger_of, state_dir_of
+    from minder.app import build, state_dir_of
     from minder.controller.lease import Leadership
+    from minder.incidents import Ledger, find_ledger
 
     state_dir_of(config).mkdir(parents=True, exist_ok=True)
-    leadership = Leadership(ledger_of(config), config.name)
+    location = find_ledger(None, state_dir_of(config))
+    leadership = Leadership(location, config.name)
     try:
         lease = leadership.lead(stop.stopping, _say)
         if lease is None:
             return None
-        app = build(config, act=act, lease=lease)
+        ledger = Ledger(location)
+        ledger.fence(lease)
+        app = build(config, act=act, ledger=ledger)
         stop.wake = app.wake
         try:
             app.begin()

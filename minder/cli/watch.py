@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from minder.app import App
     from minder.config import JobConfig
-    from minder.store.leases import Lease
+    from minder.incidents import Ledger
 
 __all__ = ["command"]
 
@@ -44,7 +44,7 @@ def command(
     from minder.config import load_config
     from minder.engine import place_machines
     from minder.errors import BadInputError
-    from minder.incidents import find_ledger
+    from minder.incidents import Ledger, find_ledger
     from minder.signals.steps import StepReader
     from minder.solo import SoloAgent
 
@@ -57,7 +57,7 @@ def command(
         if job is not None:
             if log or log_pattern:
                 raise BadInputError("--log goes with --pids; with --job, give it to the agent that sees the file: minder agent --log PATH")
-            config, ledger = place_machines(load_config(job, only_watch=True), only_watch=True), None
+            config = place_machines(load_config(job, only_watch=True), only_watch=True)
             if act and config.engine is None:
                 raise BadInputError(
                     f"--act needs an [engine] in {job}: minder did not start this job, so only its scheduler can restart it"
@@ -67,28 +67,30 @@ def command(
                 raise BadInputError("--act goes with --job: processes given by --pids have no scheduler to start them again")
             numbers = _numbers(pids or "")
             config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern))
-            ledger = find_ledger()
         from minder.app import build
 
-        lease = None if job is None else stack.enter_context(_leading(config))
-        _watch(build(config, act=act, ledger_path=ledger, lease=lease), output, duration, ends_with_job=job is None)
+        ledger = Ledger(find_ledger()) if job is None else stack.enter_context(_leading(config))
+        _watch(build(config, act=act, ledger=ledger), output, duration, ends_with_job=job is None)
 
 
 @contextlib.contextmanager
-def _leading(config: JobConfig) -> Iterator[Lease]:
+def _leading(config: JobConfig) -> Iterator[Ledger]:
     """One watcher of a job speaks at a time; another waits."""
     import sys
     import threading
 
-    from minder.app import ledger_of, state_dir_of
+    from minder.app import state_dir_of
     from minder.controller.lease import Leadership
+    from minder.incidents import Ledger, find_ledger
 
     state_dir_of(config).mkdir(parents=True, exist_ok=True)
-    leadership = Leadership(ledger_of(config), f"watch of {config.name}")
+    location = find_ledger(None, state_dir_of(config))
+    leadership = Leadership(location, f"watch of {config.name}")
     try:
         lease = leadership.lead(threading.Event(), lambda message: print(f"minder: {message}", file=sys.stderr, flush=True))
-        assert lease is not None
-        yield lease
+        ledger = Ledger(location)
+        ledger.fence(lease)
+        yield ledger
     finally:
         leadership.close()
 

@@ -8,11 +8,13 @@ from pathlib import Path
 __all__ = ["find_ledger"]
 
 
-def find_ledger(given: str | None = None) -> str:
-    """The path or URL given, else $MINDER_LEDGER, else ledger.db in $MINDER_STATE_DIR or ~/.local/state/minder."""
+def find_ledger(given: str | None = None, beside: Path | None = None) -> str:
+    """The path or URL given, else $MINDER_LEDGER, else ledger.db `beside` a job's state, in $MINDER_STATE_DIR or ~/.local/state/minder."""
     if given:
         return given
     if os.environ.get("MINDER_LEDGER"):
         return os.environ["MINDER_LEDGER"]
+    if beside is not None:
+        return str(beside / "ledger.db")
     folder = os.environ.get("MINDER_STATE_DIR") or str(Path.home() / ".local" / "state" / "minder")
     return str(Path(folder) / "ledger.db")
