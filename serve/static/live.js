@@ -22,17 +22,17 @@
     return `${Number((value / scale).toPrecision(3))}${prefix || unit ? " " : ""}${prefix}${unit === "ratio" || unit === "1" ? "" : unit}`;
   }
 
-  function options(metric, panel, names) {
+  function options(holder, panel, names) {
     const c = colours();
     const axis = { stroke: c.ink, grid: { stroke: c.grid, width: 1 }, ticks: { stroke: c.grid }, font: "13px system-ui" };
     const say = (_, value) => short(value, panel.unit);
     return {
-      width: Math.max(280, box.firstElementChild ? box.firstElementChild.clientWidth - 24 : 480), height: 210,
+      width: Math.max(280, holder.clientWidth - 24), height: 210,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "UTC"),
       cursor: { drag: { x: false, y: false } },
-      axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => short(tick, panel.unit)) }],
+      axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1e3).toISOString().slice(11, 19)) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => short(tick, panel.unit)) }],
       series: [
-        { label: "UTC" },
+        { label: "UTC", value: (_, seconds) => (seconds ? new Date(seconds * 1e3).toISOString().slice(11, 19) : "-") },
         { label: "peers, highest", stroke: "transparent", value: say, points: { show: false } },
         { label: "peers, lowest", stroke: "transparent", value: say, points: { show: false } },
         { label: "peers, median", stroke: c.middle, width: 1.5, value: say, points: { show: false } },
@@ -60,7 +60,7 @@
       title.textContent = metric.replaceAll("_", " ");
       holder.append(title);
       box.append(holder);
-      charts.set(key(metric), { panel: holder, chart: new uPlot(options(metric, panel, names), data, holder) });
+      charts.set(key(metric), { panel: holder, chart: new uPlot(options(holder, panel, names), data, holder) });
     }
   }
 
