@@ -60,7 +60,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs/tools", tmp_path / "docs/tools")
     shutil.copytree(ROOT / "docs/assets", tmp_path / "docs/assets")
     contents = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    (tmp_path / "mkdocs.yml").write_text(contents[: contents.index("nav:")], encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text(contents[: contents.index("\nnav:") + 1], encoding="utf-8")
     (tmp_path / "SECURITY.md").write_text("# Security\n", encoding="utf-8")
     (tmp_path / "docs/index.md").write_text(
         "# Page\n\n[nowhere](gone.md), [no part](../SECURITY.md#gone), [outside](../pyproject.toml)\n", encoding="utf-8"
