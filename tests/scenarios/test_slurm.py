@@ -1,0 +1,182 @@
+"""The whole loop where Slurm owns the machines: the lab's machines are real Slurm nodes, the job a real Slurm job, the fault real."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from minder.actuators.slurm.jobs import SlurmJob
+from minder.actuators.slurm.nodes import SlurmNodes
+from minder.incidents import Ledger, kinds
+from minder.simulate.demo.stage import training_script
+from minder.simulate.lab.lab import Lab
+from minder.simulate.lab.machine import LabMachine
+from minder.simulate.lab.slurm import LocalSlurm
+from minder.types import LedgerEvent
+from minder.wire.tokens import write_token
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.root,
+    pytest.mark.server("slurmctld", "slurmd", "munged"),
+    pytest.mark.timeout(280),
+]
+
+AGENT_PORT, LAUNCHER_PORT, STEPS = 9401, 9402, 60
+
+
+class Site:
+    """Four nodes with an agent each, a job on some of them, and a controller outside of it."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+        self.lab = stack.enter_context(Lab(3, 1, root_dir=folder / "machines", state_dir=folder / "lab"))
+        if self.lab.mode != "namespaces":
+            pytest.skip("needs network namespaces: a Slurm node is a machine of its own")
+        self.slurm = stack.enter_context(LocalSlurm(folder / "slurm", lab=self.lab))
+        self.nodes = SlurmNodes(self.slurm.commands(), time.time)
+        self.token = folder / "token"
+        self._controllers: list[subprocess.Popen[Any]] = []
+        write_token(self.token)
+        (folder / "nodes").mkdir()
+        for machine in self.lab.all_machines:
+            (folder / "nodes" / machine.name).write_text(f"ADDRESS={machine.address}\nDATA={machine.data_address}\nRUN={machine.run_dir}\n")
+
+    def name(self, index: int) -> str:
+        return self.lab.all_machines[index].name
+
+    def start_agents(self, *flags: str, first: tuple[str, ...] = ()) -> None:
+        for index, machine in enumerate(self.lab.all_machines):
+            self.lab.start_agent(machine, self.token, AGENT_PORT, ["--gpu", "off", *flags, *(first if index == 0 else ())])
+
+    def submit(self, count: int, step: str) -> SlurmJob:
+        """A job whose one task per node is the shell text `step`, with that node's own variables."""
+        task = self.folder / "task.sh"
+        task.write_text(f"#!/bin/bash\n. {self.folder}/nodes/$SLURMD_NODENAME\nexport GLOO_SOCKET_IFNAME=data0 OMP_NUM_THREADS=1\n{step}\n")
+        batch = self.folder / "batch.sh"
+        first = f'. {self.folder}/nodes/$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\nexport MASTER_ADDR=$DATA'
+        batch.write_text(f"#!/bin/bash\n{first}\nsrun --no-kill --kill-on-bad-exit=0 --wait=0 bash {task}\n")
+        words = ["sbatch", "--parsable", "--no-kill", "--requeue", "--exclusive", "--open-mode=append", f"-N{count}", f"-n{count}"]
+        told = subprocess.run(
+            [*words, "-o", str(self.folder / "job.log"), str(batch)],
+            env=self.slurm.environment, cwd=self.folder, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        return SlurmJob(int(told), self.slurm.commands(), self.nodes)
+
+    def write_config(self, engine: str, launchers: bool) -> Path:
+        lines = ['name = "big"', f'state_dir = "{self.folder}/state"', f'agent_token_file = "{self.token}"']
+        lines += [f'checkpoint_dir = "{self.folder}/checkpoints"', f'rendezvous_address = "{self.lab.controller_address}"']
+        lines += [f'launcher_token_file = "{self.token}"', "[policy]", "breaker_share = 0.5", "cooldown_s = 4.0"]
+        lines += ["[engine]", 'kind = "slurm"', f'conf = "{self.slurm.conf}"', "deadline_s = 20", engine]
+        for machine in self.lab.all_machines:
+            lines += ["[[machines]]", f'name = "{machine.name}"', f'agent = "http://{machine.address}:{AGENT_PORT}"']
+            lines += [f'launcher = "http://{machine.address}:{LAUNCHER_PORT}"'] if launchers else []
+        path = self.folder / "job.toml"
+        path.write_text("\n".join(lines))
+        return path
+
+    def minder(self, *words: str) -> subprocess.Popen[Any]:
+        with (self.folder / "controller.log").open("ab") as log:
+            process = subprocess.Popen([sys.executable, "-m", "minder", *words], stdout=subprocess.PIPE, stderr=log, cwd=self.folder)
+        self._stack.callback(_end, process)
+        self._controllers.append(process)
+        return process
+
+    def events(self, *wanted: str) -> list[LedgerEvent]:
+        path = self.folder / "state" / "ledger.db"
+        if not path.exists():
+            return []
+        with Ledger(path) as ledger:
+            return ledger.events(job="big", kinds=wanted)
+
+    def outcomes(self) -> dict[str, str]:
+        """What became of every operation, by the end of its name: "drain", "release", "requeue" or "evict"."""
+        results = self.events(kinds.RESULT)
+        return {[*str(event.operation_id).split("/"), "evict"][1]: str(event.payload["outcome"]) for event in results}
+
+    def status(self, *below: str) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.folder.joinpath("state", *below, "status.json").read_text()))
+        except (OSError, ValueError):
+            return {}
+
+    def until(self, look: Callable[[], Any], what: str, limit_s: float = 90.0) -> Any:
+        end_s = time.monotonic() + limit_s
+        while not (found := look()):
+            told = [(event.kind, str(event.payload)[:300]) for event in self.events() if event.kind != kinds.EVIDENCE][-12:]
+            logs = {name: _tail(self.folder / name) for name in ("controller.log", "job.log")}
+            living = all(process.poll() in (None, 0) for process in self._controllers)
+            assert living and time.monotonic() < end_s, f"{what} did not come within {limit_s:.0f} s; ledger {told}; {logs}"
+            time.sleep(0.1)
+        return found
+
+    def stop_worker(self, machine: LabMachine, word: str) -> psutil.Process:
+        """SIGSTOP the process on this machine whose command has `word` in it."""
+        found = [process for process in map(psutil.Process, machine.pids()) if word in " ".join(process.cmdline())]
+        assert len(found) == 1, found
+        found[0].send_signal(signal.SIGSTOP)
+        return found[0]
+
+
+def _tail(path: Path) -> str:
+    return path.read_text()[-1500:] if path.exists() else ""
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.delenv("MINDER_LEDGER", raising=False)
+    with ExitStack() as stack:
+        yield Site(tmp_path, stack)
+
+
+def test_a_node_hangs_and_the_spare_of_the_allocation_takes_over(site: Site, tmp_path: Path) -> None:
+    from minder.simulate.lab.reference import compare_losses, reference_losses
+
+    site.start_agents()
+    launch = f'"{sys.executable}" -m minder launch --job big --machine $SLURMD_NODENAME --listen $ADDRESS:{LAUNCHER_PORT}'
+    script = f'"{training_script()}" --output {site.folder}/train --steps {STEPS} --step-seconds 0.2 --no-sync'
+    job = site.submit(4, f"exec {launch} --token-file {site.token} --run-dir $RUN --slots 1 -- {script}")
+    site.until(lambda: job.show().state == "RUNNING", "the Slurm job")
+    config = site.write_config(f"job = {job.id}\nmachines = 3\nrelease = true", launchers=True)
+    controller = site.minder("run", "--config", str(config), "--act")
+    site.until(lambda: (site.status().get("step") or 0) >= 12, "the 12th step", 120.0)
+    by_hand = [f"NodeName={site.name(0)}", "State=DRAIN", "Reason=memory test at noon, Jo"]  # the job on it goes on
+    site.slurm.commands().call(["scontrol", "update", *by_hand])
+    stopped_s = time.time()
+    bad = site.lab.all_machines[1]
+    worker = site.stop_worker(bad, "minder.worker")
+    site.until(lambda: site.outcomes().get("release"), "the release")
+    assert controller.wait(120) == 0, _tail(site.folder / "controller.log")
+    print(f"finished {time.time() - stopped_s:.1f} s after the fault: {site.outcomes()}")
+    assert [event.payload["machine"] for event in site.events(kinds.BARRED)] == [bad.name]
+    assert (site.outcomes()["drain"], site.outcomes()["release"], site.outcomes()["evict"]) == ("done", "done", "done")
+    (intent,) = [event for event in site.events(kinds.INTENT) if event.payload["action"] == "evict"]
+    assert site.nodes.ours() == {bad.name: intent.operation_id}
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+    comparison = compare_losses(site.folder / "train", reference_losses(0, STEPS, 3, tmp_path / "undisturbed"))
+    assert comparison.equal, comparison.detail
+    assert site.nodes.show(site.name(0)).reason == "memory test at noon, Jo"
+    back = [sys.executable, "-m", "minder", "machine", "return"]
+    done = subprocess.run([*back, bad.name, "--config", str(config)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not site.nodes.show(bad.name).is_held, done
+    refused = subprocess.run([*back, site.name(0), "--config", str(config)], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1 and "not ours to undo" in refused.stderr and site.nodes.show(site.name(0)).is_drained
