@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,13 @@ def collect(run_dir: Path, processes: list[subprocess.Popen[bytes]], deadline_s:
 
 def test_ranks_that_hang_answer_and_a_killed_one_leaves_its_last_dump(ranks: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
     def answered() -> dict[int, dict[str, Any]]:
-        for _ in range(60):
+        rows: dict[int, dict[str, Any]] = {}
+        ends_s = time.monotonic() + 60.0  # a rank that has written none yet is not waited for
+        while time.monotonic() < ends_s:
             rows = collect(tmp_path, ranks, 1.0)
             if all(row.get("answered") for row in rows.values()):
                 return rows
+            time.sleep(0.1)
         raise AssertionError(rows)
 
     rows = answered()
