@@ -97,3 +97,14 @@ def test_an_older_ledger_learns_to_keep_one_answer_per_question(database: str) -
         assert (new, newer, again) == (kind != "intent", False, first)
     assert store.insert(EventRow(4.0, "note", "{}", operation_id="op")).id
     store.close()
+
+
+def test_the_check_for_a_second_event_of_an_operation_reads_an_index(tmp_path: Path) -> None:
+    """It runs at every action: a ledger of years must not make evictions wait for a scan of all actions that ever were."""
+    engine = open_engine(tmp_path / "ledger.db")
+    migrate(engine)
+    with reading(engine) as connection:
+        trigger = connection.execute(text("SELECT sql FROM sqlite_master WHERE name = 'events_once'")).scalar_one()
+        search = trigger.partition("EXISTS (")[2].partition(") BEGIN")[0].replace("NEW.operation_id", "'x'").replace("NEW.kind", "'intent'")
+        (plan,) = connection.execute(text(f"EXPLAIN QUERY PLAN {search}")).scalars(3).all()
+    assert "events_operation_once (operation_id=? AND kind=?)" in plan

@@ -21,10 +21,10 @@ def upgrade() -> None:
     op.create_index("events_operation_once", "events", ["operation_id", "kind"], unique=True, sqlite_where=once, postgresql_where=once)
     if op.get_bind().dialect.name != "sqlite":
         return
-    op.execute("DROP TRIGGER events_once")
+    op.execute("DROP TRIGGER events_once")  # the condition stands in it twice: the second is what lets the search use the partial index
     op.execute(
         f"CREATE TRIGGER events_once BEFORE INSERT ON events WHEN NEW.{_ONCE} AND EXISTS "
-        "(SELECT 1 FROM events WHERE operation_id = NEW.operation_id AND kind = NEW.kind) "
+        f"(SELECT 1 FROM events WHERE operation_id = NEW.operation_id AND kind = NEW.kind AND {_ONCE}) "
         "BEGIN SELECT RAISE(ABORT, 'this operation has such an event already'); END"
     )
 
