@@ -1,0 +1,106 @@
+"""Whoever is woken at night: a fault in the lab appears on the pages of a real service, is approved in a real browser, and recovers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.incidents import kinds
+from minder.store.tokens import TokenRecord, TokenStore, new_id
+
+BROWSER = Path("/usr/bin/chromium")
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.server,
+    pytest.mark.timeout(420),
+    pytest.mark.skipif(not BROWSER.exists(), reason="needs Debian's chromium"),
+]
+
+
+@pytest.fixture
+def tab() -> Iterator[Any]:
+    """A page of a browser that may talk to this machine only; its errors are kept in `tab.troubles`."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=str(BROWSER), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        page.troubles = []
+        page.on("pageerror", lambda error: page.troubles.append(str(error)))
+        page.on("console", lambda message: page.troubles.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda sent: None if sent.url.startswith("http://127.0.0.1:") else page.troubles.append(sent.url))
+        yield page
+        browser.close()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
+    """serve(ledger) -> the address of a real service on it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(ledger: Path) -> str:
+        log = tmp_path / "serve.log"
+        with log.open("w") as output:
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "minder", "serve", "--listen", "127.0.0.1:0", "--ledger", str(ledger)], stderr=output
+                )
+            )
+        ends_s = time.monotonic() + 120.0
+        while time.monotonic() < ends_s and started[-1].poll() is None:
+            if found := [word for word in log.read_text().split() if word.startswith("http://127.0.0.1:")]:
+                return found[0].removesuffix(",").removesuffix("/v1")
+            time.sleep(0.1)
+        raise AssertionError(log.read_text())
+
+    yield start
+    for process in started:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def operator(ledger: Path) -> str:
+    store = TokenStore(str(ledger))
+    token = store.create(TokenRecord(new_id(), "alice", "operator", time.time(), "root"))
+    store.close()
+    return token
+
+
+def test_a_fault_is_seen_approved_and_over(drama: Callable[..., Any], same_losses: Any, serve: Callable[[Path], str], tab: Any) -> None:
+    run = drama()
+    config = run.stage.folder / "job.toml"
+    config.write_text(config.read_text().replace("[policy]", '[policy]\napproval = "required"\napproval_timeout_s = 300.0'))
+    run.start()
+    run.reach(12)
+    address = serve(run.stage.ledger_path)
+    tab.goto(address)
+    tab.fill("#token", operator(run.stage.ledger_path))
+    tab.get_by_role("button", name="Sign in").click()
+    tab.get_by_role("heading", name="Fleet").wait_for()
+    assert tab.get_by_role("link", name=run.stage.job, exact=True).first.is_visible()
+
+    run.stage.inject("hang", 1)
+    sick = run.name(1)
+    tab.get_by_text(f"Evict {sick}?").wait_for()  # the page asks for news by itself
+    assert run.events(kinds.INTENT) == []
+    tab.get_by_role("link", name="Look and answer").click()
+    tab.get_by_role("heading", name=f"May {sick} be evicted?").wait_for()
+    assert tab.get_by_role("heading", level=1).inner_text().startswith(sick)
+    tab.get_by_role("textbox", name="Why").fill("its rank is silent while all others wait")
+    tab.get_by_role("button", name="Approve the eviction").click()
+
+    assert run.finish() == "finished"
+    assert run.evicted() == [sick]
+    assert [placed[1] for placed in run.generations()] == [sick, run.name(4)]
+    (settled,) = run.events(kinds.APPROVAL_SETTLED)
+    assert settled.payload["by"] == "alice"
+    tab.get_by_text(f"minder machine return {sick}").first.wait_for()  # what undoes it
+    assert "its rank is silent while all others wait" in tab.content()
+    assert same_losses(run)
+    assert tab.troubles == []
