@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -37,12 +37,13 @@ _MOST_TOP = 8
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A machine of the grid. level: a style; mark: the same as a sign; said: the same in words."""
+    """A machine of the grid. level: a style; mark: the same as a sign; said: the same in words; short: what tells it from the others."""
 
     name: str
     level: str
     mark: str
     said: str
+    short: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,19 @@ def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str,
     for rank, machine in job_ranks(service, detail.name).items():
         placed.setdefault(machine, set()).add(rank)
     found: dict[str, list[Cell]] = {}
+    shared = _shared_length(detail.machines)
     for machine in detail.machines:
         title = racks.get(machine, "no rack is recorded") if by == "rack" else _title(placed.get(machine, set()), parallelism, by)
-        found.setdefault(title, []).append(_cell(machine, rows.get(machine), blind))
+        cell = _cell(machine, rows.get(machine), blind)
+        found.setdefault(title, []).append(replace(cell, short=machine[shared:]))
     return [Group(title, tuple(cells)) for title, cells in found.items()]
+
+
+def _shared_length(names: Sequence[str]) -> int:
+    """Length of the words that all names begin with, such as "node-": a cell has room for what differs only."""
+    first, last = (min(names), max(names)) if len(names) > 1 else ("", "")
+    same = next((index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    return next((end for end in range(min(same, len(first) - 1), 0, -1) if not first[end - 1].isalnum()), 0)
 
 
 def _title(ranks: set[int], parallelism: Parallelism | None, by: str) -> str:

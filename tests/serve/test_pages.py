@@ -250,3 +250,23 @@ def test_an_eviction_that_waits_is_answered_on_its_page_once(enter: Enter, ledge
     assert settled.payload["answer"] == "approved" and settled.payload["by"].startswith("operator")
     fields = {"csrf": field(answer.text, "csrf"), "key": "again", "decision": "evict-llm-9", "answer": "rejected", "reason": "no"}
     assert http.post("/incidents/llm-2/answer", data=fields).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["node-0001", "node-0002"], "0001"),
+        (["gpu-r1-s1", "gpu-r1-s2"], "s1"),
+        (["m1", "m2"], "m1"),  # no word is shared whole
+        (["node-1", "node-1b"], "1"),
+        (["node-1"], "node-1"),
+        (["a-", "a-1"], "a-"),
+        ([], None),
+    ],
+)
+def test_a_cell_shows_what_differs_between_machines(names: list[str], short: str | None) -> None:
+    from serve.pages.job import _shared_length
+
+    shared = _shared_length(names)
+    assert [name[shared:] for name in names][:1] == ([] if short is None else [short])
+    assert all(name[shared:] for name in names)
