@@ -51,6 +51,7 @@ class Sampler:
         self._exits = ExitWatch(options.machine, ring.append)
         self._logs = [StepLog(path, options.log_pattern) for path in options.logs]
         self._seen: frozenset[int] | None = None
+        self._had_any = False  # also while nothing of the job is left: a scheduler may take a while to start it again
         self._job = JobExporter()
         self._flows = FlowExporter(options.machine)
         self._heartbeat = HeartbeatExporter(options.machine)
@@ -147,9 +148,10 @@ class Sampler:
     def _take(self, processes: list[JobProcess]) -> None:
         """Steps that a log told before a process of the job was started again are none of the new one's."""
         pids = frozenset(process.pid for process in processes if process.slot is None)
-        if self._seen and pids - self._seen:
+        if self._had_any and pids - (self._seen or frozenset()):
             for log in self._logs:
                 log.forget()
+        self._had_any = self._had_any or bool(pids)
         self._exits.follow(processes)
         self.processes, self._seen = processes, pids
 

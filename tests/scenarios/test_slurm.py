@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -180,3 +181,35 @@ def test_a_node_hangs_and_the_spare_of_the_allocation_takes_over(site: Site, tmp
     assert done.returncode == 0 and not site.nodes.show(bad.name).is_held, done
     refused = subprocess.run([*back, site.name(0), "--config", str(config)], capture_output=True, text=True, check=False)
     assert refused.returncode == 1 and "not ours to undo" in refused.stderr and site.nodes.show(site.name(0)).is_drained
+
+
+def test_a_watched_node_hangs_and_its_job_is_requeued_without_it(site: Site) -> None:
+    port = 29555
+    site.start_agents("--discover", first=("--log", str(site.folder / "job.log")))
+    ranks = f"export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=0 MASTER_PORT={port} PYTHONUNBUFFERED=1"
+    script = f'"{sys.executable}" "{training_script()}" --plain --output {site.folder}/train --steps 100000 --step-seconds 0.2'
+    job = site.submit(3, f"{ranks}\nexec {script} --checkpoint-dir {site.folder}/checkpoints")
+    site.until(lambda: job.show().state == "RUNNING", "the Slurm job")
+    assert job.nodes() == tuple(site.name(index) for index in range(3))
+    watcher = site.minder("watch", "--job", str(site.write_config(f"job = {job.id}", launchers=False)), "--act")
+    assert watcher.stdout is not None
+    threading.Thread(target=watcher.stdout.read, daemon=True).start()
+    site.until(lambda: site.status("watch").get("typical_step_s"), "the usual length of a step", 120.0)
+    reached = site.status("watch")["step"]
+    site.until(lambda: site.status("watch")["step"] >= reached + 20, "20 steps more", 120.0)
+    bad = site.lab.all_machines[1]
+    stopped_s = time.time()
+    site.stop_worker(bad, "train.py")
+    site.until(lambda: site.outcomes().get("requeue"), "the requeue")
+    (first,) = site.until(lambda: site.events(kinds.FIRST_STEP), "the first new step")
+    print(f"first new step {first.time_s - stopped_s:.1f} s after the fault: {first.payload}")
+    assert first.time_s > stopped_s and first.payload["step"] >= reached
+    assert site.outcomes() == {"drain": "done", "requeue": "done", "evict": "done"}
+    assert job.nodes() == (site.name(0), site.name(2), site.name(3))
+    assert [event.payload["machine"] for event in site.events(kinds.BARRED)] == [bad.name]
+    assert list(site.nodes.ours()) == [bad.name] and job.show().restarts == 1
+    assert "iteration        1/" not in (site.folder / "job.log").read_text().split("iteration       10/")[1], (
+        "it went on from its checkpoint"
+    )
+    watcher.send_signal(signal.SIGINT)
+    assert watcher.wait(30) == 0

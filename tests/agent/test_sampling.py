@@ -1,0 +1,52 @@
+"""Which steps of a log are the running job's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from minder.agent.options import AgentOptions
+from minder.agent.ring import SignalRing
+from minder.agent.sampling import Sampler
+from minder.telemetry.exporters.jobs import JobProcess
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Callable[[], JobProcess]]:
+    """sleeper() -> a process that looks like rank 0 of a job nobody of ours started."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> JobProcess:
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=os.environ))
+        return JobProcess(started[-1].pid, "llm", 0)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_steps_of_before_a_job_was_started_again_are_not_its_own(tmp_path: Path, sleeper: Callable[[], JobProcess]) -> None:
+    """Also if nothing of it was left for a while: a scheduler queues it, and its log goes on where it was."""
+    path = tmp_path / "log"
+    path.touch()
+    sampler = Sampler(AgentOptions(machine="m0", run_dir=tmp_path, gpu="off", logs=(path,)), SignalRing())
+    (log,) = sampler._logs
+    log.poll(0.0)
+    sampler._take([sleeper()])
+    with path.open("a") as file:
+        file.write(" iteration 1/ 100 | lm loss: 2.0 |\n iteration 2/ 100 | lm loss: 2.0 |\n")
+    log.poll(1.0)
+    sampler._take(sampler.processes)
+    assert log.steps is not None and (log.steps.first_step, log.steps.step) == (1, 2)
+    sampler._take([])
+    sampler._take([sleeper()])
+    with path.open("a") as file:
+        file.write(" iteration 3/ 100 | lm loss: 2.0 |\n")
+    log.poll(2.0)
+    assert log.steps is not None and (log.steps.first_step, log.steps.first_time_s) == (3, 2.0)
