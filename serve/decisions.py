@@ -36,7 +36,7 @@ def questions_page(
     service: Service, caller: Caller, wanted: QuestionsWanted, limit: int = 50, cursor: str | None = None
 ) -> Page[Question]:  # fmt: skip
     """Newest first; those that this caller may see. 422 for a cursor that is none of ours."""
-    asked = fold_approvals(service.events.select(EventQuery(job=wanted.job, kinds=APPROVAL_KINDS)))
+    asked = _approvals(service, wanted.job)
     items = [item for item in reversed(asked) if sees(caller, item.job)]
     if cursor is not None:
         places = [number for number, item in enumerate(items) if item.decision.operation_id == cursor]
@@ -73,12 +73,20 @@ def give_answer(act: Action, name: str, answer: Answer, reason: str) -> Response
 
 def find_question(service: Service, caller: Caller, name: str) -> Approval:
     """404 where there is none, 403 where the caller's token does not cover its job."""
-    events = service.events.select(EventQuery(kinds=APPROVAL_KINDS))
-    found = next((item for item in fold_approvals(events) if item.decision.operation_id == name), None)
+    found = next((item for item in _approvals(service) if item.decision.operation_id == name), None)
     if found is None:
         raise refuse(404, f'no decision "{name}" waits or waited for an operator: GET /v1/decisions lists all')
     demand_job(caller, found.job)
     return found
+
+
+def _approvals(service: Service, job: str | None = None) -> list[Approval]:
+    """Every question, oldest first. Of the actions, which a ledger has far more of, only those since the first question are read."""
+    events = service.events.select(EventQuery(job=job, kinds=tuple(kind for kind in APPROVAL_KINDS if kind != kinds.INTENT)))
+    if not events:
+        return []
+    acted = service.events.select(EventQuery(job=job, kinds=(kinds.INTENT,), since_id=events[0].id))
+    return fold_approvals(sorted([*events, *acted], key=lambda event: event.id))
 
 
 def question_of(item: Approval, now_s: float) -> Question:
