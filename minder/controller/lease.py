@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from minder.errors import LeaseLostError, LedgerError
 from minder.store.leases import Lease, LeaseStore
@@ -80,8 +81,9 @@ class Leadership:
             self._thread.join()
         try:
             if self.mine is not None:
-                self._store.release(self.mine)
-        except LedgerError:
-            pass  # the next one waits for the beats instead
+                with suppress(
+                    LedgerError
+                ):  # a lease that cannot be given back ends by itself: the next one waits for beats that do not come
+                    self._store.release(self.mine)
         finally:
             self._store.close()

@@ -37,6 +37,9 @@ _lost = 0
 _writer: _Writer | None = None
 
 
+_ODD_VALUES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # of a step, sample or place that is no such number
+
+
 def is_sampled(step: int, sample: float) -> bool:
     """Whether a step is traced: decided by its number alone, so all ranks agree. sample: share of the steps, 0 to 1."""
     return (step * _HASH) % _SPAN < sample * _SPAN
@@ -135,7 +138,7 @@ class trace_step:  # it reads as a word of the user's script: `with minder.trace
             if is_sampled(int(self._step), self._sample):
                 self._base_s = time.time() - time.perf_counter()
                 self._records = []
-        except Exception:  # noqa: BLE001 - tracing must not be able to end a training step: counted, see lost()
+        except _ODD_VALUES:  # tracing must not be able to end a training step: counted, see lost()
             _count_lost()
         return self
 
@@ -147,7 +150,7 @@ class trace_step:  # it reads as a word of the user's script: `with minder.trace
         try:
             folder = self._folder or os.environ.get("MINDER_TRACE_DIR") or default_run_dir() / "traces"
             _this_writer(Path(folder)).put(_Step(int(self._step), int(self._place[0]), int(self._place[1]), records))
-        except Exception:  # noqa: BLE001 - as in __enter__: counted, see lost()
+        except (*_ODD_VALUES, OSError, queue.Full):  # as in __enter__; RuntimeError also where no thread can be started
             _count_lost()
 
 

@@ -14,11 +14,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(run_on_ledger: Run) -> Run:
-    return run_on_ledger
-
-
-@pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """Operators are asked about m1 and about m2; of m2 nobody answered in time."""
     ledger = Ledger(tmp_path / "ledger.db")
@@ -31,27 +26,27 @@ def ledger(tmp_path: Path) -> Ledger:
     return ledger
 
 
-def test_what_waits_is_listed(run: Run, ledger: Ledger) -> None:
-    status, out, err = run("decision", "list")
+def test_what_waits_is_listed(run_on_ledger: Run, ledger: Ledger) -> None:
+    status, out, err = run_on_ledger("decision", "list")
     assert (status, err) == (0, "") and "evict-m1" in out and "stall 0.97" in out and "waiting" in out and "evict-m2" not in out
-    assert "evict-m2" in run("decision", "list", "--all")[1]
-    (told,) = json.loads(run("decision", "list", "--format", "json")[1])
+    assert "evict-m2" in run_on_ledger("decision", "list", "--all")[1]
+    (told,) = json.loads(run_on_ledger("decision", "list", "--format", "json")[1])
     assert told["decision"]["price"]["waiting_gpu_s"] == 9.0 and told["state"] == "waiting"
-    assert run("decision", "list", "--job", "other")[1] == "no decision waits for an operator\n"
+    assert run_on_ledger("decision", "list", "--job", "other")[1] == "no decision waits for an operator\n"
 
 
-def test_an_answer_is_in_the_ledger_with_who_and_why(run: Run, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_in_the_ledger_with_who_and_why(run_on_ledger: Run, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "alice")
-    status, out, err = run("decision", "approve", "evict-m1", "--reason", " GPU 3 is off the bus ")
+    status, out, err = run_on_ledger("decision", "approve", "evict-m1", "--reason", " GPU 3 is off the bus ")
     assert (status, err) == (0, "") and out == "evict-m1 is approved: m1 is evicted at the controller's next tick, if that still holds\n"
     (event,) = ledger.events(kinds=[kinds.APPROVAL_SETTLED])
     assert dict(event.payload) == {"answer": "approved", "by": "alice", "reason": "GPU 3 is off the bus"}
     assert (event.job, event.incident, event.operation_id) == ("llm", "llm-1", "evict-m1")
-    assert run("decision", "list")[1] == "no decision waits for an operator\n"
+    assert run_on_ledger("decision", "list")[1] == "no decision waits for an operator\n"
 
 
-def test_a_rejection_says_what_it_means(run: Run, ledger: Ledger) -> None:
-    assert run("decision", "reject", "evict-m1", "--reason", "flashing")[1] == "evict-m1 is rejected: m1 stays in job llm\n"
+def test_a_rejection_says_what_it_means(run_on_ledger: Run, ledger: Ledger) -> None:
+    assert run_on_ledger("decision", "reject", "evict-m1", "--reason", "flashing")[1] == "evict-m1 is rejected: m1 stays in job llm\n"
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -60,13 +55,13 @@ def test_a_rejection_says_what_it_means(run: Run, ledger: Ledger) -> None:
     (("approve", "evict-m9", "--reason", "x"), "no decision \"evict-m9\" waits"),
     (("reject", "evict-m2", "--reason", "x"), "evict-m2 has expired: nobody answered by"),
 ])  # fmt: skip
-def test_what_cannot_be_answered_is_one_line(run: Run, ledger: Ledger, words: tuple[str, ...], said: str) -> None:
-    status, out, err = run("decision", *words)
+def test_what_cannot_be_answered_is_one_line(run_on_ledger: Run, ledger: Ledger, words: tuple[str, ...], said: str) -> None:
+    status, out, err = run_on_ledger("decision", *words)
     assert (status, out) == (2, "") and said in err and err.count("\n") == 1
     assert ledger.events(kinds=[kinds.APPROVAL_SETTLED]) == []
 
 
-def test_the_second_answer_is_refused(run: Run, ledger: Ledger) -> None:
-    run("decision", "reject", "evict-m1", "--reason", "x")
-    status, _, err = run("decision", "approve", "evict-m1", "--reason", "y")
+def test_the_second_answer_is_refused(run_on_ledger: Run, ledger: Ledger) -> None:
+    run_on_ledger("decision", "reject", "evict-m1", "--reason", "x")
+    status, _, err = run_on_ledger("decision", "approve", "evict-m1", "--reason", "y")
     assert status == 2 and "was rejected by" in err

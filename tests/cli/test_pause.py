@@ -12,19 +12,14 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(run_on_ledger: Run) -> Run:
-    return run_on_ledger
-
-
-@pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.append(kinds.JOB_REGISTERED, {"machines": ["m1"], "domains": {"m1": {"rack": "r1"}}}, job="llm")
     return ledger
 
 
-def test_a_pause_reaches_the_policys_history_and_ends_by_itself(run: Run, ledger: Ledger) -> None:
-    status, out, err = run("pause", "--job", "llm", "--for", "2h", "--reason", "firmware")
+def test_a_pause_reaches_the_policys_history_and_ends_by_itself(run_on_ledger: Run, ledger: Ledger) -> None:
+    status, out, err = run_on_ledger("pause", "--job", "llm", "--for", "2h", "--reason", "firmware")
     assert (status, err) == (0, "")
     assert out.startswith("actions are paused for job llm until ") and "alarms go on" in out
     (pause,) = ledger.history("llm").pauses
@@ -33,24 +28,24 @@ def test_a_pause_reaches_the_policys_history_and_ends_by_itself(run: Run, ledger
     assert ledger.history("llm", time.time() + 7300).pauses == ()
 
 
-def test_pauses_are_listed_and_lifted(run: Run, ledger: Ledger) -> None:
-    assert run("pause", "--list")[1] == "nothing is paused\n"
-    run("pause", "--all", "--for", "30m", "--reason", "power work")
-    run("pause", "--rack", "r1", "--for", "1h", "--reason", "switch")
-    listed = run("pause", "--list")[1]
+def test_pauses_are_listed_and_lifted(run_on_ledger: Run, ledger: Ledger) -> None:
+    assert run_on_ledger("pause", "--list")[1] == "nothing is paused\n"
+    run_on_ledger("pause", "--all", "--for", "30m", "--reason", "power work")
+    run_on_ledger("pause", "--rack", "r1", "--for", "1h", "--reason", "switch")
+    listed = run_on_ledger("pause", "--list")[1]
     assert "every job" in listed and "rack r1" in listed and "power work" in listed
-    assert run("unpause", "--rack", "r1")[0] == 0
+    assert run_on_ledger("unpause", "--rack", "r1")[0] == 0
     assert [pause.scope for pause in ledger.history("llm").pauses] == ["all"]
-    run("pause", "--rack", "r1", "--for", "1h", "--reason", "switch")
-    status, out, _ = run("unpause")
+    run_on_ledger("pause", "--rack", "r1", "--for", "1h", "--reason", "switch")
+    status, out, _ = run_on_ledger("unpause")
     assert status == 0 and out.count("\n") == 2
     assert ledger.history("llm").pauses == ()
 
 
-def test_a_name_that_nobody_knows_is_said(run: Run, ledger: Ledger) -> None:
-    status, _, err = run("pause", "--rack", "r2", "--for", "1h", "--reason", "x")
+def test_a_name_that_nobody_knows_is_said(run_on_ledger: Run, ledger: Ledger) -> None:
+    status, _, err = run_on_ledger("pause", "--rack", "r2", "--for", "1h", "--reason", "x")
     assert status == 0 and 'has not seen rack "r2" yet (it knows: r1)' in err
-    assert 'job "lmm" yet (it knows: llm)' in run("pause", "--job", "lmm", "--for", "1h", "--reason", "x")[2]
+    assert 'job "lmm" yet (it knows: llm)' in run_on_ledger("pause", "--job", "lmm", "--for", "1h", "--reason", "x")[2]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +62,9 @@ def test_a_name_that_nobody_knows_is_said(run: Run, ledger: Ledger) -> None:
         (("unpause", "--job", "llm"), "no pause holds for job llm"),
     ],
 )
-def test_bad_input_is_one_line_exit_2_and_writes_nothing(run: Run, ledger: Ledger, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_one_line_exit_2_and_writes_nothing(run_on_ledger: Run, ledger: Ledger, arguments: tuple[str, ...], said: str) -> None:
     before = ledger.events()
-    status, out, err = run(*arguments)
+    status, out, err = run_on_ledger(*arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
     assert ledger.events() == before

@@ -131,13 +131,19 @@ def test_two_verdicts_of_one_tick_are_one_eviction_and_one_restart(world: Any) -
     assert len(world.events(kinds.INTENT)) == 1 and app.state.generation == 2
 
 
-def test_a_standby_that_does_not_start_is_replaced_by_the_next_one(world: Any) -> None:
+def with_a_deaf_standby(world: Any) -> Any:
+    """The application six ticks after the first trouble, with a first standby that never starts its workers."""
     world.script = after_first_steps(world)
     app = world.app()
     app.begin()
     world.tick(app, 1)
     world.fleet._take = deaf(world.fleet, "s0")
     world.tick(app, 6)
+    return app
+
+
+def test_a_standby_that_does_not_start_is_replaced_by_the_next_one(world: Any) -> None:
+    app = with_a_deaf_standby(world)
     assert app.state.rank_machine[1] == "s1" and app.state.barred == {"m1", "s0"}
     assert app.state.phase == "running" and app.state.first_step_seen
     app.close()
@@ -281,12 +287,7 @@ def test_one_restart_closes_every_incident_that_it_answers(world: Any) -> None:
 
 
 def test_a_standby_that_was_bad_too_leaves_no_incident_open(world: Any) -> None:
-    world.script = after_first_steps(world)
-    app = world.app()
-    app.begin()
-    world.tick(app, 1)
-    world.fleet._take = deaf(world.fleet, "s0")
-    world.tick(app, 6)
+    app = with_a_deaf_standby(world)
     app.close()
     assert app.state.first_step_seen and states(world) == [("closed", "first new step")] * 2
 

@@ -88,11 +88,10 @@ class LocalSlurm:
         return SlurmCommands(deadline_s, str(self.conf))
 
     def __enter__(self) -> LocalSlurm:
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.__exit__)
             self._start()
-        except BaseException:
-            self.__exit__()
-            raise
+            undo.pop_all()  # it stands: nothing is to be undone now
         return self
 
     def __exit__(self, *unused: object) -> None:
