@@ -34,12 +34,12 @@ def list_decisions(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals, refusal
+    from minder.incidents.approvals import refusal
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
     with open_ledger(ledger) as opened:
-        found = fold_approvals(opened.events(job=job, kinds=APPROVAL_KINDS))
+        found = opened.approvals(job)
     shown = [item for item in found if all_ or refusal(item, time.time()) is None]
     if format_ == "json":
         typer.echo(json.dumps(to_json(shown), indent=1))
