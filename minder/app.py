@@ -20,7 +20,7 @@ from minder.controller.beside import Beside, Part, Shadow, watch_drift
 from minder.controller.engine_context import with_engine
 from minder.controller.engine_recovery import EngineRecovery
 from minder.controller.engine_work import EngineActuator
-from minder.controller.exporter import Exporter
+from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
 from minder.controller.inbox import Inbox
 from minder.controller.live import LiveWindows
@@ -188,9 +188,19 @@ def state_dir_of(config: JobConfig) -> Path:
     return Path(config.state_dir) if config.state_dir else default_state_dir()
 
 
-def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger: Ledger | None = None) -> App:
+def open_page(config: JobConfig, parts: tuple[Collects, ...]) -> Callable[[], Exporter] | None:
+    """How to open the address of a controller's own metrics, None where the configuration asks for none."""
+    address = config.metrics.address
+    if address is None:
+        return None
+    return lambda: Exporter(*address, config.metrics.token(), parts, {"training_job": config.name})
+
+
+def build(
+    config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger: Ledger | None = None, shows: tuple[Collects, ...] = ()
+) -> App:
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
-    beside the job's state, unless $MINDER_LEDGER says otherwise."""
+    beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
     endpoints = config.endpoints()
     launched = [item for item in endpoints if item.launcher is not None]
     if launched and len(launched) != len(endpoints):
@@ -217,49 +227,38 @@ def build(config: JobConfig, *, act: bool = False, clock: Clock | None = None, l
     telemetry = GatedRule(TelemetryRule(equip_model(model)(stages_of)), progress)
     rules = live_rules(progress, telemetry, load_xid_rules(), config.telemetry.interval_s, topology.parallelism)
     rules += _beside(config, progress, ledger, stages_of, model.ranges)
-    policy = Policy(config.policy_config(act))
-    recorder = _recorder(config, bool(launched) and state.is_under_way)
     stages = Stages(
         fleet=fleet,
         source=build_source(config),
         windows=LiveWindows(_aligner(config), state_dir / "live.json", lambda: telemetry.scores),
         judge=Judge(rules),
-        policy=policy,
+        policy=Policy(config.policy_config(act)),
         recovery=recovery or requeue,
         progress=progress,
         context=_context_maker(config, progress, fleet, ledger, watched, parts),
-        recorder=recorder,
+        recorder=_recorder(config, bool(launched) and state.is_under_way),
         scores=lambda: telemetry.scores,
         watched=watched,
         inbox=Inbox(ledger, config.name),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
     )
+    export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
     controller = Controller(state, stages, ledger, clock, state_dir)
-    export = _export(config, state, stages, ledger, act)
     return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue)
 
 
-def _export(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger, act: bool) -> Callable[[], Exporter] | None:
-    """How to open the controller's own metrics, None where the configuration asks for none."""
-    address = config.metrics.address
-    if address is None:
-        return None
+def _measures(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger, act: bool) -> tuple[Collects, ...]:
+    """The controller's own metrics."""
+    fleet, history = stages.fleet, lambda now_s: ledger.history(config.name, now_s)
     sight = Sight(
-        state,
-        stages.measures,
-        stages.fleet.views,
-        stages.fleet.refusals,
-        lambda now_s: ledger.history(config.name, now_s),
-        config.policy_config(act),
-        SystemClock(),
+        state, stages.measures, fleet.views, fleet.refusals, history, config.policy_config(act), SystemClock(),
         agents=frozenset(machine.name for machine in config.machines if machine.agent is not None),
         silent_s=max(30.0, 3.0 * config.telemetry.interval_s),
         watches=stages.watched is not None,
         version=__version__,
-    )
-    parts = (sight.measures.registry, Gauges(sight))
-    return lambda: Exporter(*address, config.metrics.token(), parts, {"training_job": config.name})
+    )  # fmt: skip
+    return sight.measures.registry, Gauges(sight)
 
 
 def _aligner(config: JobConfig) -> Aligner:

@@ -54,9 +54,10 @@ def _run_configured(config: JobConfig, act: bool) -> int:
     from minder.errors import LeaseLostError
 
     stop = _Stop()
+    over = _runs_over(config)
     while True:
         try:
-            phase = _lead(config, act, stop)
+            phase = _lead(config, act, stop, over)
             break
         except LeaseLostError as error:
             _say(f"{error}; waiting to lead again")
@@ -89,22 +90,46 @@ class _Stop:
         self.wake.set()
 
 
-def _lead(config: JobConfig, act: bool, stop: _Stop) -> str | None:
-    """Wait to lead the job, then run its controller; the phase it ended in, None if it never led. Raises LeaseLostError."""
-    from minder.app import build, state_dir_of
-    from minder.controller.lease import Leadership
-    from minder.incidents import Ledger, find_ledger
+def _location(config: JobConfig) -> str:
+    from minder.app import state_dir_of
+    from minder.incidents import find_ledger
 
     state_dir_of(config).mkdir(parents=True, exist_ok=True)
-    location = find_ledger(None, state_dir_of(config))
+    return find_ledger(None, state_dir_of(config))
+
+
+def _runs_over(config: JobConfig) -> int:
+    """How many runs of this job were over when this command began."""
+    from minder.controller.state import ended_runs
+    from minder.incidents import Ledger
+
+    with Ledger(_location(config)) as ledger:
+        return len(ended_runs(ledger, config.name))
+
+
+def _lead(config: JobConfig, act: bool, stop: _Stop, over: int) -> str | None:
+    """Wait to lead the job, then run its controller; the phase it ended in, also if that was while this one waited; None if it never
+    led. Raises LeaseLostError."""
+    from minder.app import build, open_page
+    from minder.controller.lease import Leadership
+    from minder.controller.state import ended_runs
+    from minder.controller.waiting import LeaseGauges, wait_to_lead
+    from minder.incidents import Ledger
+
+    location = _location(config)
     leadership = Leadership(location, config.name)
+    shows = (LeaseGauges(leadership, "run"),)
     try:
-        lease = leadership.lead(stop.stopping, _say)
+        lease = wait_to_lead(leadership, stop.stopping, _say, open_page(config, shows))
         if lease is None:
             return None
         ledger = Ledger(location)
         ledger.fence(lease)
-        app = build(config, act=act, ledger=ledger)
+        ended = ended_runs(ledger, config.name)
+        if len(ended) > over:  # the job came to its end under the controller before: to begin it again is not ours
+            ledger.close()
+            return ended[-1]
+        app = build(config, act=act, ledger=ledger, shows=shows)
         stop.wake = app.wake
         try:
             app.begin()

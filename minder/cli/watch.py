@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from minder.app import App
     from minder.config import JobConfig
+    from minder.controller.exporter import Collects
     from minder.incidents import Ledger
 
 __all__ = ["command"]
@@ -69,28 +70,36 @@ def command(
             config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern))
         from minder.app import build
 
-        ledger = Ledger(find_ledger()) if job is None else stack.enter_context(_leading(config))
-        _watch(build(config, act=act, ledger=ledger), output, duration, ends_with_job=job is None)
+        if job is None:
+            app = build(config, act=act, ledger=Ledger(find_ledger()))
+        else:
+            ledger, shows = stack.enter_context(_leading(config))
+            config = place_machines(load_config(job, only_watch=True), only_watch=True)  # the job may have moved while we waited
+            app = build(config, act=act, ledger=ledger, shows=shows)
+        _watch(app, output, duration, ends_with_job=job is None)
 
 
 @contextlib.contextmanager
-def _leading(config: JobConfig) -> Iterator[Ledger]:
+def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]:
     """One watcher of a job speaks at a time; another waits."""
     import sys
     import threading
 
-    from minder.app import state_dir_of
+    from minder.app import open_page, state_dir_of
     from minder.controller.lease import Leadership
+    from minder.controller.waiting import LeaseGauges, wait_to_lead
     from minder.incidents import Ledger, find_ledger
 
     state_dir_of(config).mkdir(parents=True, exist_ok=True)
     location = find_ledger(None, state_dir_of(config))
     leadership = Leadership(location, f"watch of {config.name}")
+    shows = (LeaseGauges(leadership, "watch"),)
     try:
-        lease = leadership.lead(threading.Event(), lambda message: print(f"minder: {message}", file=sys.stderr, flush=True))
+        say = lambda message: print(f"minder: {message}", file=sys.stderr, flush=True)  # noqa: E731
+        lease = wait_to_lead(leadership, threading.Event(), say, open_page(config, shows))
         ledger = Ledger(location)
         ledger.fence(lease)
-        yield ledger
+        yield ledger, shows
     finally:
         leadership.close()
 

@@ -15,20 +15,22 @@ from prometheus_client.exposition import generate_latest
 from minder.errors import ConfigError
 from minder.wire.tokens import is_authorised
 
-__all__ = ["Exporter", "exposition"]
+__all__ = ["Collects", "Exporter", "exposition"]
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _PATIENCE_S = 10.0
 
 
-class _Collects(Protocol):
+class Collects(Protocol):
+    """What prometheus_client calls a collector."""
+
     def collect(self) -> Iterable[Metric]: ...
 
 
 class _Labelled(CollectorRegistry):
     """What several collectors say, with labels that all of it carries."""
 
-    def __init__(self, parts: tuple[_Collects, ...], labels: Mapping[str, str]) -> None:
+    def __init__(self, parts: tuple[Collects, ...], labels: Mapping[str, str]) -> None:
         super().__init__(auto_describe=False)
         self._parts, self._labels = parts, labels
 
@@ -40,7 +42,7 @@ class _Labelled(CollectorRegistry):
                 yield family
 
 
-def exposition(parts: tuple[_Collects, ...], labels: Mapping[str, str]) -> bytes:
+def exposition(parts: tuple[Collects, ...], labels: Mapping[str, str]) -> bytes:
     """Prometheus' text format of all parts; every sample carries `labels` too."""
     return bytes(generate_latest(_Labelled(parts, labels)))
 
@@ -48,7 +50,7 @@ def exposition(parts: tuple[_Collects, ...], labels: Mapping[str, str]) -> bytes
 class Exporter:
     """Serves the text in threads of its own. Raises ConfigError if the address cannot be had."""
 
-    def __init__(self, host: str, port: int, token: str | None, parts: tuple[_Collects, ...], labels: Mapping[str, str]) -> None:
+    def __init__(self, host: str, port: int, token: str | None, parts: tuple[Collects, ...], labels: Mapping[str, str]) -> None:
         page = _page(token, lambda: exposition(parts, labels))
         try:
             self._server = _Server((host, port), page)

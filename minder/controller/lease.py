@@ -12,15 +12,27 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from minder.errors import LeaseLostError, LedgerError
 from minder.store.leases import Lease, LeaseStore
 
-__all__ = ["BEAT_S", "PATIENCE_S", "Leadership"]
+__all__ = ["BEAT_S", "PATIENCE_S", "Leadership", "Standing"]
 
 BEAT_S = 1.0
 PATIENCE_S = 5.0  # so long may the beats stand still
 _LOOK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who leads, as one controller sees it. token: of the lease that holds now, its own or another's; age_s: since that lease's last
+    beat was written (its own) or seen (another's); both None where there is none."""
+
+    leads: bool
+    token: int | None
+    age_s: float | None
+    takeovers: int
 
 
 class Leadership:
@@ -33,16 +45,27 @@ class Leadership:
         self._holder = f"process {os.getpid()} on {socket.gethostname()}"
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        self._seen: Lease | None = None  # another's, while we wait
+        self._beaten_s = 0.0  # when the newest beat was written, or seen; monotonic
+        self._takeovers = 0
         self.mine: Lease | None = None
         self.lost = threading.Event()
+
+    def standing(self) -> Standing:
+        """Safe to ask from any thread."""
+        lease, leads = self.mine or self._seen, self.mine is not None and not self.lost.is_set()
+        age_s = None if lease is None or (lease.released and not leads) else time.monotonic() - self._beaten_s
+        return Standing(leads, None if lease is None else lease.token, age_s, self._takeovers)
 
     def lead(self, stopping: threading.Event, say: Callable[[str], None]) -> Lease | None:
         """Wait until this process leads; None if it was stopped before. Raises LedgerError where the ledger cannot be read at first."""
         seen, since_s, told = self._store.read(self._name), time.monotonic(), False
+        self._seen, self._beaten_s = seen, since_s
         while not stopping.is_set():
             stale = seen is None or seen.released or time.monotonic() - since_s >= self._patience_s
             try:
                 if stale and (mine := self._store.take(self._name, self._holder, seen)) is not None:
+                    self._takeovers += seen is not None and not seen.released
                     return self._begin(mine)
                 now = self._store.read(self._name)
             except LedgerError as error:  # not readable for a moment: that says nothing of the leader
@@ -52,6 +75,7 @@ class Leadership:
                 continue
             if now != seen:
                 seen, since_s = now, time.monotonic()
+                self._seen, self._beaten_s = seen, since_s
             if not told and seen is not None and not seen.released:
                 told = True
                 say(f"{self._name} is led by {seen.holder}: waiting to take over")
@@ -59,7 +83,7 @@ class Leadership:
         return None
 
     def _begin(self, mine: Lease) -> Lease:
-        self.mine = mine
+        self.mine, self._beaten_s = mine, time.monotonic()
         self._thread = threading.Thread(target=self._beat, args=(mine,), name="minder-lease", daemon=True)
         self._thread.start()
         return mine
@@ -68,6 +92,7 @@ class Leadership:
         while not self._closing.wait(self._beat_s):
             try:
                 self._store.beat(mine)
+                self._beaten_s = time.monotonic()
             except LeaseLostError:
                 self.lost.set()
                 return

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from minder.incidents import kinds
+from minder.incidents import Ledger, kinds
 from minder.recovery.placement import machine_order
 from minder.types import JobView, LedgerEvent
 
-__all__ = ["JobState", "fold_job", "incidents_of_restart"]
+__all__ = ["JobState", "ended_runs", "fold_job", "incidents_of_restart"]
 
 Phase = Literal["starting", "running", "recovering", "finished", "failed"]
 
@@ -69,9 +69,18 @@ def fold_job(name: str, events: Iterable[LedgerEvent]) -> JobState:
         elif event.kind == kinds.UNBARRED:
             state.barred.discard(str(event.payload["machine"]))
         elif event.kind == kinds.JOB_ENDED:
-            state.phase = "finished" if event.payload.get("outcome") == "finished" else "failed"
+            state.phase = _outcome(event)
             state.rank_machine = {}
     return state
+
+
+def ended_runs(ledger: Ledger, name: str) -> list[str]:
+    """How each run of a job ended, oldest first: "finished" or "failed". Raises LedgerError."""
+    return [_outcome(event) for event in ledger.events(job=name, kinds=[kinds.JOB_ENDED])]
+
+
+def _outcome(event: LedgerEvent) -> Literal["finished", "failed"]:
+    return "finished" if event.payload.get("outcome") == "finished" else "failed"
 
 
 def _begin_generation(state: JobState, event: LedgerEvent) -> None:
