@@ -93,17 +93,21 @@ def bundle(
 
     Example: minder incidents bundle llm-70b-1 -o vendor.zip
     """
+    from minder.cli.remote import open_ledger
     from minder.errors import BadInputError
-    from minder.incidents import Ledger, find_ledger
+    from minder.incidents import Ledger
     from minder.incidents.bundle import vendor_bundle
 
-    with Ledger(find_ledger(ledger), create=False) as opened:
-        opened.incident(incident)  # says it where there is none
-        events = opened.events(incident=incident)
-        job = next((event.job for event in events if event.job), None)
-        registered = opened.events(job=job, kinds=["job_registered"])
+    with open_ledger(ledger) as opened:
+        if isinstance(opened, Ledger):
+            opened.incident(incident)  # says it where there is none
+            events = opened.events(incident=incident)
+            job = next((event.job for event in events if event.job), None)
+            content = vendor_bundle(events, opened.events(job=job, kinds=["job_registered"]))
+        else:
+            content = opened.vendor_bundle(incident)
     try:
-        output.write_bytes(vendor_bundle(events, registered))
+        output.write_bytes(content)
     except OSError as error:
         raise BadInputError(f"--output {output} cannot be written: {error.strerror}; name a file in a folder that is there") from error
     typer.echo(f"wrote {output}")

@@ -30,6 +30,10 @@ class Calls:
         given = {name: value for name, value in (params or {}).items() if value is not None}
         return self._json("GET", path, params=given)
 
+    def read(self, path: str) -> bytes:
+        """The body of a read that is a file."""
+        return self._send("GET", path).content
+
     def act(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON of an action. It is sent again with the same key if no answer comes: the service does it once."""
         return self._json("POST", path, json=body, headers={"Idempotency-Key": uuid.uuid4().hex})

@@ -65,6 +65,10 @@ class Client:
     def captures(self, incident: str) -> Iterator[Capture]:
         return self._pages(Capture, f"/v1/incidents/{incident}/captures", {}, None)
 
+    def bundle(self, incident: str) -> bytes:
+        """The vendor's ZIP."""
+        return self.calls.read(f"/v1/incidents/{incident}/bundle")
+
     def events(
         self,
         *,

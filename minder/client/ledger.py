@@ -54,6 +54,10 @@ class RemoteLedger:
             for number, item in found
         ]
 
+    def vendor_bundle(self, incident: str) -> bytes:
+        """The ZIP that the service makes: it alone has the captures and the job's machines."""
+        return self.client.bundle(incident)
+
     def incident(self, incident: str) -> Incident:
         """Raises BadInputError where there is none, or the token does not cover its job."""
         self.client.incident(incident)  # says it in the service's own words

@@ -16,21 +16,21 @@ from minder.api.machines import OutcomeRequest
 from minder.errors import MinderError
 from minder.incidents import Incident, kinds
 from minder.incidents.approvals import Answer
-from minder.incidents.bundle import vendor_bundle
 from minder.incidents.history import active_pauses
 from minder.incidents.outlook import cost_per_minute, outlook
-from minder.incidents.places import find_gpus, find_places
+from minder.incidents.places import find_gpus
 from minder.incidents.report import describe_evidence, incident_report
 from minder.stacks import analyse_captures, capture_from_agents
 from minder.stacks.document import to_document
 from minder.store.events import EventQuery
 from minder.types import Evidence, LedgerEvent
+from serve.bundles import places_of, registered_of
 from serve.decisions import QuestionsWanted, give_answer, questions_page
 from serve.pages.forms import action_of, body_of, carry_out, did, go_back
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent, Visitor
 from serve.problems import refuse
-from serve.routes.incidents import captures_page, find_incident, incident_detail, plan_note
+from serve.routes.incidents import captures_page, find_incident, incident_detail, plan_note, zipped
 from serve.routes.machines import plan_outcome
 from serve.state import Service, service_of
 
@@ -75,11 +75,7 @@ def bundle(request: Request, visitor: Seen, incident: Id) -> Response:
     """For the vendor: what `minder incidents bundle` writes."""
     service = service_of(request)
     found = find_incident(service, visitor.caller, incident)
-    events = service.events.select(EventQuery(incident=incident))
-    headers = {"Content-Disposition": f'attachment; filename="{found.id.replace(":", "_")}.zip"', "Cache-Control": "no-store"}
-    return Response(
-        vendor_bundle(events, _registered(service, found), _places(service, found)), headers=headers, media_type="application/zip"
-    )
+    return zipped(service, found)
 
 
 @router.get("/{incident}/report.txt")
@@ -113,24 +109,9 @@ def answer(request: Request, sent: Sent, incident: Id) -> Response:
     return go_back(sent, give_answer(action_of(request, sent), fields.get("decision", ""), given, body.reason))
 
 
-def _registered(service: Service, found: Incident) -> list[LedgerEvent]:
-    query = EventQuery(job=found.job, kinds=(kinds.JOB_REGISTERED,), limit=1, newest_first=True)
-    return service.events.select(query) if found.job else []
-
-
-def _places(service: Service, found: Incident) -> dict[str, dict[str, str]]:
-    """As the job registered them, and as its job.toml says where the service was told of that."""
-    places = find_places(_registered(service, found))
-    config = service.settings.jobs.get(found.job or "")
-    for machine in config.machines if config is not None else ():
-        told = {"rack": machine.rack, "switch": machine.switch, "serial": machine.serial}
-        places.setdefault(machine.name, {}).update({key: value for key, value in told.items() if value})
-    return places
-
-
 def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]:
     pauses = active_pauses(service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE))), service.clock.now_s())
-    places = _places(service, found)
+    places = places_of(service, found)
     names = tuple(dict.fromkeys((*found.machines, *found.evicted)))
     return {
         "incident": found,
@@ -139,7 +120,7 @@ def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[s
         "evidence": [describe_evidence(item) for item in found.evidence],
         "against": [describe_evidence(item) for item in found.against],
         "outlook": outlook(found, pauses),
-        "cost": cost_per_minute(found, find_gpus(_registered(service, found))),
+        "cost": cost_per_minute(found, find_gpus(registered_of(service, found))),
         "questions": _questions(service, visitor, found),
         "bundle_command": f"minder incidents bundle {found.id} -o {found.id.replace(':', '_')}.zip",
     }

@@ -18,6 +18,7 @@ from minder.store.events import EventQuery
 from serve.access import Operator, Viewer, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import cursor_id, tagged
+from serve.bundles import bundle_of
 from serve.incident_index import summary_fields
 from serve.problems import refuse
 from serve.state import Service, service_of
@@ -34,6 +35,7 @@ __all__ = [
     "plan_note",
     "router",
     "since_seconds",
+    "zipped",
 ]
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
@@ -117,6 +119,19 @@ def captures_page(service: Service, caller: Caller, incident: str, limit: int, c
         for event in found[:limit]
     )
     return Page[Capture](items=items, next=str(found[limit - 1].id) if len(found) > limit else None)
+
+
+@router.get("/{incident}/bundle", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
+def vendor_bundle(request: Request, caller: Viewer, incident: Id) -> Response:
+    """A ZIP for the vendor: the accused machines' evidence, without the job, other machines, addresses, paths and secrets."""
+    service = service_of(request)
+    return zipped(service, find_incident(service, caller, incident))
+
+
+def zipped(service: Service, found: Incident) -> Response:
+    """The vendor's bundle as a file to keep."""
+    headers = {"Content-Disposition": f'attachment; filename="{found.id.replace(":", "_")}.zip"', "Cache-Control": "no-store"}
+    return Response(bundle_of(service, found), headers=headers, media_type="application/zip")
 
 
 @router.post("/{incident}/notes", status_code=201, response_model=Recorded)

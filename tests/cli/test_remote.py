@@ -147,3 +147,12 @@ def test_a_service_that_is_not_there_is_one_line(
     assert main(["machine", "list"]) == status
     out, err = capsys.readouterr()
     assert out == "" and said in err and len(err.strip().splitlines()) == 1 and "secret" not in err
+
+
+def test_the_vendors_bundle_is_the_services(site: SimpleNamespace, here: Say, there: Say, tmp_path: Path) -> None:
+    for say, name in ((here, "here.zip"), (there, "there.zip")):
+        status, out, _ = say("incidents", "bundle", "llm-1", "-o", str(tmp_path / name))
+        assert (status, out) == (0, f"wrote {tmp_path / name}\n")
+    assert (tmp_path / "here.zip").read_bytes() == (tmp_path / "there.zip").read_bytes()
+    status, out, err = there("incidents", "bundle", "llm-9", "-o", str(tmp_path / "no.zip"))
+    assert status == 2 and out == "" and 'no incident "llm-9"' in err and not (tmp_path / "no.zip").exists()

@@ -1,0 +1,34 @@
+"""What a vendor gets of an incident, and where its machines stand: as the job registered them, and as its job.toml says where the
+service was told of that."""
+
+from __future__ import annotations
+
+from minder.incidents import Incident, kinds
+from minder.incidents.bundle import vendor_bundle
+from minder.incidents.places import find_places
+from minder.store.events import EventQuery
+from minder.types import LedgerEvent
+from serve.state import Service
+
+__all__ = ["bundle_of", "places_of", "registered_of"]
+
+
+def bundle_of(service: Service, found: Incident) -> bytes:
+    """The ZIP that `minder incidents bundle` writes."""
+    events = service.events.select(EventQuery(incident=found.id))
+    return vendor_bundle(events, registered_of(service, found), places_of(service, found))
+
+
+def places_of(service: Service, found: Incident) -> dict[str, dict[str, str]]:
+    """Machine to {"rack", "switch", "serial", ...}; what is not known is not in it."""
+    places = find_places(registered_of(service, found))
+    config = service.settings.jobs.get(found.job or "")
+    for machine in config.machines if config is not None else ():
+        told = {"rack": machine.rack, "switch": machine.switch, "serial": machine.serial}
+        places.setdefault(machine.name, {}).update({key: value for key, value in told.items() if value})
+    return places
+
+
+def registered_of(service: Service, found: Incident) -> list[LedgerEvent]:
+    query = EventQuery(job=found.job, kinds=(kinds.JOB_REGISTERED,), limit=1, newest_first=True)
+    return service.events.select(query) if found.job else []
