@@ -145,6 +145,8 @@ class App:
         """Stop every thread and close every file, whichever of them was begun, and whichever fails at it."""
         with ExitStack() as stack:
             stack.callback(self.ledger.close)
+            if self.recovery is not None and self.state.phase in ("finished", "failed"):
+                stack.callback(self.recovery.end)
             if self.engine is not None:
                 stack.callback(self.engine.close)
             stack.callback(self.fleet.stop)

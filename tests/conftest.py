@@ -3,6 +3,7 @@ processes behind fails."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +24,7 @@ import pytest
 NODE_EXPORTERS = ("prometheus-node-exporter", "node_exporter")
 RUN_VARIABLE = "MINDER_TEST_RUN"
 PATIENCE_S = 5.0
+FAILED = pytest.StashKey[bool]()
 
 
 def missing_server(needed: tuple[str, ...]) -> str | None:
@@ -146,6 +148,36 @@ def processes_of_this_run() -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """A test that failed half-way may leave what it never came to end: its next attempt starts without that."""
+    try:
+        yield
+    finally:
+        folder = getattr(item, "funcargs", {}).get("tmp_path")
+        if item.stash.get(FAILED, False) and folder is not None:
+            item.stash[FAILED] = False
+            for process in processes_of_this_run():
+                with contextlib.suppress(psutil.Error):
+                    if str(folder) in " ".join(process.cmdline()):
+                        process.kill()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why a test had to be run again: without that nobody mends it."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first attempt of {report.nodeid}", sep="-")
+        terminalreporter.line("\n".join(str(report.longreprtext).splitlines()[-40:]))
 
 
 @pytest.hookimpl(trylast=True)

@@ -93,6 +93,26 @@ def test_a_recording_that_cannot_be_finished_does_not_keep_the_rest_open(built: 
     app.controller._stages.recorder = None
 
 
+@pytest.mark.parametrize(("phase", "kept"), [("finished", False), ("failed", False), ("running", True)])
+def test_the_rendezvous_process_ends_with_the_job_and_outlives_the_controller_of_one_that_goes_on(
+    config: Callable[..., JobConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Any, kept: bool
+) -> None:
+    from minder.recovery.rendezvous import RendezvousHost
+
+    monkeypatch.delenv("MINDER_LEDGER", raising=False)
+    app = build(config())
+    assert app.recovery is not None
+    host = RendezvousHost(tmp_path / "state", "127.0.0.1")
+    try:
+        app.recovery.prepare()
+        assert host.pid() is not None
+        app.state.phase = phase
+        app.close()
+        assert (host.pid() is not None) is kept
+    finally:
+        host.stop()
+
+
 def test_a_job_without_launchers_is_only_watched(built: Any) -> None:
     app = built(act=True, machines=tuple(MachineConfig(name=f"m{index}", agent=DEAD) for index in range(3)))
     assert app.recovery is None

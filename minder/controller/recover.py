@@ -59,6 +59,10 @@ class Recovery:
         """Start what takes seconds to start, while the workers are still on their way to the barrier."""
         RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
 
+    def end(self) -> None:
+        """The job is over: nobody needs its rendezvous stores any more. Raises RecoveryError."""
+        RendezvousHost(self._settings.state_dir, self._settings.rendezvous_address).stop()
+
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
         """Evict (if the decision says so) and restart. Raises RecoveryError if the next generation cannot be placed."""
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)

@@ -72,10 +72,10 @@ class Controller:
         for verdict in verdicts:
             self.say(headline(verdict))
             self.on_verdict(verdict)
+        if stages.engine is not None:
+            stages.engine.tick(now_s)  # a job that it started again may step by the time it is seen: whose step that is comes first
         self._note_first_step(observation)
         self._deciding.turn(now_s)
-        if stages.engine is not None:
-            stages.engine.tick(now_s)
         self._note_end()
         self.write_status(now_s)
 

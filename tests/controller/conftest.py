@@ -155,9 +155,13 @@ class FakeActuator:
 class FakeHost:
     """Stands in for the process that holds one TCPStore per generation."""
 
+    def __init__(self, *unused: object) -> None: ...
+
     @classmethod
     def ensure(cls, *unused: object) -> FakeHost:
         return cls()
+
+    def stop(self) -> None: ...
 
     def open(self, generation: int) -> tuple[str, int]:
         return "127.0.0.1", 20_000 + generation

@@ -33,9 +33,10 @@ class AgentFleet:
 
     def __init__(self) -> None:
         self.pid = 100
+        self.step: int | None = None
 
     def views(self) -> dict[str, MachineView]:
-        workers = {name: WorkerView(-1, self.pid + rank, rank, "running", -1) for rank, name in enumerate(MACHINES)}
+        workers = {name: WorkerView(-1, self.pid + rank, rank, "running", -1, self.step) for rank, name in enumerate(MACHINES)}
         return {name: MachineView(name, 0.2, None, (worker,)) for name, worker in workers.items()}
 
     def start(self) -> None: ...
@@ -72,6 +73,18 @@ class OneVerdict:
         return found, frozenset()
 
 
+class Engine:
+    """Asked for a restart on account of an incident: the job's next generation is its."""
+
+    def __init__(self, state: JobState) -> None:
+        self._state, self._generation = state, 0
+
+    def tick(self, now_s: float) -> None:
+        if self._state.generation > self._generation > 0:
+            self._state.incident = "llm-1"
+        self._generation = self._state.generation
+
+
 class Watching:
     """One `minder watch`, on a ledger that outlives it."""
 
@@ -83,7 +96,7 @@ class Watching:
         fleet: Any = self.fleet
         stages = Stages(
             fleet, source, source, self.judge, Policy(PolicyConfig()), None, Progress(), context,
-            watched=WatchedJob("llm", dict(enumerate(MACHINES))),
+            watched=WatchedJob("llm", dict(enumerate(MACHINES))), engine=Engine(state),
         )  # fmt: skip
         self.ledger = Ledger(ledger, clock=clock)
         self.controller = Controller(state, stages, self.ledger, clock, folder)
@@ -145,3 +158,13 @@ def test_a_job_that_runs_on_keeps_its_incident(watching: Callable[[], Watching])
     watch.tick()
     assert [item.kind for item in watch.told] == ["machine"]
     assert [event.payload["kind"] for event in watch.ledger.events(kinds=[kinds.VERDICT])] == ["machine"]
+
+
+def test_a_job_that_steps_by_the_time_it_is_seen_again_ends_the_incident_with_that_step(watching: Callable[[], Watching]) -> None:
+    watch = watching()
+    watch.tick()
+    watch.accuse("m1")
+    watch.fleet.pid, watch.fleet.step = 200, 41
+    watch.tick()
+    (first,) = watch.ledger.events(kinds=[kinds.FIRST_STEP])
+    assert (first.incident, first.payload["step"], first.payload["generation"]) == ("llm-1", 41, 2)
