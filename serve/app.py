@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from minder import __version__
 from minder.api.problem import MEDIA_TYPE, Problem
+from minder.errors import LedgerError
 from serve.guards import BodyBounds, Measured
 from serve.pages import add_pages
 from serve.pages.errors import error_page
@@ -37,13 +38,15 @@ def build_app(service: Service) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(service.tail.follow())
+        reading = asyncio.create_task(_read_past(service))
         service.outboxes.start()
         try:
             yield
         finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
+            for task in (following, reading):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
             await service.scoring.close()
             await asyncio.to_thread(service.outboxes.stop)
 
@@ -66,6 +69,12 @@ def build_app(service: Service) -> FastAPI:
     app.add_middleware(Measured, metrics=service.metrics)
     _describe_problem(app)
     return app
+
+
+async def _read_past(service: Service) -> None:
+    """The first page of a large ledger need not wait for it. Where the ledger cannot be read now, whoever asks is told."""
+    with contextlib.suppress(LedgerError):
+        await asyncio.to_thread(service.read_past)
 
 
 def _describe_problem(app: FastAPI) -> None:

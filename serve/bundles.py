@@ -3,7 +3,7 @@ service was told of that."""
 
 from __future__ import annotations
 
-from minder.incidents import Incident, kinds
+from minder.incidents import Incident
 from minder.incidents.bundle import vendor_bundle
 from minder.incidents.places import find_places
 from minder.store.events import EventQuery
@@ -30,5 +30,6 @@ def places_of(service: Service, found: Incident) -> dict[str, dict[str, str]]:
 
 
 def registered_of(service: Service, found: Incident) -> list[LedgerEvent]:
-    query = EventQuery(job=found.job, kinds=(kinds.JOB_REGISTERED,), limit=1, newest_first=True)
-    return service.events.select(query) if found.job else []
+    """The newest event by which its job registered, or nothing."""
+    past = service.jobs.pasts().get(found.job or "")
+    return [] if past is None or past.registered is None else [past.registered]

@@ -13,8 +13,8 @@ from minder.api.fields import Page
 from minder.clock import format_time
 from minder.errors import LedgerError
 from minder.incidents import kinds
-from minder.incidents.approvals import APPROVAL_KINDS, Answer, fold_approvals, refusal
-from minder.store.events import EventQuery, is_second
+from minder.incidents.approvals import Answer, refusal
+from minder.store.events import is_second
 from minder.types import Approval
 from serve.access import demand_job, sees
 from serve.actions import Action, Planned
@@ -81,12 +81,8 @@ def find_question(service: Service, caller: Caller, name: str) -> Approval:
 
 
 def _approvals(service: Service, job: str | None = None) -> list[Approval]:
-    """Every question, oldest first. Of the actions, which a ledger has far more of, only those since the first question are read."""
-    events = service.events.select(EventQuery(job=job, kinds=tuple(kind for kind in APPROVAL_KINDS if kind != kinds.INTENT)))
-    if not events:
-        return []
-    acted = service.events.select(EventQuery(job=job, kinds=(kinds.INTENT,), since_id=events[0].id))
-    return fold_approvals(sorted([*events, *acted], key=lambda event: event.id))
+    """Every question, oldest first."""
+    return [item for item in service.questions.approvals() if job is None or item.job == job]
 
 
 def question_of(item: Approval, now_s: float) -> Question:

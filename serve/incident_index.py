@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from minder.types import LedgerEvent
 __all__ = ["IncidentIndex", "Listed", "summarise", "summary_fields"]
 
 _CHUNK = 100
+_MOST_WHOLES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class IncidentIndex:
         self._read_id = 0
         self._begun_id = 0
         self._unfinished: set[str] | None = None
+        self._wholes: OrderedDict[str, tuple[int, Incident]] = OrderedDict()
         self._lock = threading.Lock()
 
     def newest_first(self, before_id: int | None = None, job: str | None = None, since_s: float | None = None) -> Iterator[Listed]:
@@ -70,6 +73,21 @@ class IncidentIndex:
                     if self._spans[item.span.incident].last_id == item.span.last_id:
                         (self._unfinished or set()).discard(item.span.incident)
 
+    def whole(self, incident: str) -> Incident | None:
+        """One incident with all that is in the ledger; None where there is none. Folded again only when something new was written."""
+        self._read_spans()
+        with self._lock:
+            span, (last_id, found) = self._spans.get(incident), self._wholes.pop(incident, (-1, None))
+        if span is None:
+            return None
+        if found is None or last_id != span.last_id:
+            found = fold_incident(self._events.select(EventQuery(incident=incident)))
+        with self._lock:
+            self._wholes[incident] = (span.last_id, found)
+            if len(self._wholes) > _MOST_WHOLES:
+                self._wholes.popitem(last=False)
+        return found
+
     def naming(self, machine: str) -> list[Listed]:
         """Those that name a machine, newest first."""
         wanted = set(self._events.incidents_saying((kinds.VERDICT, kinds.INTENT), machine))
@@ -83,12 +101,16 @@ class IncidentIndex:
                 begun_id, ended = self._events.last_id(), (kinds.FIRST_STEP, kinds.CLOSED)
                 self._unfinished = set(self._events.unfinished_incidents(ended, kinds.INTENT, kinds.VERDICT))
                 self._begun_id = begun_id
+            newest_id = self._events.last_id()
+            if newest_id == self._read_id:
+                return list(self._spans.values())
             for span in self._events.incidents_since(self._read_id):
                 known = self._spans.get(span.incident)
                 self._spans[span.incident] = span if known is None else dataclasses.replace(known, last_id=span.last_id)
                 self._read_id = max(self._read_id, span.last_id)
                 if span.last_id > self._begun_id:
                     self._unfinished.add(span.incident)
+            self._read_id = max(self._read_id, newest_id)
             return list(self._spans.values())
 
     def _chunks(self, spans: Sequence[IncidentSpan]) -> Iterator[Listed]:

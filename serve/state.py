@@ -16,6 +16,7 @@ from minder.store.tokens import TokenStore
 from serve.buckets import Buckets
 from serve.identity.oidc import Oidc
 from serve.incident_index import IncidentIndex
+from serve.job_index import JobIndex
 from serve.machine_index import MachineIndex
 from serve.metrics import Metrics
 from serve.models import ModelList
@@ -23,6 +24,7 @@ from serve.notify.outbox import Outbox
 from serve.notify.running import Outboxes
 from serve.notify.send import Sender
 from serve.notify.targets import Target
+from serve.question_index import QuestionIndex
 from serve.scoring.pool import ScoringPool
 from serve.settings import Settings
 from serve.tail import Tail
@@ -41,7 +43,9 @@ class Service:
     sessions: SessionStore
     answers: AnswerStore
     incidents: IncidentIndex
+    jobs: JobIndex
     machines: MachineIndex
+    questions: QuestionIndex
     tail: Tail
     scoring: ScoringPool
     requests: Buckets
@@ -58,6 +62,14 @@ class Service:
     def location(self) -> str:
         """The ledger's place, without a password."""
         return safe_name(self.settings.ledger)
+
+    def read_past(self) -> None:
+        """What is kept in memory, before anybody asks for it. Raises LedgerError."""
+        self.jobs.pasts()
+        self.questions.approvals()
+        next(self.incidents.unfinished(), None)
+        next(self.incidents.newest_first(), None)
+        self.machines.records(None)
 
     def close(self) -> None:
         for store in (self.events, self.tokens, self.sessions, self.answers):
@@ -78,7 +90,9 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         sessions=SessionStore(settings.ledger),
         answers=AnswerStore(settings.ledger),
         incidents=IncidentIndex(events),
+        jobs=JobIndex(events),
         machines=MachineIndex(events),
+        questions=QuestionIndex(events),
         tail=Tail(events),
         scoring=ScoringPool(limits),
         requests=Buckets(limits.rate, limits.burst, time.monotonic),

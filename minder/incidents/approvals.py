@@ -15,7 +15,17 @@ from minder.incidents import kinds
 from minder.types import Approval, Decision, LedgerEvent
 from minder.wire.codec import from_json
 
-__all__ = ["APPROVAL_KINDS", "Answer", "answer_payload", "check_answerable", "find_approval", "fold_approvals", "is_open", "refusal"]
+__all__ = [
+    "APPROVAL_KINDS",
+    "Answer",
+    "ApprovalFold",
+    "answer_payload",
+    "check_answerable",
+    "find_approval",
+    "fold_approvals",
+    "is_open",
+    "refusal",
+]
 
 APPROVAL_KINDS = (
     kinds.APPROVAL_ASKED,
@@ -36,22 +46,44 @@ def is_open(approval: Approval) -> bool:
 
 
 def fold_approvals(events: Iterable[LedgerEvent]) -> list[Approval]:
-    """Every question that was asked, oldest first, from events of APPROVAL_KINDS in ledger order (pure).
+    """Every question that was asked, oldest first, from events of APPROVAL_KINDS in ledger order (pure)."""
+    found = ApprovalFold()
+    for event in events:
+        found.add(event)
+    return found.approvals()
+
+
+class ApprovalFold:
+    """Questions out of events of APPROVAL_KINDS that come one by one, in ledger order.
 
     A question ends with the generation that it was asked about: a restart of the job is a new beginning for its machines too.
     """
-    found: dict[str, Approval] = {}
-    for event in events:
+
+    def __init__(self) -> None:
+        self._found: dict[str, Approval] = {}
+        self._open: dict[str, set[str]] = {}  # job to what may still lead to an eviction: the past may hold thousands
+
+    def approvals(self) -> list[Approval]:
+        """Oldest first."""
+        return list(self._found.values())
+
+    def add(self, event: LedgerEvent) -> None:
         if event.kind == kinds.APPROVAL_ASKED:
-            if (asked := _asked(event)) is not None:
-                found.setdefault(asked.decision.operation_id, asked)
+            asked = _asked(event)
+            if asked is not None and asked.decision.operation_id not in self._found:
+                self._put(asked)
         elif event.kind in _ENDED:
-            for name, item in found.items():
-                if item.job == event.job and is_open(item):
-                    found[name] = replace(item, state="expired", why=_ENDED[event.kind])
-        elif event.operation_id in found:
-            found[event.operation_id] = _CHANGES[event.kind](found[event.operation_id], event)
-    return list(found.values())
+            for name in tuple(self._open.get(event.job or "", ())):
+                self._put(replace(self._found[name], state="expired", why=_ENDED[event.kind]))
+        elif event.operation_id in self._found:
+            self._put(_CHANGES[event.kind](self._found[event.operation_id], event))
+
+    def _put(self, item: Approval) -> None:
+        name = item.decision.operation_id
+        self._found[name] = item
+        self._open.setdefault(item.job, set()).discard(name)
+        if is_open(item):
+            self._open[item.job].add(name)
 
 
 def _asked(event: LedgerEvent) -> Approval | None:

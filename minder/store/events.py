@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, select
+from sqlalchemy import Connection, Row, Select, case, func, select
 from sqlalchemy.exc import IntegrityError
 
 from minder.errors import LedgerError
@@ -118,19 +118,6 @@ class EventStore(OpenedStore):
         """Matching events, oldest first unless asked otherwise."""
         return self._read(_statement(query))
 
-    def incident_spans(self) -> list[IncidentSpan]:
-        """Every incident, oldest first, without reading what happened in it."""
-        return self._spans(EVENTS.c.id > 0)
-
-    def _spans(self, condition: ColumnElement[bool]) -> list[IncidentSpan]:
-        id_, incident = EVENTS.c.id, EVENTS.c.incident
-        of_incidents = incident.is_not(None) & condition
-        spans = select(incident, func.min(id_).label("first"), func.max(id_).label("last")).where(of_incidents).group_by(incident)
-        found = spans.subquery()
-        opening = select(found, EVENTS.c.job, EVENTS.c.time_s).join(EVENTS, EVENTS.c.id == found.c.first).order_by(found.c.first)
-        with reading(self._engine) as connection:
-            return [IncidentSpan(row.incident, row.job, row.first, row.last, row.time_s) for row in connection.execute(opening)]
-
     def newest_by_job(self, kinds: Sequence[str]) -> list[LedgerEvent]:
         """Of every job the newest event of each of these kinds, oldest first."""
         newest = select(func.max(EVENTS.c.id)).where(EVENTS.c.kind.in_(tuple(kinds))).group_by(EVENTS.c.job, EVENTS.c.kind)
@@ -154,8 +141,29 @@ class EventStore(OpenedStore):
             return [str(row.incident) for row in connection.execute(found)]
 
     def incidents_since(self, since_id: int) -> list[IncidentSpan]:
-        """Incidents with an event above `since_id`, oldest first; first_id and opened_s are of what is above it."""
-        return self._spans(EVENTS.c.id > since_id)
+        """Incidents with an event above `since_id`, oldest first, without reading what happened in them.
+
+        first_id and opened_s are of what is above it.
+        """
+        if since_id <= 0:
+            return self._every_incident()
+        # no GROUP BY: SQLite would walk through the index of all incidents for it, and what is new is little
+        columns = (EVENTS.c.id, EVENTS.c.incident, EVENTS.c.job, EVENTS.c.time_s)
+        found: dict[str, IncidentSpan] = {}
+        with reading(self._engine) as connection:
+            for row in connection.execute(select(*columns).where(EVENTS.c.id > since_id).order_by(EVENTS.c.id)):
+                if row.incident is not None:
+                    first = found.get(row.incident) or IncidentSpan(row.incident, row.job, row.id, row.id, row.time_s)
+                    found[row.incident] = replace(first, last_id=row.id)
+        return list(found.values())
+
+    def _every_incident(self) -> list[IncidentSpan]:
+        id_, incident = EVENTS.c.id, EVENTS.c.incident
+        spans = select(incident, func.min(id_).label("first"), func.max(id_).label("last")).where(incident.is_not(None)).group_by(incident)
+        found = spans.subquery()
+        opening = select(found, EVENTS.c.job, EVENTS.c.time_s).join(EVENTS, EVENTS.c.id == found.c.first).order_by(found.c.first)
+        with reading(self._engine) as connection:
+            return [IncidentSpan(row.incident, row.job, row.first, row.last, row.time_s) for row in connection.execute(opening)]
 
     def incidents_saying(self, kinds: Sequence[str], words: str) -> list[str]:
         """Incidents with an event of these kinds whose payload holds a JSON string like this."""

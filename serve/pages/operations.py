@@ -82,9 +82,8 @@ def standbys(request: Request, visitor: Seen) -> Response:
 
 
 def _pool(service: Service, job: str, machines: tuple[str, ...], barred: tuple[str, ...]) -> Pool:
-    query = EventQuery(job=job, kinds=(kinds.JOB_REGISTERED,), limit=1, newest_first=True)
-    newest = service.events.select(query)
-    registered = tuple(str(name) for name in (newest[0].payload.get("standbys") or ())) if newest else ()
+    newest = service.jobs.pasts()[job].registered
+    registered = tuple(map(str, newest.payload.get("standbys") or ())) if newest is not None else ()
     status = job_status(service, job)
     rows = (status or {}).get("machines") or ()
     ready = None if status is None else tuple(str(row.get("name")) for row in rows if row.get("role") == "standby")

@@ -12,7 +12,7 @@ from minder.api.access import Caller
 from minder.api.fields import NAME, IncidentId, JobName, Page
 from minder.api.incidents import Capture, IncidentDetail, IncidentSummary, NoteRequest, Recorded
 from minder.clock import format_time, parse_time
-from minder.incidents import Incident, fold_incident, kinds
+from minder.incidents import Incident, kinds
 from minder.incidents.report import incident_json, incident_report
 from minder.store.events import EventQuery
 from serve.access import Operator, Viewer, demand_job, sees
@@ -149,10 +149,9 @@ def plan_note(service: Service, caller: Caller, incident: str, body: NoteRequest
 
 def find_incident(service: Service, caller: Caller, incident: str) -> Incident:
     """404 where there is none, 403 where the caller's token does not cover its job."""
-    events = service.events.select(EventQuery(incident=incident))
-    if not events:
+    found = service.incidents.whole(incident)
+    if found is None:
         raise refuse(404, f'no incident "{incident}": GET /v1/incidents lists all')
-    found = fold_incident(events)
     demand_job(caller, found.job)
     return found
 

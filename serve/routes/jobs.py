@@ -12,28 +12,17 @@ from minder.api.access import Caller
 from minder.api.fields import JobName, Page
 from minder.api.jobs import Job, JobDetail
 from minder.clock import format_time
-from minder.controller.state import fold_job
 from minder.controller.status import read_status
-from minder.incidents import kinds
-from minder.store.events import EventQuery
-from minder.types import LedgerEvent
 from serve.access import Viewer, demand_job, sees
 from serve.answers import tagged
+from serve.job_index import JobPast
 from serve.problems import refuse
 from serve.routes.incidents import Limit
 from serve.state import Service, service_of
 
-__all__ = ["JOB_KINDS", "job_detail", "job_events", "job_ranks", "job_status", "jobs_page", "router"]
+__all__ = ["job_detail", "job_ranks", "job_status", "jobs_page", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-JOB_KINDS = (
-    kinds.JOB_REGISTERED,
-    kinds.JOB_ENDED,
-    kinds.GENERATION_STARTED,
-    kinds.FIRST_STEP,
-    kinds.BARRED,
-    kinds.UNBARRED,
-)
 Name = Annotated[JobName, Path(max_length=63)]
 
 
@@ -45,10 +34,10 @@ def list_jobs(request: Request, caller: Viewer, limit: Limit = 50, cursor: Annot
 
 def jobs_page(service: Service, caller: Caller, limit: int, cursor: str | None = None) -> Page[Job]:
     """Those that the caller may see."""
-    grouped = job_events(service)
-    rest = sorted(name for name in grouped if sees(caller, name) and (cursor is None or name > cursor))
+    pasts = service.jobs.pasts()
+    rest = sorted(name for name in pasts if sees(caller, name) and (cursor is None or name > cursor))
     opened = _open_incidents(service)
-    items = tuple(Job.model_validate(_fields(name, grouped[name], opened)) for name in rest[:limit])
+    items = tuple(Job.model_validate(_fields(name, pasts[name], opened)) for name in rest[:limit])
     return Page[Job](items=items, next=rest[limit - 1] if len(rest) > limit else None)
 
 
@@ -61,13 +50,13 @@ def show_job(request: Request, caller: Viewer, name: Name) -> Response:
 def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
     """404 where there is none, 403 where the caller's token does not cover it."""
     demand_job(caller, name)
-    events = job_events(service).get(name)
-    if events is None:
+    past = service.jobs.pasts().get(name)
+    if past is None:
         raise refuse(404, f'no job "{name}" in the ledger: GET /v1/jobs lists all')
     status = job_status(service, name)
     now_s = service.clock.now_s()
     age_s = None if status is None else round(max(0.0, now_s - float(status.get("now_s", 0.0))), 1)
-    fields = _fields(name, events, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
+    fields = _fields(name, past, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
     return JobDetail.model_validate(fields)
 
 
@@ -80,18 +69,8 @@ def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
 
 def job_ranks(service: Service, name: str) -> Mapping[int, str]:
     """Rank to machine now."""
-    return fold_job(name, job_events(service).get(name, ())).rank_machine
-
-
-def job_events(service: Service) -> dict[str, list[LedgerEvent]]:
-    """What a job's state follows from, by job: of what replaces what was before, the newest alone."""
-    grouped: dict[str, list[LedgerEvent]] = {}
-    lasting = service.events.select(EventQuery(kinds=(kinds.JOB_REGISTERED, kinds.BARRED, kinds.UNBARRED)))
-    newest = service.events.newest_by_job((kinds.GENERATION_STARTED, kinds.FIRST_STEP, kinds.JOB_ENDED))
-    for event in sorted([*lasting, *newest], key=lambda event: event.id):
-        if event.job is not None:
-            grouped.setdefault(event.job, []).append(event)
-    return grouped
+    past = service.jobs.pasts().get(name)
+    return {} if past is None else past.state.rank_machine
 
 
 def _open_incidents(service: Service) -> dict[str | None, list[str]]:
@@ -101,16 +80,15 @@ def _open_incidents(service: Service) -> dict[str | None, list[str]]:
     return found
 
 
-def _fields(name: str, events: Sequence[LedgerEvent], opened: Mapping[str | None, Sequence[str]]) -> dict[str, object]:
-    state = fold_job(name, events)
-    registered = [event.time_s for event in events if event.kind == kinds.JOB_REGISTERED]
+def _fields(name: str, past: JobPast, opened: Mapping[str | None, Sequence[str]]) -> dict[str, object]:
+    state = past.state
     return {
         "name": name,
         "phase": state.phase,
         "generation": state.generation,
         "runs": state.run,
-        "registered": format_time(registered[-1]) if registered else None,
-        "machines": tuple(dict.fromkeys(machine for _, machine in sorted(state.rank_machine.items()))),
+        "registered": None if past.registered is None else format_time(past.registered.time_s),
+        "machines": past.machines,
         "barred": tuple(sorted(state.barred)),
         "open_incidents": tuple(opened.get(name, ())),
     }

@@ -11,14 +11,13 @@ from starlette.responses import Response
 from minder.api.access import Caller
 from minder.api.fields import JobName, Page
 from minder.api.standbys import JobModel, Models, Standby
-from minder.controller.state import fold_job
 from minder.incidents import kinds
 from minder.incidents.maintenance import fold_maintenance
 from minder.store.events import EventQuery
-from minder.types import LedgerEvent
 from serve.access import Viewer, demand_job, sees
 from serve.answers import tagged
-from serve.routes.jobs import job_events, job_status
+from serve.job_index import JobPast
+from serve.routes.jobs import job_status
 from serve.state import Service, service_of
 
 __all__ = ["router", "standbys_page"]
@@ -37,17 +36,17 @@ def list_standbys(request: Request, caller: Viewer, job: Annotated[JobName | Non
 
 def standbys_page(service: Service, caller: Caller, job: str | None = None) -> Page[Standby]:
     found: list[Standby] = []
-    for name, events in sorted(job_events(service).items()):
+    for name, past in sorted(service.jobs.pasts().items()):
         if sees(caller, name) and job in (None, name):
-            found += _pool(service, name, events)
+            found += _pool(service, name, past)
     return Page[Standby](items=tuple(found))
 
 
-def _pool(service: Service, name: str, events: list[LedgerEvent]) -> Iterator[Standby]:
-    state = fold_job(name, events)
+def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
+    state = past.state
     if state.phase in ("finished", "failed"):
         return
-    registered = next((event.payload for event in reversed(events) if event.kind == kinds.JOB_REGISTERED), {})
+    registered = {} if past.registered is None else past.registered.payload
     now_s = service.clock.now_s()
     planned = service.events.select(EventQuery(kinds=(kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED)))
     serviced = {machine for item in fold_maintenance(planned, now_s) if item.from_s <= now_s for machine in item.machines}
@@ -57,7 +56,7 @@ def _pool(service: Service, name: str, events: list[LedgerEvent]) -> Iterator[St
     for machine in map(str, registered.get("standbys") or ()):
         if machine in state.barred:
             word = "barred"
-        elif machine in state.rank_machine.values():
+        elif machine in past.machines:
             word = "in use"
         elif machine in serviced:
             word = "maintenance"

@@ -11,7 +11,7 @@ from minder.api.signals import ReportedSignal, SignalsTaken
 from minder.clock import parse_time
 from minder.incidents import kinds
 from minder.store.answers import AnswerKey
-from minder.store.events import EventQuery, EventRow
+from minder.store.events import EventRow
 from minder.types import LedgerEvent, Signal
 from minder.wire.codec import to_json
 from serve.access import demand_job, sees
@@ -40,13 +40,13 @@ def running_machines(service: Service, caller: Caller) -> dict[str, tuple[str, .
     members: dict[str, set[str]] = {
         name: {machine.name for machine in config.machines} for name, config in service.settings.jobs.items() if sees(caller, name)
     }
-    for event in service.events.select(EventQuery(kinds=(kinds.JOB_REGISTERED, kinds.JOB_ENDED))):
-        if event.job is None or not sees(caller, event.job):
+    for job, past in service.jobs.pasts().items():
+        if not sees(caller, job):
             continue
-        if event.kind == kinds.JOB_ENDED:
-            members.pop(event.job, None)
-        else:
-            members[event.job] = {str(name) for key in ("machines", "standbys") for name in event.payload.get(key) or ()}
+        if past.state.phase in ("finished", "failed"):
+            members.pop(job, None)
+        elif past.registered is not None:
+            members[job] = {str(name) for key in ("machines", "standbys") for name in past.registered.payload.get(key) or ()}
     found: dict[str, tuple[str, ...]] = {}
     for job in sorted(members):
         for machine in members[job]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 
 from minder.controller.state import fold_job
-from minder.incidents import Ledger, kinds
+from minder.incidents import Ledger, fold_incident, kinds
+from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals
 from minder.incidents.machines import MACHINE_KINDS, fold_machines
 from minder.store.events import EventQuery, EventStore
-from minder.types import ActionResult
+from minder.types import ActionResult, Decision
+from minder.wire.codec import to_json
 from serve.incident_index import IncidentIndex
-from serve.routes.jobs import JOB_KINDS, job_events
+from serve.job_index import JOB_KINDS, JobIndex
+from serve.question_index import QuestionIndex
 from serve.state import Service
 from tests.serve.conftest import verdict_of, write_past
 
@@ -23,7 +26,7 @@ def write_something(ledger: Ledger, dice: random.Random, number: int) -> None:
     job = dice.choice(["llm", "moe"])
     name = ledger.open_incident(verdict_of(f"x{number}", time_s), job=job, time_s=time_s)
     for step in range(dice.randrange(4)):
-        what = dice.choice(["intent", "first_step", "closed", "recovered", "note", "barred", "unbarred", "ended"])
+        what = dice.choice(["intent", "first_step", "closed", "recovered", "note", "barred", "unbarred", "ended", "asked"])
         at = {"job": job, "incident": name, "time_s": time_s}
         if what == "intent":
             operation = f"{name}-{step}"
@@ -34,6 +37,15 @@ def write_something(ledger: Ledger, dice: random.Random, number: int) -> None:
             ledger.append(kinds.FIRST_STEP, {"step": number, "generation": number}, **at)
         elif what == "recovered":
             ledger.append(kinds.VERDICT, {"kind": "recovered", "machines": [f"x{number}"]}, **at)
+        elif what == "asked":
+            decision = Decision(
+                f"{name}-{step}", time_s, "evict", (f"x{number}",), "awaiting_approval", "asks", verdict_of(f"x{number}", time_s)
+            )
+            asked = {"decision": to_json(decision), "generation": 1, "until_s": time_s + 60.0, "incidents": [name]}
+            ledger.append_once(kinds.APPROVAL_ASKED, asked, operation_id=decision.operation_id, **at)
+            if dice.random() < 0.5:
+                settled = {"answer": dice.choice(["approved", "rejected"]), "by": "alice", "reason": "seen"}
+                ledger.append_once(kinds.APPROVAL_SETTLED, settled, operation_id=decision.operation_id, **at)
         elif what == "ended":
             ledger.append(kinds.GENERATION_STARTED, {"generation": number, "rank_machine": {"0": f"x{number}"}}, **at)
         else:
@@ -55,9 +67,13 @@ def test_they_agree_with_the_ledger_while_it_grows(ledger: Ledger, service: Serv
             assert machines.records(None) == fold_machines(every)
             own = [event for event in every if event.job in (None, "moe")]
             assert machines.records(("moe",)) == fold_machines(own)
-            of_jobs = job_events(service)
-            for job in ("llm", "moe"):
-                assert fold_job(job, of_jobs.get(job, ())) == fold_job(job, service.events.select(EventQuery(job=job, kinds=JOB_KINDS)))
+            for questions in (service.questions, QuestionIndex(service.events)):
+                assert questions.approvals() == fold_approvals(service.events.select(EventQuery(kinds=APPROVAL_KINDS)))
+            for item in index.newest_first():
+                assert index.whole(item.summary.id) == fold_incident(service.events.select(EventQuery(incident=item.summary.id)))
+            for jobs in (service.jobs, JobIndex(service.events)):
+                for name, past in jobs.pasts().items():
+                    assert past.state == fold_job(name, service.events.select(EventQuery(job=name, kinds=JOB_KINDS)))
 
 
 def test_an_incident_is_found_by_the_machine_that_it_names(service: Service, ledger: Ledger) -> None:

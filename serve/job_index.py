@@ -1,0 +1,83 @@
+"""What the ledger says of jobs, read once: of what replaces what was before, only the newest is kept in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from dataclasses import dataclass, field
+
+from minder.controller.state import JobState, fold_job
+from minder.incidents import kinds
+from minder.store.events import EventQuery, EventStore
+from minder.types import LedgerEvent
+
+__all__ = ["JOB_KINDS", "JobIndex", "JobPast"]
+
+_REPLACED = (kinds.GENERATION_STARTED, kinds.FIRST_STEP, kinds.JOB_ENDED)
+_LASTING = (kinds.JOB_REGISTERED, kinds.BARRED, kinds.UNBARRED)
+JOB_KINDS = (*_LASTING, *_REPLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPast:
+    """What a job's events lead to; not to be changed. registered: its newest registration. machines: by rank, each once."""
+
+    registered: LedgerEvent | None
+    state: JobState
+    machines: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Kept:
+    runs: list[LedgerEvent] = field(default_factory=list)
+    registered: LedgerEvent | None = None
+    newest: dict[str, LedgerEvent] = field(default_factory=dict)
+    bars: dict[str, LedgerEvent] = field(default_factory=dict)
+
+    def add(self, event: LedgerEvent) -> None:
+        if event.kind == kinds.JOB_REGISTERED:
+            self.registered = event
+            self.runs.append(dataclasses.replace(event, payload={}))
+        elif event.kind in _REPLACED:
+            self.newest[event.kind] = event
+        else:
+            self.bars[str(event.payload["machine"])] = event
+
+    def fold(self, name: str) -> JobPast:
+        events = sorted((*self.runs, *self.newest.values(), *self.bars.values()), key=lambda event: event.id)
+        state = fold_job(name, events)
+        return JobPast(self.registered, state, tuple(dict.fromkeys(machine for _, machine in sorted(state.rank_machine.items()))))
+
+
+class JobIndex:
+    """Pasts by job name; safe for several threads."""
+
+    def __init__(self, events: EventStore) -> None:
+        self._events = events
+        self._kept: dict[str, _Kept] = {}
+        self._pasts: dict[str, JobPast] = {}
+        self._read_id: int | None = None
+        self._lock = threading.Lock()
+
+    def pasts(self) -> dict[str, JobPast]:
+        """Every job that the ledger knows, as it is now."""
+        with self._lock:
+            changed = set()
+            for event in self._new():
+                if event.job is not None:
+                    self._kept.setdefault(event.job, _Kept()).add(event)
+                    changed.add(event.job)
+            self._pasts |= {name: self._kept[name].fold(name) for name in changed}
+            return dict(self._pasts)
+
+    def _new(self) -> list[LedgerEvent]:
+        """Oldest first. The first time, what was replaced since is not read at all."""
+        if self._read_id is not None:
+            found = self._events.select(EventQuery(since_id=self._read_id, kinds=JOB_KINDS))
+            self._read_id = found[-1].id if found else self._read_id
+            return found
+        upto_id = self._events.last_id()
+        lasting = self._events.select(EventQuery(kinds=_LASTING, before_id=upto_id + 1))
+        replaced = self._events.newest_by_job(_REPLACED)  # one that is newer than upto_id comes once more: no harm
+        self._read_id = upto_id
+        return sorted([*lasting, *replaced], key=lambda event: event.id)
