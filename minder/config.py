@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from minder.actuators.kubernetes.config import KubernetesConfig
 from minder.actuators.slurm.config import SlurmConfig
 from minder.errors import BadInputError, ConfigError
 from minder.policy.config import PolicyConfig
@@ -135,7 +136,7 @@ class JobConfig(_Strict):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
     machines: tuple[MachineConfig, ...] = ()
-    engine: SlurmConfig | None = None
+    engine: SlurmConfig | KubernetesConfig | None = Field(default=None, discriminator="kind")
     ranks_per_machine: int = Field(default=1, ge=1)
     gpus_per_machine: int | None = None
     parallelism: dict[str, int | str] = {}
@@ -264,11 +265,18 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
         config.metrics.token()
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(map(str, _key_of(first["loc"], first["type"])))
         raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
     except BadInputError as error:
         raise ConfigError(f"{path}: {error}") from error
     return config
+
+
+def _key_of(place: tuple[int | str, ...], kind: str) -> tuple[int | str, ...]:
+    """As it stands in the file: which of the engines an [engine] is read as is no key of it."""
+    if kind.startswith("union_tag_"):
+        return (*place, "kind")
+    return (place[0], *place[2:]) if place[:1] == ("engine",) and len(place) > 1 else place
 
 
 def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -285,6 +293,9 @@ def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     metrics = found.get("metrics")
     if isinstance(metrics, dict):
         found["metrics"] = {key: anchor(value) if key == "token_file" else value for key, value in metrics.items()}
+    engine = found.get("engine")
+    if isinstance(engine, dict) and "kubeconfig" in engine:
+        found["engine"] = {**engine, "kubeconfig": anchor(engine["kubeconfig"])}
     telemetry = found.get("telemetry")
     if isinstance(telemetry, dict) and isinstance(telemetry.get("mapping"), str):
         parts = [anchor(part.strip()) if part.strip().endswith(".toml") else part for part in telemetry["mapping"].split("+")]

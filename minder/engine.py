@@ -6,9 +6,15 @@ import os
 import shlex
 import socket
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from minder.actuators.contract import Engine
+from minder.actuators.kubernetes.calls import Calls, KubernetesCalls
+from minder.actuators.kubernetes.config import KubernetesConfig
+from minder.actuators.kubernetes.engine import KubernetesEngine
+from minder.actuators.kubernetes.places import find_places
 from minder.actuators.slurm.commands import Commands, SlurmCommands
 from minder.actuators.slurm.config import SlurmConfig
 from minder.actuators.slurm.engine import SlurmEngine
@@ -23,35 +29,95 @@ from minder.types import ActionResult
 __all__ = ["EngineParts", "open_engine", "place_machines", "return_machine", "wire_engine"]
 
 
-def open_engine(config: JobConfig, clock: Clock | None = None, commands: Commands | None = None) -> Engine | None:
-    """What owns the job's machines; None without an [engine] table. Nothing is asked yet. Raises ConfigError without a job id."""
+Asked = Commands | Calls  # how the scheduler is asked: Slurm's commands or Kubernetes' API
+Confirm = Callable[[], None]
+
+
+def open_engine(
+    config: JobConfig, clock: Clock | None = None, asked: Asked | None = None, confirm: Confirm = lambda: None
+) -> Engine | None:
+    """What owns the job's machines; None without an [engine] table. Nothing is asked yet. Raises ConfigError without a job id.
+
+    confirm: called before what is written, where the engine can; raises if another controller leads.
+    """
     if config.engine is None:
         return None
-    return _open_slurm(config.engine, clock, commands, _job_id(config.engine))
+    if isinstance(config.engine, KubernetesConfig):
+        return _open_kubernetes(config.engine, clock, asked, confirm)
+    return _open_slurm(config.engine, clock, asked, _job_id(config.engine))
 
 
-def _open_for_return(config: JobConfig, commands: Commands | None) -> Engine:
+def _open_for_return(config: JobConfig, asked: Asked | None) -> Engine:
     """To give machines back the job need not be there any more. Raises ConfigError without an [engine] table."""
     if config.engine is None:
         raise ConfigError("the configuration has no [engine]: `minder machine return NAME` without --config ends the bar alone")
-    return _open_slurm(config.engine, None, commands, config.engine.job or 1)
+    if isinstance(config.engine, KubernetesConfig):
+        return _open_kubernetes(config.engine, None, asked)
+    return _open_slurm(config.engine, None, asked, config.engine.job or 1)
 
 
-def _open_slurm(engine: SlurmConfig, clock: Clock | None, commands: Commands | None, job_id: int) -> SlurmEngine:
-    asked = commands or SlurmCommands(engine.deadline_s, engine.conf)
-    return SlurmEngine(job_id, asked, (clock or SystemClock()).now_s, engine.max_drained)
+def _open_slurm(engine: SlurmConfig, clock: Clock | None, asked: Asked | None, job_id: int) -> SlurmEngine:
+    commands = cast(Commands, asked or SlurmCommands(engine.deadline_s, engine.conf))
+    return SlurmEngine(job_id, commands, (clock or SystemClock()).now_s, engine.max_drained)
 
 
-def place_machines(config: JobConfig, *, only_watch: bool = False, commands: Commands | None = None) -> JobConfig:
+def _open_kubernetes(
+    engine: KubernetesConfig, clock: Clock | None, asked: Asked | None, confirm: Confirm = lambda: None
+) -> KubernetesEngine:
+    return KubernetesEngine(engine, _calls(engine, asked), (clock or SystemClock()).now_s, confirm)
+
+
+def _calls(engine: KubernetesConfig, asked: Asked | None) -> Calls:
+    return cast(Calls, asked or KubernetesCalls(engine.deadline_s, engine.kubeconfig, engine.context))
+
+
+def place_machines(config: JobConfig, *, only_watch: bool = False, asked: Asked | None = None) -> JobConfig:
     """The configuration with the machines that its engine says; unchanged without an engine.
 
-    `minder run`: the allocation's first `engine.machines` nodes run ranks, the others are standbys. only_watch: every node of the
-    allocation is in the job; those of engine.nodes and of [[machines]] besides are where it may come to run.
-    Raises ConfigError where Slurm's nodes and the configuration disagree, ActuatorError where Slurm does not answer.
+    `minder run`: the first `engine.machines` nodes of the allocation, or of the job's pods, run ranks, the others are standbys.
+    only_watch: every one of them is in the job; those of engine.nodes and of [[machines]] besides are where it may come to run.
+    Raises ConfigError where the scheduler's nodes and the configuration disagree, ActuatorError where it does not answer.
     """
     if config.engine is None:
         return config
-    engine = _open_slurm(config.engine, None, commands, _job_id(config.engine))
+    if isinstance(config.engine, KubernetesConfig):
+        return _place_in_kubernetes(config, config.engine, only_watch, asked)
+    return _place_in_slurm(config, config.engine, only_watch, asked)
+
+
+def _place_in_kubernetes(config: JobConfig, engine: KubernetesConfig, only_watch: bool, asked: Asked | None) -> JobConfig:
+    places = find_places(engine, _calls(engine, asked), around=only_watch)
+    named = {machine.name: machine for machine in config.machines}
+    found = {place.node: MachineConfig(name=place.node, agent=place.agent, launcher=place.launcher) for place in places}
+    members = [place.node for place in places if place.is_member]
+    if only_watch:
+        members = members or list(named) or list(found)  # it waits for its nodes: any of them may be its own
+    return _placed(config, members, {**found, **named} if only_watch else {name: named.get(name, found[name]) for name in members})
+
+
+def _placed(config: JobConfig, members: Sequence[str], known: Mapping[str, MachineConfig]) -> JobConfig:
+    """members: machines of the job, those that run ranks first; the others that are known stand by."""
+    assert config.engine is not None
+    wanted = config.engine.machines or len(members)
+    if len(members) < wanted:
+        raise ConfigError(f"engine.machines is {wanted}, but the job has {len(members)} machines: submit it with {wanted} or more")
+    inside = list(members[:wanted])
+    names = [*inside, *(name for name in known if name not in inside)]
+    missing = next((name for name in names if known[name].agent is None), None)
+    if missing is not None:
+        told = 'name it in [[machines]], or give engine.agent like "http://{node_ip}:9401"'
+        raise ConfigError(f"node {missing} of the job has no address: {told}")
+    machines = tuple(known[name].model_copy(update={"standby": name not in inside}) for name in names)
+    placed = config.model_copy(update={"machines": machines})
+    try:
+        placed.topology()
+    except BadInputError as error:
+        raise ConfigError(f"{wanted} machines of the job run ranks (engine.machines): {error}") from error
+    return placed
+
+
+def _place_in_slurm(config: JobConfig, slurm: SlurmConfig, only_watch: bool, asked: Asked | None) -> JobConfig:
+    engine = _open_slurm(slurm, None, asked, _job_id(slurm))
     job = engine.job.show()
     if job.is_over:
         raise ConfigError(f"engine.job: Slurm job {job.id} is over ({job.state})")
@@ -62,16 +128,16 @@ def place_machines(config: JobConfig, *, only_watch: bool = False, commands: Com
         members: tuple[str, ...] = tuple(named)[: job.nodes_wanted]
     else:
         members = engine.nodes.expand(job.node_list)
-    wanted = config.engine.machines or len(members)
+    wanted = slurm.machines or len(members)
     if len(members) < wanted:
         raise ConfigError(
             f"engine.machines is {wanted}, but Slurm job {job.id} has {len(members)} nodes: submit it with -N{wanted} or more"
         )
     spares = members[wanted:]
-    around = [*engine.nodes.expand(config.engine.nodes or ""), *named] if only_watch else []
+    around = [*engine.nodes.expand(slurm.nodes or ""), *named] if only_watch else []
     names = list(dict.fromkeys([*members, *around]))
     standbys = {*spares, *(name for name in names if name not in members)}
-    machines = tuple(_machine(config.engine, named.get(name), name, name in standbys) for name in names)
+    machines = tuple(_machine(slurm, named.get(name), name, name in standbys) for name in names)
     placed = config.model_copy(update={"machines": machines, **({} if only_watch else _meeting_place(config))})
     try:
         placed.topology()
@@ -115,7 +181,7 @@ class EngineParts:
 
 def wire_engine(config: JobConfig, ledger: Ledger, clock: Clock, *, act: bool, restarts: bool) -> EngineParts | None:
     """None without an [engine]. restarts: the engine starts the job again elsewhere; otherwise its own spares take over."""
-    engine = open_engine(config, clock)
+    engine = open_engine(config, clock, confirm=ledger.check_fence)
     if engine is None or config.engine is None:
         return None
     steps = (DRAIN, REQUEUE) if restarts else (DRAIN, RELEASE) if config.engine.release else (DRAIN,)
@@ -123,12 +189,12 @@ def wire_engine(config: JobConfig, ledger: Ledger, clock: Clock, *, act: bool, r
     return EngineParts(watch, EngineWork(engine, ledger, config.name, clock, steps) if act else None, clock)
 
 
-def return_machine(config: JobConfig, ledger: Ledger, machine: str, commands: Commands | None = None) -> ActionResult:
+def return_machine(config: JobConfig, ledger: Ledger, machine: str, asked: Asked | None = None) -> ActionResult:
     """Test a machine and let its engine use it again, if it was minder that took it away. Written down before it is done.
 
     Raises ActuatorError where the test fails, where somebody else holds the machine, or where the engine does not answer.
     """
-    engine = _open_for_return(config, commands)
+    engine = _open_for_return(config, asked)
     known = drain_operations(ledger, machine)
     _retest(config, machine)
     earlier = [event for event in ledger.events(kinds=[kinds.INTENT]) if event.payload.get("action") == "return"]

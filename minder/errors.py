@@ -66,6 +66,15 @@ class EngineUnavailableError(ActuatorError):
     """The scheduler that owns the machines did not answer in time: nothing is known, and nothing is concluded."""
 
 
+class EngineRefusalError(ActuatorError):
+    """The scheduler refused a request. status: of its HTTP answer; causes: the reasons that came with it."""
+
+    def __init__(self, message: str, status: int, causes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.causes = causes
+
+
 class LabError(MinderError):
     """The local lab could not be built on this machine."""
 

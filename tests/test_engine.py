@@ -41,22 +41,22 @@ def placed(config: JobConfig) -> dict[str, bool]:
 
 
 def test_the_allocation_is_the_job_and_what_is_more_than_asked_stands_by(config: Any, slurm: FakeSlurm) -> None:
-    found = place_machines(config(HEAD + ENGINE + "machines = 3\n" + URLS), commands=slurm)
+    found = place_machines(config(HEAD + ENGINE + "machines = 3\n" + URLS), asked=slurm)
     assert placed(found) == {"n1": False, "n2": False, "n3": False, "n4": True}
     assert (found.machines[1].agent, found.machines[1].launcher) == ("http://n2:9401", "http://n2:9402")
     assert found.topology().rank_machine == {0: "n1", 1: "n2", 2: "n3"}
-    assert all(not standby for standby in placed(place_machines(config(HEAD + ENGINE + URLS), commands=slurm)).values())
+    assert all(not standby for standby in placed(place_machines(config(HEAD + ENGINE + URLS), asked=slurm)).values())
 
 
 def test_machines_by_name_keep_their_addresses_and_only_those_of_the_allocation_run(config: Any, slurm: FakeSlurm) -> None:
     named = "".join(f'[[machines]]\nname = "n{n}"\nagent = "http://10.0.0.{n}:1"\nrack = "r{n}"\n' for n in (5, 4, 3, 2, 1))
-    found = place_machines(config(HEAD + ENGINE + named), commands=slurm)
+    found = place_machines(config(HEAD + ENGINE + named), asked=slurm)
     assert list(placed(found)) == ["n1", "n2", "n3", "n4"]
     assert found.machines[2].agent == "http://10.0.0.3:1" and found.machines[2].rack == "r3"
 
 
 def test_a_watched_job_may_come_to_other_nodes(config: Any, slurm: FakeSlurm) -> None:
-    found = place_machines(config(HEAD + ENGINE + URLS + 'nodes = "n[1-5]"\n', only_watch=True), only_watch=True, commands=slurm)
+    found = place_machines(config(HEAD + ENGINE + URLS + 'nodes = "n[1-5]"\n', only_watch=True), only_watch=True, asked=slurm)
     assert placed(found) == {"n1": False, "n2": False, "n3": False, "n4": False, "n5": True}
     assert {machine.launcher for machine in found.machines} == {None}
 
@@ -65,9 +65,9 @@ def test_the_job_id_comes_from_the_allocation_that_we_run_in(config: Any, slurm:
     text = HEAD + '[engine]\nkind = "slurm"\n' + URLS
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(ConfigError, match=r"engine\.job is missing"):
-        place_machines(config(text), commands=slurm)
+        place_machines(config(text), asked=slurm)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert len(place_machines(config(text), commands=slurm).machines) == 4
+    assert len(place_machines(config(text), asked=slurm).machines) == 4
 
 
 def test_a_controller_inside_the_allocation_knows_where_the_ranks_meet(
@@ -75,9 +75,9 @@ def test_a_controller_inside_the_allocation_knows_where_the_ranks_meet(
 ) -> None:
     monkeypatch.setattr("socket.gethostbyname", lambda name: {"n1": "10.0.0.1"}[name])
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    assert place_machines(config(HEAD + ENGINE + URLS), commands=slurm).rendezvous_address == "10.0.0.1"
+    assert place_machines(config(HEAD + ENGINE + URLS), asked=slurm).rendezvous_address == "10.0.0.1"
     said = 'rendezvous_address = "10.9.9.9"\n'
-    assert place_machines(config(HEAD + said + ENGINE + URLS), commands=slurm).rendezvous_address == "10.9.9.9"
+    assert place_machines(config(HEAD + said + ENGINE + URLS), asked=slurm).rendezvous_address == "10.9.9.9"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_controller_inside_the_allocation_knows_where_the_ranks_meet(
 )
 def test_what_does_not_fit_the_allocation_is_one_clear_line(config: Any, slurm: FakeSlurm, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        place_machines(config(HEAD + text), commands=slurm)
+        place_machines(config(HEAD + text), asked=slurm)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_a_configuration_without_an_engine_stays_as_it_is(config: Any) -> None:
 def test_a_job_that_waits_or_is_over_is_told(config: Any, slurm: FakeSlurm) -> None:
     slurm.jobs[7].state, slurm.jobs[7].held = "PENDING", True
     with pytest.raises(ConfigError, match="waits for its nodes"):
-        place_machines(config(HEAD + ENGINE + URLS), commands=slurm)
+        place_machines(config(HEAD + ENGINE + URLS), asked=slurm)
     slurm.jobs[7].state = "COMPLETED"
     with pytest.raises(ConfigError, match=r"is over \(COMPLETED\)"):
-        place_machines(config(HEAD + ENGINE + URLS), commands=slurm)
+        place_machines(config(HEAD + ENGINE + URLS), asked=slurm)
 
 
 @pytest.fixture
@@ -136,9 +136,9 @@ def drained(slurm: FakeSlurm, tmp_path: Path) -> Ledger:
 
 def test_a_machine_is_tested_then_returned(config: Any, slurm: FakeSlurm, drained: Ledger, tmp_path: Path) -> None:
     tested = config(HEAD + ENGINE + f'retest = ["touch", "{tmp_path}/tested-{{node}}"]\n')
-    assert return_machine(tested, drained, "n2", commands=slurm).outcome == "done"
+    assert return_machine(tested, drained, "n2", asked=slurm).outcome == "done"
     assert (tmp_path / "tested-n2").exists() and slurm.nodes["n2"].states == set()
-    assert return_machine(tested, drained, "n2", commands=slurm).outcome == "already_done"
+    assert return_machine(tested, drained, "n2", asked=slurm).outcome == "already_done"
     assert [event.operation_id for event in drained.events(kinds=[kinds.RESULT])] == ["return-n2-1", "return-n2-2"]
 
 
@@ -147,18 +147,18 @@ def test_a_machine_is_tested_then_returned(config: Any, slurm: FakeSlurm, draine
 )
 def test_a_machine_that_fails_its_test_stays_out(config: Any, slurm: FakeSlurm, drained: Ledger, retest: str, said: str) -> None:
     with pytest.raises(ActuatorError, match=f"n2 stays out: .*{said}"):
-        return_machine(config(HEAD + ENGINE + f"retest = {retest}\n"), drained, "n2", commands=slurm)
+        return_machine(config(HEAD + ENGINE + f"retest = {retest}\n"), drained, "n2", asked=slurm)
     assert slurm.nodes["n2"].states == {"DRAIN"} and drained.events(kinds=[kinds.RESULT]) == []
 
 
 def test_what_a_person_drained_is_not_returned(config: Any, slurm: FakeSlurm, drained: Ledger) -> None:
     slurm.nodes["n3"].states, slurm.nodes["n3"].reason = {"DRAIN"}, "minder, do not touch: Jo"
     with pytest.raises(ActuatorError, match="not ours to undo"):
-        return_machine(config(HEAD + ENGINE), drained, "n3", commands=slurm)
+        return_machine(config(HEAD + ENGINE), drained, "n3", asked=slurm)
 
 
 def test_a_return_that_slurm_did_not_answer_is_finished_by_the_next(config: Any, slurm: FakeSlurm, drained: Ledger) -> None:
     slurm.silent = 1
     with pytest.raises(EngineUnavailableError):
-        return_machine(config(HEAD + ENGINE), drained, "n2", commands=slurm)
-    assert return_machine(config(HEAD + ENGINE), drained, "n2", commands=slurm).operation_id == "return-n2-1"
+        return_machine(config(HEAD + ENGINE), drained, "n2", asked=slurm)
+    assert return_machine(config(HEAD + ENGINE), drained, "n2", asked=slurm).operation_id == "return-n2-1"

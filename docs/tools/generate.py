@@ -72,6 +72,8 @@ def _parameter(item: Any) -> str:
 def configuration_page() -> str:
     """Every key of job.toml."""
     from minder import config
+    from minder.actuators.kubernetes.config import KubernetesConfig
+    from minder.actuators.slurm.config import SlurmConfig
     from minder.policy.config import PolicyConfig
 
     parts = [
@@ -84,6 +86,8 @@ def configuration_page() -> str:
         ("A machine on the controller's own host", "[machines.local]", config.LocalHandle),
         ("Telemetry", "[telemetry]", config.TelemetryConfig),
         ("Detector", "[detector]", config.DetectorConfig),
+        ("Slurm", '[engine]` with `kind = "slurm"', SlurmConfig),
+        ("Kubernetes", '[engine]` with `kind = "kubernetes"', KubernetesConfig),
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),
     )
     for title, table, model in tables:
@@ -99,7 +103,7 @@ def configuration_page() -> str:
 
 
 def _field(name: str, field: Any) -> str:
-    kind = _cell(inspect.formatannotation(field.annotation).replace("minder.config.", ""))
+    kind = _cell(re.sub(r"minder\.(\w+\.)*", "", inspect.formatannotation(field.annotation)))
     default = "required" if field.is_required() else f"`{_plain_default(field.get_default(call_default_factory=True))}`"
     return f"| `{name}` | `{kind}` | {default} |"
 

@@ -25,7 +25,7 @@ def test_the_configuration_is_one_that_minder_reads(tmp_path: Path) -> None:
     assert load_config(tmp_path / "job.toml").engine is not None
     (tmp_path / "job.toml").write_text((FILES / "job.toml").read_text().replace('kind = "slurm"', 'kind = "slurm"\njob = 7'))
     slurm.jobs[7] = FakeJob(list(slurm.nodes))
-    placed = place_machines(load_config(tmp_path / "job.toml"), commands=slurm)
+    placed = place_machines(load_config(tmp_path / "job.toml"), asked=slurm)
     assert sum(not machine.standby for machine in placed.machines) == 64 and placed.topology().parallelism.data == 16
 
 
