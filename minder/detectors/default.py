@@ -15,7 +15,7 @@ import numpy as np
 
 from minder.detectors import clocks, forerunner, out_of_step, phases, presence, reference
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
-from minder.detectors.evidence import distinctness, family_evidence, hit_together, needed_z
+from minder.detectors.evidence import distinctness, family_evidence, hit_together, loneliness, needed_z, shown_share
 from minder.detectors.explain import Explained, explain
 from minder.detectors.forerunner import note_forerunners, recall_forerunner
 from minder.detectors.memory import Memory
@@ -46,6 +46,9 @@ class DefaultConfig:
     alone: weight of what neither reaches the training nor is a plain change: one such family never convicts, two take long.
     most_at_once: share of what convicts that one row may add. kept: share that is left of it if all others move right after: where
     samples are far apart, one machine's shows a job-wide change before the others' do.
+    lone_samples: of a family that is heard alone, one row adds no more than convicts after so many samples, times the logarithm of the
+    number of series, and only what its newest sample shows: of many series, by chance one is off for a sample or three while the
+    training suffers for another reason.
     together_s: machines that turn odd within this time were hit together; they are named after group_least_s at group_pace.
     """
 
@@ -66,6 +69,7 @@ class DefaultConfig:
     alone: float = 0.2
     most_at_once: float = 0.4
     kept: float = 0.3
+    lone_samples: float = 0.5
     least_s: float = 10.0
     links_least_s: float = 25.0
     together_s: float = 10.0
@@ -98,11 +102,14 @@ class _Row:
 
 @dataclass(slots=True)
 class _Strength:
-    """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed."""
+    """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed;
+    lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; shown_M: 0..1, how much of it the newest sample shows."""
 
     total_M: np.ndarray
     network_M: np.ndarray
     reached_M: np.ndarray
+    lone_M: np.ndarray
+    shown_M: np.ndarray
 
 
 class DefaultDetector:
@@ -120,6 +127,7 @@ class DefaultDetector:
         self._names: tuple[str, ...] = ()  # of the yardsticks in use
         self._slow_out_M: np.ndarray | None = None  # who stands out at the slow pace, until it is updated
         self._start_z = 0.0
+        self._lone_share = self.config.most_at_once
         self._pending: list[_Row] = []
 
     def score(self, window: Window) -> list[Scores]:
@@ -156,7 +164,10 @@ class DefaultDetector:
         several = len(self._stages.members) > 1
         self._names = ("all_quick", "all_slow", "stage_quick", "stage_slow") if several else ("all_quick", "all_slow")
         self._slow_out_M = None
-        self._start_z = needed_z(len(machines), int((self._traits.weight_K1 > 0).sum()))
+        telling = int((self._traits.weight_K1 > 0).sum())
+        self._start_z = needed_z(len(machines), telling)
+        samples = self.config.lone_samples * np.log(max(2.0, len(machines) * telling))
+        self._lone_share = min(self.config.most_at_once, 1.0 / max(1.0, samples))
 
     def _score_row(self, window: Window, t: int, raw_KM: np.ndarray) -> Scores:
         memory, traits = self._memory, self._traits
@@ -217,13 +228,14 @@ class DefaultDetector:
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
-        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool)))
+        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, float)))
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
             families_FX = family_evidence(self._traits, deviants.counted_KX, deviants.z_KX < 0)
             reaching_X, network_X = (_summed(self._traits, families_FX, names) for names in (REACHING, _NETWORK))
             total_X = families_FX.sum(axis=0)
             found.network_M[x] = network_X > 0.9 * total_X
+            found.lone_M[x], found.shown_M[x] = loneliness(families_FX), shown_share(self._traits, deviants.counted_KX, deviants.shown_KX)
             suffers = phase.effect if not phase.idle else 0.0
             since_X = np.where(np.isnan(self._memory["since_M"][x]), time_s, self._memory["since_M"][x])
             after_X = since_X - phase.effect_since_s
@@ -276,7 +288,10 @@ class DefaultDetector:
             reference.forget_smooth(memory, self._names, out_M)
         if total_M.any():
             gained_M = self._pace_M(since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
-            gained_M = np.minimum(gained_M, config.most_at_once * config.patience_s)
+            gained_M = np.minimum(
+                gained_M, config.patience_s * (config.most_at_once + strength.lone_M * (self._lone_share - config.most_at_once))
+            )
+            gained_M *= 1.0 - strength.lone_M * (1.0 - strength.shown_M)
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             young_M = time_s - since_M < np.where(strength.network_M, config.links_least_s, config.least_s)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)

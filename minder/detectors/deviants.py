@@ -21,6 +21,7 @@ __all__ = ["Counting", "Deviants", "Stages", "find_deviants"]
 _LARGE = 5  # machines that make a stage yardstick enough
 _CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
 _RETURNED = 0.35
+_SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
 
 
 @dataclass(slots=True)
@@ -69,7 +70,8 @@ class Counting:
 @dataclass(slots=True)
 class Deviants:
     """machines_X: who; z_KX: how far, in usual sizes; counted_KX: evidence 0..1; reached_X: it has plainly changed itself;
-    newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled."""
+    newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled;
+    shown_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -77,6 +79,7 @@ class Deviants:
     reached_X: np.ndarray
     newest_KX: np.ndarray
     moved_KX: np.ndarray
+    shown_KX: np.ndarray
 
 
 def find_deviants(
@@ -86,7 +89,7 @@ def find_deviants(
     x, counting = who
     if not len(x):
         none_KX = np.zeros((len(memory.metrics), 0))
-        return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX)
+        return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX, none_KX)
     known_KX = ~np.isnan(distances["all"][:, x])
     large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
     smooth_KX = memory["all_quick_smooth_KM"][:, x]
@@ -99,9 +102,12 @@ def find_deviants(
     lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
     if counting.unsettled:  # what the slow pace tells is of before the common move
         lasts_KX &= confirmed_KX
+    shown_KX = _shown(newest_KX, slow_KX)
     quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", (x, known_KX, large_X), distances, phase), 0.0)
     slow_KX = np.where(lasts_KX, _agreed(memory, "slow", (x, known_KX, large_X), distances, phase), 0.0)
-    z_KX = np.where(np.abs(slow_KX) > np.abs(quick_KX), slow_KX, quick_KX)
+    echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
+    z_KX = np.where(echoed_KX, slow_KX, quick_KX)
+    shown_KX = np.where(echoed_KX, shown_KX, 1.0)
     counted_KX = np.clip((np.abs(z_KX) - counting.start) / counting.span, 0.0, 1.0)
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
     stayed_KX = np.abs(moved_KX) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
@@ -114,7 +120,13 @@ def find_deviants(
         counted_KX *= np.where(_came_back(memory, stages, x, own_KX), counting.came_back, 1.0)
     reaching_KX = traits.reaches_K1 | (traits.halts_K1 & (z_KX < 0))  # a busier host is housekeeping, a quieter one is a halt
     reached_X = (reaching_KX & (counted_KX > 0.5) & ~stayed_KX & (np.abs(moved_KX) > traits.reach_K1)).any(axis=0)
-    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX)
+    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX)
+
+
+def _shown(newest_KX: np.ndarray, slow_KX: np.ndarray) -> np.ndarray:
+    """0..1: 1 where the newest sample is at least half as far off as what is smoothed slowly, 0 where it is not off to that side."""
+    part_KX = newest_KX * np.sign(slow_KX) / (_SHOWS * np.maximum(np.abs(slow_KX), 1e-9))
+    return np.asarray(np.nan_to_num(np.clip(part_KX, 0.0, 1.0)))
 
 
 def _agreed(

@@ -10,7 +10,7 @@ import numpy as np
 
 from minder.detectors.traits import TraitTable
 
-__all__ = ["distinctness", "family_evidence", "hit_together", "needed_z"]
+__all__ = ["distinctness", "family_evidence", "hit_together", "loneliness", "needed_z", "shown_share"]
 
 
 def needed_z(machines: int, metrics: int) -> float:
@@ -37,6 +37,23 @@ def family_evidence(traits: TraitTable, evidence_KM: np.ndarray, falls_KM: np.nd
             part = np.where(falls_KM[members], 0.0, part)
         found_FM[f] = part.max(axis=0) if len(part) > 1 else part[0]
     return found_FM
+
+
+def loneliness(families_FX: np.ndarray) -> np.ndarray:
+    """0..1 per machine: 1 if one family speaks alone, 0 if others say as much as the loudest; 1 also where none does.
+
+    >>> loneliness(np.array([[1.0, 1.0, 0.4], [0.0, 0.5, 0.4]]))
+    array([1. , 0.5, 0. ])
+    """
+    loudest_X = np.maximum(families_FX.max(axis=0), 1e-9)
+    return np.asarray(np.clip(2.0 - families_FX.sum(axis=0) / loudest_X, 0.0, 1.0))
+
+
+def shown_share(traits: TraitTable, counted_KX: np.ndarray, shown_KX: np.ndarray) -> np.ndarray:
+    """0..1 per machine: how much the newest sample shows of any metric that says at least half of what the loudest says."""
+    weighted_KX = counted_KX * traits.weight_K1
+    loud_KX = weighted_KX >= 0.5 * weighted_KX.max(axis=0)
+    return np.asarray(np.where(loud_KX, shown_KX, 0.0).max(axis=0))
 
 
 def distinctness(strength_M: np.ndarray) -> np.ndarray:

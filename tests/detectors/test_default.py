@@ -239,3 +239,16 @@ def test_a_gpu_that_clocks_higher_while_its_peers_are_stalled_is_not_accused() -
     names = tuple(f"m{m:02d}" for m in range(12))
     metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "gpu_clock_hertz")
     assert told(Window(1.7e9 + 5.0 * np.arange(160), names, metrics, values_TMK, np.ones((160, 12), dtype=bool))) == []
+
+
+@pytest.mark.parametrize(("rows", "accused"), [(1, set()), (3, set()), (10, {("m017",)})])
+def test_of_many_machines_one_metric_off_for_a_few_samples_in_a_congestion_is_chance(rows: int, accused: set[tuple[str, ...]]) -> None:
+    """Scrapes of 15 s; the whole job is slower from row 90 on, and one GPU clock low from row 95."""
+    machines, metrics = 500, ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "gpu_clock_hertz", "nvlink_bandwidth_bytes_per_second")
+    values_TMK = np.exp(np.random.default_rng(5).normal(0.0, 0.02, (115, machines, 4)))
+    values_TMK[90:, :, (0, 1, 3)] *= 0.75
+    values_TMK[95 : 95 + rows, 17, 2] *= 0.55
+    values_TMK *= np.array([500.0, 0.6, 1.5e9, 1e11])
+    names = tuple(f"m{m:03d}" for m in range(machines))
+    window = Window(1.7e9 + 15.0 * np.arange(115), names, metrics, values_TMK, np.ones((115, machines), dtype=bool))
+    assert {verdict.machines for verdict in told(window) if verdict.kind == "machine"} == accused
