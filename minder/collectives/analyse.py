@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from minder.collectives.culprits import break_cycle, final_sets
+from minder.collectives.culprits import break_cycle, final_sets, is_deadlock
 from minder.collectives.lateness import Late, late_in_last, stragglers
 from minder.collectives.mismatch import Mismatch, find_mismatches
 from minder.collectives.progress import Progress, follow
@@ -62,7 +62,7 @@ def analyse(collection: Collection) -> Analysis:
     progress = follow(collection)
     mismatches = find_mismatches(collection, progress)
     case = _Case(collection, progress, mismatches, build_waits(collection, progress, mismatches))
-    blamed, undecided = _ends(case)
+    blamed, undecided, locked = _ends(case)
     blamed = _without_needless_missing(case, blamed)
     old = sorted(set(blamed) & collection.stale)
     blamed = {rank: waits for rank, waits in blamed.items() if rank not in collection.stale}
@@ -72,13 +72,15 @@ def analyse(collection: Collection) -> Analysis:
         return Analysis((), "unknown", 0.3, tuple(mismatches), detail, frozenset(case.graph.waits))
     if blamed:
         return _conclude(case, blamed, undecided)
-    return _nobody_waited_for(case, undecided)
+    return _nobody_waited_for(case, undecided, locked)
 
 
-def _ends(case: _Case) -> tuple[dict[int, list[Wait]], list[int]]:
-    """Ranks at the ends of the chains with the waits for them, and ranks at ends where nobody can be named."""
+def _ends(case: _Case) -> tuple[dict[int, list[Wait]], list[int], list[int]]:
+    """Ranks at the ends of the chains with the waits for them, ranks at ends where nobody can be named, and those of them that wait for
+    one another in collectives of which each comes first."""
     blamed: dict[int, list[Wait]] = {}
     undecided: list[int] = []
+    locked: list[int] = []
     for ranks in final_sets(case.graph):
         named = ranks if len(ranks) == 1 else break_cycle(case.collection, case.progress, case.graph, ranks)
         for rank in named:
@@ -88,7 +90,8 @@ def _ends(case: _Case) -> tuple[dict[int, list[Wait]], list[int]]:
             else:
                 blamed[rank] = waits
         undecided += [] if named else ranks
-    return blamed, undecided
+        locked += ranks if not named and is_deadlock(case.progress, case.graph, ranks) else []
+    return blamed, undecided, locked
 
 
 def _lags_in_its_stall(case: _Case, rank: int, waits: Sequence[Wait]) -> bool:
@@ -202,8 +205,8 @@ def _confidence(case: _Case, rank: int, cause: Cause, waits: Sequence[Wait]) -> 
     return min(surest, 0.97)
 
 
-def _nobody_waited_for(case: _Case, undecided: Sequence[int]) -> Analysis:
-    """No chain ends at a rank: late ranks, a mismatch that is complete or a tie, a stall in the network, or nothing at all."""
+def _nobody_waited_for(case: _Case, undecided: Sequence[int], locked: Sequence[int]) -> Analysis:
+    """No chain ends at a rank: late ranks, a mismatch that is complete or a tie, a deadlock, a stall in the network, or nothing at all."""
     mismatches = tuple(case.mismatches)
     for mismatch in sorted(mismatches, key=lambda item: not item.pending):
         culprits = tuple(_late_culprit(case, Late(rank, mismatch.group, 0.0, 0.0), "mismatch", 0.7) for rank in mismatch.minority)
@@ -211,6 +214,8 @@ def _nobody_waited_for(case: _Case, undecided: Sequence[int]) -> Analysis:
             return Analysis(culprits, "mismatch", 0.7, mismatches, "ranks entered one collective with something else")
     if any(mismatch.pending for mismatch in mismatches):
         return Analysis((), "unknown", 0.3, mismatches, "ranks differ in one collective, and no side is in the majority")
+    if locked:
+        return Analysis((), "mismatch", 0.7, mismatches, _say_deadlock(case, locked), frozenset(case.graph.waits))
     late = late_in_last(case.collection, case.progress, case.graph.stalls)
     if not late and not undecided:
         late = stragglers(case.collection, case.progress)
@@ -227,6 +232,16 @@ def _nobody_waited_for(case: _Case, undecided: Sequence[int]) -> Analysis:
         return Analysis((), "none", 0.6, mismatches, "in flight with the same sequence everywhere")
     entries = any(dump.entries or dump.status for dump in case.collection.dumps.values())
     return Analysis((), "none" if entries else "unknown", 0.9 if entries else 0.0, mismatches, "nobody waits in a collective")
+
+
+def _say_deadlock(case: _Case, ranks: Sequence[int]) -> str:
+    places: dict[str, list[int]] = {}
+    for rank in ranks:
+        front = case.progress.pending[rank][0]
+        operation = case.collection.signatures[front.signature].family
+        places.setdefault(f"{operation} {front.sequence} of group {case.collection.groups[front.group].name}", []).append(rank)
+    stands = "; ".join(f"{', '.join(map(str, members[:8]))} in {place}" for place, members in list(places.items())[:4])
+    return f"ranks wait for one another in different collectives, as the program called them: {stands}"
 
 
 def _late_culprit(case: _Case, late: Late, cause: Cause, confidence: float) -> Culprit:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minder.collectives.progress import Pending, Progress
-from minder.collectives.records import Collection
+from minder.collectives.records import COLLECTIVE, Collection
 from minder.collectives.waits import Wait, WaitGraph
 
-__all__ = ["break_cycle", "final_sets"]
+__all__ = ["break_cycle", "final_sets", "is_deadlock"]
 
 
 def final_sets(graph: WaitGraph) -> list[list[int]]:
@@ -77,6 +77,16 @@ def break_cycle(collection: Collection, progress: Progress, graph: WaitGraph, ra
         return free
     most = Counter(wait.blocker for wait in inside).most_common(2)
     return [most[0][0]] if len(most) > 1 and most[0][1] > most[1][1] else []
+
+
+def is_deadlock(progress: Progress, graph: WaitGraph, ranks: Sequence[int]) -> bool:
+    """Whether each of these ranks stands in a collective that another of them will only launch after its own: no machine makes them call
+    in different orders, the program does."""
+    fronts = {rank: progress.pending[rank][0] for rank in ranks if progress.pending.get(rank)}
+    if len(fronts) < len(ranks) or any(op.kind != COLLECTIVE for op in fronts.values()):
+        return False
+    inside = {rank: [wait for blocker, wait in graph.waits.get(rank, {}).items() if blocker in ranks] for rank in ranks}
+    return all(any(wait.why == "not launched" and wait.op is fronts[rank] for wait in waits) for rank, waits in inside.items())
 
 
 def _goes_on(collection: Collection, progress: Progress, wait: Wait, wanted: Pending) -> bool:

@@ -77,6 +77,12 @@ class Group:
     description: str
     ranks: tuple[int, ...]
 
+    @property
+    def label(self) -> str:
+        """Its description, where its maker gave it one; else its name."""
+        described = "" if self.description == "undefined" else self.description  # what torch calls a group that nobody described
+        return described or f"group {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class RankDump:

@@ -18,9 +18,12 @@ def suspects_from_collectives(
 ) -> tuple[Suspect, ...]:
     """One suspect per machine that holds a culprit. Ranks that are on no known machine give none.
 
-    A mismatch is the program's doing: it makes the job suspect, with the rank in the evidence, and no machine. Only what is
+    A mismatch is the program's doing: it makes the job suspect, with the rank in the evidence if there is one, and no machine. Only what is
     unambiguous (0.9 and more) may go as far as an eviction. `since_s` is when the first operation began to wait.
     """
+    if analysis.cause == "mismatch" and not analysis.culprits and analysis.confidence >= _LIKELY:
+        evidence = (Evidence("collectives", None, analysis.detail),)
+        return (Suspect(time_s, "collectives", "job", (), "stall", analysis.confidence, time_s, "page", evidence),)
     by_machine: dict[str, list[Culprit]] = {}
     for culprit in analysis.culprits:
         machine = rank_machine.get(culprit.rank)
@@ -51,7 +54,7 @@ def _suspect(collection: Collection, machine: str, culprits: list[Culprit], time
 
 
 def _evidence(collection: Collection, machine: str, culprit: Culprit) -> Evidence:
-    group = "" if culprit.group is None else collection.groups[culprit.group].description or collection.groups[culprit.group].name
+    group = "its group" if culprit.group is None else collection.groups[culprit.group].label
     return Evidence(
         source="collectives",
         machine=machine,

@@ -21,10 +21,12 @@ def judge_duty(scene: Scene) -> Finding | None:
         return None
     if not (_are_deputies(busy, scene) or _is_one_a_machine(busy, scene)):
         return None
-    if not all(member.role.duty or is_duty(member, scene) for member in busy) and not _have_met(scene):
+    known = all(member.role.duty or is_duty(member, scene) for member in busy)
+    if not known and not _have_met(scene):
         return None
     what = next((member.role.duty for member in busy if member.role.duty), "works")
-    return Finding(blame="workload", because=f"{busy[0].process.name} {what} for all ({busy[0].role.reason}), the others wait for it")
+    because = f"{busy[0].process.name} {what} for all ({busy[0].role.reason}), the others wait for it"
+    return Finding(blame="workload", because=because, passes=known)
 
 
 def _are_deputies(busy: Sequence[Member], scene: Scene) -> bool:

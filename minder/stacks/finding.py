@@ -33,7 +33,10 @@ class Accused:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Suspects, whom to evict, and whose fault it is. `because`: one line for the operator. `group`: like "pp:0", if a whole group goes."""
+    """Suspects, whom to evict, and whose fault it is. `because`: one line for the operator. `group`: like "pp:0", if a whole group goes.
+
+    passes: what the others wait for is work for all of them, such as a checkpoint, and comes to its end in a healthy job.
+    """
 
     suspects: tuple[Accused, ...] = ()
     evict: tuple[str, ...] = ()
@@ -44,6 +47,7 @@ class Finding:
     without_stack: tuple[Process, ...] = ()
     ignored: tuple[str, ...] = ()
     captures: int = 1
+    passes: bool = False
 
 
 def accuse(member: Member, confidence: float, reason: str | None = None) -> Accused:

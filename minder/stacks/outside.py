@@ -57,7 +57,8 @@ def _software(scene: Scene, share: float) -> Finding:
     """What they do is the job's own doing: data, checkpoint, a lock, a service."""
     duty = [member for member in scene.busy if is_duty(member, scene)]
     if len(duty) == len(scene.busy):
-        return Finding(blame="workload", because="the ranks that write for all save or load a checkpoint, the others wait for them")
+        because = "the ranks that write for all save or load a checkpoint, the others wait for them"
+        return Finding(blame="workload", because=because, passes=True)
     blames = Counter(member.role.blame for member in scene.busy)
     blame = blames.most_common(1)[0][0]
     accused = tuple(accuse(member, _confidence(member, share)) for member in scene.busy)
@@ -84,7 +85,7 @@ def judge_crowd(scene: Scene) -> Finding:
     if kind == "data loading" and len(stray) == len(scene.passive) == 1 and scene.size >= 4:
         place = stray[0].role.frames[0].function
         return Finding((accuse(stray[0], 0.6, f"alone in {place}, which its peers do not call"),), blame="software", because=because)
-    return Finding(blame=blame, because=because)
+    return Finding(blame=blame, because=because, passes=kind == "checkpoint")
 
 
 def _is_stray(member: Member) -> bool:

@@ -17,6 +17,9 @@ Live (`asks`), connections speak first: who is named by captures alone, or a pro
 stood for 15 s, however sure they are, unless stacks and collectives say the same; and the rule asks for captures itself, soon after the
 job stalled.
 
+Where one rank works for all of them (a checkpoint that the script did not declare), nothing is said before the job has stood for 5
+minutes: such work ends by itself.
+
 A capture from before the job stood shows another job. A fault of the program accuses the job and no machine, at once, so that nobody
 is evicted for it. Who agrees and who contradicts is the judge's to weigh.
 """
@@ -32,13 +35,14 @@ from minder.types import Evidence, Observation, RequestKind, RuleResult, Stateme
 from minder.verdicts.progress import Progress
 from minder.verdicts.standstill import Standstill
 
-__all__ = ["CapturesRule"]
+__all__ = ["PASSES_S", "CapturesRule", "passes"]
 
 _JobState = Literal["stands", "works", "not told", "no telemetry"]
 _PATIENCE_S, _LIVE_PATIENCE_S = 30.0, 15.0
 _LOOKS_S = (1.0, 25.0, 60.0, 120.0, 300.0)  # after the limit of a stall: when the job's processes are looked at, as long as nobody is named
 _NOTICED_S = 30.0  # telemetry may notice a stall this much later than who took the capture
 _HOLD_S = 300.0  # what a capture said of a job that does not stand is of no use later
+PASSES_S = 300.0  # an undeclared checkpoint, evaluation or preparation of data is given so long
 _STEPPED_S = 5.0  # steps are told of with a delay, and clocks differ
 _SLOW = 1.3
 _SURE, _LIKELY, _DOUBTFUL = 0.9, 0.7, 0.5  # to page for a capture by itself; to evict whom it names; to call the program sick
@@ -122,10 +126,11 @@ class CapturesRule:
             why = Evidence("progress", None, "the whole job stands still", since_s=since_s)
             stood_s = observation.now_s - since_s
             ready = stood_s >= _LIVE_PATIENCE_S if self._asks else sure or suspect.kind == "job" or stood_s >= _PATIENCE_S
-            tier, alone = _tiers(_own_tier(suspect), state, ready)
+            own = "watch" if passes(suspect) and stood_s < PASSES_S else _own_tier(suspect)
+            tier, alone = _tiers(own, state, ready)
             evidence = (*suspect.evidence, why)
             return replace(weighed, tier=tier, alone=alone, since_s=min(suspect.since_s, since_s), evidence=evidence)
-        tier, alone = _tiers(_own_tier(suspect), state, sure)
+        tier, alone = _tiers("watch" if passes(suspect) else _own_tier(suspect), state, sure)
         against = suspect.against if state != "works" else (*suspect.against, Evidence("progress", None, "the job works on as usual"))
         return replace(weighed, tier=tier, alone=alone, against=against)
 
@@ -135,6 +140,11 @@ class CapturesRule:
         if stalled_s:
             return observation.now_s - stalled_s
         return -math.inf if self._standstill.since_s is None else self._standstill.since_s
+
+
+def passes(suspect: Suspect) -> bool:
+    """Whether stacks show the job at work that ends by itself: one rank saves, evaluates or prepares data for all."""
+    return suspect.kind == "job" and suspect.alone == "watch"
 
 
 def _own_tier(suspect: Suspect) -> Tier:

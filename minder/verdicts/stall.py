@@ -18,6 +18,7 @@ import numpy as np
 from minder.topology import Parallelism
 from minder.types import Attempt, Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier, Window
 from minder.verdicts import flows as flow_facts
+from minder.verdicts.captures import PASSES_S, passes
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
 from minder.verdicts.silence import Silence
@@ -55,6 +56,7 @@ class StallRule:
         self._attempts: deque[Attempt] = deque(maxlen=20_000)
         self._captured = False  # stacks or collectives have been heard of this stall
         self._program = False  # and say that the program is at fault
+        self._passes = False  # the newest stacks show work for all ranks that ends by itself
         self._torn = False  # two ends share a dead connection, and nothing yet tells which of them is cut off
         self._told = False
         self._stalled = False
@@ -67,7 +69,7 @@ class StallRule:
             self._remember(observation.window, observation.job.machines if observation.job is not None else ())
         stalled_s = self._progress.stalled_s(observation)
         if not stalled_s:
-            self._stalled = self._told = self._captured = self._program = False
+            self._stalled = self._told = self._captured = self._program = self._passes = False
             self._flows.clear()
             self._attempts.clear()
             return RuleResult()
@@ -79,6 +81,9 @@ class StallRule:
         self._attempts.extend(observation.attempts)
         self._captured |= bool(observation.statements)
         self._program |= any(suspect.kind == "job" for statement in observation.statements for suspect in statement.suspects)
+        for statement in observation.statements:
+            if statement.source == "stacks":
+                self._passes = any(passes(suspect) for suspect in statement.suspects)
         if self._told:
             return RuleResult()
         if not self._flows and stalled_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
@@ -107,17 +112,22 @@ class StallRule:
             evidence = [_progress_evidence(observation, since_s, stalled_s)]
             evidence += [_as_evidence(item, since_s) for item in findings if item.machine == machine]
             against = tuple(_as_evidence(item, since_s) for item in findings if item.machine != machine)
-            if confidence >= _SURE or stalled_s > self._page_after_s:
+            if confidence >= _SURE or stalled_s > self._patience_s:
                 tier: Tier = "evict" if confidence >= _SURE else "page"
                 return (
                     Suspect(
                         observation.now_s, self.name, "machine", (machine,), "stall", confidence, since_s, tier, tuple(evidence), against
                     ),
                 )
-        if stalled_s > self._page_after_s:
+        if stalled_s > self._patience_s:
             evidence = [_progress_evidence(observation, since_s, stalled_s), *(_as_evidence(item, since_s) for item in findings)]
             return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
         return ()
+
+    @property
+    def _patience_s(self) -> float:
+        """After so long a person is told, whoever can be named."""
+        return max(self._page_after_s, PASSES_S) if self._passes else self._page_after_s
 
     def _several(self, held: Sequence[FlowFinding], findings: Sequence[FlowFinding], observation: Observation, since_s: float) -> Suspect:
         """Machines whose processes are all held, each by its own sign: the parallel group that they share, else they, for a person."""

@@ -53,6 +53,13 @@ def test_a_gloo_rank_that_calls_something_else(data: Path) -> None:
     assert analysis.mismatches[0].by_rank == {0: "all_reduce", 1: "broadcast", 2: "all_reduce", 3: "all_reduce"}
 
 
+def test_ranks_that_wait_for_one_another_in_different_collectives_took_two_ways(data: Path) -> None:
+    """Ranks 1 and 3 left the step for a barrier; 0 and 2 reduce their gradients with them. Neither pair is the machine at fault."""
+    analysis = analyse(read_folder(data / "gloo" / "two_ways"))
+    assert (ranks(analysis), analysis.cause) == (set(), "mismatch")
+    assert "1, 3 in barrier" in analysis.detail and "0 in all_reduce" in analysis.detail
+
+
 def test_a_gloo_job_at_rest_names_nobody(data: Path) -> None:
     analysis = analyse(read_folder(data / "gloo" / "idle"))
     assert (ranks(analysis), analysis.cause) == (set(), "none")

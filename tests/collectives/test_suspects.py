@@ -26,6 +26,13 @@ def test_a_mismatch_is_the_programs_doing(data: Path) -> None:
     assert (suspect.machines, suspect.kind, suspect.tier) == ((), "job", "page")
 
 
+def test_a_deadlock_of_the_program_is_the_jobs_and_no_machines(data: Path) -> None:
+    collection = read_folder(data / "gloo" / "two_ways")
+    (suspect,) = suspects_from_collectives(collection, analyse(collection), 2e9, {rank: f"m{rank}" for rank in range(4)})
+    assert (suspect.machines, suspect.kind, suspect.tier) == ((), "job", "page")
+    assert "different collectives" in suspect.evidence[0].message
+
+
 def test_ranks_on_no_known_machine_and_healthy_dumps_give_nothing(data: Path) -> None:
     stuck, idle = (read_folder(data / "gloo" / name) for name in ("sleep", "idle"))
     assert suspects_from_collectives(stuck, analyse(stuck), 2e9, {}) == ()

@@ -9,7 +9,7 @@ import places as at
 import pytest
 from dumps import FORMATS, Job
 
-from minder.stacks import Finding
+from minder.stacks import Finding, suspects_from_stacks
 
 MakeJob = Callable[..., Job]
 Judge = Callable[[Job], Finding]
@@ -141,6 +141,17 @@ def test_what_the_program_does_is_no_machines_fault(
     finding = judge(make_job(8, dump=dump).stand(usual).stand(odd, where))
     assert is_nobody(finding)
     assert finding.blame == blame
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "where", "alone"),
+    [(at.GRAD_SYNC, at.SAVE, [0], "watch"), (at.SAVE, at.SAVE, [0], "watch"), (at.GRAD_SYNC, at.LOADER_WAIT, [0], None)],
+)
+def test_a_checkpoint_passes_by_itself_and_a_data_loader_may_not(
+    usual: Any, odd: Any, where: list[int], alone: str | None, make_job: MakeJob, judge: Judge
+) -> None:
+    (suspect,) = suspects_from_stacks(judge(make_job(8).stand(usual).stand(odd, where)), 100.0)
+    assert (suspect.kind, suspect.alone) == ("job", alone)
 
 
 def test_healthy_stages_of_a_pipeline_differ(make_job: MakeJob, judge: Judge) -> None:

@@ -210,6 +210,16 @@ def test_live_a_sick_program_does_not_hide_a_machine_that_connections_name() -> 
     assert first.machines == ("m1",)
 
 
+def test_work_of_one_rank_for_all_is_given_five_minutes_and_shields_everybody() -> None:
+    """Rank 0 saves, and the script does not say so; the collectives call it late."""
+    saves = suspect(kind="job", machines=(), tier="watch", confidence=0.5, alone="watch")
+    late = suspect("collectives", "m0", confidence=0.97)
+    both = {STOPS_S + 8: (*says(saves)[TAKEN_S], *says(late, source="collectives")[TAKEN_S])}
+    assert live(both, end_s=390)[0] == []
+    (verdict,) = live(both, end_s=420)[0]
+    assert (verdict.kind, verdict.tier) == ("job", "page") and verdict.time_s >= STOPS_S + 300
+
+
 def test_who_waits_for_a_sick_program_longest_is_not_named_for_it() -> None:
     program = suspect(kind="job", machines=(), tier="watch", confidence=0.6)
     both = {STOPS_S + 8: (*says(program)[TAKEN_S], *says(suspect("collectives", confidence=0.97), source="collectives")[TAKEN_S])}

@@ -197,6 +197,17 @@ def test_independent_findings_add_up_and_never_reach_certainty() -> None:
     assert fuse_findings([finding("a", 0.9)] * 9)[0][1] <= 0.99
 
 
+@pytest.mark.parametrize(("alone", "told_s"), [(None, 80.0), ("watch", 320.0)])
+def test_a_stall_is_told_after_a_minute_and_one_for_a_checkpoint_after_five(scene: Any, alone: Any, told_s: float) -> None:
+    watch = Watch(scene)
+    saves = Suspect(scene.see(24.0).now_s, "stacks", "job", (), "stall", 0.5, scene.see(20.0).now_s, alone=alone)
+    watch.program = (Statement(scene.see(24.0).now_s, "stacks", (saves,)),)
+    looks = {float(at_s): watch.look(float(at_s)).suspects for at_s in range(24, 340)}
+    (first,) = [at_s for at_s, found in looks.items() if found][:1]
+    assert told_s < first < told_s + 3.0
+    assert [(item.kind, item.tier) for item in looks[first]] == [("job", "page")]
+
+
 # Several machines at once
 
 
