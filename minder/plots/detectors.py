@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minder.plots.palette import BLUE, DARK, DIM, GREY, LIGHT_BLUE, PALE, RED, SILVER
+
 __all__ = ["Compared", "draw_detectors"]
 
 # Okabe and Ito's palette; a family of detectors has a colour and a sign of its own, so that the picture can be read without colours.
 _FAMILIES = {
-    "default": ("#D55E00", "*", 190),
-    "reference": ("#0072B2", "o", 62),
-    "ablation": ("#56B4E9", "^", 48),
-    "classical": ("#8C8C8C", "s", 40),
+    "default": (RED, "*", 190),
+    "reference": (BLUE, "o", 62),
+    "ablation": (LIGHT_BLUE, "^", 48),
+    "classical": (GREY, "s", 40),
 }
 _STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
@@ -46,14 +48,14 @@ def draw_detectors(compared: Sequence[Compared], title: str) -> bytes:
         _name_all(axis, shown)
         silent = [item.name for item in compared if not math.isfinite(item.delay_s[0])]
         if silent:
-            axis.annotate("found nothing: " + ", ".join(silent), (0.01, 0.01), xycoords="axes fraction", fontsize=8, color="#555555")
+            axis.annotate("found nothing: " + ", ".join(silent), (0.01, 0.01), xycoords="axes fraction", fontsize=8, color=DIM)
         axis.set_xscale("log")
         ticks = [5, 10, 20, 40, 60, 120, 240, 420]
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
         axis.set_xlim(min([4.0, *(0.8 * item.delay_s[1] for item in shown if item.delay_s[1] > 0)]), 520.0)
         axis.set_ylim(-0.02, 1.05)
-        axis.grid(color="#E5E5E5", linewidth=0.6)
+        axis.grid(color=PALE, linewidth=0.6)
         axis.set_axisbelow(True)
         axis.set_xlabel("median delay of the found faults, seconds (log)")
         axis.set_ylabel("F1")
@@ -87,6 +89,6 @@ def _name_all(axis: Any, shown: Sequence[Compared]) -> None:
             xytext=(item.delay_s[0] * 1.06, y + 0.006),
             textcoords="data",
             fontsize=8,
-            color="#333333",
-            arrowprops={"arrowstyle": "-", "color": "#BBBBBB", "linewidth": 0.5} if y - item.f1[0] > 0.02 else None,
+            color=DARK,
+            arrowprops={"arrowstyle": "-", "color": SILVER, "linewidth": 0.5} if y - item.f1[0] > 0.02 else None,
         )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from minder.plots.canvas import new_figure, to_png, unit_of
-from minder.plots.palette import BLUE, DARK, GREEN, GREY, ORANGE, RED, STYLE
+from minder.plots.palette import BLUE, DARK, GREEN, GREY, ORANGE, PALE, RED, SILVER, STYLE
 from minder.types import Window
 
 __all__ = ["ConfusionPicture", "draw_confusion", "draw_delays", "draw_kinds", "draw_reliability"]
@@ -58,7 +58,7 @@ def draw_delays(delays_s: Sequence[float], faults: int, limit_s: float) -> bytes
     axis.set_xlabel("seconds after the onset")
     axis.set_ylabel("share of all faults found")
     axis.set_title(f"How soon faults are found ({len(ordered)} of {faults})", loc="left")
-    axis.grid(color="#E5E5E5", linewidth=0.8)
+    axis.grid(color=PALE, linewidth=0.8)
     return to_png(figure, 110, _STYLE)
 
 
@@ -66,7 +66,7 @@ def draw_kinds(rows: Sequence[Mapping[str, Any]], title: str) -> bytes:
     """PNG: found, wrong and missed of each group as stacked bars, with the median delay at the end."""
     figure, axis = new_figure(7.2, 0.34 * max(2, len(rows)) + 1.5, share_x=True, style=_STYLE)
     left = np.zeros(len(rows))
-    for name, colour, hatch in (("quiet", "#BBBBBB", ""), ("found", _FOUND, ""), ("missed", _MISSED, ".."), ("wrong", _WRONG, "//")):
+    for name, colour, hatch in (("quiet", SILVER, ""), ("found", _FOUND, ""), ("missed", _MISSED, ".."), ("wrong", _WRONG, "//")):
         counts = np.array([row[name] for row in rows], dtype=float)
         if counts.any():
             label = {"quiet": "healthy and quiet", "wrong": "wrong name"}.get(name, name)
@@ -107,7 +107,7 @@ def draw_reliability(bins: Sequence[Mapping[str, Any]], error: float | None) -> 
     axis.set_xlabel("confidence of the first accusation")
     axis.set_ylabel("share that was right")
     axis.set_title("Does confidence mean what it says?" + ("" if error is None else f"\ncalibration error {error:.3f}"), loc="left")
-    axis.grid(color="#E5E5E5", linewidth=0.8)
+    axis.grid(color=PALE, linewidth=0.8)
     return to_png(figure, 110, _STYLE)
 
 
@@ -143,7 +143,7 @@ def _confusion_panel(axis: Any, picture: ConfusionPicture, metric: str) -> None:
         axis.axvline(time_s - picture.zero_s, color=_NAMED, linewidth=1.3)
     axis.set_title(metric, fontsize=9, pad=2, loc="left")
     unit_of(axis, metric, 3)
-    axis.grid(axis="y", color="#E5E5E5", linewidth=0.8)
+    axis.grid(axis="y", color=PALE, linewidth=0.8)
 
 
 def _confusion_legend(figure: Any, picture: ConfusionPicture) -> None:

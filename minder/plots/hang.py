@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minder.plots.canvas import grid, new_figure, plain, to_png
-from minder.plots.palette import BLUE, DARK, GREEN, GREY, LIGHT_BLUE, ORANGE, PINK, RED
+from minder.plots.palette import BLUE, DARK, GREEN, GREY, LIGHT_BLUE, ORANGE, PINK, RED, SILVER
 
 __all__ = ["draw_collectives", "draw_stacks"]
 
@@ -16,7 +16,7 @@ _KINDS = {
     "data loading": (ORANGE, "\\\\"),
     "checkpoint": (PINK, ".."),
     "compute": (GREEN, "xx"),
-    "idle": ("#BBBBBB", ""),
+    "idle": (SILVER, ""),
     "other": (RED, ""),
 }
 _FRAMES = 5

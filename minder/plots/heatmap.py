@@ -14,7 +14,7 @@ import numpy as np
 
 from minder.errors import BadInputError
 from minder.plots.canvas import plain, to_png
-from minder.plots.palette import MAP, RED
+from minder.plots.palette import MAP, PALE, RED
 
 __all__ = ["draw_heatmap", "render_heatmap"]
 
@@ -51,7 +51,7 @@ def _figure(worker_PD: np.ndarray, title: str, blamed: Sequence[tuple[int, int]]
     finite = worker_PD[np.isfinite(worker_PD)]
     top = max(_LEAST_TOP, float(finite.max())) if finite.size else _LEAST_TOP
     image = axis.imshow(worker_PD, cmap=MAP, vmin=1.0, vmax=top, aspect="equal" if 0.2 < stages / ranks < 5 else "auto")
-    axis.set_facecolor("#DDDDDD")
+    axis.set_facecolor(PALE)
     _label(axis, worker_PD.shape)
     if worker_PD.size <= _WRITTEN_CELLS and side >= 0.5:
         _write_numbers(axis, worker_PD, top)

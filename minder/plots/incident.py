@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from minder.metrics import find_metric
+from minder.plots.palette import BLUE, DARK, DIM, GREEN, GREY, PALE, PINK, RED
 from minder.types import Window
 
 __all__ = ["IncidentPicture", "draw_incident"]
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and in grey print by their brightness.
-_SUSPECT, _REPLACEMENT, _PEERS, _DONE, _OTHER = "#D55E00", "#0072B2", "#8C8C8C", "#009E73", "#CC79A7"
+_SUSPECT, _REPLACEMENT, _PEERS, _DONE, _OTHER = RED, BLUE, GREY, GREEN, PINK
 _TITLES = {
     "steps_total": "Training steps done",
     "step_seconds": "Time of a training step",
@@ -105,14 +106,14 @@ def _panel(axis: Any, picture: IncidentPicture, metric: str) -> None:
     if peers_TM.shape[1]:
         low_T, middle_T, high_T = _band(peers_TM)
         axis.fill_between(times_T, low_T, high_T, color=_PEERS, alpha=0.35, linewidth=0)
-        axis.plot(times_T, middle_T, color="#555555", linewidth=1.4)
+        axis.plot(times_T, middle_T, color=DIM, linewidth=1.4)
     drawn = ((picture.others, _OTHER, (0, (1, 1))), (picture.replacements, _REPLACEMENT, (0, (5, 2))), (picture.suspects, _SUSPECT, "-"))
     for names, colour, style in drawn:
         for column in _columns(window, names):
             axis.plot(times_T, values_TM[:, column], color=colour, linewidth=2.6, linestyle=style, marker=".", markersize=5)
     _moment_lines(axis, picture)
     axis.set_title(_TITLES.get(metric, metric.replace("_", " ")), loc="left", fontsize=11, pad=3)
-    axis.set_title(metric, loc="right", fontsize=9, color="#777777", pad=3)
+    axis.set_title(metric, loc="right", fontsize=9, color=DIM, pad=3)
     _scale(axis, metric, values_TM)
 
 
@@ -137,7 +138,7 @@ def _scale(axis: Any, metric: str, values_TM: np.ndarray) -> None:
     else:
         axis.set_ylabel(_WORDS.get(unit, unit))
     axis.yaxis.set_major_locator(MaxNLocator(4, integer=unit in ("steps", "processes", "count")))
-    axis.grid(axis="y", color="#E5E5E5", linewidth=0.8)
+    axis.grid(axis="y", color=PALE, linewidth=0.8)
     axis.set_axisbelow(True)
     high = np.nanmax(values_TM) if np.isfinite(values_TM).any() else 0.0
     if not (entry and entry.counter):  # a total says nothing by its height
@@ -159,7 +160,7 @@ def _timeline(axis: Any, picture: IncidentPicture) -> None:
     rows = picture.moments[1:]
     for row, (what, time_s) in enumerate(rows):
         end_s = time_s - picture.zero_s
-        colour = _DONE if row == len(rows) - 1 else "#333333"
+        colour = _DONE if row == len(rows) - 1 else DARK
         axis.barh(row, max(end_s - before_s, 0.004 * span_s), left=before_s, height=0.62, color=colour)
         axis.annotate(
             f"{what} {end_s:.1f} s", (max(end_s, before_s), row), xytext=(8, 0), textcoords="offset points", va="center", bbox=_CARD

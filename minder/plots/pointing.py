@@ -12,7 +12,7 @@ import numpy as np
 
 from minder.errors import MissingExtraError
 from minder.metrics import find_metric
-from minder.plots.palette import BLUE, GREEN, GREY, ORANGE, PINK, RED
+from minder.plots.palette import BLUE, GREEN, GREY, ORANGE, PALE, PINK, RED
 from minder.types import Window
 
 __all__ = ["point_scatter", "point_telemetry", "point_workers"]
@@ -61,8 +61,8 @@ def point_workers(worker_PD: np.ndarray, title: str, blamed: Sequence[tuple[int,
 
 def _dressed(figure: Any, title: str, across: str, up: str) -> Any:
     figure.update_layout(title=title, template="plotly_white", height=420, font_size=14, colorway=list(_COLOURS), hovermode="closest")
-    figure.update_xaxes(title_text=across, gridcolor="#E5E5E5", linecolor=GREY)
-    figure.update_yaxes(title_text=up, gridcolor="#E5E5E5", linecolor=GREY)
+    figure.update_xaxes(title_text=across, gridcolor=PALE, linecolor=GREY)
+    figure.update_yaxes(title_text=up, gridcolor=PALE, linecolor=GREY)
     return figure
 
 

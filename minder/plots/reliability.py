@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 from minder.plots.canvas import grid, new_figure, plain, to_png
-from minder.plots.palette import LINES
+from minder.plots.palette import BLUE, DARK, GREEN, LIGHT_BLUE, LINES, ORANGE, PINK, RED, SILVER
 
 __all__ = ["HourLine", "PlanPanel", "draw_hours", "draw_losses", "draw_plan"]
 
 # A hatch of its own for each phase: bars can be read without colours.
 _PHASES = {
-    "start": ("#BBBBBB", ""),
-    "detect": ("#D55E00", ""),
-    "decide": ("#E69F00", "//"),
-    "restart": ("#0072B2", ""),
-    "load": ("#56B4E9", ".."),
-    "recompute": ("#CC79A7", "\\\\"),
-    "save": ("#009E73", ""),
-    "stopped": ("#333333", ""),
+    "start": (SILVER, ""),
+    "detect": (RED, ""),
+    "decide": (ORANGE, "//"),
+    "restart": (BLUE, ""),
+    "load": (LIGHT_BLUE, ".."),
+    "recompute": (PINK, "\\\\"),
+    "save": (GREEN, ""),
+    "stopped": (DARK, ""),
 }
 _UNITS = ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _MOST_BARS = 12

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from minder.plots.canvas import grid, new_figure, plain, to_png
-from minder.plots.palette import BLUE, DARK, GREEN, GREY, ORANGE, RED
+from minder.plots.palette import BLUE, DARK, GREEN, GREY, ORANGE, PALE, RED
 
 __all__ = ["Outcome", "draw_scores", "draw_sweep"]
 
@@ -66,7 +66,7 @@ def draw_sweep(outcomes: Sequence[Outcome], label: str, shipped: float, title: s
     settings = sorted({item.setting for item in outcomes})
     figure, axis = new_figure(9.4, 0.62 * len(recordings) + 2.0)
     if shipped in settings:
-        axis.axvspan(settings.index(shipped) - 0.25, settings.index(shipped) + 0.45, color="#E5E5E5", zorder=0)
+        axis.axvspan(settings.index(shipped) - 0.25, settings.index(shipped) + 0.45, color=PALE, zorder=0)
     for name, (colour, sign, told) in _LOOKS.items():
         mine = [item for item in outcomes if item.outcome == name]
         if mine:
