@@ -1,28 +1,42 @@
-"""Every detector on the same recordings: python bench/compare_detectors.py [--recipes plain hard --count 30] [--out FOLDER]
+"""Every detector on the same recordings: python bench/compare_detectors.py [--recipes plain hard] [--count 12] [--table] [--out FOLDER]
 
-Precision, recall, F1 and the median delay with 95 % bootstrap intervals over recordings, and processor seconds per recording, by the
-rule of formats.md section 2. Recordings come from `minder simulate` with a seed of their own, or are folders with a truth.json
-(--recordings). Writes comparison.json and a picture of each set where --out says so. PyOD's detectors need the extra models; without it
-they are left out.
+Recordings are what `minder simulate` draws from a recipe with --seed, judged by the rule of formats.md section 2. Each is read and aligned
+once; a detector that learns nothing while it runs is scored ahead, in blocks, with the same scores (minder/evaluation/ahead.py). There
+are no events in these recordings, so the telemetry rule and the judge are all that `minder evaluate` would use.
+
+Appends one line per recording and detector to --rows, with the commit that last changed what a detector says, and goes on where an earlier
+run ended. --again NAMES: rows of these detectors from other commits are measured anew; the newest row counts. --table prints what
+the rows hold, with 95 % bootstrap intervals over recordings; --out draws a picture of each set. PyOD needs the extra models.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
+import subprocess
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from minder.detectors.choose import NAMES, REFERENCES
+from minder.equip import MakeDetector, equip_detector
 from minder.errors import MinderError
-from minder.evaluation.cases import Case
-from minder.evaluation.evaluate import evaluate_labelled
+from minder.evaluation.ahead import ScoredAhead, score_ahead
 from minder.evaluation.intervals import bootstrap
-from minder.evaluation.labels import Labelled, find_recordings, label_recordings
+from minder.evaluation.replay import align_whole
+from minder.evaluation.scoring import Judged, accusations, judge_recording
+from minder.telemetry.events import Truth
+from minder.types import Observation, Verdict, Window
+from minder.verdicts.judge import Judge
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import cut_rows, rows_of
 
-SEED = 7002  # nothing is trained on it; 7001 chose the threshold of the similarity detectors
+SEED = 9701  # nothing is trained or tuned on it; 7001 chose the threshold of the similarity detectors
+RECIPES = ("plain", "hard", "held-out-kinds", "held-out-nuisances", "held-out-shapes", "grey")
 MEASURES = ("precision", "recall", "f1", "median_delay_s")
+WHAT_SPEAKS = ("minder/detectors", "minder/verdicts", "minder/windows", "minder/types.py", "models")  # who else changes what is said?
 
 
 def family_of(name: str) -> str:
@@ -31,93 +45,173 @@ def family_of(name: str) -> str:
     return "ablation" if name in REFERENCES else "classical"
 
 
-def simulated(recipe: str, count: int, most: int, folder: Path) -> list[Labelled]:
+def commit() -> str:
+    """The newest commit that may have changed what a detector says, marked where the working tree differs from it."""
+    log = subprocess.run(["git", "log", "-1", "--format=%h", "--", *WHAT_SPEAKS], capture_output=True, text=True, check=True)
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *WHAT_SPEAKS], check=False).returncode
+    return log.stdout.strip() + ("+" if changed else "")
+
+
+def window_of(recipe: str, seed: int, index: int, folder: Path) -> tuple[Window, dict[str, Any], Truth]:
+    """The aligned rows of one recording, its machines' stages and its truth; made in the folder if it is not there yet."""
     from minder.simulate.cluster.recipe import load_recipe
-    from minder.simulate.cluster.simulate import simulate
+    from minder.simulate.cluster.simulate import make
+    from minder.simulate.cluster.writer import write_recording, write_truths
+    from minder.telemetry.events import read_truths
+    from minder.telemetry.recording import read_recording
 
-    rules = load_recipe(recipe)
-    low, high = rules.job.machines
-    rules = rules.model_copy(update={"job": rules.job.model_copy(update={"machines": (low, min(high, most))})})
-    for _ in simulate(rules, folder, SEED, count):
-        pass
-    return labelled(folder)
+    place = folder / f"{recipe}-{seed}" / f"r{index:04d}"
+    if not (place / "truth.json").exists():
+        made = make(load_recipe(recipe), seed, index)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            write_recording(place, made.scene.shape, made.site, made.rows, made.begin_ms)
+        write_truths(place, [made.truth])
+    recording = read_recording(place)
+    if recording.signals:
+        raise SystemExit(f"{place} holds events: this comparison knows telemetry alone")
+    stages = {machine: recording.topology.stages_of(machine) for machine in recording.topology.machines}
+    return align_whole(recording), stages, read_truths(place / "truth.json")[0]
 
 
-def labelled(folder: Path) -> list[Labelled]:
-    found, problems = label_recordings(find_recordings([folder]))
-    if problems:
-        raise SystemExit(problems[0])
-    return found
+def verdicts_of(detector: Any, window: Window) -> list[Verdict]:
+    """What the telemetry rule and the judge say, row by row as live. Where scores are made ahead, rows before the first that accuses are
+    left out: nothing is said of them."""
+    detector = score_ahead(detector, window)
+    if isinstance(detector, ScoredAhead):
+        first = next((t for t, item in enumerate(detector.scores) if (item.score_M >= item.threshold).any()), None)
+        if first is None:
+            return []
+        detector.load({"next": first})
+        window = cut_rows(window, first, len(window.times_T))
+    judge = Judge([TelemetryRule(detector)])
+    return [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
 
 
-def compare(name: str, items: list[Labelled]) -> dict[str, object]:
-    """One row of the table. Raises MinderError where the detector cannot be had."""
+def measure(name: str, make: MakeDetector, recording: tuple[Window, dict[str, Any], Truth]) -> dict[str, Any]:
+    """One row: who was accused when, and what the rule makes of it."""
+    window, stages, truth = recording
     started_s = time.process_time()
-    cases = evaluate_labelled(items, name)
+    found = verdicts_of(make(stages), window)
     taken_s = time.process_time() - started_s
-    problems = [case for case in cases if isinstance(case, str)]
-    if problems:
-        raise MinderError(problems[0])
-    judged = [case.judged for case in cases if isinstance(case, Case)]
-    figures = bootstrap(judged)
-    outcomes = {item: sum(each.outcome == item for each in judged) for item in ("found", "wrong", "missed", "quiet")}
-    measured = {measure: [round(number, 4) for number in (f.value, f.low, f.high)] for measure, f in figures.items()}
-    return {"detector": name, "family": family_of(name), **measured, **outcomes, "cpu_s_per_recording": round(taken_s / len(items), 2)}
+    onset_s = truth.onset_s if truth.onset_s is not None else float(window.times_T[0])
+    told = [
+        (round(item.time_s - onset_s, 1), list(item.machines), item.tier, item.cause, round(item.confidence, 4))
+        for item in accusations(found)
+    ]
+    shape = {"machines": len(window.machines), "metrics": len(window.metrics), "rows": len(window.times_T)}
+    judged = asdict(judge_recording(truth, found))
+    return {"detector": name, "judged": judged, "told": told, "culprits": list(truth.machines), **shape, "cpu_s": round(taken_s, 2)}
 
 
-def line(row: dict[str, object]) -> str:
-    cells = []
-    for measure in MEASURES:
-        value, low, high = row[measure]  # type: ignore[misc]
-        cells.append(f"{value:.0f} ({low:.0f} to {high:.0f})" if measure == "median_delay_s" else f"{value:.2f} ({low:.2f} to {high:.2f})")
-    return f"| {row['detector']} | " + " | ".join(cells) + f" | {row['wrong']} | {row['cpu_s_per_recording']} |"
-
-
-def run_set(name: str, items: list[Labelled], detectors: list[str]) -> list[dict[str, object]]:
-    print(f"\n## {name}: {len(items)} recordings, {sum(item.truth.fault is not None for item in items)} with a fault\n")
-    print("| detector | precision | recall | F1 | median delay s | wrongly accused | CPU s a recording |\n|---|---|---|---|---|---|---|")
-    rows = []
-    for detector in detectors:
+def read_rows(path: Path) -> dict[tuple[str, int, int, str], dict[str, Any]]:
+    """The newest row of each (recipe, seed, index, detector); a line that was cut off is left out."""
+    rows = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
-            rows.append(compare(detector, items))
-        except MinderError as error:
-            print(f"| {detector} | left out: {error} |")
+            row = json.loads(line)
+        except json.JSONDecodeError:
             continue
-        print(line(rows[-1]), flush=True)
+        rows[(row["recipe"], row["seed"], row["index"], row["detector"])] = row
     return rows
 
 
-def draw(rows: list[dict[str, object]], title: str, path: Path) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Whatever is missing, one recording of each recipe in turn, so that a run that is cut off has measured all of them alike."""
+    now, folder = commit(), arguments.rows.parent / "recordings"
+    rows, makers = read_rows(arguments.rows), {}
+    for name in arguments.detectors:
+        try:
+            makers[name] = equip_detector(name)
+        except MinderError as error:
+            print(f"{name} left out: {error}")
+    for index in range(1, arguments.count + 1):
+        for recipe in arguments.recipes:
+            missing = []
+            for name in makers:
+                row = rows.get((recipe, arguments.seed, index, name))
+                if row is None or (name in arguments.again and row["commit"] != now):
+                    missing.append(name)
+            if not missing:
+                continue
+            recording = window_of(recipe, arguments.seed, index, folder)
+            for name in missing:
+                head = {"recipe": recipe, "seed": arguments.seed, "index": index, "commit": now}
+                with arguments.rows.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({**head, **measure(name, makers[name], recording)}) + "\n")
+            print(f"{recipe} {index}: {len(missing)} detectors", flush=True)
+
+
+def summaries(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """One row of the table per detector that was measured."""
+    for name in names:
+        mine = [row for row in rows if row["detector"] == name]
+        if not mine:
+            continue
+        judged = [Judged(**{**row["judged"], "named": tuple(row["judged"]["named"])}) for row in mine]
+        figures = {measure: asdict(figure) for measure, figure in bootstrap(judged).items()}
+        outcomes = {item: sum(each.outcome == item for each in judged) for item in ("found", "wrong", "missed", "quiet")}
+        commits = sorted({row["commit"] for row in mine})
+        yield {
+            "detector": name, "family": family_of(name), "recordings": len(mine), **figures, **outcomes, "commits": commits,
+            "cpu_s": round(sum(row["cpu_s"] for row in mine) / len(mine), 2),
+        }  # fmt: skip
+
+
+def line(row: dict[str, Any]) -> str:
+    cells = [f"{row['found']} / {row['wrong']} / {row['missed']} / {row['quiet']}"]
+    for measure in MEASURES:
+        value, low, high = (row[measure][part] for part in ("value", "low", "high"))
+        shown = ".0f" if measure == "median_delay_s" else ".2f"
+        cells.append("-" if value != value else f"{value:{shown}} ({low:{shown}} to {high:{shown}})")
+    return f"| {row['detector']} | " + " | ".join(cells) + f" | {row['cpu_s']} | {', '.join(row['commits'])} |"
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """A table, and with --out a picture, of all recipes but the grey faults together, then of each."""
+    rows = [row for row in read_rows(arguments.rows).values() if row["seed"] == arguments.seed and row["index"] <= arguments.count]
+    ordinary = [recipe for recipe in arguments.recipes if recipe != "grey"]
+    held = [recipe for recipe in ordinary if recipe.startswith("held-out")]
+    sets = {"all-but-grey": ordinary, "held-out": held, **{recipe: [recipe] for recipe in arguments.recipes}}
+    for title, recipes in sets.items():
+        inside = [row for row in rows if row["recipe"] in recipes]
+        found = list(summaries(inside, arguments.detectors))
+        counts = ", ".join(f"{recipe} {len({row['index'] for row in inside if row['recipe'] == recipe})}" for recipe in recipes)
+        print(f"\n## {title} (recordings: {counts}; seed {arguments.seed})\n")
+        print("| detector | found / wrong / missed / quiet | precision | recall | F1 | median delay s | CPU s a recording | commit |")
+        print("|" + "---|" * 8)
+        for row in found:
+            print(line(row))
+        if arguments.out is not None and found:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            draw(found, f"{max(row['recordings'] for row in found)} recordings ({title})", arguments.out / f"detectors-{title}.png")
+
+
+def draw(rows: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     from minder.plots.detectors import Compared, draw_detectors
 
-    compared = [
-        Compared(str(row["detector"]), str(row["family"]), tuple(row["f1"]), tuple(row["median_delay_s"]))  # type: ignore[arg-type]
-        for row in rows
-    ]
+    def span(row: dict[str, Any], name: str) -> tuple[float, float, float]:
+        return row[name]["value"], row[name]["low"], row[name]["high"]
+
+    compared = [Compared(row["detector"], row["family"], span(row, "f1"), span(row, "median_delay_s")) for row in rows]
     path.write_bytes(draw_detectors(compared, title))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--recipes", nargs="*", default=["plain", "hard"])
-    parser.add_argument("--recordings", nargs="*", type=Path, default=[], help="folders of labelled recordings")
-    parser.add_argument("--count", type=int, default=30, help="recordings of each recipe")
-    parser.add_argument("--machines", type=int, default=96, help="at most, in one simulated job")
+    parser.add_argument("--recipes", nargs="*", default=list(RECIPES))
+    parser.add_argument("--count", type=int, default=12, help="recordings of each recipe")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--detectors", nargs="*", default=list(NAMES))
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--again", nargs="*", default=[], help="detectors whose rows of other commits do not count")
+    parser.add_argument("--rows", type=Path, default=Path("bench-out/compare/rows.jsonl"))
+    parser.add_argument("--table", action="store_true", help="measure nothing: print what was measured")
+    parser.add_argument("--out", type=Path, help="with --table: a folder for the pictures")
     arguments = parser.parse_args()
-    found = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        sets = {str(folder.name): labelled(folder) for folder in arguments.recordings}
-        for recipe in arguments.recipes:
-            sets[recipe] = simulated(recipe, arguments.count, arguments.machines, Path(scratch) / recipe)
-        for name, items in sets.items():
-            found[name] = run_set(name, items, arguments.detectors)
-            if arguments.out is not None:
-                arguments.out.mkdir(parents=True, exist_ok=True)
-                draw(found[name], f"{len(items)} recordings ({name})", arguments.out / f"detectors-{name}.png")
-    if arguments.out is not None:
-        (arguments.out / "comparison.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    arguments.rows.parent.mkdir(parents=True, exist_ok=True)
+    if not arguments.table:
+        run(arguments)
+    table(arguments)
 
 
 if __name__ == "__main__":

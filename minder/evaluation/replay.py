@@ -35,7 +35,7 @@ from minder.windows import align_columns, keep_machines, rows_of
 if TYPE_CHECKING:
     from minder.telemetry.recording import Recording
 
-__all__ = ["MakeDetector", "build_judge", "replay", "replay_recording"]
+__all__ = ["MakeDetector", "align_whole", "build_judge", "replay", "replay_recording"]
 
 Item = TypeVar("Item")
 MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
@@ -76,7 +76,7 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
     """
     if recording.sightings:
         stages = {machine: recording.topology.stages_of(machine) for machine in recording.topology.machines}
-        yield from replay_sightings(recording, _aligned(recording), make(stages))
+        yield from replay_sightings(recording, align_whole(recording), make(stages))
         return
     progress = Progress()
     captures = CaptureReader(recording)
@@ -134,7 +134,7 @@ def _ticks(
 ) -> Iterator[tuple[Window | None, tuple[Signal, ...], float]]:
     """(row, signals since the last one, now) in time order; captures, and signals after the last row, come as ticks of their own."""
     signals, moments = _Queue(recording.signals, [signal.time_s for signal in recording.signals]), _Queue(captured_s, captured_s)
-    for row in rows_of(_aligned(recording)):
+    for row in rows_of(align_whole(recording)):
         now_s = float(row.times_T[0])
         for moment_s in moments.take(now_s - 1e-6):
             yield None, signals.take(moment_s), moment_s
@@ -161,7 +161,7 @@ class _Queue(Generic[Item]):
         return tuple(self._items[begin : self._next])
 
 
-def _aligned(recording: Recording) -> Window:
+def align_whole(recording: Recording) -> Window:
     """All rows, the last one included that ends the newest sample's interval: a machine's samples lie between the rows."""
     frames, step_s = recording.frames, recording.interval_s
     if not len(frames.times_N):

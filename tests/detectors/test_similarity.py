@@ -147,6 +147,15 @@ def test_rows_in_one_window_score_as_rows_one_by_one() -> None:
     assert together[-1].score_M.argmax() == 2
 
 
+def test_a_machine_without_a_sample_yet_stays_unknown_row_by_row() -> None:
+    values_TMK = np.full((6, 3, 1), 5.0)
+    values_TMK[:4, 2] = np.nan
+    recent = RecentRows(3, LIMITS)
+    stretches = [recent.extend(window_of(values_TMK[t : t + 1], ("a",), float(t)), ("a",)) for t in range(6)]
+    assert [bool(item.known_KTM[0, 0, 2]) for item in stretches] == [False] * 4 + [True] * 2
+    np.testing.assert_allclose(stretches[4].rows_KSM[0, :, 2], 0.5)  # its first sample fills the window, not the 0 of no sample
+
+
 def test_only_a_machine_that_stays_the_candidate_is_accused() -> None:
     """A minute of oddness is a jitter; four minutes are a fault, told with metric, since when, observed and expected."""
     values_TMK = lively(700, 8)

@@ -59,10 +59,10 @@ class RecentRows:
         rows_KSM = np.concatenate([np.stack(before, axis=1), new_KTM], axis=1) if before else new_KTM.copy()
         fill_forward(rows_KSM)
         known_KTM = ~np.isnan(rows_KSM[:, len(before) :])
-        fill_backward(rows_KSM)
         last_s = self._memory.number("time_s")  # the very first row comes after none: it makes no time pass
         gap_T = np.diff(window.times_T, prepend=window.times_T[0] if np.isnan(last_s) else last_s)
-        self._remember(rows_KSM, window)
+        self._remember(rows_KSM, window)  # with its gaps: who had no sample yet must not be known by a 0 from the next row on
+        fill_backward(rows_KSM)
         return Stretch(chosen, rows_KSM, known_KTM, ~np.isnan(new_KTM).all(axis=2), gap_T, window.times_T)
 
     def in_units(self, metric: str, scaled: float) -> float:
