@@ -53,7 +53,7 @@ def evaluation_table(report: dict[str, Any]) -> str:
         f"{'healthy':<12} {_number(healthy['machine_days'], 2)} machine-days with {healthy['false_alarms']} false accusations: "
         f"at most {_number(healthy['upper_per_10000_machine_days'], 1)} in 10,000 machine-days (95 %)"
     )
-    lines += _rows("fault", report["by_kind"]) + _rows("machines", report["by_size"])
+    lines += _rows("fault", report["by_kind"]) + _rows("machines", report["by_size"]) + _reliability(report["reliability"])
     if report["confusions"]:
         lines += ["", "wrong or missed"] + [f"  {confusion_line(item)}" for item in report["confusions"]]
     return "\n".join(lines)
@@ -143,6 +143,18 @@ def _rows(title: str, rows: Iterable[dict[str, Any]]) -> list[str]:
         counts = f"{row['recordings']:>5} {row['found']:>5} {row['wrong']:>5} {row['missed']:>6}"
         lines.append(f"{row['group']:<24} {counts} {_number(row['recall']):>7} {_number(row['median_delay_s'], 1):>8}")
     return lines
+
+
+def _reliability(found: dict[str, Any]) -> list[str]:
+    """Was a confidence of 0.9 right nine times in ten? Of the first accusation of each recording; nothing where nobody was accused."""
+    if not found["count"]:
+        return []
+    lines = ["", f"{'confidence':<24} {'count':>5} {'told':>6} {'right':>6}   95 % interval"]
+    for item in found["bins"]:
+        right, name = item["right"], f"{item['low']:.2f} to {item['high']:.2f}"
+        span = f"{_number(right['low'], 2)} to {_number(right['high'], 2)}"
+        lines.append(f"{name:<24} {item['count']:>5} {_number(item['confidence'], 2):>6} {_number(right['value'], 2):>6}   {span}")
+    return [*lines, f"expected calibration error {_number(found['error'])}, Brier {_number(found['brier'])}"]
 
 
 def _interval(figure: dict[str, Any], digits: int = 3) -> str:

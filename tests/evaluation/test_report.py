@@ -66,6 +66,15 @@ def test_the_table_names_each_confusion_in_a_line() -> None:
     assert "nan" not in table
 
 
+def test_the_table_says_how_often_a_confidence_was_right() -> None:
+    table = evaluation_table(build_report(Evaluation("default", CASES)))
+    lines = [line.split() for line in table.splitlines()]
+    assert ["0.70", "to", "0.80", "1", "0.75", "0.00", "0.00", "to", "0.79"] in lines  # c named the wrong machine
+    assert ["0.90", "to", "0.95", "3", "0.90", "0.67", "0.21", "to", "0.94"] in lines  # a and b right, f healthy
+    assert "expected calibration error 0.363, Brier 0.348" in table
+    assert "confidence" not in evaluation_table(build_report(Evaluation("default", CASES[3:5])))
+
+
 def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     report = build_report(Evaluation("<b>odd</b>", CASES, ("line <script>",)))
     files = write_report(report, tmp_path / "out")
