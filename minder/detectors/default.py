@@ -23,6 +23,7 @@ from minder.detectors.out_of_step import expected_late_M, in_step
 from minder.detectors.peers import Ordered
 from minder.detectors.phases import Phase
 from minder.detectors.presence import Seen
+from minder.detectors.standstill import standstill_z
 from minder.detectors.traits import HIGH, LOW, REACHING, TraitTable
 from minder.types import Scores, Window
 
@@ -221,9 +222,11 @@ class DefaultDetector:
         if self._slow_out_M is None:
             self._slow_out_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("slow")], least)
         quick_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("quick")], least)
-        x = np.flatnonzero(quick_M | self._slow_out_M)
+        still_KM = standstill_z(memory, self._traits, phase)
+        out_M = quick_M | self._slow_out_M if still_KM is None else quick_M | self._slow_out_M | (np.abs(still_KM) > least).any(axis=0)
+        x = np.flatnonzero(out_M)
         unsettled = memory.number("row_s") - memory.number("moving_since_s") <= clocks.OFF_S
-        counting = Counting(start - config.eager_z * phase.lasting, config.z_span, config.stayed, config.came_back, unsettled)
+        counting = Counting(start - config.eager_z * phase.lasting, config.z_span, config.stayed, config.came_back, unsettled, still_KM)
         return find_deviants(memory, self._traits, self._stages, distances, phase, (x, counting))
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:

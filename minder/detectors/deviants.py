@@ -58,13 +58,15 @@ class Stages:
 @dataclass(frozen=True, slots=True)
 class Counting:
     """start: deviation from which on anything counts; span: from there to a full one; the weights of what merely stayed or came back;
-    unsettled: a common move is so recent that a clock which is off still shows it."""
+    unsettled: a common move is so recent that a clock which is off still shows it; standstill_KM: how far machines differ while the
+    training stands (standstill.py), None if it does not."""
 
     start: float
     span: float
     stayed: float
     came_back: float
     unsettled: bool = False
+    standstill_KM: np.ndarray | None = None
 
 
 @dataclass(slots=True)
@@ -108,6 +110,10 @@ def find_deviants(
     echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
     z_KX = np.where(echoed_KX, slow_KX, quick_KX)
     shown_KX = np.where(echoed_KX, shown_KX, 1.0)
+    if counting.standstill_KM is not None:
+        still_KX = np.where(confirmed_KX, counting.standstill_KM[:, x], 0.0)
+        plainer_KX = np.abs(still_KX) > np.abs(z_KX)
+        z_KX, shown_KX = np.where(plainer_KX, still_KX, z_KX), np.where(plainer_KX, 1.0, shown_KX)
     counted_KX = np.clip((np.abs(z_KX) - counting.start) / counting.span, 0.0, 1.0)
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
     stayed_KX = np.abs(moved_KX) < 0.5 * np.abs(np.nan_to_num(smooth_KX))

@@ -1,0 +1,48 @@
+"""Who differs while the training stands.
+
+Usual sizes and standing offsets are those of iterations. With long steps and few scrapes they are large and hardly known, and hide a
+machine that differs from all others by a factor once everybody waits: then peers hardly differ, and how much they do is seen at once.
+K metrics, M machines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.detectors.memory import Memory
+from minder.detectors.phases import Phase
+from minder.detectors.traits import TraitTable
+
+__all__ = ["standstill_z"]
+
+_LEFT_OUT = 0.1  # of the machines, and no less than one: the culprit and whom it drew along
+_FEWEST = 4  # machines that tell what is usual of a standstill
+_Z_LIMIT = 25.0
+_FLOORS = 2.0  # times the metric's floor, the least size that is believed
+
+
+def standstill_z(memory: Memory, traits: TraitTable, phase: Phase) -> np.ndarray | None:
+    """(K, M): distance from the peers in sizes of what the farthest healthy machines differ now; None unless the training stands.
+
+    The smaller of two distances counts, with the machine's standing offset taken away and without: of other hardware the first is small,
+    where an offset was learned wrong the second. What is less than a plain change counts nothing.
+    """
+    if not phase.stalled or phase.lasting <= 0.0 or phase.idle or phase.moving or phase.grace:
+        return None
+    less_KM = memory["all_quick_smooth_KM"]
+    with_KM = less_KM + memory["standing_KM"]
+    known_KM = ~np.isnan(with_KM)
+    count_K = np.count_nonzero(known_KM, axis=1)
+    rows_K = np.arange(len(count_K))
+    ordered_KM = np.sort(with_KM, axis=1)
+    middle_K = 0.5 * (
+        ordered_KM[rows_K, np.maximum(count_K - 1, 0) // 2] + ordered_KM[rows_K, np.minimum(count_K // 2, with_KM.shape[1] - 1)]
+    )
+    with_KM = with_KM - middle_K[:, None]
+    place_K = np.maximum(count_K - 1 - np.maximum(1, np.ceil(_LEFT_OUT * count_K).astype(int)), 0)
+    farthest_K = np.sort(np.abs(with_KM), axis=1)[rows_K, place_K]
+    unit_K1 = np.maximum(farthest_K[:, None], _FLOORS * traits.floor_K1)
+    with np.errstate(invalid="ignore"):
+        nearer_KM = np.where(np.abs(less_KM) < np.abs(with_KM), less_KM, with_KM)
+        plain_KM = known_KM & (less_KM * with_KM > 0.0) & (np.abs(nearer_KM) > traits.reach_K1) & (count_K >= _FEWEST)[:, None]
+        return np.clip(np.where(plain_KM, phase.lasting * nearer_KM / unit_K1, 0.0), -_Z_LIMIT, _Z_LIMIT)
