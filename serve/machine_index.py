@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections import OrderedDict
 
-from minder.incidents.machines import MACHINE_KINDS, MachineRecord, fold_machines
+from minder.incidents.machines import MACHINE_KINDS, RETEST_PREFIX, MachineRecord, fold_machines
 from minder.store.events import EventQuery, EventStore
 from minder.types import LedgerEvent
 
@@ -41,4 +41,5 @@ class MachineIndex:
 
 
 def _slim(event: LedgerEvent) -> LedgerEvent:
-    return dataclasses.replace(event, payload={key: event.payload[key] for key in _KEPT if key in event.payload})
+    kept = (*_KEPT, "detail") if (event.operation_id or "").startswith(RETEST_PREFIX) else _KEPT
+    return dataclasses.replace(event, payload={key: event.payload[key] for key in kept if key in event.payload})

@@ -21,6 +21,7 @@ class AgentOptions:
     """cgroup, processes_of: what the machine is, if not the whole host. discover: None means "where nothing narrower is said".
 
     logs: files in which a job that calls nothing of ours prints its steps; log_pattern: see minder.signals.steps.StepReader.
+    retest: the site's test of this machine (minder.agent.retest), none if empty.
     processes_of is a pid, or "registry" for the trees of the launchers in run_dir. token None: no token asked for.
     """
 
@@ -39,6 +40,8 @@ class AgentOptions:
     gpu: str = "auto"
     logs: tuple[Path, ...] = ()
     log_pattern: str | None = None
+    retest: tuple[str, ...] = ()
+    retest_deadline_s: float = 600.0
     cgroup_root: Path = Path("/sys/fs/cgroup")
     infiniband_root: Path = Path("/sys/class/infiniband")
 

@@ -19,6 +19,7 @@ from minder.agent.dumps import collect_dumps, parse_deadline
 from minder.agent.exposition import render
 from minder.agent.kernel import KernelFollower
 from minder.agent.options import AgentOptions
+from minder.agent.retest import Retests, parse_retest
 from minder.agent.ring import SignalRing
 from minder.agent.sampling import Sampler
 from minder.errors import BadInputError
@@ -46,6 +47,7 @@ class Service:
         self._last_killed: int | None = None
         self._evidence: dict[str, int] = {"captures": 0, "dumps": 0}
         self.sampler = Sampler(options, self.ring)
+        self.retests = Retests(options.retest, options.retest_deadline_s)
         self.kernel = KernelFollower(options.machine, self.publish, self.belongs)
 
     async def metrics(self, request: Request) -> Response:
@@ -101,6 +103,17 @@ class Service:
         processes = self.sampler.table.read(time.time())
         found = await collect_dumps(self.options.run_dir, processes, deadline_s)
         return JSONResponse({"machine": self.options.machine, "time_s": time.time(), "dumps": found})
+
+    async def retest(self, request: Request) -> Response:
+        """Runs the site's own test of this machine, once per operation."""
+        try:
+            wanted = parse_retest(await request.json())
+        except BadInputError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except ValueError:
+            return PlainTextResponse("the body is not JSON\n", 400)
+        training = any(process.rank is not None for process in self.sampler.table.read(time.time()))  # a standby's idle workers do not mind
+        return JSONResponse({"machine": self.options.machine} | await self.retests.ask(wanted, training))
 
     async def health(self, request: Request) -> Response:
         return JSONResponse(self._identity() | {"now_s": time.time()})
@@ -168,6 +181,7 @@ def build_application(options: AgentOptions) -> ASGIApp:
         Route("/v1/signals", service.signals),
         Route("/v1/capture", service.capture, methods=["POST"]),
         Route("/v1/dumps", service.dumps, methods=["POST"]),
+        Route("/v1/retest", service.retest, methods=["POST"]),
         Route("/v1/health", service.health),
     ]
     return _Guard(Starlette(routes=routes, lifespan=lifespan), options.token)

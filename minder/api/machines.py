@@ -7,7 +7,16 @@ from typing import Literal
 from minder.api.fields import Answer, IncidentId, JobName, Request, Text
 from minder.api.incidents import IncidentSummary
 
-__all__ = ["Machine", "MachineDetail", "OutcomeRequest", "ReturnRequest"]
+__all__ = ["Machine", "MachineDetail", "OutcomeRequest", "Retest", "RetestRequest", "ReturnRequest"]
+
+
+class Retest(Answer):
+    """The newest test of a machine that was ordered since it was barred. state: asked, running, passed or failed."""
+
+    operation: str
+    time: str
+    state: str
+    detail: str
 
 
 class Machine(Answer):
@@ -20,6 +29,7 @@ class Machine(Answer):
     last_eviction: str | None
     incident: str | None
     outcome: str | None
+    retest: Retest | None = None
 
 
 class MachineDetail(Machine):
@@ -37,7 +47,16 @@ class OutcomeRequest(Request):
 
 
 class ReturnRequest(Request):
-    """Let a barred machine work again. job: only for this one; every job if not given. reason: why it is fit again."""
+    """Let a barred machine work again. job: only for this one; every job if not given. reason: why it is fit again.
+    force: although its newest test failed or has not ended."""
+
+    reason: Text
+    job: JobName | None = None
+    force: bool = False
+
+
+class RetestRequest(Request):
+    """Have the site's test of a machine run by its agent. job: whose controller asks the agent; the job that bars it if not given."""
 
     reason: Text
     job: JobName | None = None

@@ -31,6 +31,10 @@ def command(
     log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
     hide: Annotated[str | None, typer.Option(envvar="MINDER_AGENT_HIDE", help="Metrics not to export, comma separated.")] = None,
     gpu: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",
+    retest: Annotated[
+        str | None, typer.Option(envvar="MINDER_AGENT_RETEST", help="Command that tests this machine: `minder machine retest` runs it.")
+    ] = None,
+    retest_deadline: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds that the test may take.")] = 600.0,
 ) -> None:
     """Export this machine's metrics and signals, and capture evidence on request.
 
@@ -39,6 +43,7 @@ def command(
     import dataclasses
 
     from minder.agent.options import AgentOptions, find_token, parse_listen, parse_names, parse_processes_of
+    from minder.agent.retest import split_command
     from minder.agent.serve import serve
     from minder.errors import BadInputError
 
@@ -62,6 +67,8 @@ def command(
         gpu=gpu,
         logs=tuple(log or ()),
         log_pattern=log_pattern,
+        retest=split_command(retest),
+        retest_deadline_s=retest_deadline,
     )
     if machine is not None:
         options = dataclasses.replace(options, machine=machine)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from minder.client.ledger import RemoteLedger
     from minder.config import JobConfig
+    from minder.incidents import Ledger
+    from minder.incidents.machines import MachineRecord
 
-__all__ = ["app", "give_back", "list_machines", "outcome"]
+__all__ = ["app", "give_back", "list_machines", "outcome", "retest"]
 
-app = typer.Typer(help="Machines that were evicted: list, return, and whether it was right.", no_args_is_help=True)
+app = typer.Typer(help="Machines that were evicted: list, test, return, and whether it was right.", no_args_is_help=True)
 
 LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 NameArgument = Annotated[str, typer.Argument(help="The machine's name, as `minder machine list` prints it.")]
@@ -44,11 +47,11 @@ def list_machines(
     if not records:
         typer.echo("no machine was ever evicted or barred")
         return
-    rows = [("machine", "barred from", "evictions", "last eviction", "incident", "right?")]
+    rows = [("machine", "barred from", "evictions", "last eviction", "incident", "right?", "test")]
     for record in records:
         last = "-" if record.last_eviction_s is None else format_time(record.last_eviction_s)[:19] + "Z"
         barred = ", ".join(record.barred_in) or "-"
-        rows.append((record.machine, barred, str(record.evictions), last, record.incident or "-", record.outcome or "-"))
+        rows.append((record.machine, barred, str(record.evictions), last, record.incident or "-", record.outcome or "-", _state(record)))
     print_table(rows)
 
 
@@ -96,6 +99,7 @@ def give_back(
     job: Annotated[str | None, typer.Option(help="Only for this job; every job if not given.")] = None,
     note: Annotated[str, typer.Option(help="Why it is fit again.")] = "",
     config: Annotated[Path | None, typer.Option(help="job.toml with an [engine]: also tests the machine, and ends minder's drain.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Although its newest test failed or has not ended; --note says why.")] = False,
     ledger: LedgerOption = None,
 ) -> None:
     """Let a barred machine work again. With --config its scheduler may use it again too, if it was minder that drained it.
@@ -118,6 +122,7 @@ def give_back(
         if not meant and settings is None:
             where = f"from job {job}" if job else "from any job"
             raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
+        _demand_fit(opened, name, force, note)
         if settings is not None:
             from minder.engine import return_machine
 
@@ -129,9 +134,54 @@ def give_back(
                 payload = {"machine": name, "by": operator_name(), "note": note}
                 opened.append(kinds.UNBARRED, payload, job=event.job, incident=event.incident)
         else:
-            opened.client.give_back(name, demand_note(note, "--note"), job)
+            opened.client.give_back(name, demand_note(note, "--note"), job, force=force)
     jobs = ", ".join(event.job for event in meant if event.job)
     typer.echo(f"{name} may work again" + (f" for {jobs}" if jobs else ""))
+
+
+@app.command("retest")
+def retest(
+    name: NameArgument,
+    job: Annotated[str | None, typer.Option(help="Whose controller asks the agent; the job that bars the machine if not given.")] = None,
+    note: Annotated[str, typer.Option(help="Why: what was repaired.")] = "",
+    wait: Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for what comes of it.")] = 0.0,
+    ledger: LedgerOption = None,
+) -> None:
+    """Have a machine that is out of its job tested: its agent runs the command of its --retest, asked by the job's controller.
+
+    Exit status 1: the test failed, or has not ended after --wait.
+
+    Example: minder machine retest node-0002 --note "new HBM" --wait 900
+    """
+    from minder.cli.remote import demand_note, open_ledger
+    from minder.incidents import Ledger
+    from minder.incidents.retests import order_retest, wait_for_retest
+
+    with open_ledger(ledger) as opened:
+        if isinstance(opened, Ledger):
+            from minder.cli.tables import operator_name
+
+            typer.echo(order_retest(opened, name, job, operator_name(), note))
+        else:
+            typer.echo(opened.client.retest(name, demand_note(note, "--note"), job).detail)
+        if wait:
+            found = wait_for_retest(opened.events, name, wait)
+            typer.echo(f"{name}: {found.state}" + (f": {found.detail}" if found.detail else ""))
+            raise typer.Exit(0 if found.state == "passed" else 1)
+
+
+def _state(record: MachineRecord) -> str:
+    return record.retest.state if record.retest is not None else "-"
+
+
+def _demand_fit(opened: Ledger | RemoteLedger, name: str, force: bool, note: str) -> None:
+    """Raises BadInputError where the newest test speaks against a return."""
+    from minder.errors import BadInputError
+    from minder.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
+
+    unfit = unfit_because(fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name))
+    if unfit is not None and not (force and note.strip()):
+        raise BadInputError(f"{unfit}: mend and test it again, or give --force and --note with the reason why it is fit all the same")
 
 
 def _engine_of(config: Path, ledger: str | None) -> tuple[JobConfig, str | None]:

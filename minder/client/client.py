@@ -144,8 +144,14 @@ class Client:
         body = {"outcome": outcome, "note": note, "incident": incident}
         return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/outcome", body))
 
-    def give_back(self, machine: str, reason: str, job: str | None = None) -> Recorded:
-        return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/return", {"reason": reason, "job": job}))
+    def give_back(self, machine: str, reason: str, job: str | None = None, *, force: bool = False) -> Recorded:
+        """force: although the machine's newest test failed or has not ended."""
+        body = {"reason": reason, "job": job} | ({"force": True} if force else {})
+        return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/return", body))
+
+    def retest(self, machine: str, reason: str, job: str | None = None) -> Recorded:
+        """Have the site's test of a machine run by its agent; `machine(name).retest` says what came of it."""
+        return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/retest", {"reason": reason, "job": job}))
 
     def add_note(self, incident: str, text: str) -> Recorded:
         return Recorded.model_validate(self.calls.act(f"/v1/incidents/{incident}/notes", {"text": text}))

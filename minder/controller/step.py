@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from minder.clock import Clock
 from minder.controller.deciding import Deciding
+from minder.controller.retests import Retests
 from minder.controller.stages import Stages
 from minder.controller.state import JobState, incidents_of_restart
 from minder.controller.status import write_status
@@ -43,6 +44,8 @@ class Controller:
         self._tick = Tick()
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self)
         self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
+        self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
+        self._retests.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
         if stages.recovery is not None:
@@ -76,6 +79,7 @@ class Controller:
             stages.engine.tick(now_s)  # a job that it started again may step by the time it is seen: whose step that is comes first
         self._note_first_step(observation)
         self._deciding.turn(now_s)
+        self._retests.tick()
         self._note_end()
         self.write_status(now_s)
 
@@ -106,6 +110,7 @@ class Controller:
             if self._stages.recorder is not None:
                 stack.callback(self._stages.recorder.close)
             stack.callback(self._stages.source.close)
+            stack.callback(self._retests.close)
             self._witnesses.close()
 
     def say(self, message: str) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "PAUSE",
     "RECOVERY_PHASE",
     "RESULT",
+    "RETEST_ASKED",
     "SHADOW",
     "SIGNAL",
     "SOURCE_ERROR",
@@ -68,6 +69,9 @@ APPROVAL_ASKED = "approval_asked"
 APPROVAL_SETTLED = "approval_settled"
 # The controller has seen to an answer that led to no eviction. {why, detail}
 APPROVAL_CLOSED = "approval_closed"
+# An operator wants a machine tested. The controller of the job does it (INTENT with action "retest", RESULT done or failed).
+# {machine, reason, by, token?}
+RETEST_ASKED = "retest_asked"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 EVIDENCE = "evidence"
 # {phase: "capture" | "evict" | "restart" | "load" | ..., state: "begin" | "end", detail?}

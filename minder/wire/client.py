@@ -64,6 +64,10 @@ class MachineClient:
         """Flight Recorder dumps of the machine's training processes."""
         return await self._call("agent", "POST", "/v1/dumps", deadline_s + 1.0, json={"deadline_s": deadline_s})
 
+    async def retest(self, operation: str, wait_s: float) -> Mapping[str, Any]:
+        """The site's test of the machine: started, or what came of it (minder.agent.retest)."""
+        return await self._call("agent", "POST", "/v1/retest", wait_s + 2.0, json={"operation": operation, "wait_s": wait_s})
+
     async def state(self, timeout_s: float) -> Mapping[str, Any]:
         return await self._call("launcher", "GET", "/v1/state", timeout_s)
 

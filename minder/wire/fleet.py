@@ -126,6 +126,10 @@ class Fleet:
         """Flight Recorder dumps; an agent of an earlier version answers with an error."""
         return self._ask_agents(machines, deadline_s, lambda client: client.dumps(deadline_s))
 
+    def retest(self, machine: str, operation: str, wait_s: float) -> Mapping[str, Any] | WireError:
+        """What came of the site's test of this machine so far; asked for the first time, it begins."""
+        return self._together({machine: self._clients[machine].retest(operation, wait_s)}, wait_s + 3.0)[machine]
+
     def _ask_agents(
         self, machines: Iterable[str], deadline_s: float, ask: Callable[[MachineClient], Coroutine[Any, Any, Mapping[str, Any]]]
     ) -> dict[str, Mapping[str, Any] | WireError]:

@@ -10,12 +10,13 @@ from starlette.responses import Response
 from minder.api.access import Caller
 from minder.api.fields import NAME, JobName, MachineName, Page
 from minder.api.incidents import Recorded
-from minder.api.machines import Machine, MachineDetail, OutcomeRequest, ReturnRequest
+from minder.api.machines import Machine, MachineDetail, OutcomeRequest, RetestRequest, ReturnRequest
 from minder.clock import format_time
 from minder.incidents import kinds
 from minder.incidents.history import find_barrings
-from minder.incidents.machines import MachineRecord
+from minder.incidents.machines import RETEST_PREFIX, MachineRecord, Retest, unfit_because
 from minder.store.events import EventQuery
+from minder.store.tokens import new_id
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged
@@ -23,7 +24,7 @@ from serve.problems import refuse
 from serve.routes.incidents import Limit, find_incident
 from serve.state import Service, service_of
 
-__all__ = ["machine_detail", "machines_page", "plan_outcome", "plan_return", "router"]
+__all__ = ["machine_detail", "machines_page", "plan_outcome", "plan_retest", "plan_return", "router"]
 
 router = APIRouter(prefix="/v1/machines", tags=["machines"])
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
@@ -108,9 +109,40 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
             raise refuse(422, f"{name} is barred from every job: return it without a job")
     if not meant:
         raise refuse(409, f'machine "{name}" is not barred{_from(body.job)}: GET /v1/machines?barred=true lists those that are')
-    payload = {"machine": name, "note": body.reason}
+    unfit = unfit_because(_records(service, caller).get(name))
+    if unfit is not None and not body.force:
+        raise refuse(409, f"{unfit}: mend and test it again, or say force with the reason why it is fit all the same")
+    payload = {"machine": name, "note": body.reason} | ({"forced": unfit} if unfit is not None else {})
     planned = [Planned(kinds.UNBARRED, payload, event.job, event.incident) for event in meant]
     return planned, f"{name} may work again{_from(body.job).replace('from', 'in')}"
+
+
+@router.post("/{name}/retest", status_code=201, response_model=Recorded)
+def retest(request: Request, caller: Operator, name: Name, body: RetestRequest, act: Act) -> Response:
+    """Have a machine that is out of its job tested by its agent; `retest` of the machine says what came of it."""
+    return act.perform(lambda: plan_retest(service_of(request), caller, name, body))
+
+
+def plan_retest(service: Service, caller: Caller, name: str, body: RetestRequest) -> tuple[list[Planned], str]:
+    """404 where nothing is known of the machine, 409 while it is tested, 422 where no job is told."""
+    record = _records(service, caller).get(name)
+    job = body.job or (_known_job(record, caller) if record is not None else None)
+    if record is None and body.job is None:
+        raise refuse(404, f'nothing is known of a machine "{name}": name the job whose controller can reach it')
+    if job is None:
+        raise refuse(422, f"{name} is barred from no single job: name the job whose controller can reach it")
+    demand_job(caller, job)
+    if record is not None and record.retest is not None and record.retest.state in ("asked", "running"):
+        raise refuse(409, f"{name} is being tested already: {record.retest.operation_id}")
+    operation_id = f"{RETEST_PREFIX}{new_id()}"
+    planned = Planned(kinds.RETEST_ASKED, {"machine": name, "reason": body.reason}, job, None, operation_id)
+    return [planned], f"{operation_id}: the controller of {job} has {name} tested"
+
+
+def _known_job(record: MachineRecord, caller: Caller) -> str | None:
+    """The job that bars it, else the one that did last."""
+    barred = (job for job in record.barred_in if job != "every job" and sees(caller, job))
+    return next(barred, record.job)
 
 
 def _from(job: JobName | None) -> str:
@@ -130,4 +162,9 @@ def _fields(record: MachineRecord) -> dict[str, object]:
         "last_eviction": None if record.last_eviction_s is None else format_time(record.last_eviction_s),
         "incident": record.incident,
         "outcome": record.outcome,
+        "retest": None if record.retest is None else _retest_fields(record.retest),
     }
+
+
+def _retest_fields(found: Retest) -> dict[str, str]:
+    return {"operation": found.operation_id, "time": format_time(found.time_s), "state": found.state, "detail": found.detail}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -92,3 +93,37 @@ def test_a_machine_that_is_barred_from_every_job_returns_to_all(run: Run, ledger
     assert run("return", "m2")[0] == 0
     assert ledger.history("llm").barred == frozenset()
     assert {event.job for event in ledger.events(kinds=[kinds.UNBARRED])} == {"llm", None}, "each job's own record tells it"
+
+
+def test_a_test_is_ordered_and_a_machine_that_failed_it_is_kept(run: Run, ledger: Ledger) -> None:
+    status, out, _ = run("retest", "m2", "--note", "new HBM")
+    (order,) = ledger.events(kinds=[kinds.RETEST_ASKED])
+    name = str(order.operation_id)
+    assert status == 0 and out == f"{name}: the controller of llm has m2 tested\n" and order.job == "llm"
+    status, _, err = run("retest", "m2")
+    assert status == 2 and name in err
+    status, out, _ = run("retest", "m9", "--job", "llm", "--wait", "0.1")
+    assert status == 1 and out.endswith("m9: asked\n")
+    ledger.intend(name, {"action": "retest", "machines": ["m2"]}, job="llm")
+    ledger.complete(name, ActionResult(name, time.time(), "failed", "HBM bad"))
+    assert "failed" in run("list")[1]
+    for words in ((), ("--force",)):
+        status, _, err = run("return", "m2", *words)
+        assert status == 2 and "the test of m2 failed: HBM bad" in err and len(err.splitlines()) == 1
+    assert run("return", "m2", "--force", "--note", "the test is wrong")[0] == 0
+
+
+def test_a_test_that_is_waited_for_says_what_came_of_it(run: Run, ledger: Ledger) -> None:
+    def carry_out() -> None:
+        while not (orders := ledger.events(kinds=[kinds.RETEST_ASKED])):
+            time.sleep(0.01)
+        name = str(orders[0].operation_id)
+        ledger.intend(name, {"action": "retest", "machines": ["m2"]}, job="llm")
+        ledger.complete(name, ActionResult(name, time.time(), "done", "all fine"))
+
+    controller = threading.Thread(target=carry_out)
+    controller.start()
+    status, out, _ = run("retest", "m2", "--wait", "60")
+    controller.join()
+    assert status == 0 and out.endswith("m2: passed: all fine\n")
+    assert run("return", "m2")[0] == 0

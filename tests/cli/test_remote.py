@@ -156,3 +156,12 @@ def test_the_vendors_bundle_is_the_services(site: SimpleNamespace, here: Say, th
     assert (tmp_path / "here.zip").read_bytes() == (tmp_path / "there.zip").read_bytes()
     status, out, err = there("incidents", "bundle", "llm-9", "-o", str(tmp_path / "no.zip"))
     assert status == 2 and out == "" and 'no incident "llm-9"' in err and not (tmp_path / "no.zip").exists()
+
+
+def test_a_test_of_a_machine_is_ordered_at_the_service(site: SimpleNamespace, there: Say) -> None:
+    status, _, err = there("machine", "retest", "m2")
+    assert status == 2 and "--note is missing" in err
+    status, out, _ = there("machine", "retest", "m2", "--job", "llm", "--note", "new HBM")
+    assert status == 0 and "the controller of llm has m2 tested" in out
+    status, _, err = there("machine", "retest", "m2", "--job", "llm", "--note", "new HBM")
+    assert status == 2 and "is being tested already" in err

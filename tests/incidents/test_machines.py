@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from minder.incidents import Ledger, kinds
-from minder.incidents.machines import MACHINE_KINDS, fold_machines
+from minder.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
 from minder.types import ActionResult
 
 
@@ -33,3 +33,21 @@ def test_a_machine_barred_from_every_job_says_so(ledger: Ledger) -> None:
     records = fold_machines(ledger.events(kinds=MACHINE_KINDS))
     assert records["m9"].barred_in == ("every job", "llm")
     assert records["m1"].barred_in == ("llm",)
+
+
+def test_a_machine_is_unfit_while_its_newest_test_has_not_passed(ledger: Ledger) -> None:
+    def unfit() -> str | None:
+        return unfit_because(fold_machines(ledger.events(kinds=MACHINE_KINDS)).get("m1"))
+
+    ledger.append(kinds.BARRED, {"machine": "m1"}, job="llm")
+    assert unfit() is None, "no test was ordered"
+    for name, outcome in (("retest-1", "failed"), ("retest-2", "done")):
+        ledger.append(kinds.RETEST_ASKED, {"machine": "m1", "by": "alice", "reason": "x"}, job="llm", operation_id=name)
+        assert f"({name}) has not ended" in (unfit() or "")
+        ledger.intend(name, {"action": "retest", "machines": ["m1"]}, job="llm")
+        assert "has not ended" in (unfit() or "")
+        ledger.complete(name, ActionResult(name, 5.0, outcome, "HBM bad"))  # type: ignore[arg-type]
+        assert unfit() == ("the test of m1 failed: HBM bad" if outcome == "failed" else None)
+    ledger.append(kinds.RETEST_ASKED, {"machine": "m1"}, job="llm", operation_id="retest-3")
+    ledger.append(kinds.BARRED, {"machine": "m1"}, job="llm")
+    assert unfit() is None, "what was asked of it before it was barred again says nothing"

@@ -64,7 +64,7 @@ class Controllers:
 
 @pytest.fixture
 def controllers(drama: Callable[..., Any], postgres: Any) -> Iterator[Controllers]:
-    run = drama(steps=45)
+    run = drama(steps=80)
     with ExitStack() as stack:
         yield Controllers(run, postgres.new_database(), stack)
 
@@ -72,9 +72,10 @@ def controllers(drama: Callable[..., Any], postgres: Any) -> Iterator[Controller
 def test_the_one_that_waits_finishes_what_the_killed_one_began_and_nobody_starts_the_finished_job_again(controllers: Controllers) -> None:
     run, events = controllers.run, controllers.events
     first = controllers.start("a")
-    controllers.until(lambda: events(kinds.FIRST_STEP))
+    controllers.until(lambda: events(kinds.JOB_REGISTERED))
     others = {name: controllers.start(name) for name in ("b", "c")}
     controllers.until(lambda: all("is led by process" in controllers.said(name) for name in others))
+    controllers.until(lambda: events(kinds.FIRST_STEP))
     run.stage.inject("crash", 1)
     controllers.until(lambda: events(kinds.INTENT))
     first.send_signal(signal.SIGKILL)
