@@ -39,14 +39,11 @@ class KubernetesCalls:
         self._opened: Any = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None) -> Json:
-        found = json.loads(self._ask(method, path, body, query or {}, self._deadline_s) or b"{}")
-        if not isinstance(found, dict):
-            raise EngineUnavailableError(f"Kubernetes' answer to {method} {path} cannot be read: {str(found)[:120]}")
-        return found
+        return _object(self._ask(method, path, body, query or {}, self._deadline_s) or b"{}", f"{method} {path}")
 
     def watch(self, path: str, query: Mapping[str, Any]) -> list[Json]:
         said = self._ask("GET", path, None, {**query, "watch": "true", "timeoutSeconds": 1}, self._deadline_s + 1.0)
-        return [json.loads(line) for line in said.splitlines() if line.strip()]
+        return [_object(line, f"WATCH {path}") for line in said.splitlines() if line.strip()]
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any], limit_s: float) -> bytes:
         import urllib3
@@ -92,6 +89,16 @@ def _open(kubeconfig: str | None, context: str | None) -> Any:
     except (config.ConfigException, OSError) as error:
         raise ActuatorError(f"no way to Kubernetes: {' '.join(str(error).split())[:200]} (engine.kubeconfig, engine.context)") from error
     return client.ApiClient(made)
+
+
+def _object(said: bytes, asked: str) -> Json:
+    try:
+        found = json.loads(said)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise EngineUnavailableError(f"Kubernetes' answer to {asked} cannot be read: {said[:120]!r}")
+    return found
 
 
 def _refusal(method: str, path: str, status: int, said: bytes) -> ActuatorError:

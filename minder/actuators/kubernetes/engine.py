@@ -135,7 +135,9 @@ class KubernetesEngine:
     def _hold_what_came_back(self) -> None:
         """A barred machine whose node registered anew, under its name or another, lost its marks: they are set again."""
         barred = {entry.hardware: entry for entry in self.nodes.register.entries().values() if entry.hardware}
-        for node in self._all_nodes.records() if barred else ():
+        if not barred:
+            return
+        for node in self.nodes.show_all():  # not the copy, which belongs to the thread that looks
             entry = barred.get(node.hardware(self._config.hardware))
             if entry is not None and _is_anew(node, entry) and not is_ours(node):
                 self.nodes.hold_again(node, entry)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from minder.actuators.kubernetes.calls import Calls
 from minder.actuators.kubernetes.marks import MANAGER, held_by_others, is_ours, lifted, marked, operation_at
+from minder.actuators.kubernetes.mirror import list_all
 from minder.actuators.kubernetes.records import NodeRecord, read_node
 from minder.actuators.kubernetes.register import Entry, Register
 from minder.errors import ActuatorError, EngineRefusalError, EngineUnavailableError
@@ -46,6 +47,10 @@ class KubernetesNodes:
     def show(self, node: str) -> NodeRecord:
         """Raises EngineUnavailableError, or EngineRefusalError for a node that Kubernetes does not know."""
         return read_node(self._calls.call("GET", f"/api/v1/nodes/{node}"))
+
+    def show_all(self) -> list[NodeRecord]:
+        """Raises EngineUnavailableError."""
+        return [read_node(item) for item in list_all(self._calls, "/api/v1/nodes", {})[0]]
 
     def withhold(self, node: str, operation_id: str, why: str) -> ActionResult:
         """Keep new work away from a node; what runs there goes on. The same operation again changes nothing.
