@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
 from minder.controller.inbox import Inbox
+from minder.controller.job_context import context_maker
 from minder.controller.live import LiveWindows
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import SampleSource, Stages
@@ -34,15 +33,15 @@ from minder.engine import EngineParts, wire_engine
 from minder.equip import equip_detector, equip_model, open_model
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import Ledger, find_ledger, kinds
-from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
+from minder.registry.folder import Model
 from minder.signals.xid import load_xid_rules
 from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.recorder import Recorder
 from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
-from minder.types import MachineView
+from minder.types import Rule
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.live import live_rules
@@ -209,45 +208,73 @@ def build(
         raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
     model = open_model(config.detector.uri)
     clock = clock or SystemClock()
-    state_dir = state_dir_of(config)
-    state_dir.mkdir(parents=True, exist_ok=True)
+    (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
     ledger = ledger or Ledger(find_ledger(None, state_dir))
     state = fold_job(config.name, ledger.events(job=config.name))
-    wake = threading.Event()
+    topology, wake = config.topology(), threading.Event()
     fleet = Fleet(endpoints, on_signal=wake.set)
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
-    watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, config.topology().rank_machine)
+    watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
     if watched is not None:
-        state = JobState(config.name, rank_machine=dict(config.topology().rank_machine))
+        state = JobState(config.name, rank_machine=dict(topology.rank_machine))
         state_dir = state_dir / "watch"  # the job's own controller may keep its state beside it
         state_dir.mkdir(exist_ok=True)
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
-    progress = Progress()
-    topology = config.topology()
-    stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
-    telemetry = GatedRule(TelemetryRule(equip_model(model)(stages_of)), progress)
-    rules = live_rules(progress, telemetry, load_xid_rules(), config.telemetry.interval_s, topology.parallelism)
-    rules += _beside(config, progress, ledger, stages_of, model.ranges)
+    progress, policy = Progress(), Policy(config.policy_config(act))
+    rules = _rules_maker(config, model, progress, ledger)
+    judge = Judge(rules())
+    scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
+    windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
+    context = context_maker(config.name, topology, policy.config.domain_window_s, (progress, fleet, ledger), watched)
     stages = Stages(
         fleet=fleet,
         source=build_source(config),
-        windows=LiveWindows(_aligner(config), state_dir / "live.json", lambda: telemetry.scores),
-        judge=Judge(rules),
-        policy=Policy(config.policy_config(act)),
+        windows=windows,
+        judge=judge,
+        policy=policy,
         recovery=recovery or requeue,
         progress=progress,
-        context=_context_maker(config, progress, fleet, ledger, watched, parts),
+        context=context if parts is None else with_engine(context, parts.watch, restarts_elsewhere=watched is not None),
         recorder=_recorder(config, bool(launched) and state.is_under_way),
-        scores=lambda: telemetry.scores,
+        scores=scores,
         watched=watched,
         inbox=Inbox(ledger, config.name),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
+        move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
     )
     export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
     controller = Controller(state, stages, ledger, clock, state_dir)
     return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue)
+
+
+def _rules_maker(config: JobConfig, model: Model, progress: Progress, ledger: Ledger) -> Callable[[], list[Rule]]:
+    """What makes the rules of the job, telemetry's detector among them, as they are at the start."""
+    topology, make_detector, xid_rules = config.topology(), equip_model(model), load_xid_rules()
+    stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
+
+    def rules() -> list[Rule]:
+        telemetry = GatedRule(TelemetryRule(make_detector(stages_of)), progress)
+        found = live_rules(progress, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism)
+        return [*found, *_beside(config, progress, ledger, stages_of, model.ranges)]
+
+    return rules
+
+
+def _clock_mover(
+    config: JobConfig, rules: Callable[[], list[Rule]], judge: Judge, windows: LiveWindows, job: tuple[Progress, WatchedJob | None]
+) -> Callable[[float], None]:
+    """When the wall clock is set, what is known of the job moves with it; rules, detector and windows begin anew."""
+
+    def move(by_s: float) -> None:
+        judge.restart(rules(), by_s)
+        windows.restart(_aligner(config))
+        for each in job:
+            if each is not None:
+                each.move(by_s)
+
+    return move
 
 
 def _measures(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger, act: bool) -> tuple[Collects, ...]:
@@ -349,51 +376,3 @@ def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, 
     if parts is not None and parts.work is not None:
         actuator = EngineActuator(actuator, parts.work, ledger, config.name)
     return Recovery(state, ledger, fleet, actuator, settings, clock)
-
-
-def _context_maker(
-    config: JobConfig, progress: Progress, fleet: Fleet, ledger: Ledger, watched: WatchedJob | None, parts: EngineParts | None
-) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
-    topology = config.topology()
-    domain_window_s = config.policy_config(False).domain_window_s
-    domains: Mapping[str, Mapping[str, str]] = {name: dict(found) for name, found in topology.domains.items() if found}
-
-    def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
-        views = fleet.views()
-        in_job = set(state.rank_machine.values())
-        dead = any(_running(views[machine], state.generation) < ranks for machine, ranks in Counter(state.rank_machine.values()).items())
-        ages = {machine: views[machine].launcher_age_s for machine in in_job}
-        lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > 3.0)
-        typical_s = progress.typical_s
-        recent_s = progress.recent_s(now_s, 6.0)
-        known = math.isfinite(typical_s) and math.isfinite(recent_s) and recent_s > 0
-        return PolicyContext(
-            now_s=now_s,
-            job=state.view(standbys),
-            standbys_ready=tuple(standbys),
-            domains=domains,
-            gpus=len(state.rank_machine) or 1,
-            since_checkpoint_s=typical_s if math.isfinite(typical_s) else 1.0,
-            expected_restart_s=10.0,
-            workers_dead=dead and state.phase in ("running", "starting"),
-            machines_lost=lost,
-            other_jobs=_other_jobs(fleet.jobs(), {config.name} | (watched.names if watched is not None else set())),
-            suspects=ledger.suspects(now_s - domain_window_s),
-            speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
-        )
-
-    return make if parts is None else with_engine(make, parts.watch, restarts_elsewhere=watched is not None)
-
-
-def _running(view: MachineView, generation: int) -> float:
-    """Ranks of this generation that run on a machine: the place of a dead worker may hold a fresh one, of no generation yet.
-    Of a machine without a launcher nothing is known: infinite."""
-    if view.launcher_age_s is None:
-        return math.inf
-    return sum(worker.generation == generation and worker.state == "running" for worker in view.workers)
-
-
-def _other_jobs(jobs: Mapping[str, Sequence[str]], own: Set[str]) -> dict[str, tuple[str, ...]]:
-    """Machine to whose jobs would die with it too."""
-    others = {machine: tuple(name for name in names if name not in own) for machine, names in jobs.items()}
-    return {machine: names for machine, names in others.items() if names}

@@ -10,9 +10,11 @@ __all__ = ["Clock", "FakeClock", "SystemClock", "format_time", "parse_time"]
 
 
 class Clock(Protocol):
-    """Wall clock in unix seconds, and a sleep that belongs to it."""
+    """Wall clock in unix seconds, seconds that nobody can set, and a sleep that belongs to both."""
 
     def now_s(self) -> float: ...
+
+    def steady_s(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -23,21 +25,33 @@ class SystemClock:
     def now_s(self) -> float:
         return time.time()
 
+    def steady_s(self) -> float:
+        return time.monotonic()
+
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
 
 
 class FakeClock:
-    """A clock that only moves when somebody sleeps on it, or moves it."""
+    """A clock that only moves when somebody sleeps on it, or sets it."""
 
     def __init__(self, start_s: float = 1_700_000_000.0) -> None:
         self._now_s = start_s
+        self._steady_s = 0.0
 
     def now_s(self) -> float:
         return self._now_s
 
+    def steady_s(self) -> float:
+        return self._steady_s
+
     def sleep(self, seconds: float) -> None:
         self._now_s += max(0.0, seconds)
+        self._steady_s += max(0.0, seconds)
+
+    def set_forward(self, seconds: float) -> None:
+        """Somebody sets the wall clock; no time passes. Negative: backwards."""
+        self._now_s += seconds
 
 
 def format_time(time_s: float) -> str:

@@ -125,6 +125,7 @@ def _lead(config: JobConfig, act: bool, stop: _Stop, over: int) -> str | None:
             return None
         ledger = Ledger(location)
         ledger.fence(lease)
+        leadership.on_beat = ledger.note_beat
         ended = ended_runs(ledger, config.name)
         if len(ended) > over:  # the job came to its end under the controller before: to begin it again is not ours
             ledger.close()

@@ -99,6 +99,7 @@ def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]
         lease = wait_to_lead(leadership, threading.Event(), say, open_page(config, shows))
         ledger = Ledger(location)
         ledger.fence(lease)
+        leadership.on_beat = ledger.note_beat
         yield ledger, shows
     finally:
         leadership.close()

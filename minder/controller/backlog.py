@@ -27,6 +27,7 @@ class Backlog:
         self.unrecorded: list[Verdict] = []
         self.items: dict[Item, Reason] = {}
         self.notes: list[tuple[str, dict[str, Any]]] = []  # other ledger events, (kind, payload), that nobody waits for
+        self.unwritten = ""  # why the last tick could not write to the ledger
         self.dropped = 0  # since the ledger was last told of them
 
     def __len__(self) -> int:

@@ -24,7 +24,8 @@ from minder.types import History, MachineView, Scores
 __all__ = ["Gauges", "Sight"]
 
 _READ_AGAIN_S = 5.0
-_STAGES = ("capture", "judge", "ledger", "policy", "recording", "status", "telemetry", "windows")  # told from 0 on: see Measures
+_CLOCK_TOLD_S = 120.0  # a step lasts no time: told for long enough that a scrape and an alert see it
+_STAGES = ("capture", "clock", "judge", "ledger", "policy", "recording", "status", "telemetry", "windows")  # told from 0 on: see Measures
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,12 @@ class Gauges:
         waiting = int(measures.shown.get("undecided", 0))
         yield _gauge("undecided", "Conclusions that wait for a decision or for the ledger.", waiting)
         newest_s = max(measures.newest_sample_s.values(), default=-math.inf)
+        steady_s = self._sight.clock.steady_s()
+        unseen = measures.telemetry_s is not None and steady_s - measures.telemetry_s > self._sight.silent_s
         degraded = {
-            "ledger": self._left is None,
-            "telemetry": measures.shown_s is not None and now_s - newest_s > self._sight.silent_s,
+            "clock": measures.clock_set_s is not None and steady_s - measures.clock_set_s < _CLOCK_TOLD_S,
+            "ledger": self._left is None or bool(measures.shown.get("unwritten")),
+            "telemetry": measures.shown_s is not None and (unseen or now_s - newest_s > self._sight.silent_s),
             "refused": bool(self._sight.refusals()),
             "backlog": waiting > 0,
         }

@@ -50,6 +50,7 @@ class Leadership:
         self._takeovers = 0
         self.mine: Lease | None = None
         self.lost = threading.Event()
+        self.on_beat: Callable[[str], None] = lambda error: None  # "", or why the database did not take the beat
 
     def standing(self) -> Standing:
         """Safe to ask from any thread."""
@@ -93,11 +94,12 @@ class Leadership:
             try:
                 self._store.beat(mine)
                 self._beaten_s = time.monotonic()
+                self.on_beat("")
             except LeaseLostError:
                 self.lost.set()
                 return
-            except LedgerError:
-                continue  # nothing can be written either: the ledger decides when it comes back
+            except LedgerError as error:  # nothing can be written either: the ledger decides when it comes back
+                self.on_beat(str(error))
 
     def close(self) -> None:
         """Let the next one lead at once."""

@@ -60,6 +60,13 @@ class LiveWindows:
     def notes(self) -> Sequence[str]:
         return self._inner.notes()
 
+    def restart(self, inner: _Windows) -> None:
+        """Begin anew with other windows: the clock was set, and no row may stand beside one of before."""
+        self._inner = inner
+        self._rows.clear()
+        self._pending.clear()
+        self._next_s = -math.inf
+
     def pop(self, now_s: float) -> Window | None:
         window = self._inner.pop(now_s)
         if window is not None and len(window.times_T):
@@ -123,6 +130,7 @@ class LiveWindows:
         band_T3 = np.full((len(self._rows), 3), np.nan)
         lines_TN = np.full((len(self._rows), len(columns)), np.nan)
         peers = np.setdiff1d(np.arange(len(self._machines)), columns)
+        few = [place for place, row in enumerate(self._rows) if row.band_3K is None and metric in row.metrics]
         for place, row in enumerate(self._rows):
             if metric not in row.metrics:
                 continue
@@ -130,14 +138,22 @@ class LiveWindows:
             lines_TN[place] = row.values_MK[columns, column]
             if row.band_3K is not None:
                 band_T3[place] = row.band_3K[:, column]
-            else:
-                values = row.values_MK[peers, column]
-                values = values[np.isfinite(values)]
-                if len(values):
-                    band_T3[place] = (values.min(), np.median(values), values.max())
+        if few and len(peers):
+            rows = [self._rows[place] for place in few]
+            band_T3[few] = _band(np.stack([row.values_MK[peers, row.metrics.index(metric)] for row in rows]))
         low, middle, high = (_plain(band_T3[:, index]) for index in range(3))
         lines = {name: _plain(lines_TN[:, index]) for index, name in enumerate(outside)}
         return {"low": low, "middle": middle, "high": high, "lines": lines}
+
+
+def _band(values_TM: np.ndarray) -> np.ndarray:
+    """(T, 3): smallest, median and largest of each row's numbers, NaN where it has none; all rows at once, as this is done often."""
+    sorted_TM = np.sort(np.where(np.isfinite(values_TM), values_TM, np.nan).astype(float), axis=1)  # NaN last
+    known_T = np.isfinite(sorted_TM).sum(axis=1)
+    rows = np.arange(len(values_TM))
+    last_T = np.maximum(known_T - 1, 0)
+    middle_T = (sorted_TM[rows, last_T // 2] + sorted_TM[rows, (last_T + 1) // 2]) / 2
+    return np.stack([sorted_TM[:, 0], middle_T, sorted_TM[rows, last_T]], axis=1)
 
 
 def _plain(values: np.ndarray) -> list[float | None]:

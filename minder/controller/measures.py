@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from minder.types import ActionResult, Decision, Reason, Sample, Verdict
+from minder.types import ActionResult, Decision, Reason, Sample, Verdict, Window
 
 __all__ = ["Measures"]
 
@@ -27,6 +27,8 @@ class Measures:
         self.shown: Mapping[str, Any] = {}
         self.shown_s: float | None = None
         self.newest_sample_s: dict[str, float] = {}
+        self.telemetry_s: float | None = None  # by the clock that nobody sets: when a row of a window last held any machine
+        self.clock_set_s: float | None = None  # by the same: when the wall clock was last set
         self._verdicts = self._counter("verdicts", "Verdicts concluded, those that close an episode too.", "kind", "tier", "cause")
         self._decisions = self._counter("decisions", "Decisions of the policy, by what they do and why.", "action", "reason")
         self._actions = self._counter("actions", "Evictions that were carried out, by what became of them.", "outcome")
@@ -53,6 +55,16 @@ class Measures:
         newest = self.newest_sample_s
         for sample in samples:
             newest[sample.machine] = max(sample.time_s, newest.get(sample.machine, sample.time_s))
+
+    def aligned(self, window: Window | None, steady_s: float) -> None:
+        """What the detector will see: samples whose stamps are far from our clock reach no window."""
+        if window is not None and window.present_TM.any():
+            self.telemetry_s = steady_s
+
+    def move(self, by_s: float, steady_s: float) -> None:
+        """The wall clock was set forward by so much."""
+        self.newest_sample_s = {machine: time_s + by_s for machine, time_s in self.newest_sample_s.items()}
+        self.clock_set_s = steady_s
 
     def concluded(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:

@@ -97,3 +97,4 @@ class Stages:
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
+    move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds

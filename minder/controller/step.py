@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from minder.clock import Clock
+from minder.controller.clock_steps import ClockSteps
 from minder.controller.deciding import Deciding
 from minder.controller.retests import Retests
 from minder.controller.stages import Stages
@@ -29,6 +30,7 @@ from minder.types import MachineView, Observation, RequestKind, Sample, Signal, 
 __all__ = ["Controller"]
 
 T = TypeVar("T")
+_AHEAD_S = 60.0  # samples from further in the future would only pile up: whoever stamped them has another clock
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
 
@@ -42,6 +44,7 @@ class Controller:
         self._clock = clock
         self._state_dir = state_dir
         self._tick = Tick()
+        self._clock_steps = ClockSteps(clock)
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self)
         self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
@@ -54,18 +57,21 @@ class Controller:
     def step(self, now_s: float) -> None:
         """One tick at `now_s` (unix seconds)."""
         stages, state = self._stages, self.state
+        moved_s = self._follow_clock()
         silence: list[Sample] = []
         samples = self.guard("telemetry", lambda: list(stages.source.collect(now_s)), silence)
         stages.measures.sampled(samples)
         window = self.guard("windows", lambda: self._align(samples, now_s), None)
         generation = state.generation
-        signals, views = self._hear(now_s)
+        signals, views = self._hear(now_s, moved_s)
         self._note_finished(signals)
         observation = self._observe(now_s, window, signals, views)
         self.guard("recording", lambda: self._record(samples, observation), None)
-        stages.progress.update(observation)
         nothing: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
-        verdicts, requests = self.guard("judge", lambda: stages.judge.judge(observation), nothing)
+        verdicts, requests = nothing
+        if not self._clock_steps.settling:
+            stages.progress.update(observation)
+            verdicts, requests = self.guard("judge", lambda: stages.judge.judge(observation), nothing)
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
@@ -82,6 +88,21 @@ class Controller:
         self._retests.tick()
         self._note_end()
         self.write_status(now_s)
+
+    def _follow_clock(self) -> float:
+        """Seconds that the wall clock was set forward since the last tick: then every time that is remembered moves with it."""
+        moved_s = self._clock_steps.look()
+        if moved_s:
+            way = "forward" if moved_s > 0 else "back"
+            detail = f"the clock was set {way} by {abs(moved_s):.0f} s: what was learned of the telemetry is learned anew"
+            self._tick.errors["clock"] += 1
+            self._tick.backlog.tell(kinds.DEGRADED, {"what": "clock", "detail": detail})
+            self._tick.move(moved_s)
+            self.state.generation_start_s += moved_s
+            self._stages.measures.move(moved_s, self._clock.steady_s())
+            self._stages.move_clock(moved_s)
+            self.say(detail)
+        return moved_s
 
     def run(self, wake: threading.Event, stopping: threading.Event, interval_s: float) -> None:
         """Tick every `interval_s`, or as soon as a signal comes, until the job ended or `stopping` is set."""
@@ -102,7 +123,10 @@ class Controller:
             raise
         except LedgerError as error:
             self._tick.errors["ledger"] += 1
+            self._tick.backlog.unwritten = str(error)
             self.say(f"no action while the ledger cannot be used: {error}")
+        else:
+            self._tick.backlog.unwritten = ""
 
     def close(self) -> None:
         """Finish the recording; captures that still run are left to end by themselves."""
@@ -136,6 +160,7 @@ class Controller:
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
             "undecided": len(self._tick.backlog),
+            "unwritten": self._ledger.beat_error or self._tick.backlog.unwritten,
         }
         self._stages.measures.show(now_s, extra)
         try:
@@ -167,18 +192,24 @@ class Controller:
             return nothing
 
     def _align(self, samples: Sequence[Sample], now_s: float) -> Window | None:
-        self._stages.windows.push(samples)
+        self._stages.windows.push([sample for sample in samples if sample.time_s < now_s + _AHEAD_S])
         window = self._stages.windows.pop(now_s)
+        self._stages.measures.aligned(window, self._clock.steady_s())
         for note in self._stages.windows.notes():
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "telemetry", "detail": note})
         return window
 
-    def _hear(self, now_s: float) -> tuple[list[Signal], dict[str, MachineView]]:
+    def _hear(self, now_s: float, moved_s: float = 0.0) -> tuple[list[Signal], dict[str, MachineView]]:
         """Signals, and what each machine shows. Of a job that we only watch: its own ranks, under our count of its restarts."""
         signals, views, watched = self._stages.fleet.drain(), self._stages.fleet.views(), self._stages.watched
+        if moved_s:
+            signals = self._clock_steps.move(signals, moved_s)
         if self._stages.inbox is not None:
             nothing: list[Signal] = []
             signals = [*signals, *self.guard("inbox", functools.partial(self._stages.inbox.take, now_s), nothing)]
+        signals, self._tick.held = [*self._tick.held, *signals], []
+        if self._clock_steps.settling:
+            signals, self._tick.held = [], signals
         if watched is None:
             return signals, views
         change = watched.follow(self.state, views, now_s)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from minder.controller.backlog import Backlog
-from minder.types import Verdict
+from minder.types import Signal, Verdict
 
 __all__ = ["Tick", "headline"]
 
@@ -21,11 +21,19 @@ class Tick:
     errors: Counter[str] = field(default_factory=Counter)
     named_s: float = -math.inf  # when a verdict last named machines
     message: str = ""
+    held: list[Signal] = field(default_factory=list)  # heard while nothing may be concluded; they wait for that
     recorded: int = 0  # generation whose ranks the recording knows
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
     last_words: tuple[str, str, float] | None = None  # no restart is left: why, the incident, and until when that ends the job
     backlog: Backlog = field(default_factory=Backlog)
     standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
+
+    def move(self, by_s: float) -> None:
+        """The wall clock was set forward by so much."""
+        self.named_s += by_s
+        if self.last_words is not None:
+            why, incident, until_s = self.last_words
+            self.last_words = (why, incident, until_s + by_s)
 
     def note_standing(self, verdicts: Sequence[Verdict]) -> None:
         for verdict in verdicts:

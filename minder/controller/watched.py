@@ -75,6 +75,12 @@ class WatchedJob:
             return "no process of the job is left"
         return "the job's processes are back" if before == "recovering" and not gone else ""
 
+    def move(self, by_s: float) -> None:
+        """The wall clock was set forward by so much."""
+        self._since_s = None if self._since_s is None else self._since_s + by_s
+        self._called_s += by_s
+        self._former = {place: since_s + by_s for place, since_s in self._former.items()}
+
     def translate_views(self, state: JobState, views: Mapping[str, MachineView]) -> dict[str, MachineView]:
         """Only this job's processes of this generation, under our count."""
         found = {}

@@ -64,7 +64,7 @@ class Witnesses:
             what = ["flows", "reach"] if "reach" in requests else ["flows"]
             self._flows = _Pending(self._threads.submit(self._ask_flows, job.machines, what), job.generation)
         wanted = requests & {"stacks", "dumps"}
-        if wanted and self._looks is None and observation.now_s - self._looked_s >= _PAUSE_S:
+        if wanted and self._looks is None and not 0.0 <= observation.now_s - self._looked_s < _PAUSE_S:
             self._looked_s = observation.now_s
             self._looks = _Pending(self._threads.submit(self._look, wanted, job, observation.fleet, since_s), job.generation)
 

@@ -58,10 +58,15 @@ class Ledger:
         self.location = safe_name(str(path_or_url))
         self._clock = clock or SystemClock()
         self._store = EventStore(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
+        self.beat_error = ""  # why the database did not take the newest beat of our lease: then it takes no event either
 
     def fence(self, lease: Lease | None) -> None:
         """From now on every write is refused (LeaseLostError) once another controller has taken this lease."""
         self._store.fence(lease)
+
+    def note_beat(self, error: str) -> None:
+        """Of the lease (minder.controller.lease), once a second: a database that is full is seen before there is something to write."""
+        self.beat_error = error
 
     def check_fence(self) -> None:
         """Just before something is done: raises LeaseLostError where another controller leads."""

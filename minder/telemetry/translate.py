@@ -18,6 +18,7 @@ __all__ = ["RawSeries", "Translator"]
 _LONGEST_GROWTH_S = 300.0  # a counter's growth over a longer gap is nobody's rate
 _PREFERRED_S = 60.0  # so long the better of two rules for one metric keeps the other out
 _FORGET_S = 3600.0
+_STEPPED_S = 60.0  # a series whose newest point is so much older than what was read: whoever stamps it had its clock set back
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class Translator:
 
     def _read(self, binding: _Binding, raw: RawSeries, cells: defaultdict[_Scrape, defaultdict[tuple[int, str | None], _Cell]]) -> None:
         assert binding.machine is not None
+        if raw.points and raw.points[-1][0] < binding.last_time_s - _STEPPED_S:
+            binding.last_time_s, binding.last_value = float("-inf"), None
         for time_s, value in raw.points:
             if time_s <= binding.last_time_s:
                 continue

@@ -50,6 +50,14 @@ class Judge:
         """The verdicts of the episodes that last."""
         return tuple(episode.verdict for episode in self._episodes if episode.closed_s is None)
 
+    def restart(self, rules: Sequence[Rule], by_s: float) -> None:
+        """Go on with other rules, after the wall clock was set forward by so much: episodes last, suspicions are forgotten."""
+        self.rules = tuple(rules)
+        self._recent = {}
+        for episode in self._episodes:
+            episode.seen_s += by_s
+            episode.closed_s = None if episode.closed_s is None else episode.closed_s + by_s
+
     def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]:
         """New verdicts of this observation, and what the rules want to see before they say more."""
         requests: frozenset[RequestKind] = frozenset()

@@ -102,6 +102,16 @@ class Progress:
         self._durations = deque((item for item in self._durations if item[0] < since_s), maxlen=400)
         self._gaps = deque((item for item in self._gaps if item[0] < since_s), maxlen=400)
 
+    def move(self, by_s: float) -> None:
+        """The wall clock was set forward by so much: what is remembered lies as far back as before."""
+        self.advanced_s += by_s
+        self.phase_since_s += by_s
+        self.first = None if self.first is None else (self.first[0], self.first[1] + by_s)
+        for times in (self._durations, self._recent, self._gaps):
+            moved = [(at_s + by_s, seconds) for at_s, seconds in times]
+            times.clear()
+            times.extend(moved)
+
     def _start_generation(self, generation: int) -> None:
         self.generation = generation
         self.step = -math.inf

@@ -83,7 +83,7 @@ class MachineClient:
             raise WireError(f"{self.machine} has no {part} configured")
         headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}  # a header that ends in a space is refused
         timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S))
-        started_s = time.time()
+        started_s = time.monotonic()
         try:
             answer = await self._http.request(method, endpoint.url + path, headers=headers, timeout=timeout, **arguments)
         except httpx.HTTPError as error:
@@ -96,5 +96,6 @@ class MachineClient:
             raise WireError(f"{part} of {self.machine}: {path} did not answer JSON") from error
         if not isinstance(found, dict):
             raise WireError(f"{part} of {self.machine}: {path} answered {type(found).__name__}, not an object")
-        found["_sent_s"], found["_received_s"] = started_s, time.time()
+        received_s = time.time()  # the way there is counted back from it: nobody can set the clock in between
+        found["_sent_s"], found["_received_s"] = received_s - (time.monotonic() - started_s), received_s
         return found

@@ -32,8 +32,8 @@ _SILENT_S = 2.5
 class _Contact:
     """What we know of one machine's two processes."""
 
-    agent_seen_s: float | None = None
-    launcher_seen_s: float | None = None
+    agent_heard_s: float | None = None  # by the clock that nobody can set
+    launcher_heard_s: float | None = None
     started_s: dict[str, float] = field(default_factory=dict)  # agent or launcher to the start of its process
     agent_restarted_s: float | None = None
     workers: tuple[WorkerView, ...] = ()
@@ -85,14 +85,14 @@ class Fleet:
         return found
 
     def views(self) -> dict[str, MachineView]:
-        now_s = time.time()
+        now_s = time.monotonic()
 
-        def age(seen_s: float | None) -> float | None:
-            return None if seen_s is None else max(0.0, now_s - seen_s)
+        def age(heard_s: float | None) -> float | None:
+            return None if heard_s is None else max(0.0, now_s - heard_s)
 
         with self._lock:
             return {
-                machine: MachineView(machine, age(item.agent_seen_s), age(item.launcher_seen_s), item.workers, item.agent_restarted_s)
+                machine: MachineView(machine, age(item.agent_heard_s), age(item.launcher_heard_s), item.workers, item.agent_restarted_s)
                 for machine, item in self._contacts.items()
             }
 
@@ -243,7 +243,7 @@ class Fleet:
         with self._lock:
             contact = self._contacts[machine]
             contact.refused.pop("launcher", None)
-            contact.launcher_seen_s = answer["_received_s"]
+            contact.launcher_heard_s = time.monotonic()
             contact.workers = tuple(_shift_worker(worker, contact.offset_s) for worker in workers)
             contact.launcher = answer
 
@@ -267,9 +267,9 @@ class Fleet:
             contact.started_s[part] = started_s
             if part == "agent":
                 contact.agent_restarted_s = started_s if restarted else contact.agent_restarted_s
-                contact.agent_seen_s = answer["_received_s"]
+                contact.agent_heard_s = time.monotonic()
             else:
-                contact.launcher_seen_s = answer["_received_s"]
+                contact.launcher_heard_s = time.monotonic()
         return restarted
 
     def _note_processes(self, machine: str, answer: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any
 
 import pytest
 
+import minder.app
 from minder.app import App
 from minder.clock import FakeClock
 from minder.config import JobConfig, MachineConfig
 from minder.controller import recover
+from minder.controller.gauges import Gauges, Sight
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import Stages
 from minder.controller.state import fold_job
@@ -27,6 +30,7 @@ from minder.incidents import Ledger
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
+from minder.simulate.paper import PaperFault, PaperJob
 from minder.types import ActionResult, Decision, Evidence, MachineView, Observation, Signal, Verdict, WorkerView
 from minder.verdicts.progress import Progress
 
@@ -314,6 +318,62 @@ def new_world(tmp_path: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatc
         return made[-1]
 
     yield make
+
+
+class Paper:
+    """A controller as `minder run --act` builds it, on a clock of our own, of a job on paper: four machines, two standbys."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, ledger: Path) -> None:
+        self.clock = FakeClock(time.time())
+        self.folder = folder
+        self.job = PaperJob(self.clock, (*MACHINES, *STANDBYS), len(MACHINES))
+        monkeypatch.setattr(recover, "RendezvousHost", FakeHost)
+        monkeypatch.setattr(minder.app, "build_source", lambda config: self.job)
+        monkeypatch.setattr(minder.app, "Fleet", lambda *unused, **more: self.job)
+        url = "http://127.0.0.1:9"
+        machines = tuple(MachineConfig(name=name, agent=url, launcher=url, standby=name in STANDBYS) for name in (*MACHINES, *STANDBYS))
+        policy = {"cooldown_s": 20.0, "breaker_share": 0.5}
+        config = JobConfig(name="llm", machines=machines, state_dir=str(folder), policy=policy)
+        self.ledger = Ledger(ledger, clock=self.clock)
+        self.app = minder.app.build(config, act=True, clock=self.clock, ledger=self.ledger)
+        self.app.begin()
+        measures = self.app.controller._stages.measures
+        history = lambda now_s: self.ledger.history("llm", now_s)  # noqa: E731
+        sight = Sight(self.app.state, measures, self.job.views, self.job.refusals, history, PolicyConfig(), self.clock, silent_s=30.0)
+        self.gauges = Gauges(sight)
+
+    def tick(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.sleep(1.0)
+            self.job.advance()
+            self.app.controller._step_or_wait()
+
+    def degraded(self) -> set[str]:
+        """What the controller's own metrics call degraded now."""
+        (family,) = [family for family in self.gauges.collect() if family.name == "minder_controller_degraded"]
+        return {sample.labels["what"] for sample in family.samples if sample.value}
+
+    def told(self, *kinds: str) -> list[Any]:
+        return [event for event in self.ledger.events() if event.kind in kinds]
+
+    def hit(self, machine: str, kind: Any, seconds: float = 600.0) -> None:
+        now_s = self.clock.now_s()
+        self.job.faults.append(PaperFault(kind, machine, now_s, now_s + seconds))
+
+
+@pytest.fixture
+def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Paper]]:
+    """paper(ledger=PATH): a job on paper that steps, with what it needs to know of its telemetry learned."""
+    made: list[Paper] = []
+
+    def make(ledger: Path = tmp_path / "ledger.db") -> Paper:
+        made.append(Paper(tmp_path, monkeypatch, ledger))
+        made[-1].tick(60)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.app.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.controller.live import LiveWindows
+from minder.controller.live import LiveWindows, _band
 from minder.types import Sample, Scores, Window
 
 METRICS = ("gpu_power_draw_watts", "cpu_usage_ratio")
@@ -65,3 +65,15 @@ def test_memory_and_file_are_bounded(tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing_does_not_stop_the_windows(tmp_path: Path) -> None:
     live = LiveWindows(OneWindow(3), tmp_path / "no" / "live.json", lambda: None)
     assert live.pop(100.0) is not None and live.pop(200.0) is not None
+
+
+def test_the_band_of_few_peers_is_their_smallest_median_and_largest_number() -> None:
+    generator = np.random.default_rng(3)
+    for machines in (1, 2, 5, 8):
+        values_TM = generator.normal(size=(40, machines))
+        values_TM[generator.random(values_TM.shape) < 0.4] = np.nan
+        values_TM[0] = np.nan
+        for row, (low, middle, high) in zip(values_TM, _band(values_TM), strict=True):
+            known = row[np.isfinite(row)]
+            expected = (known.min(), np.median(known), known.max()) if len(known) else (np.nan,) * 3
+            np.testing.assert_allclose((low, middle, high), expected)

@@ -197,3 +197,12 @@ def test_a_mapping_with_mistakes_is_refused(tmp_path, text, words):
 def test_a_mapping_that_is_not_there_names_the_defaults():
     with pytest.raises(ConfigError, match="dcgm, minder, node"):
         load_mapping("nowhere.toml")
+
+
+def test_stamps_that_are_set_back_are_read_on_and_a_little_older_ones_are_not():
+    translator = Translator(load_mapping("minder"), MachineMap())
+    name = "minder_tcp_retransmits_total"
+    assert len(translator.translate([series(name, (0, 100), (1, 110))])) == 2
+    assert translator.translate([series(name, (-5, 80), (0, 100))]) == []  # another replica of the same Prometheus, say
+    back = translator.translate([series(name, (-3600, 120), (-3599, 130))])
+    assert values(back, "tcp_retransmits_per_second") == [(-3599, None, 10.0)]

@@ -146,6 +146,20 @@ def test_a_machine_that_falls_silent_grows_old_and_keeps_its_last_word(peer: Mak
     until(lambda: (watched.views()["m0"].launcher_age_s or 9.0) < 1.0)
 
 
+@pytest.mark.parametrize("by_s", [3600.0, -3600.0])
+def test_our_own_clock_makes_nobody_older_or_younger(
+    peer: Make, fleet: Make, until: Make, monkeypatch: pytest.MonkeyPatch, by_s: float
+) -> None:
+    launcher = peer("m0")
+    watched = fleet(launchers=[launcher])
+    until(lambda: watched.views()["m0"].launcher_age_s is not None)
+    launcher.stop()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + by_s)
+    assert watched.views()["m0"].launcher_age_s < 5.0
+    until(lambda: 1.0 < watched.views()["m0"].launcher_age_s < 60.0)
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [{"next": "many"}, {"next": None}, {"now_s": None}, {"signals": 7}, {"signals": [7]}, {"started_s": []}, {"workers": [{"slot": "x"}]}],

@@ -1,0 +1,66 @@
+"""What the policy must know of a job besides its past: who waits, who is dead or lost, what the job's speed is."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from minder.controller.state import JobState
+from minder.controller.watched import WatchedJob
+from minder.incidents import Ledger
+from minder.policy.context import PolicyContext
+from minder.topology import Topology
+from minder.types import MachineView
+from minder.verdicts.progress import Progress
+from minder.wire.fleet import Fleet
+
+__all__ = ["context_maker"]
+
+
+def context_maker(
+    name: str, topology: Topology, domain_window_s: float, sources: tuple[Progress, Fleet, Ledger], watched: WatchedJob | None
+) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
+    """What makes the context of one tick from the state, the standbys and the time (unix seconds)."""
+    progress, fleet, ledger = sources
+    domains: Mapping[str, Mapping[str, str]] = {machine: dict(found) for machine, found in topology.domains.items() if found}
+
+    def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
+        views = fleet.views()
+        in_job = set(state.rank_machine.values())
+        dead = any(_running(views[machine], state.generation) < ranks for machine, ranks in Counter(state.rank_machine.values()).items())
+        ages = {machine: views[machine].launcher_age_s for machine in in_job}
+        lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > 3.0)
+        typical_s = progress.typical_s
+        recent_s = progress.recent_s(now_s, 6.0)
+        known = math.isfinite(typical_s) and math.isfinite(recent_s) and recent_s > 0
+        return PolicyContext(
+            now_s=now_s,
+            job=state.view(standbys),
+            standbys_ready=tuple(standbys),
+            domains=domains,
+            gpus=len(state.rank_machine) or 1,
+            since_checkpoint_s=typical_s if math.isfinite(typical_s) else 1.0,
+            expected_restart_s=10.0,
+            workers_dead=dead and state.phase in ("running", "starting"),
+            machines_lost=lost,
+            other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
+            suspects=ledger.suspects(now_s - domain_window_s),
+            speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
+        )
+
+    return make
+
+
+def _running(view: MachineView, generation: int) -> float:
+    """Ranks of this generation that run on a machine: the place of a dead worker may hold a fresh one, of no generation yet.
+    Of a machine without a launcher nothing is known: infinite."""
+    if view.launcher_age_s is None:
+        return math.inf
+    return sum(worker.generation == generation and worker.state == "running" for worker in view.workers)
+
+
+def _other_jobs(jobs: Mapping[str, Sequence[str]], own: Set[str]) -> dict[str, tuple[str, ...]]:
+    """Machine to whose jobs would die with it too."""
+    others = {machine: tuple(name for name in names if name not in own) for machine, names in jobs.items()}
+    return {machine: names for machine, names in others.items() if names}
