@@ -1,94 +1,159 @@
-"""What everything that is always on costs a real training job: the same job with minder and without, in turns, in one run.
+"""What everything that is always on costs a real training job, against the same job without it, in one run.
 
-    python bench/overhead.py [--rounds 4] [--steps 200] [--ranks 2]
+    python bench/overhead.py [--seconds 120] [--steps 20] [--format json]
 
-Two ranks train a small network over gloo (DDP). With minder every step sends a heartbeat, a tenth of the steps is traced, and the
-Flight Recorder's dumps are kept. Compared is the processor time of a step, all threads of the rank together: wall time would measure
-who else is on the machine. The median over the rounds counts; the spread of the plain job's rounds says how much a difference means.
+Two ranks train a small network over gloo (DDP) under a real launcher, beside a real agent that is scraped every second. In the job
+(bench/jobs/counted.py) short blocks of steps with minder and without alternate. Compared is a step's processor time, all threads of the
+process together, and of it the fastest quarter: whoever else is on the machine only ever adds, and what minder does in every step moves the
+quick steps too. The 95 % interval is over resampled pairs of blocks (bootstrap); beside it the bare loop against itself, which should hold
+zero. What comes now and then instead (a dump every ten seconds, a tick four times a second, a traced step's line in its file) is counted by
+the processor time of its own thread; agent and launcher by that of their processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+import numpy as np
+from agent_overhead import cpu_seconds, post, scrape, start_agent
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
-
-WARM_UP, WIDTH, LAYERS, BATCH = 20, 512, 8, 128
-
-
-def train(rank: int, ranks: int, steps: int, with_minder: bool, folder: str) -> None:
-    """One rank; writes its processor seconds per step into the folder."""
-    torch.set_num_threads(1)
-    os.environ["RANK"], os.environ["MINDER_RUN_DIR"] = str(rank), folder
-    if with_minder:
-        os.environ["TORCH_FR_BUFFER_SIZE"] = "1000"
-        import minder
-
-        minder.keep_dumps()
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
-    torch.manual_seed(0)
-    layers = [part for _ in range(LAYERS) for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU())]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batch = torch.randn(BATCH, WIDTH)
-    began_s = 0.0
-    for step in range(steps + WARM_UP):
-        if step == WARM_UP:
-            began_s = time.process_time()
-        if with_minder:
-            with minder.trace_step(step, dp_rank=rank, folder=Path(folder) / "traces") as trace:
-                with trace.op("forward-compute", mb=0, mc=0):
-                    loss = model(batch).square().mean()
-                with trace.op("backward-compute", mb=0, mc=0):
-                    loss.backward()
-                optimizer.step()
-            minder.heartbeat(step, loss.item())
-        else:
-            loss = model(batch).square().mean()
-            loss.backward()
-            optimizer.step()
-            loss.item()
-        optimizer.zero_grad()
-    (Path(folder) / f"seconds-{rank}").write_text(str((time.process_time() - began_s) / steps))
-    dist.destroy_process_group()
+RANKS, GOAL_PERCENT = 2, 1.0
+QUICK = 0.25
+THREADS = {"tracer": "thread that writes traced steps", "control": "control channel's thread", "dumps": "thread that keeps dumps"}
 
 
-def step_s(ranks: int, steps: int, with_minder: bool) -> float:
-    """Processor seconds of a step, the mean of the ranks."""
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(train, (ranks, steps, with_minder, folder), nprocs=ranks)
-        return statistics.mean(float((Path(folder) / f"seconds-{rank}").read_text()) for rank in range(ranks))
+def start_launcher(folder: Path, options: argparse.Namespace, stack: ExitStack) -> tuple[subprocess.Popen[str], str]:
+    """The launcher's process and its address."""
+    script = [str(Path(__file__).parent / "jobs" / "counted.py"), "--output", str(folder)]
+    script += ["--seconds", str(options.seconds), "--steps", str(options.steps)]
+    command = [sys.executable, "-m", "minder", "launch", "--job", "counted", "--machine", "m1", "--listen", "127.0.0.1:0"]
+    command += ["--slots", str(RANKS), "--barrier", "script", "--run-dir", str(folder), "--", *script]
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    stack.callback(launcher.wait)
+    stack.callback(launcher.terminate)
+    assert launcher.stdout is not None
+    return launcher, "http://" + launcher.stdout.readline().rsplit(" at ", 1)[1].strip()
 
 
-def main() -> None:
+def start_ranks(url: str, stack: ExitStack) -> None:
+    """The place of each rank, as a controller gives it."""
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, RANKS, is_master=True, wait_for_workers=False)
+    stack.callback(lambda: store)
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
+    common |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "counted", "GROUP_RANK": "0", "MINDER_GENERATION": "1"}
+    places = [{"slot": rank, "env": common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}} for rank in range(RANKS)]
+    body = {"operation_id": "counted", "generation": 1, "desired": "run", "grace_s": 5.0, "world_size": RANKS, "assignments": places}
+    post(url + "/v1/workers", body)
+
+
+def measure(options: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    launcher, launcher_url = start_launcher(folder, options, stack)
+    agent, agent_url = start_agent(folder, False, stack)
+    start_ranks(launcher_url, stack)
+    counted = {"agent": agent.pid, "launcher": launcher.pid}
+    _sleep_while(lambda: not list((folder / "traces").glob("*")), launcher, 120.0)
+    began_s, before = time.monotonic(), {name: cpu_seconds(pid) for name, pid in counted.items()}
+    while len(list(folder.glob("rank-*.json"))) < RANKS and launcher.poll() is None:
+        scrape(agent_url)
+        scrape_state(launcher_url)
+        time.sleep(1.0)
+    seconds = time.monotonic() - began_s
+    shares = {name: 100.0 * (cpu_seconds(pid) - before[name]) / seconds for name, pid in counted.items()}
+    ranks = [json.loads(file.read_text()) for file in sorted(folder.glob("rank-*.json"))]
+    return summary(ranks) | {f"{name}_percent_of_a_core": share for name, share in shares.items()} | {"load": os.getloadavg()[0]}
+
+
+def scrape_state(url: str) -> None:
+    """What a controller asks a launcher every second."""
+    import urllib.request
+
+    with urllib.request.urlopen(url + "/v1/state", timeout=5) as answer:
+        answer.read()
+
+
+def _sleep_while(waits: Any, launcher: subprocess.Popen[str], limit_s: float) -> None:
+    end_s = time.monotonic() + limit_s
+    while waits():
+        if launcher.poll() is not None or time.monotonic() > end_s:
+            raise SystemExit("the job did not start")
+        time.sleep(0.2)
+
+
+def summary(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Percent of a step's processor time, or of a core."""
+    pairs = [pair for rank in ranks for pair in rank["pairs"]]
+    blocks = [block for pair in pairs for block in pair]
+    step_s = float(np.quantile(np.concatenate([block["cpu_s"] for block in blocks if block["kind"] == "bare"]), QUICK))
+    watched = [block for block in blocks if block["kind"] == "minder"]
+    awake_s = sum(block["wall_s"] for block in watched)
+    own_s = {name: sum(rank["threads_s"][name] for rank in ranks) for name in ranks[0]["threads_s"]}
+    return {
+        "step_ms": 1e3 * step_s,
+        "loop": difference(pairs, "minder"),
+        "nothing": difference(pairs, "bare again"),
+        "tracer_percent": 100.0 * own_s["minder-tracer"] / sum(len(block["cpu_s"]) for block in watched) / step_s,
+        "control_percent": 100.0 * own_s["minder-control"] / awake_s,
+        "dumps_percent": 100.0 * own_s["minder-dumps"] / sum(rank["wall_s"] for rank in ranks),
+    }
+
+
+def difference(pairs: Sequence[Sequence[dict[str, Any]]], kind: str) -> dict[str, float]:
+    """Of the pairs that hold this kind: how much longer its quick steps are, a tenth of them traced, and the 95 % interval of that."""
+    chosen = [{block["kind"]: block for block in pair} for pair in pairs if any(block["kind"] == kind for block in pair)]
+    bare_PS = np.array([pair["bare"]["cpu_s"] for pair in chosen])
+    with_PS, traced_PS = (np.array([pair[kind][name] for pair in chosen]) for name in ("cpu_s", "traced"))
+
+    def percent(rows_P: np.ndarray) -> float:
+        steps, traced = with_PS[rows_P], traced_PS[rows_P]
+        share, bare = traced.mean(), np.quantile(bare_PS[rows_P], QUICK)
+        long = (1 - share) * np.quantile(steps[~traced], QUICK) + (share * np.quantile(steps[traced], QUICK) if share else 0.0)
+        return float(100.0 * (long - bare) / bare)
+
+    random = np.random.default_rng(0)
+    low, high = np.quantile([percent(random.integers(0, len(chosen), len(chosen))) for _ in range(1000)], [0.025, 0.975])
+    return {"pairs": len(chosen), "percent": percent(np.arange(len(chosen))), "low": float(low), "high": float(high)}
+
+
+def show(result: dict[str, Any]) -> str:
+    def line(what: str, found: dict[str, float]) -> str:
+        return f"| {what} | {found['percent']:+.2f} % ({found['low']:+.2f} to {found['high']:+.2f}), {found['pairs']} pairs |"
+
+    rows = ["| what | share of a step's processor time |", "|---|---|", line("heartbeat and tracer, in the loop", result["loop"])]
+    rows.append(line("the bare loop against itself", result["nothing"]))
+    for name, what in THREADS.items():
+        rows.append(f"| {what} | {result[f'{name}_percent']:.2f} % |")
+    rows.append(f"| all of it in a rank | {total(result, 'percent'):.2f} % ({total(result, 'low'):.2f} to {total(result, 'high'):.2f}) |")
+    rows += [f"| {name}: its own process | {result[f'{name}_percent_of_a_core']:.2f} % of a core |" for name in ("agent", "launcher")]
+    return "\n".join([*rows, f"a step takes {result['step_ms']:.2f} ms of processor time, load average {result['load']:.1f}"])
+
+
+def total(result: dict[str, Any], which: str) -> float:
+    return float(result["loop"][which] + sum(result[f"{name}_percent"] for name in THREADS))
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--steps", type=int, default=20, help="of a block")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    plain, watched = [], []
-    for number in range(options.rounds):
-        for with_minder in (number % 2 == 0, number % 2 == 1):
-            (watched if with_minder else plain).append(step_s(options.ranks, options.steps, with_minder))
-        print(
-            f"round {number + 1}: {plain[-1] * 1e3:.2f} ms plain, {watched[-1] * 1e3:.2f} ms with minder, load {os.getloadavg()[0]:.1f}",
-            flush=True,
-        )
-    less, more = statistics.median(plain), statistics.median(watched)
-    spread = (max(plain) - min(plain)) / less
-    change = f"{less * 1e3:.2f} ms without, {more * 1e3:.2f} ms with: {100 * (more / less - 1):+.2f} %"
-    print(f"{change}; the plain rounds differ by {100 * spread:.1f} %")
+    with ExitStack() as stack:
+        result = measure(options, Path(stack.enter_context(tempfile.TemporaryDirectory())), stack)
+    print(json.dumps(result) if options.format == "json" else show(result))
+    return 0 if total(result, "high") < GOAL_PERCENT else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,5 +19,6 @@ def __getattr__(name: str) -> Any:
     if name in ("heartbeat", "keep_dumps", "phase", "run", "trace_step"):
         from minder import worker
 
-        return getattr(worker, name)
+        globals()[name] = found = getattr(worker, name)  # found at once from now on: a training loop asks at every step
+        return found
     raise AttributeError(f"module 'minder' has no attribute {name!r}")

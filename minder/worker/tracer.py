@@ -135,7 +135,7 @@ class trace_step:  # it reads as a word of the user's script: `with minder.trace
 
     def __enter__(self) -> trace_step:
         try:
-            if is_sampled(int(self._step), self._sample):
+            if (int(self._step) * _HASH) % _SPAN < self._sample * _SPAN:  # is_sampled: a call costs more here than what it does
                 self._base_s = time.time() - time.perf_counter()
                 self._records = []
         except _ODD_VALUES:  # tracing must not be able to end a training step: counted, see lost()
@@ -144,6 +144,8 @@ class trace_step:  # it reads as a word of the user's script: `with minder.trace
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """A step that raised is not whole, and is not written."""
+        if self._records is None:
+            return
         records, self._records = self._records, None
         if not records or error is not None:
             return

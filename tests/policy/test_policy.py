@@ -64,6 +64,15 @@ def test_what_is_left_goes_to_the_surest_and_the_others_page(context: PolicyCont
     ]
 
 
+def test_a_group_that_what_is_left_does_not_cover_pages_whole(policy: Policy, context: PolicyContext, accuse: Accuse) -> None:
+    """The surest takes one of three standbys, and three of the group are never two of it."""
+    found = policy.decide([accuse("m1", "m2", "m3", confidence=0.8), accuse("m5", confidence=0.99)], History(), context)
+    assert [(item.machines, item.action, item.reason) for item in found] == [
+        (("m5",), "evict", "act"),
+        (("m1", "m2", "m3"), "page", "group_too_large"),
+    ]
+
+
 def test_suspects_behind_one_switch_all_page(policy: Policy, context: PolicyContext, accuse: Accuse) -> None:
     domains = {f"m{n}": {"switch": f"leaf-{n // 4}"} for n in range(8)}
     around = replace(context, domains=domains)

@@ -115,7 +115,8 @@ def test_nobody_is_named_where_all_look_alike_and_a_person_is_told_after_a_minut
         told += [
             (at_s, item) for item in watch.look(at_s, watch.flows(at_s, lambda one, two, n=at_s: {"last_send_age_s": n - 20.0})).suspects
         ]
-    ((at_s, suspect),) = told
+    at_s, suspect = told[0]
+    assert all(item.since_s == suspect.since_s for _, item in told)
     assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
     assert at_s >= 80
 
@@ -178,11 +179,12 @@ def test_a_declared_pause_is_no_stall(scene: Any, phase: str) -> None:
         assert watch.look(at_s, ticking=()) == RuleResult()
 
 
-def test_one_stall_is_told_once_and_the_next_one_again(scene: Any) -> None:
+def test_a_stall_is_the_same_as_long_as_it_lasts_and_the_next_is_another(scene: Any) -> None:
     watch = Watch(scene)
     change = lambda one, two: {"receive_queue_bytes": 4000} if one == "m1" else {}  # noqa: E731
-    assert watch.look(25.0, watch.flows(25.0, change)).suspects
-    assert watch.look(26.0, watch.flows(26.0, change)).suspects == ()
+    (first,) = watch.look(25.0, watch.flows(25.0, change)).suspects
+    (again,) = watch.look(26.0, watch.flows(26.0, change)).suspects
+    assert (again.machines, again.since_s, again.time_s) == (first.machines, first.since_s, first.time_s + 1.0)
     scene.answer(27.0, 60)
     assert watch.look(27.2) == RuleResult()
     assert watch.look(32.0, watch.flows(32.0, change)).suspects
