@@ -45,7 +45,7 @@ def loneliness(families_FX: np.ndarray) -> np.ndarray:
     >>> loneliness(np.array([[1.0, 1.0, 0.4], [0.0, 0.5, 0.4]]))
     array([1. , 0.5, 0. ])
     """
-    loudest_X = np.maximum(families_FX.max(axis=0), 1e-9)
+    loudest_X = families_FX.max(axis=0, initial=1e-9)  # no family at all: none speaks
     return np.asarray(np.clip(2.0 - families_FX.sum(axis=0) / loudest_X, 0.0, 1.0))
 
 
