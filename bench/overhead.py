@@ -136,7 +136,8 @@ def show(result: dict[str, Any]) -> str:
         rows.append(f"| {what} | {result[f'{name}_percent']:.2f} % |")
     rows.append(f"| all of it in a rank | {total(result, 'percent'):.2f} % ({total(result, 'low'):.2f} to {total(result, 'high'):.2f}) |")
     rows += [f"| {name}: its own process | {result[f'{name}_percent_of_a_core']:.2f} % of a core |" for name in ("agent", "launcher")]
-    return "\n".join([*rows, f"a step takes {result['step_ms']:.2f} ms of processor time, load average {result['load']:.1f}"])
+    each_us = 10.0 * total(result, "percent") * result["step_ms"]
+    return "\n".join([*rows, f"a step takes {result['step_ms']:.2f} ms, minder {each_us:.0f} us of it; load average {result['load']:.1f}"])
 
 
 def total(result: dict[str, Any], which: str) -> float:

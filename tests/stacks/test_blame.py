@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import places as at
@@ -152,6 +153,13 @@ def test_a_checkpoint_passes_by_itself_and_a_data_loader_may_not(
 ) -> None:
     (suspect,) = suspects_from_stacks(judge(make_job(8).stand(usual).stand(odd, where)), 100.0)
     assert (suspect.kind, suspect.alone) == ("job", alone)
+
+
+def test_real_stages_that_wait_for_a_checkpoint_of_rank_0(judge: Callable[[Path], Finding]) -> None:
+    """Its replica waits for gradients, its next stage for a message, and of the fourth rank there is no dump."""
+    finding = judge(Path(__file__).parent / "data" / "stages_saving")
+    assert (finding.blame, finding.passes, finding.suspects, finding.evict) == ("workload", True, (), ())
+    assert [group.kind for group in finding.groups] == ["checkpoint", "collective", "point to point"]
 
 
 def test_healthy_stages_of_a_pipeline_differ(make_job: MakeJob, judge: Judge) -> None:
