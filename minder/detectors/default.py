@@ -88,6 +88,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _CALM = 0.35  # strength below which evidence leaks
 _BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
+_SILENCE = 2.5  # what the silence of a machine says whose peers have stalled: more than two families do
 _NETWORK = ("fabric", "congestion", "tcp")
 
 
@@ -272,7 +273,7 @@ class DefaultDetector:
         fell_silent_M = time_s - seen.silence_M
         later_M = phase.effect_since_s - fell_silent_M  # the peers stall when the machine is lost, or within a step or two
         together_M = (later_M > -2.0 * seen.interval_s - 5.0) & (later_M < 75.0 + seen.interval_s)
-        return np.where(seen.silent_M & together_M & (not phase.idle or phase.idle_s > 90.0), 2.0, 0.0)
+        return np.where(seen.silent_M & together_M & (not phase.idle or phase.idle_s > 90.0), _SILENCE, 0.0)
 
     def _accumulate(self, strength: _Strength, seen: Seen, phase: Phase, time_s: float) -> None:
         memory, config = self._memory, self.config

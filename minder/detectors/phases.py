@@ -21,6 +21,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
     "common_n_K": ("K", 0.0),
     "fast_K": ("K", np.nan),  # fast common level
+    "center_K": ("K", np.nan),  # the common level of the last row
     "jitter_K": ("K", np.nan),  # usual distance of the common level from the fast one
     "shift_K": ("K", 0.0),  # smoothed distance from the slow one
     "wobble_K": ("K", np.nan),  # and its usual size
@@ -36,6 +37,7 @@ FIELDS: dict[str, tuple[str, float]] = {
 _SLOW_S = 500.0
 _PICKED_UP, _HARDLY_FELL = 0.45, 0.1  # scaled: some activity has risen by more, and none has fallen by as much
 _PICKED_UP_S = 45.0  # and for so long
+_SETTLED = 0.25  # share of its distance from the fast level: a common level that moves by less from row to row has arrived
 _SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
 # How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
@@ -133,7 +135,9 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
     step_K = center_K - fast_K
     size_K = np.abs(step_K)
     usual_K = _known(jitter_K)
-    jump_K = watched_K & (size_K > np.maximum(5.0 * usual_K, 0.12))
+    on_its_way_K = ~(np.abs(center_K - memory["center_K"]) <= _SETTLED * size_K)  # after a large step the fast level lags for minutes
+    memory["center_K"] = np.where(np.isnan(center_K), memory["center_K"], center_K)
+    jump_K = watched_K & (size_K > np.maximum(5.0 * usual_K, 0.12)) & on_its_way_K
     slow = 1.0 - np.exp(-gap_s / 60.0)
     bounded_K = np.minimum(size_K, 3.0 * usual_K)
     followed_K, jittered_K = fast_K + gain * step_K, usual_K + slow * (bounded_K - usual_K)

@@ -17,6 +17,7 @@ __all__ = ["standstill_z"]
 
 _LEFT_OUT = 0.1  # of the machines, and no less than one: the culprit and whom it drew along
 _FEWEST = 4  # machines that tell what is usual of a standstill
+_PLAIN = 0.6  # share of what is a plain change while the training runs: less counts nothing
 _Z_LIMIT = 25.0
 _FLOORS = 2.0  # times the metric's floor, the least size that is believed
 
@@ -25,7 +26,7 @@ def standstill_z(memory: Memory, traits: TraitTable, phase: Phase) -> np.ndarray
     """(K, M): distance from the peers in sizes of what the farthest healthy machines differ now; None unless the training stands.
 
     The smaller of two distances counts, with the machine's standing offset taken away and without: of other hardware the first is small,
-    where an offset was learned wrong the second. What is less than a plain change counts nothing.
+    where an offset was learned wrong the second. What is far from a plain change counts nothing.
     """
     if not phase.stalled or phase.lasting <= 0.0 or phase.idle or phase.moving or phase.grace:
         return None
@@ -44,5 +45,5 @@ def standstill_z(memory: Memory, traits: TraitTable, phase: Phase) -> np.ndarray
     unit_K1 = np.maximum(farthest_K[:, None], _FLOORS * traits.floor_K1)
     with np.errstate(invalid="ignore"):
         nearer_KM = np.where(np.abs(less_KM) < np.abs(with_KM), less_KM, with_KM)
-        plain_KM = known_KM & (less_KM * with_KM > 0.0) & (np.abs(nearer_KM) > traits.reach_K1) & (count_K >= _FEWEST)[:, None]
+        plain_KM = known_KM & (less_KM * with_KM > 0.0) & (np.abs(nearer_KM) > _PLAIN * traits.reach_K1) & (count_K >= _FEWEST)[:, None]
         return np.clip(np.where(plain_KM, phase.lasting * nearer_KM / unit_K1, 0.0), -_Z_LIMIT, _Z_LIMIT)

@@ -131,6 +131,31 @@ def test_only_work_that_lasts_after_a_rest_is_a_start() -> None:
     assert not _picks_up(peers_that_spin, [0.5] * 40 + [1.0] * 40)
 
 
+def moving_rows(levels: list[float], interval_s: float) -> list[int]:
+    """Rows in which the common level of power is said to be on its way."""
+    traits = TraitTable(("gpu_power_draw_watts",))
+    memory = Memory(FIELDS)
+    memory.follow(("a", "b"), traits.metrics)
+    found = []
+    for row, level in enumerate([0.0] * 40 + levels):
+        phase = follow_phase(memory, traits, row * interval_s, np.array([level]), (interval_s, interval_s))
+        learn_common(memory, np.array([level]), interval_s, phase)
+        if phase.moving:
+            found.append(row - 40)
+    return found
+
+
+def test_a_common_level_that_has_arrived_moves_no_more_however_far_it_has_come() -> None:
+    noise = np.random.default_rng(1).normal(0.0, 0.01, 12)
+    assert moving_rows([-1.0, *(-2.8 + noise)], 15.0) == [0, 1, 2]
+
+
+def test_a_common_level_on_its_way_moves_for_as_long_as_it_takes() -> None:
+    slowly = [-0.4 * step for step in range(1, 9)]
+    assert moving_rows(slowly, 15.0) == list(range(8))
+    assert set(moving_rows(slowly, 1.0)) >= set(range(8))
+
+
 def test_a_gap_elsewhere_changes_no_other_row() -> None:
     """Rows without a gap take the quick way, unless another one has a gap: the same numbers to the last bit."""
     rng = np.random.default_rng(5)
