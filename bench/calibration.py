@@ -1,7 +1,8 @@
-"""Whether a confidence of 0.9 is right nine times in ten: python bench/calibration.py CASES.json... [--fit] [--plot FILE.png]
+"""Whether a confidence of 0.9 is right nine times in ten: python bench/calibration.py FILE... [--fit] [--plot FILE.png]
 
-CASES.json is what `python bench/default_detector.py SOURCE --json CASES.json` wrote. Counts the first accusation of each recording;
-right is one of a machine that is at fault, after the onset. Prints the reliability table and its expected calibration error; --fit
+FILE is what `python bench/default_detector.py SOURCE --json CASES.json` wrote, or the rows.jsonl of bench/compare_detectors.py, of which
+the default detector's newest row of each recording counts. Counts the first accusation of each recording; right is one of a machine that
+is at fault, after the onset, however late. Prints the reliability table, its expected calibration error and Brier score; --fit
 prints the slope and intercept of minder/verdicts/confidence.py that these verdicts ask for (Platt, 1999: targets (r+1)/(r+2) and
 1/(w+2) for r right and w wrong ones), to be checked on recordings that were not fitted.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,12 +28,26 @@ def first_verdicts(paths: list[Path]) -> tuple[list[float], list[bool]]:
     """(confidence, right) of each recording's first accusation."""
     confidence, right = [], []
     for path in paths:
-        for case in json.loads(path.read_text()):
-            if case["verdicts"]:
-                delay_s, machines, _, _, told, *_ = case["verdicts"][0]
-                confidence.append(float(told))
-                right.append(bool(case["culprit"]) and machines == case["culprit"] and delay_s >= 0.0)
+        for told, good in _of_rows(path) if path.suffix == ".jsonl" else _of_cases(path):
+            confidence.append(told)
+            right.append(good)
     return confidence, right
+
+
+def _of_cases(path: Path) -> Iterator[tuple[float, bool]]:
+    for case in json.loads(path.read_text()):
+        if case["verdicts"]:
+            delay_s, machines, _, _, told, *_ = case["verdicts"][0]
+            yield float(told), bool(case["culprit"]) and machines == case["culprit"] and delay_s >= 0.0
+
+
+def _of_rows(path: Path) -> Iterator[tuple[float, bool]]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    newest = {(row["recipe"], row["seed"], row["index"]): row for row in rows if row["detector"] == "default"}
+    for row in newest.values():
+        if row["told"]:
+            delay_s, machines, _, _, told = row["told"][0]
+            yield float(told), set(machines) <= set(row["culprits"]) and delay_s >= 0.0
 
 
 def fit(confidence: list[float], right: list[bool], rounds: int = 100) -> tuple[float, float]:
@@ -57,7 +73,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     if not arguments.cases:
-        print("name the files that bench/default_detector.py --json wrote")
+        print("name the files that bench/default_detector.py --json or bench/compare_detectors.py wrote")
         return
     confidence, right = first_verdicts(arguments.cases)
     judged = [Judged("", None, "found" if good else "wrong", confidence=told) for told, good in zip(confidence, right, strict=True)]

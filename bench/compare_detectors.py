@@ -193,7 +193,12 @@ def draw(rows: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     def span(row: dict[str, Any], name: str) -> tuple[float, float, float]:
         return row[name]["value"], row[name]["low"], row[name]["high"]
 
-    compared = [Compared(row["detector"], row["family"], span(row, "f1"), span(row, "median_delay_s")) for row in rows]
+    most = max(row["recordings"] for row in rows)
+
+    def name_of(row: dict[str, Any]) -> str:
+        return row["detector"] if row["recordings"] == most else f"{row['detector']} ({row['recordings']} recordings)"
+
+    compared = [Compared(name_of(row), row["family"], span(row, "f1"), span(row, "median_delay_s")) for row in rows]
     path.write_bytes(draw_detectors(compared, title))
 
 

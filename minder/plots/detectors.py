@@ -19,6 +19,7 @@ _FAMILIES = {
     "ablation": (LIGHT_BLUE, "^", 48),
     "classical": (GREY, "s", 40),
 }
+_LATE_S, _LINE = 170.0, 0.043  # names of slower detectors stand in a column; the height of a line
 _STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
@@ -61,7 +62,7 @@ def draw_detectors(compared: Sequence[Compared], title: str) -> bytes:
         axis.set_ylabel("F1")
         axis.set_title(title, loc="left")
         handles = [axis.scatter([], [], s=40, color=color, marker=sign, label=name) for name, (color, sign, _) in _FAMILIES.items()]
-        axis.legend(handles=handles, loc="lower right", frameon=False, fontsize=9)
+        axis.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.05), frameon=False, fontsize=9)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
@@ -76,19 +77,25 @@ def _draw_one(axis: Any, item: Compared) -> None:
 
 
 def _name_all(axis: Any, shown: Sequence[Compared]) -> None:
-    """Names beside their signs, each at least a line above the one below it where they would meet."""
-    last: list[tuple[float, float]] = []
-    for item in sorted(shown, key=lambda each: (each.f1[0], each.name)):
-        x, y = math.log(max(item.delay_s[0], 0.1)), item.f1[0]
-        while any(abs(x - other_x) < 0.7 and abs(y - other_y) < 0.038 for other_x, other_y in last):
-            y += 0.008
-        last.append((x, y))
-        axis.annotate(
-            item.name,
-            (item.delay_s[0], item.f1[0]),
-            xytext=(item.delay_s[0] * 1.06, y + 0.006),
-            textcoords="data",
-            fontsize=8,
-            color=DARK,
-            arrowprops={"arrowstyle": "-", "color": SILVER, "linewidth": 0.5} if y - item.f1[0] > 0.02 else None,
-        )
+    """Names right of their signs; of those late ones that crowd, in a column to their left, in the order of their F1."""
+    late = sorted((item for item in shown if item.delay_s[0] > _LATE_S), key=lambda each: (-each.f1[0], each.name))
+    for item in shown:
+        if item not in late:
+            _name_one(axis, item, (item.delay_s[0] * 1.06, item.f1[0] + 0.006), "left")
+    for item, y in zip(late, _apart([item.f1[0] for item in late]), strict=True):
+        _name_one(axis, item, (_LATE_S, y), "right")
+
+
+def _name_one(axis: Any, item: Compared, place: tuple[float, float], side: str) -> None:
+    line = {"arrowstyle": "-", "color": SILVER, "linewidth": 0.5, "relpos": (1.0, 0.5), "shrinkA": 0.0} if side == "right" else None
+    axis.annotate(item.name, item.delay_s[:1] + item.f1[:1], place, ha=side, va="center", fontsize=8, color=DARK, arrowprops=line)
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """Falling heights, moved as little as it takes to stand a line apart and inside the picture."""
+    found: list[float] = []
+    for height in heights:
+        found.append(min(height, found[-1] - _LINE) if found else min(height, 1.0))
+    for index in range(len(found) - 1, -1, -1):
+        found[index] = max(found[index], 0.03 if index == len(found) - 1 else found[index + 1] + _LINE)
+    return found

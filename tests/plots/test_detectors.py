@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 
 import matplotlib.image
 import numpy as np
 
-from minder.plots.detectors import Compared, draw_detectors
+from minder.plots.detectors import Compared, _apart, draw_detectors
 
 NAN = (float("nan"),) * 3
 
@@ -32,3 +33,9 @@ def test_every_detector_is_in_the_picture_and_better_is_higher() -> None:
 
 def test_a_detector_that_found_nothing_does_not_break_the_picture() -> None:
     assert pixels(draw_detectors([Compared("ecod", "classical", (float("nan"), 0.0, 0.0), NAN)], "one")).shape[2] == 4
+
+
+def test_names_of_detectors_that_are_alike_stand_a_line_apart_in_their_order() -> None:
+    heights = _apart([1.0, 0.9, 0.89, 0.89, 0.5, 0.01, 0.0])
+    assert all(upper - lower >= 0.0429 for upper, lower in pairwise(heights))
+    assert heights[0] == 1.0 and heights[4] == 0.5 and heights[-1] > 0.0
