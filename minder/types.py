@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from minder.excerpt import ExcerptPanel as ExcerptPanel
+from minder.excerpt import TelemetryExcerpt as TelemetryExcerpt
 from minder.planned import Maintenance as Maintenance
 from minder.planned import Pause as Pause
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from minder.incidents import Incident
 from minder.incidents.bundle import vendor_bundle
 from minder.incidents.places import find_places
+from minder.plots.excerpt import draw_excerpt
 from minder.store.events import EventQuery
 from minder.types import LedgerEvent
 from serve.state import Service
@@ -16,7 +17,7 @@ __all__ = ["bundle_of", "places_of", "registered_of"]
 def bundle_of(service: Service, found: Incident) -> bytes:
     """The ZIP that `minder incidents bundle` writes."""
     events = service.events.select(EventQuery(incident=found.id))
-    return vendor_bundle(events, registered_of(service, found), places_of(service, found))
+    return vendor_bundle(events, registered_of(service, found), places_of(service, found), draw_excerpt)
 
 
 def places_of(service: Service, found: Incident) -> dict[str, dict[str, str]]:

@@ -97,13 +97,14 @@ def bundle(
     from minder.errors import BadInputError
     from minder.incidents import Ledger
     from minder.incidents.bundle import vendor_bundle
+    from minder.plots.excerpt import draw_excerpt
 
     with open_ledger(ledger) as opened:
         if isinstance(opened, Ledger):
             opened.incident(incident)  # says it where there is none
             events = opened.events(incident=incident)
             job = next((event.job for event in events if event.job), None)
-            content = vendor_bundle(events, opened.events(job=job, kinds=["job_registered"]))
+            content = vendor_bundle(events, opened.events(job=job, kinds=["job_registered"]), draw=draw_excerpt)
         else:
             content = opened.vendor_bundle(incident)
     try:

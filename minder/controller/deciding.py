@@ -70,6 +70,7 @@ class Deciding:
             backlog.unrecorded.pop(0)
             if verdict.kind != "recovered":
                 backlog.put([(verdict, incident)])
+                self._tick.opened.append((verdict, incident))
         if backlog.dropped:
             text = f"{backlog.dropped} conclusions are lost: more than {MOST} waited for the ledger"
             self._ledger.append(kinds.DEGRADED, {"what": "backlog", "detail": text}, job=name)

@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from minder.clock import Clock
 from minder.controller.clock_steps import ClockSteps
 from minder.controller.deciding import Deciding
+from minder.controller.excerpts import Excerpts
 from minder.controller.retests import Retests
 from minder.controller.stages import Stages
 from minder.controller.state import JobState, incidents_of_restart
@@ -45,6 +46,7 @@ class Controller:
         self._state_dir = state_dir
         self._tick = Tick()
         self._clock_steps = ClockSteps(clock)
+        self._excerpts = Excerpts()
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self)
         self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
@@ -62,6 +64,7 @@ class Controller:
         samples = self.guard("telemetry", lambda: list(stages.source.collect(now_s)), silence)
         stages.measures.sampled(samples)
         window = self.guard("windows", lambda: self._align(samples, now_s), None)
+        self.guard("excerpts", lambda: self._excerpts.note(window), None)
         generation = state.generation
         signals, views = self._hear(now_s, moved_s)
         self._note_finished(signals)
@@ -84,8 +87,10 @@ class Controller:
         if stages.engine is not None:
             stages.engine.tick(now_s)  # a job that it started again may step by the time it is seen: whose step that is comes first
         self._note_first_step(observation)
+        in_job = () if observation.job is None else observation.job.machines
         self._deciding.turn(now_s)
         self._retests.tick()
+        self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
         self._note_end()
         self.write_status(now_s)
 
@@ -223,6 +228,16 @@ class Controller:
         for incident in self._ledger.incidents(job=self.state.name, state="open"):
             if incident.state == "open" and incident.verdict is not None:
                 self._tick.note_standing([incident.verdict])
+
+    def _keep_excerpts(self, now_s: float, in_job: Sequence[str]) -> None:
+        """The telemetry around a fault goes into its incident. Raises LedgerError; what was not written comes with the next tick."""
+        tick, nothing = self._tick, list[tuple[str, dict[str, Any]]]()
+        while tick.opened:
+            self._excerpts.want(*tick.opened.pop(0), in_job)
+        tick.excerpts += self.guard("excerpts", lambda: self._excerpts.due(now_s), nothing)
+        while tick.excerpts:
+            self._ledger.append(kinds.EVIDENCE, tick.excerpts[0][1], job=self.state.name, incident=tick.excerpts[0][0])
+            tick.excerpts.pop(0)
 
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
         recorder = self._stages.recorder

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from minder.controller.backlog import Backlog
 from minder.types import Signal, Verdict
@@ -26,6 +27,8 @@ class Tick:
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
     last_words: tuple[str, str, float] | None = None  # no restart is left: why, the incident, and until when that ends the job
     backlog: Backlog = field(default_factory=Backlog)
+    opened: list[tuple[Verdict, str]] = field(default_factory=list)  # (verdict, incident) of this tick
+    excerpts: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # (incident, evidence) that is not written yet
     standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
 
     def move(self, by_s: float) -> None:

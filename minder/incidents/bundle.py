@@ -9,21 +9,22 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from minder.clock import format_time
 from minder.incidents import kinds
+from minder.incidents.excerpts import TELEMETRY, is_excerpt
 from minder.incidents.fold import fold_incident
 from minder.incidents.places import find_places
 from minder.incidents.record import Incident
 from minder.incidents.report import describe_evidence
-from minder.types import LedgerEvent
+from minder.types import LedgerEvent, TelemetryExcerpt
 
 __all__ = ["vendor_bundle"]
 
 # What a machine says of itself. Stacks, processes and logs are the job's.
-_PARTS = frozenset({"kernel", "devices", "ecc", "counters", "flows", "reach", "links"})
+_PARTS = frozenset({TELEMETRY, "kernel", "devices", "ecc", "counters", "flows", "reach", "links"})
 _WHEN = (1980, 1, 1, 0, 0, 0)  # the same events give the same bytes
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [^-]+-----.*?(?:-----END [^-]+-----|\Z)", re.DOTALL), "[key]"),
@@ -39,10 +40,14 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def vendor_bundle(
-    events: Sequence[LedgerEvent], registered: Sequence[LedgerEvent] = (), places: Mapping[str, Mapping[str, str]] | None = None
+    events: Sequence[LedgerEvent],
+    registered: Sequence[LedgerEvent] = (),
+    places: Mapping[str, Mapping[str, str]] | None = None,
+    draw: Callable[[TelemetryExcerpt], str] | None = None,
 ) -> bytes:
     """A ZIP archive out of all events of one incident. registered: how its job registered, which names the machines that are none
     of the vendor's business. places: machine to what is known of it (rack, serial, ...), beyond what the job registered.
+    draw: makes an SVG picture of kept telemetry.
 
     Raises BadInputError for no events.
     """
@@ -56,8 +61,14 @@ def vendor_bundle(
         "machines.json": _json({name: known.get(name, {}) for name in accused}),
         "evidence.txt": "".join(f"{hide.text(line)}\n" for line in _evidence(incident, accused)),
     }
+    if draw is not None:
+        own = [item for item in incident.excerpts if item.machine in accused]
+        files |= {f"pictures/{_plain(item.machine)}-telemetry.svg": draw(item) for item in own}
     left_out: dict[str, int] = {}
+    newest = {str(event.payload.get("machine")): event.id for event in events if is_excerpt(event)}.values()
     for event_id, machine, part, data in _captured(events):
+        if part == TELEMETRY and event_id not in newest:
+            continue
         if machine in accused and part in _PARTS:
             files[f"captures/{_plain(machine)}-{_plain(part)}-{event_id}.json"] = _json(hide.value(data))
         else:
@@ -151,7 +162,8 @@ def _readme(incident: Incident, accused: Sequence[str], left_out: Mapping[str, i
         "",
         "machines.json   what is known of the machines",
         "evidence.txt    what was measured, and what was expected",
-        "captures/       what the machines said of themselves before anything was ended",
+        "captures/       what the machines said of themselves before anything was ended; their telemetry around the fault",
+        "pictures/       that telemetry, where it was kept, against the band of the peers",
         "",
         "Left out: everything about the job and its users.",
         "Replaced: names of other machines and of the job, addresses, paths and secrets.",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from minder.errors import BadInputError, WireError
 from minder.incidents import kinds
+from minder.incidents.excerpts import find_excerpts, is_excerpt
 from minder.incidents.record import Incident, IncidentState, Timings
 from minder.incidents.timeline import describe
 from minder.types import ActionResult, Decision, LedgerEvent, Verdict
@@ -47,9 +48,8 @@ def fold_incident(events: Sequence[LedgerEvent]) -> Incident:
         decisions=tuple(decisions),
         decision=acted[-1] if acted else decisions[-1] if decisions else None,
         results=tuple(results),
-        captured=_unique(
-            f"{event.payload.get('what', 'data')} of {event.payload.get('machine', 'the job')}" for event in _of(events, kinds.EVIDENCE)
-        ),
+        captured=_unique(_captured(event.payload) for event in _of(events, kinds.EVIDENCE) if not is_excerpt(event)),
+        excerpts=find_excerpts(events),
         evicted=evicted,
         replacements=acted[-1].replacements if acted else (),
         timings=timings,
@@ -147,7 +147,7 @@ def _timings(events: Sequence[LedgerEvent], accusations: Sequence[Verdict]) -> T
     decided = [event for event in decisions if event.payload.get("action") in _ACTS] or decisions
     intents = _act_intents(events)
     ids = {event.operation_id for event in intents}
-    captures = [event.time_s for event in _of(events, kinds.EVIDENCE)]
+    captures = [event.time_s for event in _of(events, kinds.EVIDENCE) if not is_excerpt(event)]
     return Timings(
         fault_s=min((verdict.since_s for verdict in accusations), default=None),
         detected_s=_first(_of(events, kinds.VERDICT)),

@@ -73,6 +73,7 @@ APPROVAL_CLOSED = "approval_closed"
 # {machine, reason, by, token?}
 RETEST_ASKED = "retest_asked"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
+# what "telemetry" is no capture: data is a minder.types.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"
 # {phase: "capture" | "evict" | "restart" | "load" | ..., state: "begin" | "end", detail?}
 RECOVERY_PHASE = "recovery_phase"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from minder.types import ActionResult, Decision, Evidence, Verdict
+from minder.types import ActionResult, Decision, Evidence, TelemetryExcerpt, Verdict
 
 __all__ = ["Incident", "IncidentState", "Timings"]
 
@@ -83,6 +83,7 @@ class Incident:
     decision: Decision | None = None  # the one acted on, else the last
     results: tuple[ActionResult, ...] = ()
     captured: tuple[str, ...] = ()  # "stacks of node-0002"
+    excerpts: tuple[TelemetryExcerpt, ...] = ()  # one for each accused machine whose telemetry was kept
     evicted: tuple[str, ...] = ()
     replacements: tuple[str, ...] = ()
     timings: Timings = field(default_factory=Timings)

@@ -107,7 +107,9 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.APPROVAL_CLOSED: lambda p: f"the answer led to no eviction{_tail(p, 'detail')}",
     kinds.AMBIGUOUS: lambda p: f"not known whether it happened{_tail(p, 'detail')}",
     kinds.RESULT: lambda p: f"{str(p.get('outcome', 'ended')).replace('_', ' ')}{_tail(p, 'detail')}",
-    kinds.EVIDENCE: lambda p: f"captured {p.get('what', 'data')} of {p.get('machine', 'the job')}",
+    kinds.EVIDENCE: lambda p: (
+        f"{'kept' if p.get('what') == 'telemetry' else 'captured'} {p.get('what', 'data')} of {p.get('machine', 'the job')}"
+    ),
     kinds.RECOVERY_PHASE: _phase,
     kinds.FIRST_STEP: _first_step,
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",

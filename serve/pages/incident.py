@@ -16,6 +16,7 @@ from minder.api.machines import OutcomeRequest
 from minder.errors import MinderError
 from minder.incidents import Incident, kinds
 from minder.incidents.approvals import Answer
+from minder.incidents.excerpts import TELEMETRY
 from minder.incidents.history import active_pauses
 from minder.incidents.outlook import cost_per_minute, outlook
 from minder.incidents.places import find_gpus
@@ -143,7 +144,7 @@ def _rest(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]
     captured = captures_page(service, visitor.caller, found.id, _MOST_CAPTURES, None)
     collectives: Sequence[Evidence] = [item for item in (*found.evidence, *found.against) if item.source == "collectives"]
     return {
-        "captures": captured.items,
+        "captures": [item for item in captured.items if item.what != TELEMETRY],
         "more_captures": captured.next is not None,
         "stacks": _stack_groups(captured.items),
         "collectives": [describe_evidence(item) for item in collectives],

@@ -10,12 +10,14 @@ from typing import Any
 
 from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from minder import __version__
 from minder.clock import format_time, parse_time
 from minder.incidents.spans import format_span
 from minder.incidents.timeline import describe
+from minder.plots.excerpt import describe_panel, draw_panel
 from serve.pages.session import Visitor
 from serve.pages.words import cause_words, clock_words, phase_words, pretty, state_words
 from serve.state import service_of
@@ -64,6 +66,8 @@ def _environment() -> Environment:
         "cause": cause_words,
         "phase": phase_words,
         "state": state_words,
+        "panel": lambda excerpt, metric: Markup(draw_panel(excerpt, metric)),  # its words are escaped where they are put in
+        "panel_words": describe_panel,
     }
     found.globals |= {"version": __version__, "navigation": NAVIGATION}
     found.globals["m"] = found.get_template("macros.html").module

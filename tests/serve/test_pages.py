@@ -17,6 +17,7 @@ from minder.incidents import Ledger, kinds
 from serve.settings import Settings
 from serve.state import Service, open_service
 from tests.serve.browsing import field, send_token, token_of
+from tests.serve.conftest import NOW_S
 
 PAGES = ["/", "/parts/fleet", "/incidents", "/incidents?state=open", "/incidents?job=llm&since=2020-01-01", "/machines",
          "/machines?barred=true", "/pauses", "/standbys", "/policy", "/policy?job=llm", "/models", "/audit", "/audit?kind=all"]  # fmt: skip
@@ -190,6 +191,23 @@ def test_other_settings_are_tried_on_the_past_and_nothing_is_written(enter: Ente
     answer = send(http, "/policy?job=llm", "/policy", **{"policy.max_evictions_per_job": "many"})
     assert answer.status_code == 422 and "max_evictions_per_job" in answer.text
     assert ledger.events() == before
+
+
+def test_telemetry_around_the_fault_is_drawn_and_goes_to_the_vendor(enter: Enter, ledger: Ledger) -> None:
+    pages = enter()
+    assert "<svg" not in pages.get("/incidents/llm-1").text
+    for line in (131.0, 120.0):  # written at the verdict, and once more with what came after it
+        panel = {"low": [530.0, 530.0], "middle": [540.0, 540.0], "high": [550.0, 550.0], "line": [541.0, line]}
+        data = {"fault_s": NOW_S - 898.0, "verdict_s": NOW_S - 890.0, "peers": 1, "times": [NOW_S - 900.0, NOW_S - 880.0]}
+        payload = {"machine": "m2", "what": "telemetry", "data": data | {"metrics": {"gpu_power_draw_watts": panel}}}
+        ledger.append(kinds.EVIDENCE, payload, job="llm", incident="llm-1")
+    shown = pages.get("/incidents/llm-1").text
+    assert shown.count("<svg") == 1 and 'class="x-band"' in shown and shown.count("m2 had 541 W before and 120 W after") == 2
+    assert "style=" not in shown and "telemetry of m2, <time" not in shown  # it was not captured before the end of anything
+    with zipfile.ZipFile(io.BytesIO(pages.get("/incidents/llm-1/bundle").content)) as archive:
+        names = archive.namelist()
+        assert "pictures/m2-telemetry.svg" in names and sum("m2-telemetry-" in name for name in names) == 1
+        assert b"<svg" in archive.read("pictures/m2-telemetry.svg")
 
 
 def test_the_bundle_holds_the_accused_machine_and_nobody_else(enter: Enter, ledger: Ledger) -> None:
