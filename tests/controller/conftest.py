@@ -362,6 +362,11 @@ class Paper:
 
 
 @pytest.fixture
+def fake_host() -> type[FakeHost]:
+    return FakeHost
+
+
+@pytest.fixture
 def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Paper]]:
     """paper(ledger=PATH): a job on paper that steps, with what it needs to know of its telemetry learned."""
     made: list[Paper] = []
