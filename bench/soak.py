@@ -1,8 +1,8 @@
 """A simulated day of a job through the real pipeline: windows, detector, policy, ledger, recovery, and the service beside it.
 
-    python bench/soak.py --hours 24 --out soak.json
+    python bench/soak.py --hours 24 --tick 2 --out soak.json
 
-A controller as `minder run --act` builds it watches a job on paper (minder/simulate/paper.py) on a clock of its own, a tick every two
+A controller as `minder run --act` builds it watches a job on paper (minder/simulate/paper.py) on a clock of its own, a tick every --tick
 simulated seconds, as fast as it goes. Every two hours a machine is slow, hangs or falls silent and is evicted; an hour later it is
 given back. Three degraded states: telemetry is out for ten minutes, the disk of the ledger is full for ten minutes (a real file
 system of 24 MiB where one can be mounted), the clock is set forward and back by an hour. A real `minder serve` on the same ledger is
@@ -42,7 +42,7 @@ from minder.policy.config import PolicyConfig
 from minder.simulate.paper import PaperFault, PaperJob
 from minder.store.tokens import TokenRecord, TokenStore, new_id
 
-RANKS, STANDBYS, TICK_S, HOUR_S = 8, 2, 2.0, 3600.0
+RANKS, STANDBYS, HOUR_S = 8, 2, 3600.0
 NAMES = [f"m{index:02d}" for index in range(RANKS + STANDBYS)]
 KINDS = ("slow", "hang", "silent")
 SETTLED_S = 3 * HOUR_S  # memory may grow until every cache is full
@@ -74,7 +74,8 @@ def disk(folder: Path) -> Iterator[Path]:
 class Day:
     """One job, its controller, and what is noted of them."""
 
-    def __init__(self, folder: Path, ledger: Path, seed: int) -> None:
+    def __init__(self, folder: Path, ledger: Path, seed: int, tick_s: float) -> None:
+        self.tick_s = tick_s
         self.folder, self.path = folder, ledger
         self.clock = FakeClock(SystemClock().now_s())
         self.job = PaperJob(self.clock, NAMES, RANKS, seed=seed)
@@ -84,7 +85,7 @@ class Day:
         url = "http://127.0.0.1:9"
         machines = tuple(MachineConfig(name=name, agent=url, launcher=url, standby=name in NAMES[RANKS:]) for name in NAMES)
         policy = {"max_evictions_per_job": 1000, "max_evictions_per_hour": 1000, "breaker_share": 0.9}
-        telemetry = {"interval_s": TICK_S}
+        telemetry = {"interval_s": tick_s}
         config = JobConfig(name="soak", machines=machines, state_dir=str(folder), policy=policy, telemetry=telemetry)  # type: ignore[arg-type]
         self.ledger = Ledger(ledger, clock=self.clock)
         self.leadership = Leadership(str(ledger), "soak")
@@ -99,7 +100,7 @@ class Day:
         self.returns: dict[str, float] = {}
 
     def tick(self) -> None:
-        self.clock.sleep(TICK_S)
+        self.clock.sleep(self.tick_s)
         self.job.advance()
         self.app.controller._step_or_wait()
 
@@ -228,12 +229,13 @@ def slope(hours: list[float], values: list[float]) -> dict[str, float]:
     }
 
 
-def live(day: Day, trouble: Trouble, span_s: float, service: psutil.Process) -> dict[str, Any]:
+def live(day: Day, trouble: Trouble, until: tuple[float, float], service: psutil.Process) -> dict[str, Any]:
     rows: list[dict[str, float]] = []
+    span_s, most_s = until
     states: list[dict[str, Any]] = []
     own, begun_s, next_s = psutil.Process(), time.monotonic(), 0.0
     cpu_s = time.process_time()
-    while (at_s := day.clock.steady_s()) < span_s:
+    while (at_s := day.clock.steady_s()) < span_s and time.monotonic() - begun_s < most_s:
         trouble.turn(at_s)
         day.tick()
         if at_s >= next_s:
@@ -244,10 +246,10 @@ def live(day: Day, trouble: Trouble, span_s: float, service: psutil.Process) -> 
             rows.append(
                 {"hour": at_s / HOUR_S, "rss": rss, "fds": fds, "service_rss": service_rss, "service_fds": service_fds, "ledger": size}
             )
-            tick_ms = (time.process_time() - cpu_s) / max(1.0, at_s) * 1e3 * TICK_S
+            tick_ms = (time.process_time() - cpu_s) / max(1.0, at_s) * 1e3 * day.tick_s
             print(f"{at_s / HOUR_S:5.1f} h  {rss:6.1f} MiB {fds} fds  service {service_rss:6.1f} MiB {service_fds} fds", end="  ")
             print(f"ledger {size:.2f} MiB  {tick_ms:.1f} ms/tick", flush=True)
-        if at_s % 60.0 < TICK_S:
+        if at_s % 60.0 < day.tick_s:
             now = sorted(day.look())
             if not states or states[-1]["degraded"] != now:
                 states.append({"at_s": round(at_s), "degraded": now})
@@ -255,8 +257,8 @@ def live(day: Day, trouble: Trouble, span_s: float, service: psutil.Process) -> 
                 day.repair()
     hours = [row["hour"] for row in rows]
     return {
-        "simulated_hours": round(span_s / HOUR_S, 2), "real_seconds": round(time.monotonic() - begun_s),
-        "cpu_ms_per_tick": round((time.process_time() - cpu_s) * 1e3 / (span_s / TICK_S), 2), "states": states,
+        "simulated_hours": round(day.clock.steady_s() / HOUR_S, 2), "real_seconds": round(time.monotonic() - begun_s),
+        "cpu_ms_per_tick": round((time.process_time() - cpu_s) * 1e3 / (day.clock.steady_s() / day.tick_s), 2), "states": states,
         **{name: {"first": rows[0][name], "last": rows[-1][name], "most": max(row[name] for row in rows),
                   **slope(hours, [row[name] for row in rows])} for name in rows[0] if name != "hour"},
     }  # fmt: skip
@@ -265,6 +267,8 @@ def live(day: Day, trouble: Trouble, span_s: float, service: psutil.Process) -> 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--tick", type=float, default=2.0, help="Simulated seconds between ticks, and between samples.")
+    parser.add_argument("--minutes", type=float, default=120.0, help="Stop after so many real minutes, wherever the day is then.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -272,14 +276,14 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="minder-soak-")))
         small = stack.enter_context(disk(folder / "disk"))
-        day = Day(folder, small / "ledger.db", given.seed)
+        day = Day(folder, small / "ledger.db", given.seed, given.tick)
         trouble = Trouble(day, span_s)
         process, url, token = serve(folder, small / "ledger.db")
         stack.callback(process.wait, 20)
         stack.callback(process.terminate)
         reader = threading.Thread(target=read, args=(url, token, stopping, answers), daemon=True)
         reader.start()
-        found = live(day, trouble, span_s, psutil.Process(process.pid))
+        found = live(day, trouble, (span_s, 60.0 * given.minutes), psutil.Process(process.pid))
         stopping.set()
         reader.join(40.0)
         events = Counter(event.kind for event in day.ledger.events())

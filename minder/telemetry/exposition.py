@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
 
 from minder.errors import SourceError
 
@@ -32,13 +34,14 @@ def parse_exposition(text: str) -> list[tuple[str, dict[str, str], float]]:
             raise SourceError(f"line {number} of the metrics text is no sample: {line[:60]!r}")
         name, labels, value = match[1], match[2], match[3]
         try:
-            found.append((name, _labels(labels) if labels else {}, float(value)))
+            found.append((name, dict(_labels(labels)) if labels else {}, float(value)))
         except ValueError as error:
             raise SourceError(f"line {number} of the metrics text is no sample: {line[:60]!r}") from error
     return found
 
 
-def _labels(text: str) -> dict[str, str]:
+@functools.lru_cache(maxsize=8192)  # all machines of a job write the same few hundred
+def _labels(text: str) -> Mapping[str, str]:
     """The labels between the braces. Raises ValueError if there is anything else."""
     labels, at = {}, 0
     while match := _LABEL.match(text, at):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minder.metrics import find_metric
+from minder.metrics import Metric, find_metric
 
 __all__ = ["UnitCheck"]
 
@@ -27,8 +27,7 @@ class UnitCheck:
             return True
         counts = self._seen.setdefault(name, [0, 0])
         counts[0] += 1
-        low, high = metric.low - _ROUNDING * max(1.0, abs(metric.low)), metric.high + _ROUNDING * max(1.0, abs(metric.high))
-        if not low <= value <= high:
+        if not (metric.low <= value <= metric.high or _nearly(metric, value)):
             counts[1] += 1
             self._judge(name, counts, value)
             return False
@@ -50,3 +49,9 @@ class UnitCheck:
             f"metric {name} dropped: {outside} of {total} values lie outside {metric.low:g}..{metric.high:g} {metric.unit}, "
             f"the last was {value:g}: mend the mapping's unit"
         )
+
+
+def _nearly(metric: Metric, value: float) -> bool:
+    """Outside by no more than rounding."""
+    below, above = _ROUNDING * max(1.0, abs(metric.low)), _ROUNDING * max(1.0, abs(metric.high))
+    return metric.low - below <= value <= metric.high + above

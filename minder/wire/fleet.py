@@ -25,6 +25,7 @@ __all__ = ["Fleet"]
 
 T = TypeVar("T")
 _POLL_S = 1.0
+_CLOCK_S = 5.0
 _SILENT_S = 2.5
 
 
@@ -222,15 +223,18 @@ class Fleet:
             await asyncio.sleep(_POLL_S)
 
     async def _watch_clock(self, machine: str) -> None:
-        """A machine without a launcher: its agent's clock is what its processes' times are told in."""
+        """A machine without a launcher: its agent's clock is what its processes' times are told in. Seldom, once it is known: the
+        answers of the long poll show a clock that is set, and so do these a little later."""
         while True:
+            pause_s = _POLL_S
             try:
                 answer = await self._clients[machine].health(1.0)
                 if "now_s" in answer:
                     self._note_clock(machine, answer)
+                    pause_s = _CLOCK_S
             except (WireError, TypeError, ValueError) as error:
                 self._note_refusal(machine, "agent", error)
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(pause_s)
 
     async def _read_state(self, machine: str, timeout_s: float) -> None:
         """Raises WireError, also for an answer that is not the protocol's."""
