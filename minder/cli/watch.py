@@ -35,7 +35,8 @@ def command(
 ) -> None:
     """Attach to a running job and print verdicts as they come. Without --act it takes no action, and changes nothing about the job.
 
-    With --act and an [engine] (Slurm) in job.toml, a machine that is to be evicted is drained and the job requeued without it.
+    With --act and an [engine] (Slurm, Kubernetes) in job.toml, a machine that is to be evicted is drained, and the job started
+    again without it.
 
     The job is the one that its processes call by the name in job.toml (MINDER_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_ID); if none
     does, the one with the most processes. With --pids it ends when they are gone.
