@@ -21,6 +21,7 @@ __all__ = ["Counting", "Deviants", "Stages", "find_deviants"]
 _LARGE = 5  # machines that make a stage yardstick enough
 _CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
 _RETURNED = 0.35
+_OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
 _SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
 
 
@@ -116,12 +117,14 @@ def find_deviants(
         z_KX, shown_KX = np.where(plainer_KX, still_KX, z_KX), np.where(plainer_KX, 1.0, shown_KX)
     counted_KX = np.clip((np.abs(z_KX) - counting.start) / counting.span, 0.0, 1.0)
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
-    stayed_KX = np.abs(moved_KX) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
+    # who has followed its peers a part of their way has not turned away from them either
+    stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
     counted_KX *= ~(traits.falls_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     lonely_X = stages.lonely_M[x]
     if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
-        counted_KX *= ~lonely_X | (counted_KX * ~stayed_KX > 0.2).any(axis=0)
+        least_K1 = _OWN * traits.reach_K1 if phase.stalled else np.float32(0.0)
+        counted_KX *= ~lonely_X | ((counted_KX * ~stayed_KX > 0.2) & (np.abs(moved_KX) > least_K1)).any(axis=0)
     if counted_KX.any():
         counted_KX *= np.where(_came_back(memory, stages, x, own_KX), counting.came_back, 1.0)
     reaching_KX = traits.reaches_K1 | (traits.halts_K1 & (z_KX < 0))  # a busier host is housekeeping, a quieter one is a halt

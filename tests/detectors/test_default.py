@@ -252,3 +252,17 @@ def test_of_many_machines_one_metric_off_for_a_few_samples_in_a_congestion_is_ch
     names = tuple(f"m{m:03d}" for m in range(machines))
     window = Window(1.7e9 + 15.0 * np.arange(115), names, metrics, values_TMK, np.ones((115, machines), dtype=bool))
     assert {verdict.machines for verdict in told(window) if verdict.kind == "machine"} == accused
+
+
+def test_the_stage_that_an_evaluation_leaves_at_work_is_not_accused_though_its_traffic_falls_a_part_of_the_way() -> None:
+    rng = np.random.default_rng(11)
+    metrics = ("gpu_sm_activity_ratio", "gpu_graphics_activity_ratio", "rdma_throughput_bytes_per_second")
+    values_TMK = np.array([0.6, 0.9, 1e11]) * np.exp(rng.normal(0, [0.02, 0.005, 0.02], (80, 6, 3)))
+    values_TMK[50:66] *= np.array([0.4, 1.05, 0.12])
+    values_TMK[50:66, 2] *= np.array([1 / 0.4, 0.97 / 1.05, 0.43 / 0.12])
+    names = tuple(f"m{m}" for m in range(6))
+    window = Window(1.7e9 + 15.0 * np.arange(80), names, metrics, values_TMK, np.full((80, 6), True))
+    stages = {name: min(m, 4) for m, name in enumerate(names)}
+    judge = Judge([TelemetryRule(DefaultDetector(stages))])
+    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
+    assert [verdict.machines for verdict in found if verdict.tier in ("page", "evict")] == []
