@@ -179,7 +179,7 @@ class App:
         if len(ready) < len(late):
             told = [machine for machine in late if machine in refusals]
             if told:
-                raise RecoveryError(f"{told[0]} refuses us: {refusals[told[0]]}; mend its token file in job.toml")
+                raise RecoveryError(f"{told[0]} refuses us: {refusals[told[0]]}; mend its token file or [tls] in job.toml")
             why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)
@@ -212,7 +212,7 @@ def build(
     ledger = ledger or Ledger(find_ledger(None, state_dir))
     state = fold_job(config.name, ledger.events(job=config.name))
     topology, wake = config.topology(), threading.Event()
-    fleet = Fleet(endpoints, on_signal=wake.set)
+    fleet = Fleet(endpoints, on_signal=wake.set, tls=config.tls.context())
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
     if watched is not None:
@@ -324,7 +324,7 @@ def build_source(config: JobConfig) -> SampleSource:
     targets = [
         ScrapeTarget(item.machine, item.agent.url, item.agent.token) for item in config.endpoints() if item.agent is not None
     ]  # fmt: skip
-    source = ScrapeSource(targets, mapping, telemetry.interval_s)
+    source = ScrapeSource(targets, mapping, telemetry.interval_s, tls=config.tls.context())
     source.start()  # it keeps its pace while a tick is busy with a recovery
     return source
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from minder.resources import default_state_dir
 from minder.topology import Parallelism, Topology
 from minder.wire.addresses import is_loopback
 from minder.wire.client import Endpoint, MachineEndpoints
+from minder.wire.tls import client_context
 from minder.wire.tokens import read_token
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "MachineConfig",
     "MetricsConfig",
     "TelemetryConfig",
+    "TlsConfig",
     "check_url",
     "default_state_dir",
     "load_config",
@@ -131,6 +134,25 @@ class MetricsConfig(_Strict):
         return None if self.token_file is None else _read_token("metrics.token_file", self.token_file)
 
 
+class TlsConfig(_Strict):
+    """What https:// addresses of agents and launchers are called with, as PEM files. ca: who signs their certificates (the system's
+    authorities if not given). cert, key: the controller's own, where machines ask for one."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> TlsConfig:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("give both tls.cert and tls.key, or neither")
+        return self
+
+    def context(self) -> ssl.SSLContext | None:
+        """None where nothing is configured. Raises ConfigError that names the file."""
+        return client_context(self.ca, self.cert, self.key) if self.ca or self.cert else None
+
+
 class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it."""
 
@@ -151,6 +173,7 @@ class JobConfig(_Strict):
     telemetry: TelemetryConfig = TelemetryConfig()
     detector: DetectorConfig = DetectorConfig()
     metrics: MetricsConfig = MetricsConfig()
+    tls: TlsConfig = TlsConfig()
     policy: dict[str, Any] = {}  # minder.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)
@@ -263,6 +286,7 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
         config.policy_config(False)
         config.endpoints()
         config.metrics.token()
+        config.tls.context()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, _key_of(first["loc"], first["type"])))
@@ -296,6 +320,8 @@ def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     engine = found.get("engine")
     if isinstance(engine, dict) and "kubeconfig" in engine:
         found["engine"] = {**engine, "kubeconfig": anchor(engine["kubeconfig"])}
+    if isinstance(found.get("tls"), dict):
+        found["tls"] = {key: anchor(value) for key, value in found["tls"].items()}
     telemetry = found.get("telemetry")
     if isinstance(telemetry, dict) and isinstance(telemetry.get("mapping"), str):
         parts = [anchor(part.strip()) if part.strip().endswith(".toml") else part for part in telemetry["mapping"].split("+")]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from minder.errors import BadInputError
 from minder.telemetry.exporters.jobs import default_run_dir
+from minder.wire.tls import ServerTls
 from minder.wire.tokens import read_token
 
 __all__ = ["AgentOptions", "find_token", "parse_listen", "parse_names", "parse_processes_of"]
@@ -42,6 +43,7 @@ class AgentOptions:
     log_pattern: str | None = None
     retest: tuple[str, ...] = ()
     retest_deadline_s: float = 600.0
+    tls: ServerTls | None = None
     cgroup_root: Path = Path("/sys/fs/cgroup")
     infiniband_root: Path = Path("/sys/class/infiniband")
 

@@ -25,10 +25,12 @@ def serve(options: AgentOptions) -> None:
     application = build_application(options)
     listener = bind(options.host, options.port)
     host, port = listener.getsockname()[:2]
-    logging.getLogger("minder.agent").info("agent of %s listens on http://%s:%d", options.machine, host, port)
+    scheme = "http" if options.tls is None else "https"
+    logging.getLogger("minder.agent").info("agent of %s listens on %s://%s:%d", options.machine, scheme, host, port)
     config = uvicorn.Config(
-        application, loop="asyncio", lifespan="on", log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=1
-    )
+        application, loop="asyncio", lifespan="on", log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=1,
+        **({} if options.tls is None else options.tls.options()),
+    )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
         signal.signal(number, _end)
     uvicorn.Server(config).run(sockets=[listener])

@@ -35,6 +35,11 @@ def command(
         str | None, typer.Option(envvar="MINDER_AGENT_RETEST", help="Command that tests this machine: `minder machine retest` runs it.")
     ] = None,
     retest_deadline: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds that the test may take.")] = 600.0,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Who signs the certificates of those that may call (PEM); others are not answered.")
+    ] = None,
 ) -> None:
     """Export this machine's metrics and signals, and capture evidence on request.
 
@@ -46,6 +51,7 @@ def command(
     from minder.agent.retest import split_command
     from minder.agent.serve import serve
     from minder.errors import BadInputError
+    from minder.wire.tls import server_tls
 
     if gpu not in ("auto", "on", "off"):
         raise BadInputError(f"--gpu is {gpu!r}: auto, on or off")
@@ -69,6 +75,7 @@ def command(
         log_pattern=log_pattern,
         retest=split_command(retest),
         retest_deadline_s=retest_deadline,
+        tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )
     if machine is not None:
         options = dataclasses.replace(options, machine=machine)

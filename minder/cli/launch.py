@@ -27,12 +27,18 @@ def command(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the workers; may be repeated.")] = None,
     cgroup: Annotated[str | None, typer.Option(help="Existing cgroup that the workers join.")] = None,
     step_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step` for the job's own log lines.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Who signs the certificates of those that may call (PEM); others are not answered.")
+    ] = None,
 ) -> None:
     """Start this machine's workers of a job, let them wait at the barrier, and do what the controller asks.
 
     Example: minder launch --job demo --machine m1 --listen 127.0.0.1:7710 --slots 2 -- train.py --steps 100
     """
     from minder.launcher.settings import LaunchSettings, check_settings, parse_environment, parse_listen
+    from minder.wire.tls import server_tls
     from minder.worker.pulse import default_run_dir
 
     if barrier not in ("script", "bootstrap"):
@@ -53,6 +59,7 @@ def command(
         env=parse_environment(env or []),
         cgroup=cgroup,
         step_pattern=step_pattern,
+        tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )
     settings = dataclasses.replace(settings, token=check_settings(settings, token_file))
     from minder.launcher.serve import serve

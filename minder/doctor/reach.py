@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,7 +43,7 @@ def look_at_endpoints(config: JobConfig) -> list[Finding]:
     launchers = [item for item in endpoints if item.launcher is not None]
     found = []
     if agents:
-        answers = asyncio.run(_ask_all(agents, lambda client: client.health(_PATIENCE_S)))
+        answers = asyncio.run(_ask_all(agents, lambda client: client.health(_PATIENCE_S), config.tls.context()))
         found += [_reached("agents", answers, "start `minder agent` there, open its port, or mend its token file"), *_named(answers)]
         found += [_versions(answers), _clocks(answers)]
     else:
@@ -50,14 +51,16 @@ def look_at_endpoints(config: JobConfig) -> list[Finding]:
             Finding("agents", "note", "job.toml names none", "without agents there are no sockets, exits, kernel messages or stacks")
         )
     if launchers:
-        answers = asyncio.run(_ask_all(launchers, lambda client: client.state(_PATIENCE_S)))
+        answers = asyncio.run(_ask_all(launchers, lambda client: client.state(_PATIENCE_S), config.tls.context()))
         found.append(_reached("launchers", answers, "start `minder launch` there, open its port, or mend its token file"))
     return found
 
 
-async def _ask_all(endpoints: Sequence[MachineEndpoints], ask: Callable[[MachineClient], Awaitable[Mapping[str, Any]]]) -> list[_Answer]:
+async def _ask_all(
+    endpoints: Sequence[MachineEndpoints], ask: Callable[[MachineClient], Awaitable[Mapping[str, Any]]], tls: ssl.SSLContext | None
+) -> list[_Answer]:
     limit = asyncio.Semaphore(200)
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=tls or True) as http:
 
         async def one(item: MachineEndpoints) -> _Answer:
             async with limit:

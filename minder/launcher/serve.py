@@ -61,6 +61,7 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=1,
+        **({} if settings.tls is None else settings.tls.options()),
     )
     host, port = listener.getsockname()[:2]
     print(f"minder launch: job {settings.job} on {settings.machine}, {settings.slots} slots, at {host}:{port}", flush=True)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from minder.errors import BadInputError
 from minder.wire.addresses import is_loopback
+from minder.wire.tls import ServerTls
 from minder.wire.tokens import read_token
 
 __all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_listen"]
@@ -34,6 +35,7 @@ class LaunchSettings:
     env: dict[str, str] = field(default_factory=dict)
     cgroup: str | None = None
     step_pattern: str | None = None
+    tls: ServerTls | None = None
     spare_delay_s: float = 5.0
     log_limit_bytes: int = 64 * 1024 * 1024
 

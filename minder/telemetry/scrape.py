@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -55,6 +56,7 @@ class ScrapeSource:
         interval_s: float = 1.0,
         timeout_s: float = 0.8,
         clock: Clock | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.failures: dict[str, str] = {}
         self._targets = tuple(targets)
@@ -63,7 +65,7 @@ class ScrapeSource:
         self._clock = clock or SystemClock()
         self._translator = Translator(mapping or load_mapping("minder"), MachineMap())
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=max(1, len(self._targets)))
-        self._client = httpx.Client(timeout=max(_SOCKET_S, timeout_s), limits=limits, trust_env=False)
+        self._client = httpx.Client(timeout=max(_SOCKET_S, timeout_s), limits=limits, trust_env=False, verify=tls or True)
         self._pool = ThreadPoolExecutor(max(1, min(32, len(self._targets))), thread_name_prefix="minder-scrape")
         self._running: dict[ScrapeTarget, Future[None]] = {}
         self._arrived: list[RawSeries] = []

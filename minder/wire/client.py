@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from minder.errors import WireError
+from minder.wire.tls import explain_tls
 
 __all__ = ["Endpoint", "MachineClient", "MachineEndpoints"]
 
@@ -87,7 +88,10 @@ class MachineClient:
         try:
             answer = await self._http.request(method, endpoint.url + path, headers=headers, timeout=timeout, **arguments)
         except httpx.HTTPError as error:
-            raise WireError(f"{part} of {self.machine} at {endpoint.url}: {type(error).__name__} {error}".rstrip()) from error
+            where, told = f"{part} of {self.machine} at {endpoint.url}", explain_tls(error, endpoint.url)
+            if told is not None:
+                raise WireError(f"{where}: {told[0]}") from told[1]  # it answers, but not us: no silence
+            raise WireError(f"{where}: {type(error).__name__} {error}".rstrip()) from error
         if answer.status_code != 200:
             raise WireError(f"{part} of {self.machine}: HTTP {answer.status_code} on {path}: {answer.text[:200]}")
         try:

@@ -7,6 +7,7 @@ moved to our clock: who failed first is decided on corrected clocks.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections import deque
@@ -51,12 +52,16 @@ class Fleet:
     Nothing raises for a machine that does not answer: its age grows, and calls return the WireError as a value.
     """
 
-    def __init__(self, endpoints: Iterable[MachineEndpoints], on_signal: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, endpoints: Iterable[MachineEndpoints], on_signal: Callable[[], None] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """tls: what https:// addresses are called with (minder.wire.tls); None: the system's authorities."""
         self._endpoints = {item.machine: item for item in endpoints}
         self._contacts = {machine: _Contact() for machine in self._endpoints}
         self._signals: deque[Signal] = deque(maxlen=100_000)
         self._lock = threading.Lock()
         self._on_signal = on_signal or (lambda: None)
+        self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="minder-fleet", daemon=True)
         self._ready = threading.Event()
@@ -182,7 +187,7 @@ class Fleet:
 
     async def _poll_all(self) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        async with httpx.AsyncClient(limits=limits, trust_env=False) as http:
+        async with httpx.AsyncClient(limits=limits, trust_env=False, verify=self._tls or True) as http:
             self._clients = {machine: MachineClient(item, http) for machine, item in self._endpoints.items()}
             self._ready.set()
             polls: list[Coroutine[Any, Any, None]] = []

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import httpx
 import pytest
 import uvicorn
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from minder.incidents import Ledger, kinds
 from minder.store.tokens import TokenRecord, new_id
@@ -25,38 +21,16 @@ from serve.identity.certificates import PeerProtocol
 from serve.settings import Settings
 from serve.state import open_service
 
-Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
-
-
-def make(folder: Path, name: str, by: Issuer | None, san: str | None = None) -> Issuer:
-    """A certificate and key as PEM files; without `by`, an authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = (
-        x509.CertificateBuilder().subject_name(subject).issuer_name(by[0].subject if by else subject).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-    )  # fmt: skip
-    if san is not None:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(san)]), critical=False)
-    certificate = builder.sign(by[1] if by else key, hashes.SHA256())
-    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / f"{name}.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate, key
-
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+def site(tmp_path_factory: pytest.TempPathFactory, load_file: Callable[[Path], ModuleType]) -> Iterator[SimpleNamespace]:
+    make = load_file(Path(__file__).parents[1] / "certificates.py").make
     folder = tmp_path_factory.mktemp("tls")
     authority, other = make(folder, "authority", None), make(folder, "stranger", None)
-    make(folder, "localhost", authority, "localhost")
+    make(folder, "localhost", authority, x509.DNSName("localhost"))
     make(folder, "m1", authority)
-    make(folder, "named", authority, "m2")  # its common name is "named": the DNS name counts
-    make(folder, "forged", other, "m1")
+    make(folder, "named", authority, x509.DNSName("m2"))  # its common name is "named": the DNS name counts
+    make(folder, "forged", other, x509.DNSName("m1"))
     ledger = folder / "ledger.db"
     with Ledger(ledger) as opened:
         opened.append(kinds.JOB_REGISTERED, {"machines": ["m1", "m2"]}, job="llm")
