@@ -46,6 +46,11 @@ class Past:
                     found.setdefault(machine, []).append(value)
         return found
 
+    def spacing_s(self, metric: str) -> float:
+        """Seconds that one value stands for: rates and shares are means since the scrape before. At least 1."""
+        times = [row[0] for row in self._rows[metric]]
+        return max(1.0, float(np.median(np.diff(times)))) if len(times) > 1 else 1.0
+
     def after(self, metric: str, since_s: float) -> dict[str, list[float]]:
         """Machine to its newest values from after `since_s`."""
         found: dict[str, list[float]] = {}

@@ -26,6 +26,7 @@ _SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
 _CALM_S = 4.0  # steps at their usual pace for so long end a slowness: a single quick one between slow ones does not
 _RELEARN_S = 300.0  # so long the pace before the slowness stays the usual one; then the new one is
 _EXPLAINED = 0.5  # at least this share of the time that a step lost must be time for which the leader was busy longer
+_PAST_S, _NOW_S = 3.0, 2.0  # a past, and a present, are at least so many seconds of values
 _DISTINCT = 3.0  # the leader's rise over the next one's: on a crowded host everybody is a bit busier
 _METRICS = ("job_busy_ratio", "job_run_delay_ratio", "tcp_round_trip_seconds", "tcp_send_queue_bytes")
 _MIN_EXCESS = {"job_busy_ratio": 0.15, "job_run_delay_ratio": 0.15, "tcp_round_trip_seconds": 0.002, "tcp_send_queue_bytes": 2000.0}
@@ -118,9 +119,12 @@ class SlowdownRule:
         )  # fmt: skip
 
     def _deviator(self, metric: str, since_s: float, observation: Observation) -> FlowFinding | None:
-        """The one machine whose metric rose over its own past clearly more than any peer's did."""
-        before, after = self._past.before(metric, since_s - 1.0), self._past.after(metric, since_s + 1.0)
-        compared = [m for m in after if len(before.get(m, ())) >= 3 and len(after[m]) >= 2]
+        """The one machine whose metric rose over its own past clearly more than any peer's did. A value that began before the steps
+        were slow is of both sides and counts for neither; of a slow scrape one value is many seconds, and one is enough."""
+        spacing_s = self._past.spacing_s(metric)
+        before, after = self._past.before(metric, since_s - 1.0), self._past.after(metric, since_s + spacing_s)
+        past_rows, now_rows = math.ceil(_PAST_S / spacing_s), math.ceil(_NOW_S / spacing_s)
+        compared = [m for m in after if len(before.get(m, ())) >= past_rows and len(after[m]) >= now_rows]
         if observation.job is not None:
             compared = [machine for machine in compared if machine in observation.job.machines]
         if len(compared) < 3:

@@ -21,8 +21,9 @@ Make = Callable[..., Any]
 class Watch:
     """One tick a second: four steps a second until `slow_from_s`, then one; busy ratios as given."""
 
-    def __init__(self, scene: Any) -> None:
-        self.scene = scene
+    def __init__(self, scene: Any, every_s: int = 1) -> None:
+        self.scene, self.every_s = scene, every_s
+        self.heard: list[dict[str, float]] = []  # since the last scrape
         self.progress = Progress()
         self.rule = SlowdownRule(self.progress)
         self.step = 0.0
@@ -34,14 +35,17 @@ class Watch:
             self.at_s += 1
             self.step += steps_per_s
             self.scene.answer(self.at_s, int(self.step), **changes)
-            observation = replace(self.scene.see(self.at_s + 0.1), window=self.window(busy))
+            self.heard.append({machine: busy(machine) for machine in self.scene.views})
+            observation = replace(self.scene.see(self.at_s + 0.1), window=self.window() if self.at_s % self.every_s == 0 else None)
             self.progress.update(observation)
             found += self.rule.observe(observation).suspects
         return found
 
-    def window(self, busy: Callable[[str], float]) -> Window:
+    def window(self) -> Window:
+        """What a scrape finds: means since the one before."""
         machines = tuple(self.scene.views)
-        values_TMK = np.array([[[busy(machine)] for machine in machines]])
+        values_TMK = np.array([[[np.mean([looks[machine] for looks in self.heard])] for machine in machines]])
+        self.heard = []
         times_T = np.array([self.scene.see(self.at_s).now_s])
         return Window(times_T, machines, ("job_busy_ratio",), values_TMK, np.ones((1, len(machines)), bool))
 
@@ -61,6 +65,17 @@ def test_the_one_that_does_not_wait_is_named(scene: Any) -> None:
     assert (suspect.machines, suspect.cause, suspect.tier) == (("m2",), "slowdown", "evict")
     assert "instead of 0.25 s" in suspect.evidence[0].message
     assert suspect.evidence[1].observed == pytest.approx(0.95)
+
+
+def test_a_slow_scrape_names_it_from_the_first_value_that_is_all_of_the_slowness(scene: Any) -> None:
+    """The job is two scrapes old: one value is the mean of fifteen seconds, and the one that straddles the onset says nothing."""
+    watch = Watch(scene, every_s=15)
+    assert watch.run(37, 4, busy_at({}, others=0.02)) == []
+    guilty = busy_at({"m2": 0.7}, others=0.01)
+    assert watch.run(20, 0.5, guilty) == []
+    (suspect,) = watch.run(15, 0.5, guilty)
+    assert suspect.machines == ("m2",)
+    assert suspect.evidence[1].observed == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(
