@@ -74,6 +74,7 @@ class KubernetesEngine:
         ranks = [pod for pod in own if pod.node in members]
         spares = {pod.node: pod for pod in own if pod.node not in members}
         barred = {entry.hardware: entry for entry in entries.values() if entry.hardware}
+        devices = _devices(own)
         found: dict[str, str] = {}
         for name, node in nodes.items():
             told = f"minder {operation_at(node)}" if is_ours(node) else held_by_others(node, lambda taint: _tolerated(taint, own))
@@ -81,7 +82,7 @@ class KubernetesEngine:
             if not told and entry is not None and _is_anew(node, entry):
                 told = f"the same hardware as {entry.node}, which minder {entry.operation} took away"
             if not told and name not in members:
-                told = unlike(node, alike, self._config.alike) or (unlike_image(spares[name], ranks) if name in spares else "")
+                told = unlike(node, alike, self._config.alike, devices) or (unlike_image(spares[name], ranks) if name in spares else "")
             if told:
                 found[name] = told
         return found
@@ -158,6 +159,10 @@ def _ours(nodes: dict[str, NodeRecord], entries: dict[str, Entry]) -> dict[str, 
     return found
 
 
+def _devices(own: Sequence[PodRecord]) -> frozenset[str]:
+    return frozenset(name for pod in own for name in pod.devices)
+
+
 def _tolerated(taint: object, own: Sequence[PodRecord]) -> bool:
     return bool(own) and all(pod.tolerates(taint) for pod in own)  # type: ignore[arg-type]
 
@@ -165,7 +170,7 @@ def _tolerated(taint: object, own: Sequence[PodRecord]) -> bool:
 def _neighbours(pods: Sequence[PodRecord], own: Sequence[PodRecord], job: Workload) -> dict[str, tuple[str, ...]]:
     """Node to others' pods that an eviction would touch: those with a device like the job's. For a job without devices, every pod that
     is neither the node's own nor the cluster's (kube-system)."""
-    devices = frozenset().union(*(pod.devices for pod in own)) if own else frozenset()
+    devices = _devices(own)
     found: dict[str, tuple[str, ...]] = {}
     for pod in pods:
         if not pod.node or pod.is_over or pod.is_of_the_node or job.has(pod):

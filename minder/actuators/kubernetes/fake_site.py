@@ -42,6 +42,7 @@ class FakeSite:
 
     def add_node(self, name: str, serial: str, labels: Mapping[str, str] | None = None) -> None:
         status = {
+            "allocatable": {"cpu": "64", _DEVICE: "8"},
             "conditions": [{"type": "Ready", "status": "True"}],
             "addresses": [{"type": "InternalIP", "address": f"10.0.0.{name[1:]}"}],
             "nodeInfo": {"systemUUID": serial, "osImage": "Debian 12", "kernelVersion": "6.1"},

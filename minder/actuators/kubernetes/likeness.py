@@ -13,8 +13,12 @@ __all__ = ["unlike", "unlike_image"]
 _IMAGE = "its system"
 
 
-def unlike(spare: NodeRecord, members: Sequence[NodeRecord], labels: Sequence[str]) -> str:
-    """In what a spare differs from most of the job's machines, "" if in nothing that both sides tell."""
+def unlike(spare: NodeRecord, members: Sequence[NodeRecord], labels: Sequence[str], devices: frozenset[str] = frozenset()) -> str:
+    """In what a spare differs from most of the job's machines, "" if in nothing that both sides tell. devices: what its pods ask for,
+    which a spare must have."""
+    missing = sorted(devices - spare.devices)
+    if missing:
+        return f"unlike the job's machines: it has no {', '.join(missing)}"
     for name in (*labels, _IMAGE):
         usual = Counter(value for value in (_value(node, name) for node in members) if value).most_common(1)
         own = _value(spare, name)

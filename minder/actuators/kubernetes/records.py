@@ -38,6 +38,7 @@ class NodeRecord:
     address: str = ""
     cordoned_by: str = ""
     image: str = ""  # operating system and kernel
+    devices: frozenset[str] = frozenset()  # what pods may ask for: "nvidia.com/gpu"
 
     def hardware(self, key: str | None) -> str:
         """Its serial number under an annotation or label, else the provider's id, else the system's UUID; "" if none is told."""
@@ -118,6 +119,7 @@ def _node(found: Mapping[str, Any]) -> NodeRecord:
         address=addresses.get("InternalIP", ""),
         cordoned_by=_cordoned_by(about.get("managedFields") or ()),
         image=" ".join(filter(None, (info.get("osImage", ""), info.get("kernelVersion", "")))),
+        devices=frozenset(name for name, amount in (status.get("allocatable") or {}).items() if "/" in name and str(amount) != "0"),
     )
 
 

@@ -63,6 +63,13 @@ def test_another_kind_of_machine_is_no_spare(cluster: Any) -> None:
     assert "n6" not in look(cluster).free
 
 
+def test_a_machine_without_the_jobs_device_or_whose_devices_are_all_ill_is_no_spare(cluster: Any) -> None:
+    for name, amounts in (("n4", {"cpu": "64"}), ("n5", {"cpu": "64", "nvidia.com/gpu": "0"})):
+        (node,) = [item for item in cluster.api.items("/api/v1/nodes") if item["metadata"]["name"] == name]
+        cluster.api.put("/api/v1/nodes", {**node, "status": {**node["status"], "allocatable": amounts}})
+    assert look(cluster).free == () and look(cluster).held["n4"] == "unlike the job's machines: it has no nvidia.com/gpu"
+
+
 def test_a_standing_by_pod_of_another_image_takes_no_rank(make_cluster: Any) -> None:
     cluster = make_cluster(machines=3)
     cluster.site.set_image("llm", "llm:2")
