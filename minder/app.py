@@ -245,7 +245,7 @@ def build(
         move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
     )
     export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
-    controller = Controller(state, stages, ledger, clock, state_dir)
+    windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
     return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue)
 
 

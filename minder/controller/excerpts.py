@@ -22,6 +22,7 @@ from minder.types import Verdict, Window
 __all__ = ["Excerpts"]
 
 _BEFORE_S, _AFTER_S, _MEMORY_S = 120.0, 60.0, 240.0
+_ACCUSED_S = 600.0
 _RECENT_S = 15.0  # what the other metrics are chosen by
 _POINTS = 60
 _METRICS, _SUSPECTS, _WAITING, _REMEMBERED = 3, 4, 16, 256  # at most
@@ -54,6 +55,7 @@ class Excerpts:
         self._rows: deque[Window] = deque()
         self._waiting: list[_Wanted] = []
         self._known: dict[tuple[str, str], None] = {}
+        self._accused: dict[str, float] = {}
 
     def note(self, window: Window | None) -> None:
         """Remember a window, without the metrics of which it has no data."""
@@ -70,12 +72,18 @@ class Excerpts:
     def want(self, verdict: Verdict, incident: str, in_job: Sequence[str]) -> None:
         """Of every machine that it accuses, once per incident. in_job: the machines that the job had at the verdict."""
         peers = frozenset(in_job) - set(verdict.machines)
+        self._accused |= dict.fromkeys(verdict.machines, verdict.time_s)
         for suspect in verdict.machines[:_SUSPECTS]:
             if (incident, suspect) not in self._known and len(self._waiting) < _WAITING:
                 self._waiting.append(_Wanted(incident, verdict, suspect, peers))
                 self._known[incident, suspect] = None
         while len(self._known) > _REMEMBERED:
             self._known.pop(next(iter(self._known)))
+
+    def accused(self, now_s: float) -> tuple[str, ...]:
+        """Whom a verdict named within the last ten minutes, the last one first."""
+        self._accused = {name: time_s for name, time_s in self._accused.items() if now_s - time_s < _ACCUSED_S}
+        return tuple(sorted(self._accused, key=lambda name: -self._accused[name]))
 
     def due(self, now_s: float) -> list[tuple[str, dict[str, Any]]]:
         """(incident, payload of its evidence) for what can be told now; none of them is given twice."""
@@ -119,9 +127,10 @@ class Excerpts:
         cut = self._cut(item, rest, until_s - _RECENT_S, until_s)
         if cut is not None:
             own_K, (low_K, middle_K, high_K) = _mean(cut.values_TK, 0), _mean(cut.band_3TK, 1)
-            apart_K = np.abs(own_K - middle_K) / np.maximum(np.maximum(high_K - low_K, 1e-3 * np.abs(middle_K)), 1e-9)
+            apart_K = np.abs(own_K - middle_K) / np.maximum(np.maximum(high_K - low_K, 0.05 * np.abs(middle_K)), 1e-9)
             order = sorted(range(len(rest)), key=lambda place: -np.nan_to_num(apart_K[place], nan=-1.0))
-            chosen += [rest[place] for place in order if np.isfinite(apart_K[place])][: _METRICS - len(chosen)]
+            telling = [rest[place] for place in order if apart_K[place] >= 1.0] or [rest[place] for place in order[:1] if not chosen]
+            chosen += telling[: _METRICS - len(chosen)]
         return chosen
 
     def _cut(self, item: _Wanted, metrics: Sequence[str], begin_s: float, end_s: float) -> _Cut | None:

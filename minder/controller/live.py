@@ -44,7 +44,10 @@ class _Row:
 
 
 class LiveWindows:
-    """Windows that are remembered on their way, and written every five seconds. scores: the detector's newest, or None."""
+    """Windows that are remembered on their way, and written every five seconds. scores: the detector's newest, or None.
+
+    `accused`: whom verdicts name now, whatever rule it was; they have lines of their own too.
+    """
 
     def __init__(self, inner: _Windows, path: Path, scores: Callable[[], Scores | None]) -> None:
         self._inner, self._path, self._scores = inner, path, scores
@@ -53,6 +56,7 @@ class LiveWindows:
         self._pending: list[np.ndarray] = []
         self._metrics: tuple[str, ...] = ()
         self._next_s = -math.inf
+        self.accused: Callable[[], Sequence[str]] = tuple
 
     def push(self, samples: Sequence[Sample]) -> None:
         self._inner.push(samples)
@@ -120,11 +124,11 @@ class LiveWindows:
 
     def _standouts(self) -> list[str]:
         scores = self._scores()
-        if scores is None or not scores.threshold:
-            return []
-        shares = {name: float(score) / scores.threshold for name, score in zip(scores.machines, scores.score_M, strict=True)}
-        high = [name for name, share in shares.items() if share >= 0.5 and name in self._machines]
-        return sorted(high, key=lambda name: -shares[name])[:_MOST_LINES]
+        shares: dict[str, float] = {}
+        if scores is not None and scores.threshold:
+            shares = {name: float(score) / scores.threshold for name, score in zip(scores.machines, scores.score_M, strict=True)}
+        high = sorted((name for name, share in shares.items() if share >= 0.5), key=lambda name: -shares[name])
+        return [name for name in dict.fromkeys((*self.accused(), *high)) if name in self._machines][:_MOST_LINES]
 
     def _panel(self, metric: str, outside: Sequence[str], columns: Sequence[int]) -> dict[str, Any]:
         band_T3 = np.full((len(self._rows), 3), np.nan)

@@ -56,6 +56,10 @@ class Controller:
         if stages.recovery is not None:
             stages.recovery.on_phase, stages.recovery.on_result = self.say, stages.measures.acted
 
+    def accused(self) -> tuple[str, ...]:
+        """Whom verdicts named last, for some minutes."""
+        return self._excerpts.accused(self._clock.now_s())
+
     def step(self, now_s: float) -> None:
         """One tick at `now_s` (unix seconds)."""
         stages, state = self._stages, self.state

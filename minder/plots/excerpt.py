@@ -74,7 +74,7 @@ def _average(values: Sequence[float | None], after: Sequence[bool], wanted: bool
 def _panel(excerpt: TelemetryExcerpt, metric: str) -> str:
     panel, times = excerpt.metrics[metric], excerpt.times
     low, high = _range(panel)
-    begin_s, end_s = times[0], max(times[-1], times[0] + 1.0)
+    begin_s, end_s = times[0], max(times[-1], excerpt.verdict_s, times[0] + 1.0)
 
     def across(time_s: float) -> float:
         return round(_LEFT + (time_s - begin_s) / (end_s - begin_s) * (_WIDTH - _LEFT - _RIGHT), 1)

@@ -108,11 +108,14 @@ def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str,
     placed: dict[str, set[int]] = {}
     for rank, machine in job_ranks(service, detail.name).items():
         placed.setdefault(machine, set()).add(rank)
+    accused = {name: item.summary.id for item in service.incidents.unfinished(job=detail.name) for name in item.summary.machines}
     found: dict[str, list[Cell]] = {}
     shared = _shared_length(detail.machines)
     for machine in detail.machines:
         title = racks.get(machine, "no rack is recorded") if by == "rack" else _title(placed.get(machine, set()), parallelism, by)
         cell = _cell(machine, rows.get(machine), blind)
+        if machine in accused and cell.mark != "x":
+            cell = Cell(machine, "s3", "!!", f"accused in {accused[machine]}")
         found.setdefault(title, []).append(replace(cell, short=machine[shared:]))
     return [Group(title, tuple(cells)) for title, cells in found.items()]
 

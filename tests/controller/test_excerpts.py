@@ -87,6 +87,7 @@ def test_no_telemetry_no_accused_machine_or_the_same_again_is_nothing() -> None:
     for _ in range(3):
         twice.want(verdict_of("m1"), "job-1", ["m0", "m1"])
         twice.want(verdict_of("m1", "m2"), "job-2", ["m0", "m1", "m2"])
+    assert set(twice.accused(FAULT_S + 10.0)) == {"m1", "m2"} and twice.accused(FAULT_S + 1000.0) == ()
     told = [(incident, payload["machine"]) for incident, payload in twice.due(FAULT_S)]
     assert told == [("job-1", "m1"), ("job-2", "m1"), ("job-2", "m2")]
 

@@ -53,6 +53,14 @@ def test_who_stands_out_has_a_line_and_is_no_part_of_the_band(tmp_path: Path) ->
         assert panel["lines"] == {"m1": [120.0] * 3} and panel["low"] == panel["high"] == [500.0] * 3
 
 
+def test_whom_a_verdict_names_has_a_line_whatever_the_detector_says(tmp_path: Path) -> None:
+    live = LiveWindows(OneWindow(4), tmp_path / "live.json", lambda: None)
+    live.accused = lambda: ("gone", "m1")
+    live.pop(100.0)
+    found = json.loads((tmp_path / "live.json").read_text())
+    assert found["standouts"] == ["m1"] and found["metrics"][METRICS[0]]["high"] == [500.0]
+
+
 def test_nobody_stands_out_below_half_the_threshold(tmp_path: Path) -> None:
     assert look(tmp_path / "live.json", 4, 0.4)["standouts"] == []
 

@@ -193,6 +193,11 @@ def test_other_settings_are_tried_on_the_past_and_nothing_is_written(enter: Ente
     assert ledger.events() == before
 
 
+def test_an_accused_machine_stands_out_among_its_jobs_machines(enter: Enter) -> None:
+    shown = enter().get("/jobs/llm").text
+    assert 'title="m1: accused in llm-2"' in shown and "s1: accused" not in shown
+
+
 def test_telemetry_around_the_fault_is_drawn_and_goes_to_the_vendor(enter: Enter, ledger: Ledger) -> None:
     pages = enter()
     assert "<svg" not in pages.get("/incidents/llm-1").text
