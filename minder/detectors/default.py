@@ -15,7 +15,7 @@ import numpy as np
 
 from minder.detectors import clocks, forerunner, out_of_step, phases, presence, reference
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
-from minder.detectors.evidence import distinctness, family_evidence, hit_together, loneliness, needed_z, shown_share
+from minder.detectors.evidence import distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z
 from minder.detectors.explain import Explained, explain
 from minder.detectors.forerunner import note_forerunners, recall_forerunner
 from minder.detectors.memory import Memory
@@ -43,7 +43,8 @@ class DefaultConfig:
     effect_boost: how much more evidence weighs while the training suffers since about then; eager_z: by how much smaller a deviation
     counts then. most_alone, most: the most families heard at once, without and with such an effect: a clock that is off by seconds
     looks like all of them for these seconds.
-    least_s: no verdict before the deviation is so old, links_least_s if only the network's metrics tell of it: links flap and heal.
+    least_s: no verdict before the deviation is so old, links_least_s if only the network's metrics tell of it: links flap and heal;
+    lone_least_s if one metric is heard alone: it is off for half a minute now and then.
     alone: weight of what neither reaches the training nor is a plain change: one such family never convicts, two take long.
     most_at_once: share of what convicts that one row may add. kept: share that is left of it if all others move right after: where
     samples are far apart, one machine's shows a job-wide change before the others' do.
@@ -73,6 +74,7 @@ class DefaultConfig:
     lone_samples: float = 0.5
     least_s: float = 10.0
     links_least_s: float = 25.0
+    lone_least_s: float = 25.0
     together_s: float = 10.0
     group_least_s: float = 120.0
     group_pace: float = 0.25
@@ -105,12 +107,14 @@ class _Row:
 @dataclass(slots=True)
 class _Strength:
     """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed;
-    lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; shown_M: 0..1, how much of it the newest sample shows."""
+    lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
+    shown_M: 0..1, how much of it the newest sample shows."""
 
     total_M: np.ndarray
     network_M: np.ndarray
     reached_M: np.ndarray
     lone_M: np.ndarray
+    single_M: np.ndarray
     shown_M: np.ndarray
 
 
@@ -232,14 +236,16 @@ class DefaultDetector:
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
-        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, float)))
+        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float)))
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
             families_FX = family_evidence(self._traits, deviants.counted_KX, deviants.z_KX < 0)
             reaching_X, network_X = (_summed(self._traits, families_FX, names) for names in (REACHING, _NETWORK))
             total_X = families_FX.sum(axis=0)
             found.network_M[x] = network_X > 0.9 * total_X
-            found.lone_M[x], found.shown_M[x] = loneliness(families_FX), shown_share(self._traits, deviants.counted_KX, deviants.shown_KX)
+            loud_KX = loud_metrics(self._traits, deviants.counted_KX)
+            found.lone_M[x], found.shown_M[x] = loneliness(families_FX), (loud_KX * deviants.shown_KX).max(axis=0)
+            found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
             suffers = phase.effect if not phase.idle else 0.0
             since_X = np.where(np.isnan(self._memory["since_M"][x]), time_s, self._memory["since_M"][x])
             after_X = since_X - phase.effect_since_s
@@ -297,7 +303,8 @@ class DefaultDetector:
             )
             gained_M *= 1.0 - strength.lone_M * (1.0 - strength.shown_M)
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
-            young_M = time_s - since_M < np.where(strength.network_M, config.links_least_s, config.least_s)
+            least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
+            young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
         memory["score_M"] = score_M

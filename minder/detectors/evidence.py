@@ -10,7 +10,7 @@ import numpy as np
 
 from minder.detectors.traits import TraitTable
 
-__all__ = ["distinctness", "family_evidence", "hit_together", "loneliness", "needed_z", "shown_share"]
+__all__ = ["distinctness", "family_evidence", "hit_together", "loneliness", "loud_metrics", "needed_z"]
 
 
 def needed_z(machines: int, metrics: int) -> float:
@@ -49,11 +49,10 @@ def loneliness(families_FX: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(2.0 - families_FX.sum(axis=0) / loudest_X, 0.0, 1.0))
 
 
-def shown_share(traits: TraitTable, counted_KX: np.ndarray, shown_KX: np.ndarray) -> np.ndarray:
-    """0..1 per machine: how much the newest sample shows of any metric that says at least half of what the loudest says."""
+def loud_metrics(traits: TraitTable, counted_KX: np.ndarray) -> np.ndarray:
+    """Mask (K, X) of the metrics that say at least half of what each machine's loudest says."""
     weighted_KX = counted_KX * traits.weight_K1
-    loud_KX = weighted_KX >= 0.5 * weighted_KX.max(axis=0)
-    return np.asarray(np.where(loud_KX, shown_KX, 0.0).max(axis=0))
+    return np.asarray(weighted_KX >= 0.5 * np.maximum(weighted_KX.max(axis=0, initial=0.0), 1e-9))
 
 
 def distinctness(strength_M: np.ndarray) -> np.ndarray:

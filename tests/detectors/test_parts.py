@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minder.detectors import out_of_step, phases, presence
-from minder.detectors.evidence import distinctness, loneliness, needed_z, shown_share
+from minder.detectors.evidence import distinctness, loneliness, loud_metrics, needed_z
 from minder.detectors.memory import Memory
 from minder.detectors.out_of_step import expected_late_M, in_step
 from minder.detectors.peers import Ordered, distance_from_others, median_of_all
@@ -83,11 +83,10 @@ def test_one_family_is_alone_until_another_says_as_much() -> None:
     assert loneliness(np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.3]])).tolist() == [1.0, 0.0]
 
 
-def test_an_echo_is_not_shown() -> None:
-    """Of what the loud metrics say the newest sample shows; a quiet one that happens to be off does not vouch for them."""
-    traits = TraitTable(("gpu_power_draw_watts", "gpu_sm_activity_ratio"))
-    counted_KX, shown_KX = np.array([[1.0, 1.0], [0.1, 1.0]]), np.array([[0.2, 0.2], [1.0, 1.0]])
-    assert shown_share(traits, counted_KX, shown_KX).tolist() == [0.2, 1.0]
+def test_a_metric_that_says_much_less_than_the_loudest_is_not_heard_beside_it() -> None:
+    traits = TraitTable(("gpu_power_draw_watts", "gpu_sm_activity_ratio", "steps_total"))
+    counted_KX = np.array([[1.0, 1.0, 0.0], [0.1, 0.6, 0.0], [1.0, 1.0, 1.0]])
+    assert loud_metrics(traits, counted_KX).tolist() == [[True, True, False], [False, True, False], [False, False, False]]
 
 
 def _stuck(values_T: list[float]) -> bool:
