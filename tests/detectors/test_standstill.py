@@ -58,9 +58,10 @@ def test_nothing_is_said_while_the_training_runs_or_three_machines_are_all_there
     memory = memory_of([-1.2, 0.0, 0.0, 0.0], [0.0] * 4)
     assert standstill_z(memory, traits, standing(stalled=False)) is None
     assert standstill_z(memory, traits, standing(lasting=0.0)) is None
-    few_KM = standstill_z(memory_of([-1.2, 0.0, 0.0], [0.0] * 3), traits, standing())
-    assert few_KM is not None
-    assert (few_KM == 0.0).all()
+    assert standstill_z(memory_of([-1.2, 0.0, 0.0], [0.0] * 3), traits, standing()) is None
+    missing_KM = standstill_z(memory_of([-1.2, 0.0, 0.0, np.nan], [0.0] * 4), traits, standing())
+    assert missing_KM is not None
+    assert (missing_KM == 0.0).all()
 
 
 def long_steps(stops: int, culprit: int | None, rows: int = 80) -> Window:
