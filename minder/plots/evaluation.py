@@ -94,16 +94,11 @@ def draw_reliability(bins: Sequence[Mapping[str, Any]], error: float | None) -> 
         right = item["right"]
         axis.plot([item["confidence"]] * 2, [right["low"], right["high"]], color=_NAMED, linewidth=1.6, alpha=0.6)
         axis.plot(item["confidence"], right["value"], "o", color=_NAMED, markersize=5.0 + 2.0 * math.log10(max(1, item["count"])))
-        place = (8, -4) if item["confidence"] < 0.9 else (-8, -4)
         axis.annotate(
-            str(item["count"]),
-            (item["confidence"], right["value"]),
-            xytext=place,
-            textcoords="offset points",
-            ha="left" if place[0] > 0 else "right",
+            str(item["count"]), (item["confidence"], right["value"]), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
         )
     axis.set_xlim(low, 1.02)
-    axis.set_ylim(low, 1.02)
+    axis.set_ylim(low, 1.08)
     axis.set_xlabel("confidence of the first accusation")
     axis.set_ylabel("share that was right")
     axis.set_title("Does confidence mean what it says?" + ("" if error is None else f"\ncalibration error {error:.3f}"), loc="left")
