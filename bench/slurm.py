@@ -40,7 +40,7 @@ def measure(slurm: LocalSlurm, folder: Path, rounds: int, watched: bool) -> list
         for index in range(rounds):
             node = slurm.nodes[index % NODES]
             operation = f"evict-{index:012x}"
-            seconds.append(_drain(work, _decision(operation, node, clock.now_s())))
+            seconds.append(drain(work, decision(operation, node, clock.now_s())))
             given = engine.give_back(node, "return", {operation})
             assert given.outcome == "done", given
         work.close()
@@ -48,12 +48,12 @@ def measure(slurm: LocalSlurm, folder: Path, rounds: int, watched: bool) -> list
     return seconds
 
 
-def _decision(operation: str, node: str, now_s: float) -> Decision:
+def decision(operation: str, node: str, now_s: float) -> Decision:
     verdict = Verdict(now_s, "machine", "evict", (node,), "stall", 0.95, now_s)
     return Decision(operation, now_s, "evict", (node,), "act", "", verdict)
 
 
-def _drain(work: EngineWork, decision: Decision) -> tuple[float, float]:
+def drain(work: EngineWork, decision: Decision) -> tuple[float, float]:
     ended = threading.Event()
     seen: list[ActionResult] = []
 

@@ -34,6 +34,12 @@ def missing_server(needed: tuple[str, ...]) -> str | None:
             if reason := missing_postgresql():
                 return reason
             continue
+        if name == "kubernetes":
+            from minder.simulate.lab.kubernetes import missing_programs
+
+            if reason := missing_programs():
+                return reason
+            continue
         candidates = NODE_EXPORTERS if name in NODE_EXPORTERS else (name,)
         if not any(shutil.which(candidate) for candidate in candidates):
             return f"needs {candidates[0]} on the PATH (Debian: apt-get install {candidates[0]})"
