@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
-SignalKind = Literal["kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report"]
+SignalKind = Literal[
+    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report", "order"
+]
+    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report", "order"
+]
 RequestKind = Literal["flows", "reach", "stacks", "dumps"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
@@ -62,7 +66,7 @@ class Signal:
 
     data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
-    membership {joined, left}, nonfinite {step, what}.
+    membership {joined, left}, nonfinite {step, what}. An order is an operator's own, to evict its machine; message: who and why.
     """
 
     time_s: float

@@ -55,6 +55,13 @@ class ReturnRequest(Request):
     force: bool = False
 
 
+class EvictRequest(Request):
+    """Order a machine out of a job that runs. The policy's stages judge it like any other verdict, but nobody is asked to approve it."""
+
+    reason: Text
+    job: JobName
+
+
 class RetestRequest(Request):
     """Have the site's test of a machine run by its agent. job: whose controller asks the agent; the job that bars it if not given."""
 

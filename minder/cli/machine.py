@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from minder.incidents import Ledger
     from minder.incidents.machines import MachineRecord
 
-__all__ = ["app", "give_back", "list_machines", "outcome", "retest"]
+__all__ = ["app", "evict", "give_back", "list_machines", "outcome", "retest"]
 
 app = typer.Typer(help="Machines that were evicted: list, test, return, and whether it was right.", no_args_is_help=True)
 
@@ -137,6 +137,32 @@ def give_back(
             opened.client.give_back(name, demand_note(note, "--note"), job, force=force)
     jobs = ", ".join(event.job for event in meant if event.job)
     typer.echo(f"{name} may work again" + (f" for {jobs}" if jobs else ""))
+
+
+@app.command("evict")
+def evict(
+    name: NameArgument,
+    job: Annotated[str, typer.Option(help="The job that it leaves.")],
+    reason: Annotated[str, typer.Option(help="Why; it stands in the incident.")],
+    ledger: LedgerOption = None,
+) -> None:
+    """Order a machine out of a job that runs. The job's controller does it, if it may: budgets, pauses, standbys and dry run hold as ever.
+
+    Example: minder machine evict node-0002 --job llm-70b --reason "fan 3 is dead"
+    """
+    from minder.cli.remote import demand_note, open_ledger
+    from minder.clock import SystemClock
+    from minder.incidents import Ledger
+    from minder.incidents.orders import order_eviction
+
+    said = demand_note(reason, "--reason")
+    with open_ledger(ledger) as opened:
+        if isinstance(opened, Ledger):
+            from minder.cli.tables import operator_name
+
+            typer.echo(order_eviction(opened, name, job, operator_name(), said, SystemClock().now_s()))
+        else:
+            typer.echo(opened.client.evict(name, job, said).detail)
 
 
 @app.command("retest")

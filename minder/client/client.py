@@ -149,6 +149,10 @@ class Client:
         body = {"reason": reason, "job": job} | ({"force": True} if force else {})
         return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/return", body))
 
+    def evict(self, machine: str, job: str, reason: str) -> Recorded:
+        """Order a machine out of a job that runs. The controller's policy still says whether: budgets, pauses, dry run."""
+        return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/evict", {"reason": reason, "job": job}))
+
     def retest(self, machine: str, reason: str, job: str | None = None) -> Recorded:
         """Have the site's test of a machine run by its agent; `machine(name).retest` says what came of it."""
         return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/retest", {"reason": reason, "job": job}))

@@ -11,7 +11,7 @@ from minder.wire.codec import from_json
 
 __all__ = ["Inbox"]
 
-_KINDS = frozenset({"xid", "link", "kernel", "report"})
+_KINDS = frozenset({"xid", "link", "kernel", "report", "order"})
 _FRESH_S = 600.0
 _MOST = 2000
 

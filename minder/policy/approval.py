@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from minder.policy.case import Case, Ruling, passes, stops
 from minder.policy.config import PolicyConfig
-from minder.types import Approval, Decision, History
+from minder.types import Approval, Decision, History, Verdict
 
-__all__ = ["FACTS", "answered", "awaits_answer", "restart_waits"]
+__all__ = ["FACTS", "answered", "awaits_answer", "is_ordered", "restart_waits"]
 
 # What happened stays true, though nothing shows it any more; whatever else was concluded must still be seen when it is acted on.
 FACTS = frozenset({"explicit", "numeric"})
@@ -15,6 +15,8 @@ _JOB_STEPS = frozenset({"slowdown", "unknown"})
 
 def answered(case: Case) -> Ruling:
     """A trouble that somebody is being asked about, or that somebody has answered for, is not asked about again."""
+    if is_ordered(case.verdict):
+        return passes("pass, an operator ordered it")
     for item in _concerning(case):
         own = item.decision.operation_id == case.operation_id
         if item.state == "approved" and own:
@@ -30,6 +32,11 @@ def answered(case: Case) -> Ruling:
     return passes("pass, an operator is asked" if case.config.approval == "required" else "pass")
 
 
+def is_ordered(verdict: Verdict) -> bool:
+    """Whether an operator's order is among what speaks against these machines."""
+    return len(verdict.machines) == 1 and any(item.source == "order" for item in verdict.evidence)
+
+
 def restart_waits(case: Case) -> Ruling:
     """A job that stands because of the accused machine is not started again with it while an operator is asked. One that was only
     slow is: what killed its workers is another matter."""
@@ -40,8 +47,8 @@ def restart_waits(case: Case) -> Ruling:
 
 
 def awaits_answer(decision: Decision, history: History, config: PolicyConfig) -> bool:
-    """Whether an operator must be asked before this decision is carried out."""
-    if config.approval != "required" or decision.action != "evict":
+    """Whether an operator must be asked before this decision is carried out. Whoever ordered it was an operator."""
+    if config.approval != "required" or decision.action != "evict" or is_ordered(decision.verdict):
         return False
     approved = {item.decision.operation_id for item in history.approvals if item.state in ("approved", "carried_out")}
     return decision.operation_id not in approved

@@ -21,12 +21,13 @@ _DEADLY = frozenset({4, 7, 8, 9, 11})  # SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEG
 _ECHO_S = 5.0
 _FIRST_BY_S = 1.0  # clocks of recordings are no better
 _SETTLE_S = 3.0
+_ORDERED = 0.99
 _DOWN_S = 45.0
 _REPEAT_S = 60.0  # how long a finding is told again, so that other rules can agree with it
 
 
 class SignalRule:
-    """Reads xid, kernel, link, exit and nonfinite signals (types.Rule). Works without a job view."""
+    """Reads xid, kernel, link, exit and nonfinite signals, and operators' orders (types.Rule). Works without a job view."""
 
     name = "signals"
 
@@ -62,6 +63,10 @@ class SignalRule:
         code = _xid_code(signal)
         if code is not None:
             self._note_xid(signal, code)
+        elif signal.kind == "order":
+            self._findings.append(
+                _suspect(signal, signal.time_s, "evict", _ORDERED, f"an operator orders its eviction: {signal.message}"[:240])
+            )
         elif signal.kind == "link":
             key = (signal.machine, signal.device)
             if signal.data.get("state") == "down":

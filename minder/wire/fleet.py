@@ -310,9 +310,11 @@ class Fleet:
         signals = []
         for item in items:
             try:
-                signals.append(from_json(Signal, item))
+                signal = from_json(Signal, item)
             except WireError:
                 continue
+            if signal.kind != "order":  # operators alone give orders, and not through a machine
+                signals.append(signal)
         if not signals:
             return
         with self._lock:

@@ -10,11 +10,13 @@ from starlette.responses import Response
 from minder.api.access import Caller
 from minder.api.fields import NAME, JobName, MachineName, Page
 from minder.api.incidents import Recorded
-from minder.api.machines import Machine, MachineDetail, OutcomeRequest, RetestRequest, ReturnRequest
+from minder.api.machines import EvictRequest, Machine, MachineDetail, OutcomeRequest, RetestRequest, ReturnRequest
 from minder.clock import format_time
 from minder.incidents import kinds
 from minder.incidents.history import find_barrings
 from minder.incidents.machines import RETEST_PREFIX, MachineRecord, Retest, unfit_because
+from minder.incidents.orders import order_payload
+from minder.recovery.placement import machine_order
 from minder.store.events import EventQuery
 from minder.store.tokens import new_id
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
@@ -24,7 +26,7 @@ from serve.problems import refuse
 from serve.routes.incidents import Limit, find_incident
 from serve.state import Service, service_of
 
-__all__ = ["machine_detail", "machines_page", "plan_outcome", "plan_retest", "plan_return", "router"]
+__all__ = ["machine_detail", "machines_page", "plan_evict", "plan_outcome", "plan_retest", "plan_return", "router"]
 
 router = APIRouter(prefix="/v1/machines", tags=["machines"])
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
@@ -115,6 +117,26 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
     payload = {"machine": name, "note": body.reason} | ({"forced": unfit} if unfit is not None else {})
     planned = [Planned(kinds.UNBARRED, payload, event.job, event.incident) for event in meant]
     return planned, f"{name} may work again{_from(body.job).replace('from', 'in')}"
+
+
+@router.post("/{name}/evict", status_code=201, response_model=Recorded)
+def evict(request: Request, caller: Operator, name: Name, body: EvictRequest, act: Act) -> Response:
+    """Order a machine out of a job. Its controller does it at its next tick, if budgets, pauses and standbys allow, and unless it is in dry run."""
+    return act.perform(lambda: plan_evict(service_of(request), caller, name, body))
+
+
+def plan_evict(service: Service, caller: Caller, name: str, body: EvictRequest) -> tuple[list[Planned], str]:
+    """404 where no such job runs, 409 where the machine runs no rank of it."""
+    demand_job(caller, body.job)
+    past = service.jobs.pasts().get(body.job)
+    if past is None or past.registered is None or past.state.phase in ("finished", "failed"):
+        raise refuse(404, f'no job "{body.job}" runs: GET /v1/jobs lists those that the ledger knows')
+    machines = machine_order(past.state.rank_machine) or tuple(map(str, past.registered.payload.get("machines") or ()))
+    if name not in machines:
+        raise refuse(409, f"{name} runs no rank of {body.job}: {', '.join(machines[:8])} do")
+    payload = order_payload(name, caller.name, body.reason, service.clock.now_s())
+    told = f"the controller of {body.job} evicts {name} at its next tick, if budgets, pauses and standbys allow it"
+    return [Planned(kinds.SIGNAL, payload, body.job)], told
 
 
 @router.post("/{name}/retest", status_code=201, response_model=Recorded)

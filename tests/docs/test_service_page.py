@@ -88,6 +88,7 @@ def test_every_line_of_the_page_does_what_it_says(site: SimpleNamespace) -> None
         "~/.config/minder.token": str(site.folder / "token"),
         "other.token": str(site.folder / "token"),
         "node-0002": "m2",
+        "node-0003": "s1",
         "node-0007": "m1",
         "cd RECORDING": f"cd {site.recording}",
     }

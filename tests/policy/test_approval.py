@@ -9,7 +9,7 @@ import pytest
 from minder.errors import ConfigError
 from minder.policy import Policy, PolicyConfig
 from minder.policy.approval import answered, awaits_answer, restart_waits
-from minder.types import Approval, Decision, History
+from minder.types import Approval, Decision, Evidence, History
 
 Make = Callable[..., Any]
 
@@ -57,6 +57,16 @@ def test_only_its_own_approval_lets_an_eviction_pass(case: Make, accuse: Make, q
     assert awaits_answer(own.decision, History(), asks) and not awaits_answer(own.decision, History(approvals=(own,)), asks)
     assert not awaits_answer(own.decision, History(), PolicyConfig())
     assert not awaits_answer(replace(own.decision, action="restart"), History(), asks)
+
+
+def test_an_operators_order_needs_no_second_operator(case: Make, accuse: Make, question: Make) -> None:
+    ordered = accuse("m1", cause="explicit", evidence=(Evidence("order", "m1", "an operator orders its eviction: alice: fan"),))
+    waiting = History(approvals=(question("m1", state="waiting"),))
+    assert answered(case(ordered, history=waiting)).action is None
+    decision = Decision("evict-now", 1.0, "evict", ("m1",), "act", "", ordered)
+    assert not awaits_answer(decision, History(), PolicyConfig(approval="required"))
+    both = replace(ordered, machines=("m1", "m2"), kind="group")
+    assert awaits_answer(replace(decision, verdict=both), History(), PolicyConfig(approval="required"))
 
 
 def test_a_job_that_stands_waits_for_the_answer_and_a_slow_one_does_not(case: Make, accuse: Make, question: Make) -> None:

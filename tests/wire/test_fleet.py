@@ -186,6 +186,14 @@ def test_a_signal_of_a_kind_that_we_do_not_know_is_left_out_and_the_others_count
     assert [signal.message for signal in until(watched.drain)] == ["known"]
 
 
+def test_a_machine_gives_no_operators_orders(peer: Make, fleet: Make, until: Make) -> None:
+    agent = peer("m0")
+    agent.tell("order", message="alice: m0 goes")
+    agent.tell("log", message="known")
+    watched = fleet([agent])
+    assert [signal.message for signal in until(watched.drain)] == ["known"]
+
+
 def test_requests_reach_many_machines_at_once_and_fail_one_by_one(peer: Make, fleet: Make, until: Make) -> None:
     first, second, third = peer("m0"), peer("m1", token="another"), peer("m2")
     watched = fleet(launchers=[first, second, third])
