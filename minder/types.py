@@ -24,8 +24,6 @@ VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal[
     "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report", "order"
 ]
-    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report", "order"
-]
 RequestKind = Literal["flows", "reach", "stacks", "dumps"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}

@@ -121,7 +121,7 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
 
 @router.post("/{name}/evict", status_code=201, response_model=Recorded)
 def evict(request: Request, caller: Operator, name: Name, body: EvictRequest, act: Act) -> Response:
-    """Order a machine out of a job. Its controller does it at its next tick, if budgets, pauses and standbys allow, and unless it is in dry run."""
+    """Order a machine out of a job. Its controller does it, if budgets, pauses and standbys allow, and unless it is in dry run."""
     return act.perform(lambda: plan_evict(service_of(request), caller, name, body))
 
 
