@@ -143,7 +143,7 @@ def measure_agents(machines: int, seconds: float, gpus: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["agents", "play"])
+    parser.add_argument("what", nargs="?", default="agents", choices=["agents", "play"])
     parser.add_argument("--machines", type=int, default=1500)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--gpus", type=int, default=8)

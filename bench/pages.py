@@ -208,12 +208,13 @@ def measure_browser(address: str, token: str, last: int, pictures: Path | None) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("bench-out/pages.json"))
     parser.add_argument("--incidents", type=int, default=10_000)
     parser.add_argument("--pictures", type=Path)
     parser.add_argument("--no-browser", action="store_true")
     parser.add_argument("--processor", action="store_true", help="processor time in this process only: no server, no browser")
     given = parser.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder, now_s = Path(temporary), SystemClock().now_s()
         ledger = folder / "ledger.db"
