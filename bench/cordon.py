@@ -44,6 +44,8 @@ def measure(cluster: LocalKubernetes, folder: Path, rounds: int, watched: bool) 
             seconds.append(drain(work, decision(operation, node, clock.now_s())))
             given = engine.give_back(node, "return", {operation})
             assert given.outcome == "done", given
+            while (left := engine.nodes.show(node)).unschedulable or left.taints:  # Kubernetes' own taint goes a moment later
+                time.sleep(0.01)
         work.close()
     watch.close()
     return seconds
