@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from agent_overhead import cpu_seconds, post, scrape, start_agent
 
 RANKS, GOAL_PERCENT = 2, 1.0
@@ -64,15 +65,22 @@ def measure(options: argparse.Namespace, folder: Path, stack: ExitStack) -> dict
     start_ranks(launcher_url, stack)
     counted = {"agent": agent.pid, "launcher": launcher.pid}
     _sleep_while(lambda: not list((folder / "traces").glob("*")), launcher, 120.0)
-    began_s, before = time.monotonic(), {name: cpu_seconds(pid) for name, pid in counted.items()}
+    spent = {"agent": cpu_seconds, "launcher": alone_seconds}
+    began_s, before = time.monotonic(), {name: spent[name](pid) for name, pid in counted.items()}
     while len(list(folder.glob("rank-*.json"))) < RANKS and launcher.poll() is None:
         scrape(agent_url)
         scrape_state(launcher_url)
         time.sleep(1.0)
     seconds = time.monotonic() - began_s
-    shares = {name: 100.0 * (cpu_seconds(pid) - before[name]) / seconds for name, pid in counted.items()}
+    shares = {name: 100.0 * (spent[name](pid) - before[name]) / seconds for name, pid in counted.items()}
     ranks = [json.loads(file.read_text()) for file in sorted(folder.glob("rank-*.json"))]
     return summary(ranks) | {f"{name}_percent_of_a_core": share for name, share in shares.items()} | {"load": os.getloadavg()[0]}
+
+
+def alone_seconds(pid: int) -> float:
+    """Without the children that it has waited for: a launcher's are the ranks."""
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def scrape_state(url: str) -> None:
