@@ -21,12 +21,15 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from minder.clock import SystemClock
+from minder.store.tokens import TokenRecord, TokenStore, new_id
 
 METRICS = {
     "gpu_duty_cycle_ratio": 0.96, "gpu_power_draw_watts": 540.0, "gpu_temperature_celsius": 62.0, "gpu_memory_used_ratio": 0.8,
@@ -87,6 +90,26 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+@contextmanager
+def serving(ledger: Path, role: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
+    """A service on a ledger for as long as the block lasts: its process, its URL, and a token of that role."""
+    tokens = TokenStore(ledger)
+    token = tokens.create(TokenRecord(new_id(), "bench", role, SystemClock().now_s(), "bench"))
+    tokens.close()
+    address = f"127.0.0.1:{free_port()}"
+    service = subprocess.Popen([sys.executable, "-m", "minder", "serve", "--listen", address, "--ledger", str(ledger), *words])
+    try:
+        while service.poll() is None:
+            with suppress(httpx.HTTPError):
+                httpx.get(f"http://{address}/v1/ready", timeout=5.0)
+                break
+            time.sleep(0.2)
+        yield service, f"http://{address}", token
+    finally:
+        service.terminate()
+        service.wait(30)
 
 
 def asked(port: int) -> dict[str, int]:

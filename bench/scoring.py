@@ -10,8 +10,6 @@ import argparse
 import io
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +19,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import polars as pl
-from load import HOST, METRICS, free_port
-
-from minder.clock import SystemClock
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from load import HOST, METRICS, serving
 
 SIZES = ((8, 900), (64, 900), (500, 300), (1500, 120))  # machines, rows at 1 Hz
 
@@ -58,35 +53,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        ledger = Path(temporary) / "ledger.db"
-        tokens = TokenStore(ledger)
-        token = tokens.create(TokenRecord(new_id(), "bench", "operator", SystemClock().now_s(), "bench"))
-        tokens.close()
-        url = f"http://127.0.0.1:{(port := free_port())}"
-        service = subprocess.Popen([sys.executable, "-m", "minder", "serve", "--listen", f"127.0.0.1:{port}", "--ledger", str(ledger)])
-        try:
-            while True:
-                try:
-                    httpx.get(f"{url}/v1/ready", timeout=5.0)
-                    break
-                except httpx.HTTPError:
-                    time.sleep(0.2)
-            for machines, rows in SIZES:
-                body = telemetry(machines, rows)
-                send(url, token, body)  # the scoring process has to start
-                alone = [send(url, token, body) for _ in range(given.rounds)]
-                begun_s = time.perf_counter()
-                with ThreadPoolExecutor(2) as threads:
-                    list(threads.map(send, *zip(*[(url, token, body)] * (2 * given.rounds), strict=True)))
-                both_s = (time.perf_counter() - begun_s) / (2 * given.rounds)
-                one_s = statistics.median(alone)
-                row = {"machines": machines, "rows": rows, "MiB": round(len(body) / 2**20, 1), "one_s": round(one_s, 2)}
-                row |= {"two_senders_s_each": round(both_s, 2), "machine_rows_per_s": round(machines * rows / min(both_s, one_s))}
-                print(json.dumps(row), flush=True)
-        finally:
-            service.terminate()
-            service.wait(30)
+    with tempfile.TemporaryDirectory() as temporary, serving(Path(temporary) / "ledger.db", "operator") as (_, url, token):
+        for machines, rows in SIZES:
+            body = telemetry(machines, rows)
+            send(url, token, body)  # the scoring process has to start
+            alone = [send(url, token, body) for _ in range(given.rounds)]
+            begun_s = time.perf_counter()
+            with ThreadPoolExecutor(2) as threads:
+                list(threads.map(send, *zip(*[(url, token, body)] * (2 * given.rounds), strict=True)))
+            both_s = (time.perf_counter() - begun_s) / (2 * given.rounds)
+            one_s = statistics.median(alone)
+            row = {"machines": machines, "rows": rows, "MiB": round(len(body) / 2**20, 1), "one_s": round(one_s, 2)}
+            row |= {"two_senders_s_each": round(both_s, 2), "machine_rows_per_s": round(machines * rows / min(both_s, one_s))}
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

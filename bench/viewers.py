@@ -12,8 +12,6 @@ import asyncio
 import json
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,12 +20,11 @@ from typing import Any
 
 import httpx
 import psutil
-from load import free_port
+from load import serving
 from pages import sign_in, write_job, write_ledger, write_status
 
 from minder.clock import SystemClock
 from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, TokenStore, new_id
 
 PATHS = ("/jobs/big/now", "/jobs/big/telemetry")
 EVERY_S = 5.0
@@ -115,20 +112,8 @@ def main() -> None:
         ledger = folder / "ledger.db"
         write_ledger(ledger, given.incidents, now_s)
         write_status(folder, now_s)
-        tokens = TokenStore(ledger)
-        token = tokens.create(TokenRecord(new_id(), "bench", "viewer", now_s, "bench"))
-        tokens.close()
-        url = f"http://127.0.0.1:{(port := free_port())}"
-        words = ["serve", "--listen", f"127.0.0.1:{port}", "--ledger", str(ledger), "--config", str(write_job(folder))]
-        service = subprocess.Popen([sys.executable, "-m", "minder", *words])
         stopping = threading.Event()
-        try:
-            while True:
-                try:
-                    httpx.get(f"{url}/v1/ready", timeout=5.0)
-                    break
-                except httpx.HTTPError:
-                    time.sleep(0.2)
+        with serving(ledger, "viewer", "--config", str(write_job(folder))) as (service, url, token):
             alive = threading.Thread(target=keep_alive, args=(folder, ledger, stopping), daemon=True)
             alive.start()
             process = psutil.Process(service.pid)
@@ -137,10 +122,8 @@ def main() -> None:
             seen = asyncio.run(look(url, token, given.viewers, given.seconds))
             spent, took_s = process.cpu_times(), time.monotonic() - begun_s
             memory = process.memory_info().rss
-        finally:
             stopping.set()
-            service.terminate()
-            service.wait(30)
+            alive.join()
         print(
             json.dumps(
                 {

@@ -124,6 +124,24 @@ def postgres() -> Iterator[PostgresServer]:
         server.remove()
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """small_disk("1m"): a file system of its own of that size."""
+    mounted: list[Path] = []
+
+    def mount(size: str) -> Path:
+        disk = tmp_path / f"disk-{size}"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], capture_output=True, check=False).returncode:
+            pytest.skip("no tmpfs can be mounted here")
+        mounted.append(disk)
+        return disk
+
+    yield mount
+    for disk in mounted:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server("postgresql"))])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where an empty ledger may be: a file, and the URL of a real PostgreSQL."""

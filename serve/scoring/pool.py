@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,18 +52,15 @@ class ScoringPool:
         async with self._place():
             self._free = [worker for worker in self._free if worker.returncode is None]  # one may have been killed meanwhile
             worker = self._free.pop() if self._free else await self._start()
-            try:
-                await asyncio.wait_for(self._run(worker, order), self._limits.scoring_s)
-            except TimeoutError:
-                await _end(worker)
-                _log.warning("a scoring process took too long and was ended")
-                raise BadInputError(
-                    f"scoring took longer than {self._limits.scoring_s:g} s: send a shorter time, or fewer machines"
-                ) from None
-            except BaseException:  # it died, or its sender went away and it is in the middle of something
-                await _end(worker)
-                _log.warning("a scoring process ended before its upload did: status %s", worker.returncode)
-                raise
+            async with AsyncExitStack() as undo:  # it died, or its sender went away and it is in the middle of something
+                undo.push_async_callback(_discard, worker)
+                try:
+                    await asyncio.wait_for(self._run(worker, order), self._limits.scoring_s)
+                except TimeoutError:
+                    raise BadInputError(
+                        f"scoring took longer than {self._limits.scoring_s:g} s: send a shorter time, or fewer machines"
+                    ) from None
+                undo.pop_all()
             self._free.append(worker)
         answer = json.loads((order.folder / "result.json").read_bytes())
         if "refused" in answer:
@@ -110,15 +107,17 @@ class ScoringPool:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
         )  # fmt: skip
         assert worker.stdout is not None
-        try:
-            began = await asyncio.wait_for(worker.stdout.readline(), _START_S)
-        except BaseException:
-            await _end(worker)
-            raise
-        if began != b"ready\n":
-            await _end(worker)
-            raise MinderError("the scoring process did not start: see the service's log")
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(_discard, worker)
+            if await asyncio.wait_for(worker.stdout.readline(), _START_S) != b"ready\n":
+                raise MinderError("the scoring process did not start: see the service's log")
+            undo.pop_all()
         return worker
+
+
+async def _discard(worker: asyncio.subprocess.Process) -> None:
+    await _end(worker)
+    _log.warning("a scoring process was ended before its upload was: status %s", worker.returncode)
 
 
 async def _end(worker: asyncio.subprocess.Process) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,6 @@ from minder.errors import LedgerError
 from minder.incidents import kinds
 
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False, capture_output=True).returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -50,7 +38,10 @@ def fill(small: Path, job: Any) -> Path:
 
 
 @pytest.mark.root
-def test_a_full_disk_is_seen_stops_every_action_and_loses_no_conclusion(paper: Callable[..., Any], small: Path) -> None:
+def test_a_full_disk_is_seen_stops_every_action_and_loses_no_conclusion(
+    paper: Callable[..., Any], small_disk: Callable[[str], Path]
+) -> None:
+    small = small_disk("1m")
     job = paper(small / "ledger.db")
     leadership = Leadership(str(small / "ledger.db"), "llm", beat_s=0.1)
     try:

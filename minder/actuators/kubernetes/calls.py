@@ -5,6 +5,7 @@ Objects stay dictionaries: what the client's models do not know would be lost on
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -80,11 +81,9 @@ def _open(kubeconfig: str | None, context: str | None) -> Any:
     made.retries = False  # one call is one request: what is not answered is not known
     try:
         if kubeconfig is None and context is None:
-            try:
+            with contextlib.suppress(config.ConfigException):  # no pod: kubectl's own configuration
                 config.load_incluster_config(client_configuration=made)
                 return client.ApiClient(made)
-            except config.ConfigException:
-                pass  # no pod: kubectl's own configuration
         config.load_kube_config(kubeconfig, context, client_configuration=made, persist_config=False)
     except (config.ConfigException, OSError) as error:
         raise ActuatorError(f"no way to Kubernetes: {' '.join(str(error).split())[:200]} (engine.kubeconfig, engine.context)") from error

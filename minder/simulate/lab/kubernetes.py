@@ -9,20 +9,17 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 from minder.actuators.kubernetes.calls import KubernetesCalls
 from minder.errors import ActuatorError, LabError
-from minder.simulate.lab.processes import end_processes, marked_processes
+from minder.simulate.lab.daemons import LocalDaemons, free_ports
 
 __all__ = ["PROGRAMS", "LocalKubernetes", "missing_programs"]
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_MARK = "MINDER_LOCAL_KUBERNETES"
 _CONTROLLERS = "job,disruption,nodelifecycle,podgc,namespace"
 _KUBECONFIG = """\
 apiVersion: v1
@@ -51,18 +48,17 @@ def missing_programs() -> str:
     return f"needs {missing[0]} on the PATH (Debian: apt-get install etcd-server openssl)" if missing else ""
 
 
-class LocalKubernetes:
+class LocalKubernetes(LocalDaemons):
     """`with LocalKubernetes(folder) as cluster`: the API server answers. `kubeconfig`: of its administrator.
 
     grace_s: how long a node may be silent before it is not ready. Raises LabError where it cannot be started.
     """
 
+    MARK = "MINDER_LOCAL_KUBERNETES"
+
     def __init__(self, folder: Path, grace_s: int = 3600) -> None:
-        self.folder = folder.absolute()
+        super().__init__(folder)
         self._grace_s = grace_s
-        self._mark = secrets.token_hex(8)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._stack = ExitStack()
         self._port = 0
 
     @property
@@ -89,26 +85,12 @@ class LocalKubernetes:
         """To the API server."""
         self._processes["kube-apiserver"].send_signal(number)
 
-    def __enter__(self) -> LocalKubernetes:
-        with ExitStack() as undo:
-            undo.callback(self.__exit__)
-            self._start()
-            undo.pop_all()  # it stands: nothing is to be undone now
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        """Ended at once, stopped ones too: nothing in it is kept."""
-        end_processes(lambda: marked_processes(_MARK, self._mark), 20.0)
-        for process in self._processes.values():
-            process.wait()
-        self._stack.close()
-
     def _start(self) -> None:
         missing = missing_programs()
         if missing:
             raise LabError(f"no Kubernetes can be started here: {missing}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        etcd, peers, self._port, controllers, scheduler = _free_ports(5)
+        etcd, peers, self._port, controllers, scheduler = free_ports(5)
         token = secrets.token_hex(16)
         tokens = self.folder / "tokens.csv"
         tokens.touch(mode=0o600)
@@ -165,25 +147,8 @@ class LocalKubernetes:
             time.sleep(0.1)
         raise LabError(f"the API server does not answer after {limit_s:.0f} s: {told}")
 
-    def _spawn(self, name: str, command: list[str]) -> None:
-        output = self._stack.enter_context((self.folder / f"{name}.out").open("ab"))
-        self._processes[name] = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, _MARK: self._mark}, cwd=self.folder,
-            start_new_session=True,
-        )  # fmt: skip
-
 
 def _etcd_flags(folder: Path, port: int, peers: int) -> list[str]:
     here, among = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
     flags = [f"--data-dir={folder / 'etcd'}", f"--listen-client-urls={here}", f"--advertise-client-urls={here}"]
     return [*flags, f"--listen-peer-urls={among}", f"--initial-advertise-peer-urls={among}", f"--initial-cluster=default={among}"]
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            found.append(int(probe.getsockname()[1]))
-        return found

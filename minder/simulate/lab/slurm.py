@@ -9,21 +9,18 @@ import os
 import secrets
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from minder.actuators.slurm.commands import SlurmCommands
 from minder.errors import ActuatorError, LabError
+from minder.simulate.lab.daemons import LocalDaemons, free_ports
 from minder.simulate.lab.lab import Lab
-from minder.simulate.lab.processes import end_processes, marked_processes
 
 __all__ = ["LocalSlurm"]
 
-_MARK = "MINDER_LOCAL_SLURM"
 _CONF = """\
 ClusterName=lab
 SlurmctldHost={host}({address})
@@ -57,19 +54,18 @@ PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
 
 
-class LocalSlurm:
+class LocalSlurm(LocalDaemons):
     """`with LocalSlurm(folder, nodes=4) as slurm`: nodes n1 to n4 are idle. unanswered: further nodes, x1 ..., that stand in the
     configuration and never register. lab: its machines are the nodes instead, each slurmd inside its machine. Raises LabError where
     it cannot be started."""
 
+    MARK = "MINDER_LOCAL_SLURM"
+
     def __init__(self, folder: Path, nodes: int = 4, unanswered: int = 0, lab: Lab | None = None) -> None:
-        self.folder = folder.absolute()
+        super().__init__(folder)
         self.nodes = tuple(f"n{index + 1}" for index in range(nodes)) if lab is None else tuple(item.name for item in lab.all_machines)
         self._unanswered = unanswered
         self._lab = lab
-        self._mark = secrets.token_hex(8)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._stack = ExitStack()
 
     @property
     def conf(self) -> Path:
@@ -82,24 +78,10 @@ class LocalSlurm:
 
     @property
     def _own_environment(self) -> dict[str, str]:
-        return {"SLURM_CONF": str(self.conf), _MARK: self._mark}
+        return {"SLURM_CONF": str(self.conf), self.MARK: self._mark}
 
     def commands(self, deadline_s: float = 20.0) -> SlurmCommands:
         return SlurmCommands(deadline_s, str(self.conf))
-
-    def __enter__(self) -> LocalSlurm:
-        with ExitStack() as undo:
-            undo.callback(self.__exit__)
-            self._start()
-            undo.pop_all()  # it stands: nothing is to be undone now
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        """Jobs and daemons are ended at once, stopped ones too; nothing is waited for that may hang."""
-        end_processes(lambda: marked_processes(_MARK, self._mark), 20.0)
-        for process in self._processes.values():
-            process.wait()
-        self._stack.close()
 
     def start_controller(self) -> None:
         self._spawn("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
@@ -169,7 +151,7 @@ class LocalSlurm:
     def _write_conf(self, spool: str) -> None:
         """spool: a short path. A step's socket is in it, and a path of more than 107 characters fails every launch (seen)."""
         host = socket.gethostname().split(".")[0]
-        ports = _free_ports(len(self.nodes) + 1)
+        ports = free_ports(len(self.nodes) + 1)
         addresses = ["127.0.0.1"] * len(self.nodes) if self._lab is None else [item.address for item in self._lab.all_machines]
         lines = [
             f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} CPUs=4 State=UNKNOWN"
@@ -191,20 +173,3 @@ class LocalSlurm:
                 names=names,
             )
         )
-
-    def _spawn(self, name: str, command: list[str]) -> None:
-        output = self._stack.enter_context((self.folder / f"{name}.out").open("ab"))
-        self._processes[name] = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment, cwd=self.folder,
-            start_new_session=True,
-        )  # fmt: skip
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            found.append(int(probe.getsockname()[1]))
-        return found
