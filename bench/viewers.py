@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pages import sign_in, write_job, write_ledger, write_status
 
 from minder.clock import SystemClock
 from minder.incidents import Ledger, kinds
+from minder.store.tokens import TokenRecord, TokenStore, new_id
 
 PATHS = ("/jobs/big/now", "/jobs/big/telemetry")
 EVERY_S = 5.0
@@ -84,10 +86,18 @@ def keep_alive(folder: Path, ledger: Path, stopping: threading.Event) -> None:
             opened.append(kinds.NOTE, {"text": "a second has passed", "told_s": time.time()}, job="big")
 
 
-async def look(url: str, token: str, viewers: int, seconds: float) -> Seen:
+def tokens_of(ledger: Path, count: int) -> list[str]:
+    """Everybody has their own: rates are limited for each."""
+    store = TokenStore(ledger)
+    now_s = SystemClock().now_s()
+    found = [store.create(TokenRecord(new_id(), f"viewer-{number}", "viewer", now_s, "bench")) for number in range(count)]
+    store.close()
+    return found
+
+
+async def look(url: str, people: Sequence[tuple[str, httpx.Cookies]], seconds: float) -> Seen:
     seen, stopping = Seen(), asyncio.Event()
-    cookies = sign_in(url, token).cookies
-    tasks = [asyncio.create_task(view(url, cookies, token, seen, stopping)) for _ in range(viewers)]
+    tasks = [asyncio.create_task(view(url, cookies, token, seen, stopping)) for token, cookies in people]
     await asyncio.sleep(seconds)
     stopping.set()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -113,13 +123,14 @@ def main() -> None:
         write_ledger(ledger, given.incidents, now_s)
         write_status(folder, now_s)
         stopping = threading.Event()
-        with serving(ledger, "viewer", "--config", str(write_job(folder))) as (service, url, token):
+        with serving(ledger, "viewer", "--config", str(write_job(folder))) as (service, url, _):
             alive = threading.Thread(target=keep_alive, args=(folder, ledger, stopping), daemon=True)
             alive.start()
+            people = [(token, sign_in(url, token).cookies) for token in tokens_of(ledger, given.viewers)]
             process = psutil.Process(service.pid)
             used = process.cpu_times()
             begun_s = time.monotonic()
-            seen = asyncio.run(look(url, token, given.viewers, given.seconds))
+            seen = asyncio.run(look(url, people, given.seconds))
             spent, took_s = process.cpu_times(), time.monotonic() - begun_s
             memory = process.memory_info().rss
             stopping.set()

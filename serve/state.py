@@ -27,6 +27,7 @@ from serve.notify.targets import Target
 from serve.question_index import QuestionIndex
 from serve.scoring.pool import ScoringPool
 from serve.settings import Settings
+from serve.shared_parts import SharedParts
 from serve.tail import Tail
 
 __all__ = ["Service", "open_service", "service_of"]
@@ -56,6 +57,7 @@ class Service:
     oidc: Oidc | None = None
     models: ModelList = field(default_factory=ModelList)
     outboxes: Outboxes = field(default_factory=Outboxes)
+    parts: SharedParts = field(default_factory=SharedParts)
     open_streams: int = 0
 
     @property

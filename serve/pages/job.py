@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+import pathlib
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ from minder.metrics import find_metric
 from minder.topology import Parallelism
 from serve.access import demand_job
 from serve.pages.fleet import health_of
-from serve.pages.render import fragment, show
+from serve.pages.render import part_answer, shared_fragment, show
 from serve.pages.session import Seen
 from serve.routes.jobs import job_detail, job_ranks
 from serve.state import Service, service_of
@@ -65,20 +65,30 @@ def show_job(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Resp
 def job_now(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Response:
     """What changes of it; polled."""
     service = service_of(request)
-    return fragment(request, visitor, "parts/job.html", **_values(service, job_detail(service, visitor.caller, name), by))
+    demand_job(visitor.caller, name)
+
+    def state() -> Hashable:
+        return service.events.last_id(), *map(_changed, _files(service, name)), int(service.clock.now_s())
+
+    return shared_fragment(
+        request, (name, by), state, "parts/job.html", lambda: _values(service, job_detail(service, visitor.caller, name), by)
+    )
 
 
 @router.get("/{name}/telemetry")
 def telemetry(request: Request, visitor: Seen, name: Name) -> Response:
     """The panels' data as JSON, the most telling metrics first; polled with its ETag."""
     demand_job(visitor.caller, name)
-    live = _live(service_of(request), name)
-    body = json.dumps(None if live is None else live | {"metrics": _telling(live)}).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    if tag in [item.strip().removeprefix("W/") for item in request.headers.get("if-none-match", "").split(",")]:
-        return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type="application/json")
+    service = service_of(request)
+
+    def build() -> bytes:
+        live = _live(service, name)
+        return json.dumps(None if live is None else live | {"metrics": _telling(live)}).encode()
+
+    def state() -> Hashable:
+        return tuple(map(_changed, _files(service, name)))
+
+    return part_answer(request, service.parts.get(("telemetry", name), state, build), "application/json")
 
 
 def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
@@ -157,6 +167,21 @@ def _live(service: Service, name: str) -> dict[str, Any] | None:
     """What its controller wrote last of the telemetry; None where the service does not see that."""
     path = service.settings.status_files.get(name)
     return None if path is None else read_status(path.with_name("live.json"))
+
+
+def _files(service: Service, name: str) -> tuple[pathlib.Path, ...]:
+    """What the job's controller writes for this page."""
+    path = service.settings.status_files.get(name)
+    return () if path is None else (path, path.with_name("live.json"))
+
+
+def _changed(path: pathlib.Path) -> Hashable:
+    """Another value whenever the file is another one: it is replaced, never written into."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _telling(live: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from minder.incidents.timeline import describe
 from minder.plots.excerpt import describe_panel, draw_panel
 from serve.pages.session import Visitor
 from serve.pages.words import cause_words, clock_words, phase_words, pretty, state_words
+from serve.shared_parts import Part
 from serve.state import service_of
 
-__all__ = ["CONTENT_POLICY", "NAVIGATION", "fragment", "show"]
+__all__ = ["CONTENT_POLICY", "NAVIGATION", "fragment", "part_answer", "shared_fragment", "show"]
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -85,12 +85,23 @@ def show(request: Request, visitor: Visitor | None, template: str, status: int =
 
 def fragment(request: Request, visitor: Visitor, template: str, **values: Any) -> Response:
     """A part of a page that is polled: with an ETag, and a 304 for who has it."""
-    body = _render(request, visitor, template, values).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {**_GUARDS, "ETag": tag, "Cache-Control": "private, no-cache"}
-    if tag in [item.strip().removeprefix("W/") for item in request.headers.get("if-none-match", "").split(",")]:
+    return part_answer(request, Part.of(_render(request, visitor, template, values).encode()))
+
+
+def shared_fragment(
+    request: Request, key: Hashable, state: Callable[[], Hashable], template: str, values: Callable[[], Mapping[str, Any]]
+) -> Response:
+    """The same of a template that asks nothing about the visitor, built once for all of them. key, state: see SharedParts."""
+    part = service_of(request).parts.get((template, key), state, lambda: _render(request, None, template, values()).encode())
+    return part_answer(request, part)
+
+
+def part_answer(request: Request, part: Part, media_type: str = "text/html") -> Response:
+    """A 304 for who has it already."""
+    headers = {**_GUARDS, "ETag": part.tag, "Cache-Control": "private, no-cache"}
+    if part.tag in [item.strip().removeprefix("W/") for item in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers=headers)
-    return HTMLResponse(body, headers=headers)
+    return Response(part.body, headers=headers, media_type=media_type)
 
 
 def _render(request: Request, visitor: Visitor | None, template: str, values: Mapping[str, Any]) -> str:
