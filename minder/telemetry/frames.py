@@ -86,7 +86,7 @@ def load_frames(paths: Sequence[Path], machines: Sequence[str]) -> Frames:
 def _read(path: Path) -> pl.DataFrame:
     try:
         return pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:  # a damaged page can make the reader panic
         reason = (str(error).splitlines() or ["no reason given"])[0]
         raise RecordingError(f"{path} is no readable parquet file ({reason}): write it again") from error
 

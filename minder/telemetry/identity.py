@@ -4,12 +4,12 @@ mixture would look like a machine's fault."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from minder.errors import IdentityError
 
-__all__ = ["MachineMap", "Ownership", "target_name"]
+__all__ = ["Claim", "MachineMap", "Ownership", "target_name"]
 
 _PORT = re.compile(r":\d+$")
 _RECLAIM_S = 300.0  # a target that comes back later than this has moved
@@ -61,23 +61,46 @@ class MachineMap:
         return _PORT.sub("", value) if self.label == "instance" else value
 
 
+@dataclass(slots=True, eq=False)
+class Claim:
+    """One target gave one or more of a machine's metrics, all of them last at time_s."""
+
+    target: str
+    time_s: float
+    holds: bool = True  # until somebody claims one of them anew
+
+
 class Ownership:
     """Which target speaks for a machine's metric. A target may hand over to another (it moved), but not get it back at once."""
 
     def __init__(self) -> None:
-        self._owner: dict[tuple[str, str, str | None], tuple[str, float]] = {}
+        self._owner: dict[tuple[str, str, str | None], Claim] = {}
         self._former: dict[tuple[str, str, str | None], tuple[str, float]] = {}
 
-    def claim(self, key: tuple[str, str, str | None], target: str, time_s: float) -> None:
-        """A target gave (machine, metric, device) at a time; times rise. Raises IdentityError if two targets take turns."""
+    def claim(self, keys: Iterable[tuple[str, str, str | None]], target: str, time_s: float, before: Claim | None = None) -> Claim:
+        """A target gave each (machine, metric, device) at a time; times rise. Raises IdentityError if two targets take turns.
+
+        before: what this returned for the same keys and target last; while it holds, they are not looked at one by one.
+        """
+        if before is not None and before.holds:
+            before.time_s = time_s
+            return before
+        made = Claim(target, time_s)
+        for key in keys:
+            self._take(key, made)
+        return made
+
+    def _take(self, key: tuple[str, str, str | None], made: Claim) -> None:
         owner = self._owner.get(key)
-        if owner is not None and owner[0] != target:
+        if owner is not None and owner.target != made.target:
             former = self._former.get(key)
-            same_time = time_s == owner[1]
-            if same_time or (former is not None and former[0] == target and time_s - former[1] < _RECLAIM_S):
+            same_time = made.time_s == owner.time_s
+            if same_time or (former is not None and former[0] == made.target and made.time_s - former[1] < _RECLAIM_S):
                 raise IdentityError(
-                    f"targets {owner[0]} and {target} both map to machine {key[0]} and both give {key[1]}: give them different "
+                    f"targets {owner.target} and {made.target} both map to machine {key[0]} and both give {key[1]}: give them different "
                     "machines in telemetry.machine_map, or narrow telemetry.selector to one of them"
                 )
-            self._former[key] = owner
-        self._owner[key] = (target, time_s)
+            self._former[key] = (owner.target, owner.time_s)
+        if owner is not None:
+            owner.holds = False
+        self._owner[key] = made

@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 
 from minder.errors import IdentityError
 from minder.metrics import find_metric
-from minder.telemetry.blank import is_blank, is_saturated
-from minder.telemetry.identity import MachineMap, Ownership, target_name
+from minder.telemetry.blank import BLANK_FLOOR, BLANK_RANGES, is_blank, is_saturated
+from minder.telemetry.exposition import Layout
+from minder.telemetry.identity import Claim, MachineMap, Ownership, target_name
 from minder.telemetry.mapping import MetricMapping, Rule
 from minder.types import Sample
 
-__all__ = ["RawSeries", "Translator"]
+__all__ = ["Page", "RawSeries", "Translator"]
 
 _LONGEST_GROWTH_S = 300.0  # a counter's growth over a longer gap is nobody's rate
 _PREFERRED_S = 60.0  # so long the better of two rules for one metric keeps the other out
 _FORGET_S = 3600.0
+_TIDY_S = 600.0
+_BLANK_FROM = BLANK_RANGES[0][0]  # below it only what is far out or no number at all is blank
 _STEPPED_S = 60.0  # a series whose newest point is so much older than what was read: whoever stamps it had its clock set back
 
 
@@ -28,6 +31,20 @@ class RawSeries:
     name: str
     labels: Mapping[str, str]
     points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer of one target. labels: its machine and instance, which all of its series have. values: in the layout's order."""
+
+    labels: Mapping[str, str]
+    layout: Layout
+    time_s: float
+    values: Sequence[float]
+
+    def series(self) -> list[RawSeries]:
+        found = zip(self.layout.series, self.values, strict=True)
+        return [RawSeries(name, {**own, **self.labels}, ((self.time_s, value),)) for (name, own), value in found]
 
 
 @dataclass(slots=True)
@@ -51,6 +68,39 @@ class _Cell:
 _Scrape = tuple[float, str, str]  # time, machine, target
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value that a page gives, and where its numbers stand among those that are used. scale: of a single gauge; None: combined."""
+
+    device: str | None
+    metric: str
+    index: int  # of its rule
+    sides: tuple[tuple[int, ...], tuple[int, ...]]
+    scale: float | None
+
+
+@dataclass(slots=True)
+class _Sheet:
+    """What is known of one target's pages as long as they have the same series: only numbers change from one to the next."""
+
+    layout: Layout
+    machine: str
+    target: str
+    lines: tuple[int, ...]  # of the layout's series, those that are used
+    bindings: tuple[_Binding, ...]
+    places: tuple[_Place, ...]
+    metrics: tuple[tuple[str, int], ...]  # each once, with its rule
+    keys: tuple[tuple[str, str, str | None], ...]
+    time_s: float
+    known: list[float | None]  # of the last page, in the order of lines
+    claim: Claim | None = None
+
+    def settle(self) -> None:
+        """Tell the series how far they were read."""
+        for binding, value in zip(self.bindings, self.known, strict=True):
+            binding.last_time_s, binding.last_value = self.time_s, value
+
+
 class Translator:
     """Keeps the counters' last values and hands out every point once. One instance per source."""
 
@@ -62,6 +112,19 @@ class Translator:
         self._components: dict[tuple[str, int, str | None], int] = {}
         self._preferred: dict[tuple[str, str], tuple[int, float]] = {}
         self._heard_ours = False
+        self._sheets: dict[tuple[str, str], _Sheet] = {}
+        self._tidied_s = float("-inf")
+
+    def translate_pages(self, pages: Iterable[Page]) -> list[Sample]:
+        """`translate` for the pages of targets that are scraped again and again: the same samples at a tenth of the cost."""
+        samples: list[Sample] = []
+        for page in sorted(pages, key=lambda item: (item.time_s, item.labels["machine"], item.labels["instance"])):
+            sheet = self._sheets.get((page.labels["machine"], page.labels["instance"]))
+            if sheet is None or sheet.layout is not page.layout or page.time_s <= sheet.time_s:
+                samples.extend(self._turn_page(page))
+            else:
+                samples.extend(self._read_page(sheet, page))
+        return samples
 
     def translate(self, series: Iterable[RawSeries]) -> list[Sample]:
         """Samples of the points that are new, in time order.
@@ -124,7 +187,7 @@ class Translator:
             rule = self._rules[index]
             if not self._is_preferred(machine, rule.metric, index, time_s):
                 continue
-            self._ownership.claim((machine, rule.metric, device), target, time_s)
+            self._ownership.claim([(machine, rule.metric, device)], target, time_s)
             value = self._combine(rule, cell, (machine, index, device))
             if value is not None:
                 by_device.setdefault(device, {}).setdefault(rule.metric, value)
@@ -158,11 +221,89 @@ class Translator:
             return min(1.0, max(0.0, value))  # two counters are not read at the same instant
         return value
 
+    def _turn_page(self, page: Page) -> list[Sample]:
+        """A page that is not like the one before is read series by series, and remembered if the next one may be like it."""
+        key = (page.labels["machine"], page.labels["instance"])
+        before = self._sheets.pop(key, None)
+        if before is not None:
+            before.settle()
+        series = page.series()
+        samples = self.translate(series)
+        used: dict[int, tuple[int, _Binding]] = {}
+        for line, raw in enumerate(series):
+            binding = self._bind(raw)
+            if binding.uses:
+                used.setdefault(id(binding), (line, binding))
+        sheet = self._sheet(page, [*used.values()])
+        if sheet is not None:
+            self._sheets[key] = sheet
+        return samples
+
+    def _sheet(self, page: Page, used: list[tuple[int, _Binding]]) -> _Sheet | None:
+        """None where a page's series belong to several targets or to nobody, or were not all read together."""
+        whose = {(binding.machine, binding.target, binding.last_time_s) for _, binding in used}
+        machine, target, time_s = next(iter(whose)) if len(whose) == 1 else (None, "", page.time_s)
+        if machine is None and used:
+            return None
+        cells: dict[tuple[int, str | None], tuple[list[int], list[int]]] = {}
+        for at, (_, binding) in enumerate(used):
+            for index, side, device in binding.uses:
+                cells.setdefault((index, device), ([], []))[side].append(at)
+        least: dict[str, int] = {}
+        for index, _ in sorted(cells, key=lambda cell: cell[0]):
+            least.setdefault(self._rules[index].metric, index)
+        places = []
+        for (index, device), sides in sorted(cells.items(), key=lambda item: item[0][0]):
+            rule = self._rules[index]
+            if least[rule.metric] == index:
+                single = len(sides[0]) == 1 and not sides[1] and not (rule.over or rule.complement or rule.saturates)
+                scale = rule.scale if single and rule.kind != "counter" else None
+                places.append(_Place(device, rule.metric, index, (tuple(sides[0]), tuple(sides[1])), scale))
+        keys = tuple((machine or "", place.metric, place.device) for place in places)
+        lines, bindings = tuple(line for line, _ in used), tuple(binding for _, binding in used)
+        known = [binding.last_value for binding in bindings]
+        return _Sheet(page.layout, machine or "", target, lines, bindings, tuple(places), tuple(least.items()), keys, time_s, known)
+
+    def _read_page(self, sheet: _Sheet, page: Page) -> list[Sample]:
+        """A page whose series are those of the sheet, and all of them new."""
+        if not sheet.places:
+            return []
+        time_s, passed_s, values, before = page.time_s, page.time_s - sheet.time_s, page.values, sheet.known
+        found = [values[line] for line in sheet.lines]
+        known = [value if -BLANK_FLOOR < value < _BLANK_FROM or not is_blank(value) else None for value in found]
+        sheet.time_s, sheet.known = time_s, known
+        left = {metric for metric, index in sheet.metrics if not self._is_preferred(sheet.machine, metric, index, time_s)}
+        if left:
+            self._ownership.claim([key for key in sheet.keys if key[1] not in left], sheet.target, time_s)
+        else:
+            sheet.claim = self._ownership.claim(sheet.keys, sheet.target, time_s, sheet.claim)
+        by_device: dict[str | None, dict[str, float]] = {None: {}}
+        for place in sheet.places:
+            if place.metric in left:
+                continue
+            if place.scale is not None:
+                single = known[place.sides[0][0]]
+                value = None if single is None else single * place.scale
+            else:
+                rule, cell = self._rules[place.index], _Cell()
+                for side, ats in zip(cell.sides, place.sides, strict=True):
+                    side.extend([_component(rule, known[at], before[at], passed_s) for at in ats])
+                value = self._combine(rule, cell, (sheet.machine, place.index, place.device))
+            if value is not None:
+                by_device.setdefault(place.device, {})[place.metric] = value
+        samples = [Sample(time_s, sheet.machine, values, device) for device, values in by_device.items() if values]
+        return samples or [Sample(time_s, sheet.machine, {})]
+
     def _forget(self, newest_s: float) -> None:
         """Series that are long gone: devices, interfaces and targets come and go."""
-        if len(self._bindings) % 1000 == 999:
-            old = newest_s - _FORGET_S
-            self._bindings = {key: item for key, item in self._bindings.items() if item.last_time_s > old}
+        if 0 <= newest_s - self._tidied_s < _TIDY_S or newest_s == float("-inf"):
+            return
+        self._tidied_s = newest_s
+        old_s = newest_s - _FORGET_S
+        for sheet in self._sheets.values():
+            sheet.settle()
+        self._sheets = {key: sheet for key, sheet in self._sheets.items() if sheet.time_s > old_s}
+        self._bindings = {key: item for key, item in self._bindings.items() if item.last_time_s > old_s}
 
 
 _COMBINE: dict[str, Callable[[list[float]], float]] = {"sum": sum, "mean": lambda values: sum(values) / len(values), "max": max, "min": min}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
-from minder.errors import WireError
+from minder.errors import NoAnswerError, WireError
+from minder.wire.answers import Answer
+from minder.wire.plain import Origin, PlainHttp, Question
 from minder.wire.tls import explain_tls
 
 __all__ = ["Endpoint", "MachineClient", "MachineEndpoints"]
@@ -35,12 +37,13 @@ class MachineEndpoints:
 
 
 class MachineClient:
-    """Asynchronous calls to one machine. Shares the caller's connection pool."""
+    """Asynchronous calls to one machine. Shares the caller's connections."""
 
-    def __init__(self, endpoints: MachineEndpoints, http: httpx.AsyncClient) -> None:
+    def __init__(self, endpoints: MachineEndpoints, http: PlainHttp) -> None:
         self.machine = endpoints.machine
         self._endpoints = endpoints
         self._http = http
+        self._questions: dict[str, Question] = {}
 
     @property
     def has_agent(self) -> bool:
@@ -59,15 +62,15 @@ class MachineClient:
 
     async def capture(self, what: list[str], deadline_s: float, **options: float) -> Mapping[str, Any]:
         """options: samples and interval_s of connections, native for stacks with compiled frames."""
-        return await self._call("agent", "POST", "/v1/capture", deadline_s + 1.0, json={"what": what, "deadline_s": deadline_s, **options})
+        return await self._call("agent", "POST", "/v1/capture", deadline_s + 1.0, body={"what": what, "deadline_s": deadline_s, **options})
 
     async def dumps(self, deadline_s: float) -> Mapping[str, Any]:
         """Flight Recorder dumps of the machine's training processes."""
-        return await self._call("agent", "POST", "/v1/dumps", deadline_s + 1.0, json={"deadline_s": deadline_s})
+        return await self._call("agent", "POST", "/v1/dumps", deadline_s + 1.0, body={"deadline_s": deadline_s})
 
     async def retest(self, operation: str, wait_s: float) -> Mapping[str, Any]:
         """The site's test of the machine: started, or what came of it (minder.agent.retest)."""
-        return await self._call("agent", "POST", "/v1/retest", wait_s + 2.0, json={"operation": operation, "wait_s": wait_s})
+        return await self._call("agent", "POST", "/v1/retest", wait_s + 2.0, body={"operation": operation, "wait_s": wait_s})
 
     async def state(self, timeout_s: float) -> Mapping[str, Any]:
         return await self._call("launcher", "GET", "/v1/state", timeout_s)
@@ -76,30 +79,47 @@ class MachineClient:
         return await self._call("launcher", "GET", "/v1/events", wait_s + 2.0, params={"since": since, "wait": wait_s})
 
     async def workers(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-        return await self._call("launcher", "POST", "/v1/workers", timeout_s, json=body)
+        return await self._call("launcher", "POST", "/v1/workers", timeout_s, body=body)
 
-    async def _call(self, part: str, method: str, path: str, timeout_s: float, **arguments: Any) -> Mapping[str, Any]:
+    async def _call(
+        self, part: str, method: str, path: str, timeout_s: float, params: Mapping[str, float] | None = None, body: Any = None
+    ) -> Mapping[str, Any]:
         endpoint = self._endpoints.agent if part == "agent" else self._endpoints.launcher
         if endpoint is None:
             raise WireError(f"{self.machine} has no {part} configured")
-        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}  # a header that ends in a space is refused
-        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S))
+        asked = f"{path}?{urllib.parse.urlencode(params)}" if params else path
         started_s = time.monotonic()
         try:
-            answer = await self._http.request(method, endpoint.url + path, headers=headers, timeout=timeout, **arguments)
-        except httpx.HTTPError as error:
+            answer = await self._ask(part, endpoint, (method, asked, body), timeout_s)
+        except NoAnswerError as error:
             where, told = f"{part} of {self.machine} at {endpoint.url}", explain_tls(error, endpoint.url)
-            if told is not None:
+            if told is not None and told[1] is not error:
                 raise WireError(f"{where}: {told[0]}") from told[1]  # it answers, but not us: no silence
-            raise WireError(f"{where}: {type(error).__name__} {error}".rstrip()) from error
-        if answer.status_code != 200:
-            raise WireError(f"{part} of {self.machine}: HTTP {answer.status_code} on {path}: {answer.text[:200]}")
-        try:
-            found = answer.json()
-        except ValueError as error:
-            raise WireError(f"{part} of {self.machine}: {path} did not answer JSON") from error
-        if not isinstance(found, dict):
-            raise WireError(f"{part} of {self.machine}: {path} answered {type(found).__name__}, not an object")
+            raise NoAnswerError(f"{where}: {error if told is None else told[0]}") from error
+        if answer.status != 200:
+            text = answer.body[:200].decode("utf-8", "replace")
+            raise WireError(f"{part} of {self.machine}: HTTP {answer.status} on {path}: {text}")
+        found = _object(answer, f"{part} of {self.machine}", path)
         received_s = time.time()  # the way there is counted back from it: nobody can set the clock in between
         found["_sent_s"], found["_received_s"] = received_s - (time.monotonic() - started_s), received_s
         return found
+
+    async def _ask(self, part: str, endpoint: Endpoint, what: tuple[str, str, Any], timeout_s: float) -> Answer:
+        question = self._questions.get(part)
+        if question is None:
+            question = self._questions[part] = Question(Origin.of(endpoint.url), endpoint.token)
+        method, path, body = what
+        connect_s = min(timeout_s, _CONNECT_S)
+        if method == "GET":
+            return await self._http.get(question, path, timeout_s, connect_s)
+        return await self._http.post(question, path, json.dumps(body).encode(), timeout_s, connect_s)
+
+
+def _object(answer: Answer, whose: str, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.body)
+    except ValueError as error:  # also what is no UTF-8
+        raise WireError(f"{whose}: {path} did not answer JSON") from error
+    if not isinstance(found, dict):
+        raise WireError(f"{whose}: {path} answered {type(found).__name__}, not an object")
+    return found

@@ -47,10 +47,16 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, localns={"np": types.SimpleNamespace(ndarray=object)})
 
 
+@functools.lru_cache(maxsize=4096)  # a controller decodes thousands of records a second, of the same few kinds
+def _parts(hint: Any) -> tuple[bool, Any, tuple[Any, ...]]:
+    """Whether a hint is a dataclass, its origin and its arguments."""
+    return dataclasses.is_dataclass(hint), typing.get_origin(hint), typing.get_args(hint)
+
+
 def _decode(hint: Any, data: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(hint):
+    is_record, origin, args = _parts(hint)
+    if is_record:
         return _decode_record(typing.cast(type, hint), data, where)
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return data
     if origin in (typing.Union, types.UnionType):

@@ -7,6 +7,7 @@ moved to our clock: who failed first is decided on corrected clocks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import threading
 import time
@@ -15,12 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import httpx
-
-from minder.errors import WireError
+from minder.errors import NoAnswerError, WireError
 from minder.types import MachineView, Signal, WorkerView
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.codec import from_json
+from minder.wire.plain import PlainHttp
 
 __all__ = ["Fleet"]
 
@@ -179,6 +179,7 @@ class Fleet:
         except asyncio.CancelledError:
             pass
         finally:
+            self._loop.run_until_complete(asyncio.sleep(0))  # connections that were aborted go now
             self._loop.close()
 
     def _cancel_all(self) -> None:
@@ -186,8 +187,7 @@ class Fleet:
             task.cancel()
 
     async def _poll_all(self) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        async with httpx.AsyncClient(limits=limits, trust_env=False, verify=self._tls or True) as http:
+        with contextlib.closing(PlainHttp(self._tls)) as http:
             self._clients = {machine: MachineClient(item, http) for machine, item in self._endpoints.items()}
             self._ready.set()
             polls: list[Coroutine[Any, Any, None]] = []
@@ -260,7 +260,7 @@ class Fleet:
         """It answers, but not what we can use: said until it does. No answer at all is silence, not a refusal."""
         text = str(error) if isinstance(error, WireError) else f"{part} of {machine}: {type(error).__name__} {error} in its answer"
         with self._lock:
-            if "HTTP 4" in text or not isinstance(error.__cause__, httpx.HTTPError):
+            if "HTTP 4" in text or not isinstance(error, NoAnswerError):
                 self._contacts[machine].refused[part] = text
             else:
                 self._contacts[machine].refused.pop(part, None)

@@ -10,9 +10,9 @@ import math
 import mmap
 import os
 import struct
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 
 from minder.errors import WireError
 
@@ -27,6 +27,8 @@ _PHASE = struct.Struct("<16sd")  # at 56: open phase (empty: none), since
 _COUNT = struct.Struct("<Q")  # at 88: records written so far
 _RECORD = struct.Struct("<qddddq")  # step, time, seconds, loss, grad_norm, flags
 _RING_AT, _RING = 128, 64
+_FIRST = _RING_AT // 8  # in words of 8 bytes, as HeartbeatPage writes: the first record of the ring and the last
+_LAST = _FIRST + (_RING - 1) * 6
 NONFINITE_LOCAL_GRADIENT = 1  # flag: this rank's own gradient, before the all-reduce, was not finite
 
 
@@ -63,11 +65,12 @@ class HeartbeatView:
 class HeartbeatPage:
     """The writer's side. Creates or takes over the file; every method is a few memory writes.
 
-    A step's code is cold when it runs: what counts is how much of the interpreter `beat` touches, so it writes through two views of the
-    page instead of packing structures (15 instead of 40 microseconds beside a real step). Machines that train are little-endian.
+    A step's code is cold when it runs: what counts is how much of the interpreter `beat` touches. So it writes through two views of the
+    page (packing a structure costs 9 microseconds beside a real step, all of these writes 3) and makes no system call (5). Machines that
+    train are little-endian.
     """
 
-    __slots__ = ("_count", "_last_time_s", "_map", "_real", "_seq", "_whole", "path")
+    __slots__ = ("_last_time_s", "_map", "_place", "_real", "_seq", "_whole", "count", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -79,7 +82,7 @@ class HeartbeatPage:
             self._real = memoryview(self._map).cast("d")
         finally:
             os.close(handle)
-        self._count = 0
+        self.count, self._place = 0, _FIRST
         self._seq = 0
         self._last_time_s = math.nan
         self._map[0 : len(_MAGIC)] = _MAGIC
@@ -92,38 +95,47 @@ class HeartbeatPage:
         """Say who writes. A new generation starts a new series of steps, and neither an old step nor an open phase survives into it
         (dlrover#1749: a dangling "checkpoint begun" killed the job for ever)."""
         self._begin()
-        self._count = 0
+        self.count, self._place = 0, _FIRST
         _COUNT.pack_into(self._map, 88, 0)
         _PHASE.pack_into(self._map, 56, b"", 0.0)
-        _IDENTITY.pack_into(self._map, 16, os.getpid(), rank, generation, time.time())
+        _IDENTITY.pack_into(self._map, 16, os.getpid(), rank, generation, time())
         self._end()
         self._last_time_s = math.nan
 
     def beat(self, step: int, loss: float = math.nan, grad_norm: float = math.nan, flags: int = 0) -> None:
-        now_s, whole, real = time.time(), self._whole, self._real
-        place = 16 + (self._count % 64) * 6  # _RING_AT, _RING and _RECORD.size, in words
-        self._seq += 2
-        whole[1] = self._seq - 1
-        whole[place] = step
-        real[place + 1] = now_s
-        real[place + 2] = now_s - self._last_time_s
-        real[place + 3] = loss
-        real[place + 4] = grad_norm
-        whole[place + 5] = flags
-        self._count += 1
-        whole[11] = self._count
-        whole[1] = self._seq
+        """Write one record. Raises ValueError for a step that needs more than 64 bits; the page stays as it was."""
+        now_s, whole, real, place, seq = time(), self._whole, self._real, self._place, self._seq
+        whole[1] = seq + 1
+        try:
+            whole[place] = step  # the first write: nothing is changed if it is refused
+            real[place + 1] = now_s
+            real[place + 2] = now_s - self._last_time_s
+            real[place + 3] = loss
+            real[place + 4] = grad_norm
+            whole[place + 5] = flags
+            whole[11] = self.count = self.count + 1
+        finally:
+            whole[1] = self._seq = seq + 2
+        self._place = place + 6 if place < _LAST else _FIRST
         self._last_time_s = now_s
+
+    def last_step(self) -> int:
+        """The newest step of a record without flags, or -1."""
+        for back in range(1, min(self.count, _RING) + 1):
+            place = _FIRST + (self.count - back) % _RING * 6
+            if not self._whole[place + 5]:
+                return int(self._whole[place])
+        return -1
 
     def phase(self, name: str) -> None:
         """Open a phase (checkpoint, evaluation, compile), or close it with ""."""
         self._begin()
-        _PHASE.pack_into(self._map, 56, name.encode()[:16], time.time())
+        _PHASE.pack_into(self._map, 56, name.encode()[:16], time())
         self._end()
 
     def alive(self) -> None:
         """Tick of the background thread: the interpreter still runs."""
-        _ALIVE.pack_into(self._map, 48, time.time())
+        self._real[6] = time()  # where _ALIVE is
 
     def close(self) -> None:
         self._whole.release()

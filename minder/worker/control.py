@@ -43,6 +43,8 @@ class Control:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._socket.setblocking(False)
+        self._incoming = select.poll()
+        self._incoming.register(connection, select.POLLIN)
         self._lock = threading.Lock()
         self._buffer = b""
         self._pid = os.getpid()
@@ -93,8 +95,7 @@ class Control:
         while True:
             try:
                 pulse.tick()
-                readable, _, _ = select.select([self._socket], [], [], _TICK_S)
-                if readable and not self._read():
+                if self._incoming.poll(1000 * _TICK_S) and not self._read():
                     _die_with_the_launcher()
             except Exception as error:  # noqa: BLE001 - the thread that brings the interrupt must outlive a bad message: counted and told
                 self.failures += 1

@@ -10,6 +10,7 @@ import atexit
 import math
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,14 +20,14 @@ from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, HeartbeatPage
 __all__ = ["default_run_dir", "heartbeat", "phase", "swallowed"]
 
 _SIZE_BYTES = 4096
-_MOST_STEPS = 2**62
+_NAN = math.nan
 _PAGE_ERRORS = (OSError, ValueError, struct.error)  # the disk, a page that was closed, a number that does not fit
 _page: HeartbeatPage | None = None
 _page_pid = 0
 _failed_pid = 0  # the process in which opening the page failed: it stays silent
+_forked = False  # the page is the parent's
 _swallowed = 0
-_beats = 0
-_last_step = -1
+_told = 0  # records on the page that no heartbeat of the script wrote
 
 
 def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = None, **ignored: Any) -> None:
@@ -35,17 +36,27 @@ def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = No
     loss and grad_norm are numbers or CPU tensors of one element. A tensor on an accelerator is not read, since reading it
     would wait for the device: pass `loss.item()` where the loop reads it anyway.
     """
-    global _swallowed, _beats, _last_step
-    try:
-        page = _page if _page_pid == os.getpid() else _open()
-        if page is not None:
-            if type(step) is not int or not -_MOST_STEPS <= step <= _MOST_STEPS:
-                step = _whole(step)
-            _last_step = step
-            page.beat(step, loss if type(loss) is float else _number(loss), math.nan if grad_norm is None else _number(grad_norm))
-            _beats += 1
+    global _swallowed
+    try:  # everything is checked before the page is touched
+        if type(step) is not int:
+            step = int(step)
+        if type(loss) is not float:
+            loss = _number(loss)
+        if type(grad_norm) is not float:
+            grad_norm = _NAN if grad_norm is None else _number(grad_norm)
+        _beat(step, loss, grad_norm)
     except Exception:  # noqa: BLE001 - a heartbeat must not be able to end a training step: counted, see swallowed()
         _swallowed += 1
+
+
+def _first_beat(step: int, loss: float, grad_norm: float) -> None:
+    """The first heartbeat of this process: it opens the page."""
+    page = _open()
+    if page is not None:
+        page.beat(step, loss, grad_norm)
+
+
+_beat: Callable[[int, float, float], None] = _first_beat  # the open page's own: a step asks neither which page nor which process it is
 
 
 class phase:  # it reads as a word of the user's script: `with minder.phase("checkpoint"):`
@@ -84,25 +95,21 @@ def swallowed() -> int:
     return _swallowed
 
 
-def beats() -> int:
-    """How many heartbeats this process's own script has written."""
-    return _beats
-
-
 def switch_page(path: str | None, rank: int, generation: int) -> None:
     """A worker got its place: write to that page from now on, as that rank. Called between generations, by the barrier.
 
     The page starts afresh even in the same file: an interrupt may have cut the last write of the old generation in two.
     """
-    global _page, _page_pid, _failed_pid, _swallowed, _beats, _last_step
+    global _failed_pid, _swallowed, _told
     try:
         if path:
             stale = _page if _page_pid == os.getpid() else None
-            _page, _page_pid = _create(Path(path)), os.getpid()
-            if stale is not None and stale.path != _page.path:
+            page = _create(Path(path))
+            _use(page)
+            if stale is not None and stale.path != page.path:
                 stale.path.unlink(missing_ok=True)
-        _failed_pid, _beats, _last_step, phase._open_name = 0, 0, -1, ""
-        if _page is not None:
+        _failed_pid, _told, phase._open_name = 0, 0, ""
+        if _page is not None and _page_pid == os.getpid():
             _page.identify(rank, generation)
     except _PAGE_ERRORS:  # no page (read-only or full disk) must not stop the job: counted, see swallowed()
         _swallowed += 1
@@ -117,32 +124,27 @@ def tick() -> None:
 
 def beat_from_log(step: int, loss: float | None, grad_norm: float | None) -> None:
     """A step that the launcher read in the log: written only while the script itself never beats."""
-    if _beats == 0 and _page is not None and _page_pid == os.getpid():
+    global _told
+    if _page is not None and _page_pid == os.getpid() and _page.count == _told:
         _page.beat(step, _number(loss), _number(grad_norm))
+        _told += 1
 
 
 def beat_nonfinite(step: int) -> None:
     """This rank's own gradient was not finite before the all-reduce."""
-    global _swallowed
+    global _swallowed, _told
     try:
         page = _page if _page_pid == os.getpid() else _open()
         if page is not None:
             page.beat(step, flags=NONFINITE_LOCAL_GRADIENT)
+            _told += 1
     except _PAGE_ERRORS:  # reported over the control channel as well: counted, see swallowed()
         _swallowed += 1
 
 
 def last_step() -> int:
     """The newest step that this process wrote, or -1."""
-    return _last_step
-
-
-def _whole(step: Any) -> int:
-    """Checked before the page is touched: an error in the middle of a write would leave the page unreadable."""
-    number = int(step)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(step)
-    return number
+    return -1 if _page is None or _page_pid != os.getpid() else _page.last_step()
 
 
 def _number(value: Any) -> float:
@@ -171,14 +173,14 @@ def _mark_phase(name: str) -> None:
 
 def _open() -> HeartbeatPage | None:
     """The page of this very process: a forked or spawned child never writes its parent's page."""
-    global _page, _page_pid, _failed_pid, _swallowed
+    global _failed_pid, _swallowed
     pid = os.getpid()
     if _failed_pid == pid:
         _swallowed += 1
         return None
     _failed_pid = pid
     given = os.environ.get("MINDER_HEARTBEAT_FILE")
-    owner = os.environ.get("MINDER_HEARTBEAT_PID", str(pid) if _page is None else "")
+    owner = os.environ.get("MINDER_HEARTBEAT_PID", "" if _forked else str(pid))
     if given and owner == str(pid):
         path = Path(given)
         os.environ["MINDER_HEARTBEAT_PID"] = str(pid)  # so that a child that inherits the variable keeps off this page
@@ -187,8 +189,23 @@ def _open() -> HeartbeatPage | None:
         atexit.register(_remove, path, pid)
     page = _create(path)
     page.identify(_environment_number("RANK"), _environment_number("MINDER_GENERATION"))
-    _page, _page_pid, _failed_pid = page, pid, 0
+    _use(page)
+    _failed_pid = 0
     return page
+
+
+def _use(page: HeartbeatPage) -> None:
+    global _page, _page_pid, _beat, _told
+    _page, _page_pid, _beat, _told = page, os.getpid(), page.beat, 0
+
+
+def _leave_to_parent() -> None:
+    """In a forked child."""
+    global _beat, _forked
+    _beat, _forked = _first_beat, _page is not None
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _create(path: Path) -> HeartbeatPage:

@@ -132,6 +132,18 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path):
     assert "no readable parquet" in refused(folder)
 
 
+def test_a_reader_that_panics_is_a_table_that_cannot_be_read(tmp_path, monkeypatch):
+    """Some damaged pages do that to polars, whose panic is no Exception: it would be a traceback."""
+
+    def panic(*unused, **options):
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    assert "no readable parquet file (index out of bounds)" in refused(
+        write(tmp_path / "r", telemetry=telemetry(cpu_usage_ratio=[0.1] * 4))
+    )
+
+
 def test_unknown_columns_machines_kinds_and_keys_are_one_warning_each(tmp_path, caplog):
     table = telemetry(cpu_usage_ratio=[0.1] * 4, fan_speed=[1.0] * 4, mood=["good"] * 4)
     table["machine"] = ["m0", "m1", "m0", "stranger"]

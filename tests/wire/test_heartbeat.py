@@ -68,6 +68,26 @@ def test_the_last_64_steps_are_kept(tmp_path: Path) -> None:
     assert view.last is not None and view.last.step == 100 and math.isnan(view.last.loss)
 
 
+def test_a_step_that_is_refused_leaves_the_page_readable(tmp_path: Path) -> None:
+    page = HeartbeatPage(tmp_path / "page")
+    page.beat(1, loss=0.5)
+    with pytest.raises(ValueError):
+        page.beat(2**63)
+    page.beat(2, loss=0.25)
+    assert [(record.step, record.loss) for record in read_heartbeat(tmp_path / "page").recent] == [(1, 0.5), (2, 0.25)]
+
+
+def test_the_last_step_is_one_that_was_done(tmp_path: Path) -> None:
+    page = HeartbeatPage(tmp_path / "page")
+    assert page.last_step() == -1
+    for step in range(1, 66):
+        page.beat(step)
+    page.beat(66, flags=1)  # its gradient was not finite: it was never done
+    assert page.last_step() == 65
+    page.identify(rank=0, generation=1)
+    assert page.last_step() == -1
+
+
 def test_a_new_generation_keeps_neither_steps_nor_an_open_phase(tmp_path: Path) -> None:
     page = HeartbeatPage(tmp_path / "page")
     page.identify(rank=0, generation=1)

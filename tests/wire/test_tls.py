@@ -10,12 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 from cryptography import x509
 
@@ -25,6 +24,7 @@ from minder.errors import BadInputError, ConfigError, WireError
 from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
 from minder.wire.client import Endpoint, MachineClient, MachineEndpoints
 from minder.wire.fleet import Fleet
+from minder.wire.plain import PlainHttp
 from minder.wire.tls import client_context, server_tls
 
 IDLE = Path(__file__).parents[1] / "launcher" / "scripts" / "idle.py"
@@ -98,9 +98,8 @@ def refusal(site: SimpleNamespace, scheme: str, name: str, tls: Any) -> str:
     endpoint = Endpoint(f"{scheme}://127.0.0.1:{site.ports[name]}", "a-token-of-the-tests")
 
     async def ask() -> str:
-        async with httpx.AsyncClient(verify=tls, trust_env=False) as http:
-            with pytest.raises(WireError) as caught:
-                await MachineClient(MachineEndpoints("m0", endpoint, None), http).health(20.0)
+        with closing(PlainHttp(tls)) as http, pytest.raises(WireError) as caught:
+            await MachineClient(MachineEndpoints("m0", endpoint, None), http).health(20.0)
         return str(caught.value)
 
     return asyncio.run(ask())

@@ -50,6 +50,23 @@ print(json.dumps(0))
     assert [(record.step, record.loss, record.grad_norm) for record in view.recent] == [(0, 0.0, 1.0), (1, 0.5, 1.0), (2, 1.0, 1.0)]
 
 
+def test_lines_of_a_log_count_until_the_script_beats_by_itself(tmp_path: Path) -> None:
+    code = """
+import json, minder
+from minder.worker import pulse
+pulse.switch_page(__import__("os").environ["MINDER_HEARTBEAT_FILE"], 0, 1)
+pulse.beat_from_log(1, 0.5, None)
+pulse.beat_nonfinite(2)
+pulse.beat_from_log(2, 0.5, None)
+minder.heartbeat(3)
+pulse.beat_from_log(4, 0.5, None)
+print(json.dumps(pulse.last_step()))
+"""
+    page = tmp_path / "page"
+    assert _run(code, MINDER_HEARTBEAT_FILE=str(page)) == 3
+    assert [(record.step, record.flags) for record in read_heartbeat(page).recent] == [(1, 0), (2, 1), (2, 0), (3, 0)]
+
+
 def test_without_a_file_the_page_is_named_after_the_process(tmp_path: Path) -> None:
     code = """
 import json, os, minder

@@ -124,13 +124,63 @@ def test_nothing_that_goes_wrong_reaches_the_loop(tmp_path: Path, monkeypatch: p
 def test_a_disk_that_hangs_does_not_hold_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More steps than may wait are dropped, and counted."""
     monkeypatch.setattr(tracer, "_writer", None)
-    monkeypatch.setattr(tracer._Writer, "_write", lambda self, step: time.sleep(3600))
+    monkeypatch.setattr(tracer._Writer, "_write", lambda self, batch: time.sleep(3600))
     before = tracer.lost()
     for step in range(200):
         one_step(step, tmp_path, (0, 0))
     assert tracer.lost() > before + 100
     assert not tracer.flush(timeout_s=0.05)
     monkeypatch.setattr(tracer, "_writer", None)
+
+
+def test_a_step_whose_numbers_are_none_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "_writer", None)
+    before = tracer.lost()
+    for step, dp_rank in ((1, 0), (2, "first"), (3, 0)):
+        with trace_step(step, dp_rank, sample=1.0, folder=tmp_path) as trace, trace.op("forward-compute"):  # type: ignore[arg-type]
+            pass
+    assert tracer.flush()
+    (file,) = tmp_path.iterdir()
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1, 3]
+    assert tracer.lost() == before + 1
+
+
+def test_steps_go_where_each_of_them_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "_writer", None)
+    for step, name in enumerate(("one", "two", "two", "one")):
+        with trace_step(step, sample=1.0, folder=tmp_path / name) as trace, trace.op("forward-compute"):
+            pass
+    assert tracer.flush()
+    found = {folder.name: "".join(file.read_text() for file in folder.iterdir()).splitlines() for folder in tmp_path.iterdir()}
+    assert {name: [json.loads(line)["step"] for line in lines] for name, lines in found.items()} == {"one": [0, 3], "two": [1, 2]}
+
+
+def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "_writer", None)
+    one_step(1, tmp_path, (0, 0))
+    child = os.fork()
+    if child == 0:
+        one_step(2, tmp_path, (1, 0))
+        os._exit(0 if tracer.flush() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert tracer.flush()
+    written = {
+        file.stem.rpartition("pid")[2]: {json.loads(line)["step"] for line in file.read_text().splitlines()} for file in tmp_path.iterdir()
+    }
+    assert written == {str(os.getpid()): {1}, str(child): {2}}
+
+
+def test_a_full_file_grows_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that an earlier process of this number has filled."""
+    monkeypatch.setattr(tracer, "_writer", None)
+    monkeypatch.setattr(tracer, "_LIMIT_BYTES", 3000)
+    monkeypatch.setenv("RANK", "0")
+    file = tmp_path / f"trace-rank0-pid{os.getpid()}.jsonl"
+    file.write_text("x" * 2900)
+    before = tracer.lost()
+    one_step(1, tmp_path, (0, 0))
+    assert tracer.flush()
+    assert file.stat().st_size == 2900 and tracer.lost() == before + 1
 
 
 def test_the_loop_s_own_error_passes_and_its_step_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
