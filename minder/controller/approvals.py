@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from minder.clock import format_time
+from minder.clock import Clock, format_time
 from minder.controller.backlog import Item
+from minder.controller.patience import LOOK_FOR_S, Patience
 from minder.controller.state import JobState
 from minder.incidents import Ledger, kinds
 from minder.incidents.approvals import answer_payload, is_open
@@ -22,7 +23,6 @@ from minder.types import Approval, Decision, Verdict
 
 __all__ = ["Approvals", "Turn"]
 
-_LOOK_FOR_S = 120.0  # so long may a controller that was started again take to see for itself what was approved
 _ANSWERS: dict[str, Literal["approved", "rejected", "expired"]] = {"approve": "approved", "reject": "rejected", "page": "expired"}
 _TOLD = {
     "recovered": "the machine recovered while an operator was asked",
@@ -45,14 +45,14 @@ class Turn:
 class Approvals:
     """The questions of one job."""
 
-    def __init__(self, state: JobState, ledger: Ledger, config: PolicyConfig) -> None:
+    def __init__(self, state: JobState, ledger: Ledger, config: PolicyConfig, clock: Clock) -> None:
         self._state = state
         self._ledger = ledger
         self._config = config
+        self._patience = Patience(clock)
         self._pending: bool | None = None  # None: the ledger was not asked yet
-        self._begun_s: float | None = None
         self._seen: set[str] = set()
-        self._recovered: dict[str, float] = {}
+        self._recovered: set[str] = set()  # and not accused or asked about since
 
     @property
     def pending(self) -> bool:
@@ -65,10 +65,10 @@ class Approvals:
             for machine in verdict.machines:
                 if verdict.kind == "recovered":
                     self._seen.discard(machine)
-                    self._recovered[machine] = verdict.time_s
+                    self._recovered.add(machine)
                 else:
                     self._seen.add(machine)
-                    self._recovered.pop(machine, None)
+                    self._recovered.discard(machine)
 
     def ask(self, decision: Decision, items: Sequence[Item], now_s: float) -> Decision:
         """Write the question down, once per operation; returns the decision to note: nothing for now."""
@@ -84,13 +84,14 @@ class Approvals:
         name, job = decision.operation_id, self._state.name
         self._ledger.append_once(kinds.APPROVAL_ASKED, payload, job=job, incident=incidents[0], operation_id=name, time_s=now_s)
         self._pending = True
+        self._patience.begin(name, self._config.approval_timeout_s)
         self._seen.update(decision.machines)
+        self._recovered.difference_update(decision.machines)
         detail = f"an operator is asked until {format_time(until_s)}: minder decision approve {decision.operation_id} --reason ..."
         return dataclasses.replace(decision, action="none", reason="awaiting_approval", detail=detail)
 
     def review(self, now_s: float, workers_dead: bool) -> Turn | None:
         """The next question that something follows from; each is settled in the ledger before it is returned. Raises LedgerError."""
-        self._begun_s = now_s if self._begun_s is None else self._begun_s
         left = [item for item in self._ledger.approvals(self._state.name) if not item.closed]
         for item in left:
             if (turn := self._turn(item, now_s, workers_dead)) is not None:
@@ -108,24 +109,32 @@ class Approvals:
         if item.state == "rejected":
             self.close(item, "rejected", f"rejected by {item.by}: {item.note}")
             return Turn(item, self._items(item, now_s))
-        over = self._over(item, now_s, workers_dead)
+        over = self._over(item, workers_dead)
         if over is not None:
             return self._end(item, over, now_s)
-        if item.state == "waiting" and now_s >= item.until_s:
-            return self._time_out(item, now_s)
+        if item.state == "waiting":
+            if self._patience.is_over(item):
+                return self._time_out(item, now_s)
+            self._keep_patience(item)
         return Turn(item, self._items(item, now_s), act=True) if item.state == "approved" and self._confirmed(item) else None
 
-    def _over(self, item: Approval, now_s: float, workers_dead: bool) -> str | None:
+    def _keep_patience(self, item: Approval) -> None:
+        """Everybody is told where the clock was set: operators, and whoever takes over from this controller."""
+        until_s = self._patience.moved(item)
+        if until_s is not None:
+            payload, name, incident = {"until_s": until_s, "by_s": until_s - item.until_s}, item.decision.operation_id, item.incidents[0]
+            self._ledger.append(kinds.APPROVAL_MOVED, payload, job=item.job, incident=incident, operation_id=name)
+
+    def _over(self, item: Approval, workers_dead: bool) -> str | None:
         """Why it can no longer be carried out. A job whose workers are dead has not recovered, whatever nobody suspects any more."""
         if not is_open(item):
             return item.why or "restarted"
         if item.generation != self._state.generation:
             return "restarted"
-        healed = any(self._recovered.get(machine, 0.0) >= item.asked_s for machine in item.decision.machines)
+        healed = not self._recovered.isdisjoint(item.decision.machines)
         if healed and not workers_dead and item.decision.verdict.cause not in FACTS:
             return "recovered"
-        due_s = max(item.settled_s or item.until_s, (self._begun_s or now_s) + _LOOK_FOR_S)
-        if item.state == "approved" and not self._confirmed(item) and now_s > due_s:
+        if item.state == "approved" and not self._confirmed(item) and self._patience.looked_s > LOOK_FOR_S:
             return "not_seen_again"
         return None
 
@@ -139,7 +148,7 @@ class Approvals:
         if not item.closed:  # an operator was quicker, or the job's restart ended it
             self.close(item, why, told)
         items = self._items(item, now_s) if why == "recovered" else ()
-        left = tuple((verdict, incident) for verdict, incident in items if not set(verdict.machines) & set(self._recovered))
+        left = tuple((verdict, incident) for verdict, incident in items if not set(verdict.machines) & self._recovered)
         page = why == "not_seen_again"
         decision = dataclasses.replace(
             item.decision, time_s=now_s, action="page" if page else "none", reason="approval_lapsed", detail=told
@@ -148,7 +157,7 @@ class Approvals:
 
     def _time_out(self, item: Approval, now_s: float) -> Turn | None:
         rule = item.on_timeout
-        told = f"nobody answered for {now_s - item.asked_s:.0f} s, and the site's rule is to {rule}"
+        told = f"nobody answered for {item.until_s - item.asked_s:.0f} s, and the site's rule is to {rule}"
         payload = answer_payload(_ANSWERS.get(rule, "expired"), "the time-out rule", told, "timeout")
         item, _ = self._ledger.settle_approval(item, payload)
         return self._turn(item, now_s, False) if item.state != "expired" else Turn(item, self._items(item, now_s))

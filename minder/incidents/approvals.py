@@ -31,6 +31,7 @@ APPROVAL_KINDS = (
     kinds.APPROVAL_ASKED,
     kinds.APPROVAL_SETTLED,
     kinds.APPROVAL_CLOSED,
+    kinds.APPROVAL_MOVED,
     kinds.INTENT,
     kinds.GENERATION_STARTED,
     kinds.JOB_REGISTERED,
@@ -109,6 +110,14 @@ def _settle(item: Approval, event: LedgerEvent) -> Approval:
     return replace(item, state=answer, settled_s=event.time_s, closed=answer == "expired", **said)  # type: ignore[arg-type]
 
 
+def _move(item: Approval, event: LedgerEvent) -> Approval:
+    """Both ends are told by the new clock: the time between them is what the site gave."""
+    until_s, by_s = event.payload.get("until_s"), event.payload.get("by_s")
+    if item.state != "waiting" or not isinstance(until_s, (int, float)) or not isinstance(by_s, (int, float)):
+        return item
+    return replace(item, until_s=float(until_s), asked_s=item.asked_s + by_s)
+
+
 def _close(item: Approval, event: LedgerEvent) -> Approval:
     state: Any = "expired" if is_open(item) else item.state
     return replace(item, state=state, closed=True, why=str(event.payload.get("why") or item.why))
@@ -121,6 +130,7 @@ def _carry_out(item: Approval, event: LedgerEvent) -> Approval:
 _CHANGES: dict[str, Callable[[Approval, LedgerEvent], Approval]] = {
     kinds.APPROVAL_SETTLED: _settle,
     kinds.APPROVAL_CLOSED: _close,
+    kinds.APPROVAL_MOVED: _move,
     kinds.INTENT: _carry_out,
 }
 

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from minder.incidents import kinds
-from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals
-from minder.incidents.maintenance import fold_maintenance
-from minder.types import History, LedgerEvent, PastEviction, Pause
+from minder.incidents.approvals import APPROVAL_KINDS, ApprovalFold
+from minder.incidents.maintenance import coming_windows, note_window
+from minder.types import Approval, History, LedgerEvent, Maintenance, PastEviction, Pause
 
-__all__ = ["HISTORY_KINDS", "RECENT_S", "active_pauses", "barred_machines", "find_barrings", "find_bars", "fold_history", "fold_suspects"]
+__all__ = [
+    "HISTORY_KINDS",
+    "RECENT_S",
+    "HistoryFold",
+    "active_pauses",
+    "barred_machines",
+    "find_barrings",
+    "find_bars",
+    "fold_history",
+    "fold_suspects",
+]
+
+Pauses = dict[tuple[Any, Any], Pause]  # by scope and target
+Bars = dict[tuple[str | None, str], LedgerEvent]  # by job (None: every one) and machine
 
 RECENT_S = 3600.0
 HISTORY_KINDS = (
@@ -27,6 +44,8 @@ HISTORY_KINDS = (
     kinds.APPROVAL_ASKED,
     kinds.APPROVAL_SETTLED,
     kinds.APPROVAL_CLOSED,
+    kinds.APPROVAL_MOVED,
+    kinds.JOB_ENDED,
 )
 
 
@@ -37,49 +56,110 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
     the last hour; dry runs are no actions, failed and ambiguous ones are. `restarts` counts this run's plain restarts.
     `approvals`: what operators were asked about it. `last_restart_s` is the start of the newest generation, if it is not the run's first.
     """
-    begun_s = max((event.time_s for event in events if event.kind == kinds.JOB_REGISTERED and event.job == job), default=float("-inf"))
-    actions = [action for action in _actions(events) if action.time_s <= now_s]
-    own = [action for action in actions if action.job == job and action.time_s >= begun_s]
-    recent = [action for action in actions if action not in own and action.time_s >= now_s - RECENT_S]
-    started = [event.time_s for event in events if event.kind == kinds.GENERATION_STARTED and event.job == job and event.time_s >= begun_s]
-    return History(
-        actions=tuple(sorted([*own, *recent], key=lambda action: action.time_s)),
-        pauses=active_pauses(events, now_s),
-        maintenance=fold_maintenance(events, now_s),
-        barred=frozenset(barred_machines(events, job)),
-        last_restart_s=started[-1] if len(started) > 1 else None,
-        restarts=sum(action.action == "restart" for action in own),
-        approvals=tuple(fold_approvals(event for event in events if event.kind in APPROVAL_KINDS and event.job == job)),
-    )
-
-
-def _actions(events: Sequence[LedgerEvent]) -> list[PastEviction]:
-    outcomes = {event.operation_id: str(event.payload.get("outcome")) for event in events if event.kind == kinds.RESULT}
-    found = []
+    found = HistoryFold()
     for event in events:
-        action, operation_id = event.payload.get("action"), event.operation_id
-        if event.kind != kinds.INTENT or action not in ("evict", "restart") or operation_id is None:
-            continue
-        if outcomes.get(operation_id) == "dry_run":
-            continue
+        found.add(event)
+    return found.history(job, now_s)
+
+
+class HistoryFold:
+    """The past of every job out of events of HISTORY_KINDS that come one by one, in ledger order. What it answers costs what is in
+    the answer, not what the ledger holds."""
+
+    def __init__(self) -> None:
+        self._actions = _ActionFold()
+        self._approvals: dict[str | None, ApprovalFold] = defaultdict(ApprovalFold)
+        self._begun_s: dict[str | None, float] = {}
+        self._started_s: dict[str | None, list[float]] = defaultdict(list)  # of the newest run
+        self._pauses: Pauses = {}
+        self._barred: Bars = {}
+        self._windows: dict[str, Maintenance] = {}
+
+    def add(self, event: LedgerEvent) -> None:
+        """Events of other kinds change nothing."""
+        if event.kind == kinds.JOB_REGISTERED:
+            begun_s = self._begun_s[event.job] = max(event.time_s, self._begun_s.get(event.job, -math.inf))
+            self._started_s[event.job] = [time_s for time_s in self._started_s[event.job] if time_s >= begun_s]
+        elif event.kind == kinds.GENERATION_STARTED and event.time_s >= self._begun_s.get(event.job, -math.inf):
+            self._started_s[event.job].append(event.time_s)
+        self._actions.add(event)
+        _note_pause(self._pauses, event)
+        _note_bar(self._barred, event)
+        note_window(self._windows, event)
+        if event.kind in APPROVAL_KINDS:
+            self._approvals[event.job].add(event)
+
+    def history(self, job: str, now_s: float) -> History:
+        begun_s, started = self._begun_s.get(job, -math.inf), self._started_s.get(job, [])
+        own = self._actions.of_job(job, begun_s, now_s)
+        recent = [item for item in self._actions.since(now_s - RECENT_S, now_s) if item.job != job or item.time_s < begun_s]
+        return History(
+            actions=tuple(sorted([*own, *recent], key=lambda action: action.time_s)),
+            pauses=tuple(pause for pause in self._pauses.values() if pause.until_s > now_s),
+            maintenance=coming_windows(self._windows, now_s),
+            barred=frozenset(machine for owner, machine in self._barred if owner in (None, job)),
+            last_restart_s=started[-1] if len(started) > 1 else None,
+            restarts=sum(action.action == "restart" for action in own),
+            approvals=tuple(self.approvals(job)),
+        )
+
+    def approvals(self, job: str) -> list[Approval]:
+        """What operators were asked about this job, oldest first."""
+        return self._approvals[job].approvals() if job in self._approvals else []
+
+
+class _ActionFold:
+    """Evictions and restarts that were no dry runs, by time."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, PastEviction] = {}
+        self._all: list[tuple[float, int, str]] = []  # time, place in the ledger, operation
+        self._by_job: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
+
+    def add(self, event: LedgerEvent) -> None:
+        name = event.operation_id
+        if event.kind == kinds.RESULT and name in self._known:
+            if event.payload.get("outcome") == "dry_run":
+                del self._known[name]
+            else:
+                self._known[name] = replace(self._known[name], finished=True)
+        action = event.payload.get("action")
+        if event.kind != kinds.INTENT or name is None or action not in ("evict", "restart"):
+            return
         machines = tuple(str(machine) for machine in event.payload.get("machines") or ())
-        finished = operation_id in outcomes
-        found.append(PastEviction(event.time_s, event.job or "", machines, action, operation_id, finished))
-    return found
+        self._known[name] = PastEviction(event.time_s, event.job or "", machines, action, name, False)
+        place = (event.time_s, event.id, name)
+        insort(self._all, place)
+        insort(self._by_job[event.job or ""], place)
+
+    def of_job(self, job: str, since_s: float, until_s: float) -> list[PastEviction]:
+        return self._within(self._by_job.get(job, []), since_s, until_s)
+
+    def since(self, since_s: float, until_s: float) -> list[PastEviction]:
+        return self._within(self._all, since_s, until_s)
+
+    def _within(self, places: list[tuple[float, int, str]], since_s: float, until_s: float) -> list[PastEviction]:
+        """Both ends belong to it."""
+        begin, end = bisect_left(places, since_s, key=lambda place: place[0]), bisect_right(places, until_s, key=lambda place: place[0])
+        return [self._known[name] for _, _, name in places[begin:end] if name in self._known]
 
 
 def active_pauses(events: Sequence[LedgerEvent], now_s: float) -> tuple[Pause, ...]:
     """Pauses that hold at `now_s`; a later pause of the same scope and target replaces the earlier one."""
-    pauses: dict[tuple[Any, Any], Pause] = {}
+    pauses: Pauses = {}
     for event in events:
-        key = (event.payload.get("scope"), event.payload.get("target"))
-        if event.kind == kinds.UNPAUSE and key[0] == "everything":
-            pauses.clear()
-        elif event.kind == kinds.UNPAUSE:
-            pauses.pop(key, None)
-        elif event.kind == kinds.PAUSE and (pause := _pause(event.payload)):
-            pauses[key] = pause
+        _note_pause(pauses, event)
     return tuple(pause for pause in pauses.values() if pause.until_s > now_s)
+
+
+def _note_pause(pauses: Pauses, event: LedgerEvent) -> None:
+    key = (event.payload.get("scope"), event.payload.get("target"))
+    if event.kind == kinds.UNPAUSE and key[0] == "everything":
+        pauses.clear()
+    elif event.kind == kinds.UNPAUSE:
+        pauses.pop(key, None)
+    elif event.kind == kinds.PAUSE and (pause := _pause(event.payload)):
+        pauses[key] = pause
 
 
 def _pause(payload: Mapping[str, Any]) -> Pause | None:
@@ -100,20 +180,24 @@ def find_barrings(events: Sequence[LedgerEvent], machine: str) -> dict[str | Non
     return {owner: event for (owner, name), event in find_bars(events).items() if name == machine}
 
 
-def find_bars(events: Sequence[LedgerEvent]) -> dict[tuple[str | None, str], LedgerEvent]:
+def find_bars(events: Sequence[LedgerEvent]) -> Bars:
     """(job, machine) to the event that bars it now; job None: from every job."""
-    barred: dict[tuple[str | None, str], LedgerEvent] = {}
+    barred: Bars = {}
     for event in events:
-        machine = str(event.payload.get("machine"))
-        if event.kind == kinds.BARRED:
-            barred[event.job, machine] = event
-        elif event.kind == kinds.UNBARRED:
-            for key in [key for key in barred if key[1] == machine and event.job in (None, key[0])]:
-                del barred[key]
+        _note_bar(barred, event)
     return barred
 
 
-def fold_suspects(events: Sequence[LedgerEvent], since_s: float) -> dict[str, float]:
+def _note_bar(barred: Bars, event: LedgerEvent) -> None:
+    machine = str(event.payload.get("machine"))
+    if event.kind == kinds.BARRED:
+        barred[event.job, machine] = event
+    elif event.kind == kinds.UNBARRED:
+        for key in [key for key in barred if key[1] == machine and event.job in (None, key[0])]:
+            del barred[key]
+
+
+def fold_suspects(events: Iterable[LedgerEvent], since_s: float) -> dict[str, float]:
     """Machines accused (tier page or evict) at or after `since_s` and not recovered since, with the time of the last accusation."""
     suspects: dict[str, float] = {}
     for event in events:

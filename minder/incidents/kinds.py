@@ -10,6 +10,7 @@ __all__ = [
     "AMBIGUOUS",
     "APPROVAL_ASKED",
     "APPROVAL_CLOSED",
+    "APPROVAL_MOVED",
     "APPROVAL_SETTLED",
     "BARRED",
     "CLOSED",
@@ -34,6 +35,7 @@ __all__ = [
     "RETEST_ASKED",
     "SHADOW",
     "SIGNAL",
+    "SIGNED_IN",
     "SOURCE_ERROR",
     "TOKEN",
     "UNBARRED",
@@ -67,6 +69,9 @@ APPROVAL_ASKED = "approval_asked"
 # What became of the question, at most once per operation. {answer: "approved" | "rejected" | "expired", by, reason, why?, token?}
 # why: "timeout" | "recovered" | "restarted" | "not_seen_again" where nobody answered
 APPROVAL_SETTLED = "approval_settled"
+# The controller's clock was set, and the question waits as long as it would have; or another controller took the question over.
+# {until_s, by_s}: until when now, and by how much later (negative: earlier) that is by the wall clock
+APPROVAL_MOVED = "approval_moved"
 # The controller has seen to an answer that led to no eviction. {why, detail}
 APPROVAL_CLOSED = "approval_closed"
 # An operator wants a machine tested. The controller of the job does it (INTENT with action "retest", RESULT done or failed).
@@ -114,3 +119,5 @@ DRIFT = "drift"
 SIGNAL = "signal"
 # A token of the service was made or revoked. {what: "created" | "revoked", token, name, role, jobs: [...] | null, machine?, by, reason?}
 TOKEN = "token"
+# Somebody signed in to the service's pages with the identity provider. {name, role, jobs: [...] | null, by, token, issuer, subject}
+SIGNED_IN = "signed_in"

@@ -15,7 +15,7 @@ from minder.errors import BadInputError, LedgerError, WireError
 from minder.incidents import kinds
 from minder.incidents.approvals import APPROVAL_KINDS, Answer, answer_payload, check_answerable, find_approval, fold_approvals, refusal
 from minder.incidents.fold import fold_incident
-from minder.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
+from minder.incidents.past import Past
 from minder.incidents.record import Incident
 from minder.store.engine import safe_name
 from minder.store.events import EventQuery, EventRow, EventStore
@@ -58,6 +58,7 @@ class Ledger:
         self.location = safe_name(str(path_or_url))
         self._clock = clock or SystemClock()
         self._store = EventStore(path_or_url, create=create, busy_timeout_s=busy_timeout_s)
+        self._past = Past(self._store)
         self.beat_error = ""  # why the database did not take the newest beat of our lease: then it takes no event either
 
     def fence(self, lease: Lease | None) -> None:
@@ -104,7 +105,7 @@ class Ledger:
 
     def approvals(self, job: str | None = None) -> list[Approval]:
         """Every eviction that an operator was asked about, oldest first (minder.incidents.approvals)."""
-        return fold_approvals(self.events(job=job, kinds=APPROVAL_KINDS))
+        return fold_approvals(self.events(kinds=APPROVAL_KINDS)) if job is None else self._past.approvals(job)
 
     def answer_approval(self, operation_id: str, answer: Answer, *, by: str, reason: str) -> Approval:
         """An operator's answer. Raises BadInputError where there is no such question, or nobody can answer it any more."""
@@ -185,7 +186,7 @@ class Ledger:
         Meant for the controller alone: one process per job.
         """
         now_s = self._now(time_s)
-        for incident in self.incidents(job=job, state="open"):
+        for incident in self.open_incidents(job):
             same_job = verdict.kind in ("job", "recovered") and not verdict.machines and not incident.machines
             if same_job or set(verdict.machines) & set(incident.machines):
                 self.append(kinds.VERDICT, verdict, job=job, incident=incident.id, time_s=now_s)
@@ -212,13 +213,22 @@ class Ledger:
         folded = [fold_incident(events) for events in grouped.values()]
         return [item for item in folded if state is None or item.state == state or (state == "open" and item.state != "closed")]
 
+    def open_incidents(self, job: str | None = None) -> list[Incident]:
+        """As incidents(state="open"), without reading again what has not changed."""
+        return self._past.open_incidents(job)
+
+    def read_past(self) -> None:
+        """What decisions ask of the past, before the first of them is urgent: it takes seconds where there are thousands of incidents."""
+        now_s = self._now(None)
+        self._past.history("", now_s), self._past.suspects(now_s - 3600.0), self._past.open_incidents(None)
+
     def history(self, job: str, now_s: float | None = None) -> History:
         """What the policy needs to know of the past (minder.incidents.history)."""
-        return fold_history(self.events(kinds=HISTORY_KINDS), job, self._now(now_s))
+        return self._past.history(job, self._now(now_s))
 
     def suspects(self, since_s: float) -> dict[str, float]:
         """Machines of any job that were accused since then and have not recovered: PolicyContext.suspects."""
-        return fold_suspects(self.events(kinds=[kinds.VERDICT]), since_s)
+        return self._past.suspects(since_s)
 
     def _now(self, time_s: float | None) -> float:
         return self._clock.now_s() if time_s is None else time_s

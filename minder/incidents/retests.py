@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from minder.errors import BadInputError
 from minder.incidents import kinds
@@ -12,9 +14,42 @@ from minder.incidents.ledger import Ledger
 from minder.incidents.machines import MACHINE_KINDS, RETEST_PREFIX, Retest, fold_machines
 from minder.types import LedgerEvent
 
-__all__ = ["order_retest", "wait_for_retest"]
+__all__ = ["PastRetest", "fold_retests", "order_retest", "wait_for_retest"]
 
 _LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PastRetest:
+    """One test of a machine: who ordered it and why, and what came of it. job: whose controller has it done. detail: what the test said."""
+
+    operation_id: str
+    machine: str
+    job: str | None
+    asked_s: float
+    by: str
+    reason: str
+    state: Literal["asked", "running", "passed", "failed"] = "asked"
+    begun_s: float | None = None
+    ended_s: float | None = None
+    detail: str = ""
+
+
+def fold_retests(events: Iterable[LedgerEvent], machine: str) -> list[PastRetest]:
+    """Every test of a machine that was ordered, oldest first, from events of MACHINE_KINDS in ledger order (pure)."""
+    found: dict[str, PastRetest] = {}
+    for event in events:
+        name, payload = event.operation_id or "", event.payload
+        if event.kind == kinds.RETEST_ASKED and payload.get("machine") == machine:
+            by, reason = str(payload.get("by") or "?"), str(payload.get("reason") or "")
+            found[name] = PastRetest(name, machine, event.job, event.time_s, by, reason)
+        elif name in found and event.kind == kinds.INTENT:
+            found[name] = replace(found[name], state="running", begun_s=event.time_s)
+        elif name in found and event.kind == kinds.RESULT:
+            passed = payload.get("outcome") in ("done", "already_done")
+            ended: dict[str, Any] = {"state": "passed" if passed else "failed", "detail": str(payload.get("detail") or "")}
+            found[name] = replace(found[name], ended_s=event.time_s, **ended)
+    return list(found.values())
 
 
 def order_retest(ledger: Ledger, machine: str, job: str | None, by: str, reason: str) -> str:

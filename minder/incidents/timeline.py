@@ -55,6 +55,12 @@ def _asked(payload: Payload) -> str:
     return f"an operator is asked whether to evict {_names(decision)}, until {until}: `{command}` or reject"
 
 
+def _moved(payload: Payload) -> str:
+    until_s = payload.get("until_s")
+    until = format_time(until_s) if isinstance(until_s, (int, float)) else "?"
+    return f"the clock was set, or the controller started anew: an answer is waited for until {until}"
+
+
 def _phase(payload: Payload) -> str:
     word = "begins" if payload.get("state") == "begin" else "ends"
     return f"{payload.get('phase')} {word}{_tail(payload, 'detail')}"
@@ -105,6 +111,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.APPROVAL_ASKED: _asked,
     kinds.APPROVAL_SETTLED: lambda p: f"{p.get('answer')} by {p.get('by') or 'nobody'}{_tail(p, 'reason')}",
     kinds.APPROVAL_CLOSED: lambda p: f"the answer led to no eviction{_tail(p, 'detail')}",
+    kinds.APPROVAL_MOVED: _moved,
     kinds.AMBIGUOUS: lambda p: f"not known whether it happened{_tail(p, 'detail')}",
     kinds.RESULT: lambda p: f"{str(p.get('outcome', 'ended')).replace('_', ' ')}{_tail(p, 'detail')}",
     kinds.EVIDENCE: lambda p: (
@@ -126,6 +133,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.SOURCE_ERROR: lambda p: f"source {p.get('source')} failed{_tail(p, 'error')}",
     kinds.DEGRADED: lambda p: f"degraded: {p.get('what')}{_tail(p, 'detail')}",
     kinds.TOKEN: lambda p: f"token {p.get('name')} ({p.get('role')}) {p.get('what')}{_tail(p, 'by', 'reason')}",
+    kinds.SIGNED_IN: lambda p: f"{p.get('name')} ({p.get('role')}) signed in: {p.get('subject')} of {p.get('issuer')}",
     kinds.SHADOW: lambda p: f"{p.get('detector') or 'a challenger'} would have said: {_verdict(p.get('verdict') or {})}",
     kinds.DRIFT: lambda p: f"{p.get('metric') or 'a metric'} has left the range that the detector was trained on",
 }

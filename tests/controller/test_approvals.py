@@ -227,3 +227,40 @@ def test_an_event_that_happened_needs_no_second_look(asking: Any) -> None:
     app = begin(asking, 5)
     assert app.state.barred == {"m1"}
     app.close()
+
+
+@pytest.mark.parametrize("by_s", [7200.0, -7200.0])
+@pytest.mark.parametrize("rule", ["approve", "reject", "page"])
+def test_setting_the_clock_neither_ends_a_question_nor_keeps_it_open(asking: Any, rule: str, by_s: float) -> None:
+    asking.policy = replace(asking.policy, approval_timeout_s=40.0, approval_on_timeout=rule)
+    app = begin(asking, 5)
+    asking.clock.set_forward(by_s)
+    asking.tick(app, 20)
+    (question,) = asked(asking)
+    assert question.state == "waiting" and asking.actuator.executed == []
+    left_s = question.until_s - asking.clock.now_s()
+    assert 0.0 < left_s < 20.0 and question.until_s - question.asked_s == pytest.approx(40.0)  # as operators are told
+    asking.tick(app, 20)
+    states = {"approve": "carried_out", "reject": "rejected", "page": "expired"}
+    assert asked(asking)[0].state == states[rule] and len(asking.actuator.executed) == (rule == "approve")
+    app.close()
+
+
+def test_after_the_clock_was_set_an_operator_can_still_answer(asking: Any) -> None:
+    app = begin(asking)
+    asking.clock.set_forward(7200.0)
+    asking.tick(app, 2)
+    answer(asking)
+    asking.tick(app, 8)
+    assert asked(asking)[0].state == "carried_out" and len(asking.actuator.executed) == 1
+    app.close()
+
+
+def test_a_machine_that_recovered_is_not_evicted_because_the_clock_was_set_back(asking: Any) -> None:
+    app = begin(asking)
+    asking.clock.set_forward(-7200.0)
+    asking.tick(app, 8)
+    asking.script = accuses(asking, "m1", kind="recovered", tier="watch")
+    asking.tick(app, 1)
+    assert (asked(asking)[0].state, asked(asking)[0].why) == ("expired", "recovered") and asking.actuator.executed == []
+    app.close()
