@@ -30,6 +30,7 @@ __all__ = [
     "demand_role",
     "demand_token",
     "sees",
+    "slow_down",
 ]
 
 _bearer = HTTPBearer(auto_error=False, description="A token that `minder token create` made.")
@@ -53,10 +54,10 @@ def _admit_foreign(request: Request, oidc: Oidc, token: str) -> Caller:
     except RefusedTokenError as error:
         if error.unavailable:
             raise refuse(503, str(error), Retry_After="15") from None
-        _slow_down(service.failures.take(request.client.host if request.client else "?"), request)
+        slow_down(service.failures.take(request.client.host if request.client else "?"), request)
         service.metrics.refused.labels("token").inc()
         raise refuse(401, str(error), WWW_Authenticate="Bearer") from None
-    _slow_down(service.requests.take(caller.token), request)
+    slow_down(service.requests.take(caller.token), request)
     return caller
 
 
@@ -72,7 +73,7 @@ def demand_token(request: Request, given: str | None) -> TokenRecord:
     service = service_of(request)
     record = None if given is None else service.tokens.find(given)
     if record is None or not record.is_valid(service.clock.now_s()):
-        _slow_down(service.failures.take(request.client.host if request.client else "?"), request)
+        slow_down(service.failures.take(request.client.host if request.client else "?"), request)
         service.metrics.refused.labels("token").inc()
         why = "revoked or expired" if record is not None else "wrong" if given is not None else "missing"
         detail = f"the token is {why}: send `Authorization: Bearer TOKEN`; `minder token create` makes one"
@@ -82,7 +83,7 @@ def demand_token(request: Request, given: str | None) -> TokenRecord:
 
 def admit(request: Request, record: TokenRecord) -> Caller:
     """Whom a valid token speaks for. 429 for too many requests of it."""
-    _slow_down(service_of(request).requests.take(record.id), request)
+    slow_down(service_of(request).requests.take(record.id), request)
     return _caller(record)
 
 
@@ -101,7 +102,8 @@ def authenticate_again(service: Service, header: str | None) -> bool:
     return record is not None and record.is_valid(service.clock.now_s())
 
 
-def _slow_down(wait_s: float, request: Request) -> None:
+def slow_down(wait_s: float, request: Request) -> None:
+    """429 where a bucket says to wait."""
     if wait_s > 0:
         service_of(request).metrics.refused.labels("rate").inc()
         raise refuse(429, f"too many requests: try again in {math.ceil(wait_s)} s", Retry_After=str(math.ceil(wait_s)))

@@ -63,7 +63,7 @@ class Action:
         return _reply(answer, first)
 
     def _row(self, item: Planned, now_s: float) -> EventRow:
-        payload = item.payload | {"by": self.caller.name, "token": self.caller.token}
+        payload = item.payload | self.caller.signature()
         text = json.dumps(payload, allow_nan=False, separators=(",", ":"))
         return EventRow(now_s, item.kind, text, item.job, item.incident, item.operation_id)
 

@@ -18,7 +18,7 @@ from minder.wire.codec import from_json
 
 __all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "redecide"]
 
-DRY_RUN_KINDS = (*HISTORY_KINDS, kinds.DECISION, kinds.FIRST_STEP, kinds.JOB_ENDED, kinds.VERDICT)
+DRY_RUN_KINDS = (*HISTORY_KINDS, kinds.DECISION, kinds.FIRST_STEP, kinds.VERDICT)
 MOST_DECISIONS = 200
 _UNKNOWN = (
     "which standbys were ready: all that the job registered and no generation used",

@@ -19,6 +19,8 @@ class Limits:
     burst: float = 200.0
     failure_rate: float = 0.5  # wrong tokens from one address
     failure_burst: float = 20.0
+    sign_in_rate: float = 1.0  # people of one address who leave for the identity provider
+    sign_in_burst: float = 30.0
     streams: int = 500
     signal_rate: float = 5.0  # requests with signals of one token
     signal_burst: float = 60.0

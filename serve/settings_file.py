@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from minder.errors import ConfigError
 from serve.identity.oidc_settings import OidcSettings
@@ -15,12 +15,12 @@ from serve.notify.targets import Target, demand_address
 
 __all__ = ["ServiceFile", "load_settings"]
 
-_FILE_KEYS = ("url_file", "secret_file", "token_file", "ca_file", "jwks_file")
+_FILE_KEYS = ("url_file", "secret_file", "token_file", "ca_file", "jwks_file", "client_secret_file")
 
 
 class ServiceFile(BaseModel):
     """public_url: where people reach the service's pages; links in messages begin with it. notify: who is told of verdicts.
-    oidc: an identity provider whose tokens count too."""
+    oidc: an identity provider whose tokens count too, and with whom people may sign in to the pages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,6 +34,12 @@ class ServiceFile(BaseModel):
         if url is not None:
             demand_address(url, "public_url")
         return url
+
+    @model_validator(mode="after")
+    def _can_be_come_back_to(self) -> ServiceFile:
+        if self.oidc is not None and self.oidc.sign_in is not None and self.public_url is None:
+            raise ValueError("oidc.sign_in needs public_url: the identity provider sends people back to it")
+        return self
 
     @field_validator("notify")
     @classmethod
@@ -61,6 +67,11 @@ def load_settings(path: Path) -> ServiceFile:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
+    if found.oidc is not None and found.oidc.sign_in is not None:
+        try:
+            found.oidc.sign_in.secret()
+        except ConfigError as error:
+            raise ConfigError(f"{path}: oidc.sign_in: {error}") from error
     for target in found.notify:
         try:
             target.check()

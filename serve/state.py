@@ -14,6 +14,7 @@ from minder.store.events import EventStore
 from minder.store.sessions import SessionStore
 from minder.store.tokens import TokenStore
 from serve.buckets import Buckets
+from serve.identity.code_flow import CodeFlow
 from serve.identity.oidc import Oidc
 from serve.incident_index import IncidentIndex
 from serve.job_index import JobIndex
@@ -53,8 +54,10 @@ class Service:
     failures: Buckets
     signals_by_caller: Buckets
     signals_by_machine: Buckets
+    sign_ins: Buckets
     metrics: Metrics = field(default_factory=Metrics)
     oidc: Oidc | None = None
+    code_flow: CodeFlow | None = None
     models: ModelList = field(default_factory=ModelList)
     outboxes: Outboxes = field(default_factory=Outboxes)
     parts: SharedParts = field(default_factory=SharedParts)
@@ -76,8 +79,6 @@ class Service:
     def close(self) -> None:
         for store in (self.events, self.tokens, self.sessions, self.answers):
             store.close()
-        if self.oidc is not None:
-            self.oidc.close()
 
 
 def open_service(settings: Settings, clock: Clock | None = None) -> Service:
@@ -99,12 +100,21 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         scoring=ScoringPool(limits),
         requests=Buckets(limits.rate, limits.burst, time.monotonic),
         failures=Buckets(limits.failure_rate, limits.failure_burst, time.monotonic),
+        sign_ins=Buckets(limits.sign_in_rate, limits.sign_in_burst, time.monotonic),
         signals_by_caller=Buckets(limits.signal_rate, limits.signal_burst, time.monotonic),
         signals_by_machine=Buckets(limits.machine_rate, limits.machine_burst, time.monotonic),
     )
     service.oidc = None if settings.file.oidc is None else Oidc(settings.file.oidc)
+    service.code_flow = _code_flow(service)
     service.outboxes = Outboxes([_outbox(service, target) for target in settings.file.notify])
     return service
+
+
+def _code_flow(service: Service) -> CodeFlow | None:
+    oidc, public_url = service.oidc, service.settings.file.public_url
+    if oidc is None or oidc.settings.sign_in is None or public_url is None:
+        return None
+    return CodeFlow(oidc, oidc.settings.sign_in, public_url)
 
 
 def _outbox(service: Service, target: Target) -> Outbox:

@@ -15,7 +15,7 @@ _LADDER = ("viewer", "operator", "admin")
 
 
 class Caller(Answer):
-    """Whom a token speaks for. jobs: null for every job. expires: ISO 8601."""
+    """Whom a token speaks for. jobs: null for every job. expires: ISO 8601. issuer, subject: as whom an identity provider knows them."""
 
     token: str
     name: str
@@ -23,6 +23,13 @@ class Caller(Answer):
     jobs: tuple[str, ...] | None = None
     machine: str | None = None
     expires: str | None = None
+    issuer: str | None = None
+    subject: str | None = None
+
+    def signature(self) -> dict[str, str]:
+        """What an event of the ledger says of who caused it: the name, which token, and whom an identity provider means by it."""
+        found = {"by": self.name, "token": self.token}
+        return found if self.issuer is None else found | {"issuer": self.issuer, "subject": self.subject or "?"}
 
 
 def contains(role: str, needed: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 from minder.api.fields import Answer, IncidentId, JobName, Request, Text
 from minder.api.incidents import IncidentSummary
 
-__all__ = ["Machine", "MachineDetail", "OutcomeRequest", "Retest", "RetestRequest", "ReturnRequest"]
+__all__ = ["Machine", "MachineDetail", "OutcomeRequest", "PastRetest", "Retest", "RetestRequest", "ReturnRequest"]
 
 
 class Retest(Answer):
@@ -16,6 +16,21 @@ class Retest(Answer):
     operation: str
     time: str
     state: str
+    detail: str
+
+
+class PastRetest(Answer):
+    """One test of a machine. by, reason: who ordered it and why. job: whose controller has it done. ended: null until it has.
+    detail: what the test said at its end."""
+
+    operation: str
+    state: str
+    job: str | None
+    asked: str
+    by: str
+    reason: str
+    begun: str | None
+    ended: str | None
     detail: str
 
 
@@ -33,9 +48,10 @@ class Machine(Answer):
 
 
 class MachineDetail(Machine):
-    """The machine with the incidents that name it, newest first (at most 100)."""
+    """The machine with the incidents that name it, newest first (at most 100), and its tests, newest first (at most 20)."""
 
     incidents: tuple[IncidentSummary, ...]
+    retests: tuple[PastRetest, ...] = ()
 
 
 class OutcomeRequest(Request):

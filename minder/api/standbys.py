@@ -21,11 +21,13 @@ class Standby(Answer):
 
 
 class ModelVersion(Answer):
-    """A version of the registered detector. training: what the run that made it says of it."""
+    """A version of the registered detector. training: what the run that made it says of it. judged: outcome, opponent, why and time of
+    the last `minder promote` of it; empty if there was none."""
 
     version: int
     champion: bool
     training: Mapping[str, str]
+    judged: Mapping[str, str] = {}
 
 
 class JobModel(Answer):

@@ -11,7 +11,7 @@ from minder.store.engine import reading, writing
 
 __all__ = ["HEAD", "REVISIONS", "migrate", "schema_revision"]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 HEAD = REVISIONS[-1]
 _FOLDER = Path(__file__).parent / "migrations"
 

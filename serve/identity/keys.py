@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from minder.errors import ConfigError
+from serve.identity.discovery import Discovery
+from serve.identity.fetch import MOST_BYTES, Fetcher, FetchError
 from serve.identity.oidc_settings import OidcSettings
 
 __all__ = ["KeyRing", "NoKeysError"]
 
 _log = logging.getLogger("minder.serve")
-_MOST_BYTES = 256 * 1024
 _MOST_KEYS = 100
 _RETRY_S = 15.0
 _STALE_S = 86_400.0
@@ -53,34 +52,27 @@ class NoKeysError(Exception):
 class KeyRing:
     """Safe for several threads: one of them fetches, the others go on with what is known. clock: seconds, never backwards."""
 
-    def __init__(self, settings: OidcSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: OidcSettings, clock: Callable[[], float] = time.monotonic, discovery: Discovery | None = None) -> None:
         """Raises ConfigError for a ca_file or jwks_file that cannot be used."""
         self._settings, self._clock = settings, clock
+        self._discovery = discovery or Discovery(settings, Fetcher(settings), clock)
         self._lock = threading.Lock()
         self._busy = False
         self._keys: dict[str, _Key] = {}
         self._read_s = self._tried_s = float("-inf")
-        try:
-            context = ssl.create_default_context(cafile=settings.ca_file)
-        except OSError as error:  # also ssl.SSLError
-            raise ConfigError(f"oidc.ca_file {settings.ca_file} cannot be used: {error.strerror or error}") from error
-        self._http = httpx.Client(verify=context, timeout=settings.timeout_s, trust_env=False, follow_redirects=False)
         if settings.jwks_file is not None and not self._refresh():
             raise ConfigError(f"oidc.jwks_file {settings.jwks_file} holds no usable key")
 
-    def close(self) -> None:
-        self._http.close()
-
-    def find(self, kid: str | None, algorithm: str) -> Any:
+    def find(self, kid: str | None, algorithm: str, *, at_once: bool = False) -> Any:
         """The public key that signs with this algorithm under this id; without an id, the only one there is; None for no such key.
 
-        Raises NoKeysError.
+        at_once: the id comes from the provider itself, so an unknown one is asked for without waiting. Raises NoKeysError.
         """
         if self._clock() - self._read_s > self._settings.cache_s:
             self._try_refresh()
         found = self._pick(kid, algorithm)
         if found is None:  # the provider may have begun to use a new one
-            self._try_refresh()
+            self._try_refresh(at_once)
             found = self._pick(kid, algorithm)
         if self._clock() - self._read_s > _STALE_S:
             raise NoKeysError
@@ -90,9 +82,9 @@ class KeyRing:
         fitting = [key for name, key in self._keys.items() if key.fits(algorithm) and kid in (None, name)]
         return fitting[0].public if len(fitting) == 1 else None
 
-    def _try_refresh(self) -> None:
+    def _try_refresh(self, at_once: bool = False) -> None:
         with self._lock:
-            if self._busy or self._clock() - self._tried_s < _RETRY_S:
+            if self._busy or (self._clock() - self._tried_s < _RETRY_S and not at_once):
                 return
             self._busy = True
         try:
@@ -104,8 +96,9 @@ class KeyRing:
         self._tried_s = self._clock()
         try:
             found = _usable(self._read())
-        except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
-            _log.warning("oidc: the keys of %s cannot be read: %s", self._settings.issuer, type(error).__name__)
+        except (FetchError, OSError, ValueError, RecursionError) as error:
+            why = str(error) if isinstance(error, FetchError) else type(error).__name__
+            _log.warning("oidc: the keys of %s cannot be read: %s", self._settings.issuer, why)
             return False
         if not found:
             _log.warning("oidc: %s has no usable key", self._settings.issuer)
@@ -116,19 +109,10 @@ class KeyRing:
     def _read(self) -> Any:
         if self._settings.jwks_file is not None:
             path = Path(self._settings.jwks_file)
-            if path.stat().st_size > _MOST_BYTES:
+            if path.stat().st_size > MOST_BYTES:
                 raise ValueError("too large")
             return json.loads(path.read_text(encoding="utf-8"))
-        content = b""
-        deadline_s = time.monotonic() + 2 * self._settings.timeout_s
-        with self._http.stream("GET", str(self._settings.jwks_url), headers={"Accept": "application/json"}) as answer:
-            if answer.status_code != 200:
-                raise ValueError(f"HTTP {answer.status_code}")
-            for block in answer.iter_bytes():
-                content += block
-                if len(content) > _MOST_BYTES or time.monotonic() > deadline_s:
-                    raise ValueError("too large or too slow")
-        return json.loads(content)
+        return self._discovery.fetcher.get(self._settings.jwks_url or self._discovery.endpoints().keys)
 
 
 def _usable(document: Any) -> dict[str, _Key]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ import jwt
 
 from minder.api.access import Caller
 from minder.clock import format_time
+from serve.identity.discovery import Discovery
+from serve.identity.fetch import Fetcher
 from serve.identity.keys import KeyRing, NoKeysError
 from serve.identity.oidc_settings import OidcSettings
 
@@ -39,14 +42,29 @@ class Oidc:
     def __init__(self, settings: OidcSettings, keys: KeyRing | None = None) -> None:
         """Raises ConfigError for files that cannot be used."""
         self._settings = settings
-        self._keys = keys or KeyRing(settings)
+        self.discovery = Discovery(settings, Fetcher(settings))
+        self._keys = keys or KeyRing(settings, discovery=self.discovery)
 
-    def close(self) -> None:
-        self._keys.close()
+    @property
+    def settings(self) -> OidcSettings:
+        return self._settings
 
     def verify(self, token: str) -> Caller:
-        """Whom it speaks for. Raises RefusedTokenError."""
-        claims = self._claims(token)
+        """Whom a bearer token speaks for. Raises RefusedTokenError."""
+        return self._caller(self._claims(token, self._settings.audience))
+
+    def verify_id_token(self, token: str, client_id: str, nonce: str) -> Caller:
+        """Who signed in, of an ID token that came from the provider itself. Raises RefusedTokenError."""
+        claims = self._claims(token, client_id, at_once=True)
+        told = claims.get("nonce")
+        if not isinstance(told, str) or not hmac.compare_digest(told.encode("utf-8", "replace"), nonce.encode()):
+            raise RefusedTokenError("the token answers another sign-in (nonce)")
+        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if claims.get("azp", None if several else client_id) != client_id:
+            raise RefusedTokenError("the token was made for another client (azp)")
+        return self._caller(claims)
+
+    def _caller(self, claims: Mapping[str, Any]) -> Caller:
         role = self._role(claims)
         if role is None:
             raise RefusedTokenError(f"the token has no role here: its {self._settings.roles_claim} must hold one that [oidc.roles] names")
@@ -57,9 +75,11 @@ class Oidc:
             role=role,
             jobs=self._jobs(claims),
             expires=format_time(float(claims["exp"])),
+            issuer=str(claims["iss"]),
+            subject=_plain(claims["sub"]),
         )
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
+    def _claims(self, token: str, audience: str, *, at_once: bool = False) -> Mapping[str, Any]:
         wanted = self._settings
         try:
             if len(token) > _MOST_LETTERS or not token.isascii():
@@ -70,14 +90,14 @@ class Oidc:
                 raise RefusedTokenError(f"the token is signed with an algorithm that is none of {', '.join(wanted.algorithms)}")
             if header.get("typ") not in _TYPES or "crit" in header or not (kid is None or (isinstance(kid, str) and len(kid) <= 255)):
                 raise RefusedTokenError("the token's header holds what is not understood here")
-            key = self._keys.find(kid, str(algorithm))
+            key = self._keys.find(kid, str(algorithm), at_once=at_once)
             if key is None:
                 raise RefusedTokenError("the token is signed with a key that its issuer does not publish")
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
                 algorithms=[str(algorithm)],
-                audience=wanted.audience,
+                audience=audience,
                 issuer=wanted.issuer,
                 leeway=wanted.leeway_s,
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},

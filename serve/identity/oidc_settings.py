@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from serve.notify.targets import demand_address
+from serve.notify.targets import demand_address, read_secret
 
-__all__ = ["OidcSettings"]
+__all__ = ["OidcSettings", "SignInSettings"]
+
+_LONGEST_SESSION_S = 12 * 3600.0
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+
+class SignInSettings(BaseModel):
+    """[oidc.sign_in]: people sign in to the pages with the provider. client_id: whom the provider knows us as, and whom its ID tokens
+    are for. client_secret_file: without one we are a public client. label: what the provider is called on the sign-in page.
+    session_s: when they have to sign in again; until then their roles count as they were."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    client_id: str = Field(min_length=1, max_length=255)
+    client_secret_file: str | None = None
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    label: str = Field(default="the identity provider", min_length=1, max_length=60)
+    session_s: float = Field(default=8 * 3600.0, ge=60, le=_LONGEST_SESSION_S)
+
+    @field_validator("scopes")
+    @classmethod
+    def _are_scopes(cls, scopes: tuple[str, ...]) -> tuple[str, ...]:
+        whole = all(word and word.isascii() and word.isprintable() and not set(word) & set(' "\\') for word in scopes)
+        if "openid" not in scopes or not whole:
+            raise ValueError('scopes are words, and "openid" must be one of them')
+        return scopes
+
+    def secret(self) -> str | None:
+        """Read anew each time: a file may be replaced. Raises ConfigError."""
+        return None if self.client_secret_file is None else read_secret("client_secret_file", self.client_secret_file)
 
 
 class OidcSettings(BaseModel):
     """Bearer tokens of an identity provider. A token that maps to no role is refused; agents and launchers have minder's own tokens.
 
-    jwks_url or jwks_file: the provider's keys. roles: a value of roles_claim to the role here; the highest counts. jobs_claim: a list
-    of job names; every job if not set. Claims may be dotted ("realm_access.roles"). longest_s: tokens that live longer are refused.
+    jwks_url or jwks_file: the provider's keys; if neither is given, its discovery document says where they are. roles: a value of
+    roles_claim to the role here; the highest counts. jobs_claim: a list of job names; every job if not set. Claims may be dotted
+    ("realm_access.roles"). longest_s: tokens that live longer are refused. timeout_s: how long the provider may take for one answer.
+    discovery_url: where it is not below the issuer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,18 +68,34 @@ class OidcSettings(BaseModel):
     longest_s: float = Field(default=86_400.0, gt=0, le=7 * 86_400)
     cache_s: float = Field(default=300.0, ge=10, le=86_400)
     timeout_s: float = Field(default=5.0, gt=0, le=30)
+    discovery_url: str | None = None
+    sign_in: SignInSettings | None = None
 
-    @field_validator("jwks_url")
+    @property
+    def discovery_address(self) -> str:
+        """Where the provider says of itself what it offers (OpenID Connect Discovery 1.0)."""
+        return self.discovery_url or self.issuer.rstrip("/") + "/.well-known/openid-configuration"
+
+    @property
+    def terms(self) -> str:
+        """A digest of what decides who may come in: a session that began under other terms is over."""
+        fields = self.model_dump(mode="json", include={"issuer", "algorithms", "roles_claim", "roles", "jobs_claim", "name_claim"})
+        client = None if self.sign_in is None else self.sign_in.client_id
+        return hashlib.sha256(json.dumps([fields, client], sort_keys=True).encode()).hexdigest()
+
+    @field_validator("jwks_url", "discovery_url")
     @classmethod
-    def _is_address(cls, url: str | None) -> str | None:
+    def _is_address(cls, url: str | None, told: ValidationInfo) -> str | None:
         if url is not None:
-            demand_address(url, "jwks_url")
+            demand_address(url, str(told.field_name))
         return url
 
     @model_validator(mode="after")
     def _is_whole(self) -> OidcSettings:
-        if (self.jwks_url is None) == (self.jwks_file is None):
+        if self.jwks_url is not None and self.jwks_file is not None:
             raise ValueError("give either jwks_url or jwks_file")
+        if self.sign_in is not None or (self.jwks_url is None and self.jwks_file is None):
+            demand_address(self.discovery_address, "without jwks_url or jwks_file, or with sign_in, issuer")
         if not self.algorithms or not self.roles:
             raise ValueError("algorithms and roles must not be empty: nobody could come in")
         return self

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from minder.api.fields import NAME, JobName, MachineName
-from minder.api.machines import OutcomeRequest, ReturnRequest
+from minder.api.machines import OutcomeRequest, RetestRequest, ReturnRequest
 from minder.incidents import kinds
 from minder.incidents.timeline import describe
 from minder.store.events import EventQuery
@@ -21,7 +21,7 @@ from serve.pages.session import Seen, Sent
 from serve.problems import refuse
 from serve.routes.incidents import Cursor, Wanted, incidents_page
 from serve.routes.jobs import jobs_page
-from serve.routes.machines import machine_detail, machines_page, plan_outcome, plan_return
+from serve.routes.machines import machine_detail, machines_page, plan_outcome, plan_retest, plan_return
 from serve.state import Service, service_of
 
 __all__ = ["router"]
@@ -30,7 +30,8 @@ router = APIRouter()
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
 _ROWS = 50
 # What people and their tokens did; the controller's own events are on the incidents' pages.
-_AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN, kinds.APPROVAL_SETTLED)
+_AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN, kinds.APPROVAL_SETTLED,
+          kinds.SIGNED_IN)  # fmt: skip
 _EVERYTHING = tuple(sorted({str(getattr(kinds, name)) for name in kinds.__all__} - {kinds.EVIDENCE}))
 
 
@@ -75,6 +76,12 @@ def machine(request: Request, visitor: Seen, name: Name) -> Response:
 def give_back(request: Request, sent: Sent, name: Name) -> Response:
     body = body_of(ReturnRequest, {"reason": sent.fields.get("reason"), "job": sent.fields.get("job")})
     return carry_out(request, sent, lambda: plan_return(service_of(request), sent.visitor.caller, name, body))
+
+
+@router.post("/machines/{name}/retest")
+def have_tested(request: Request, sent: Sent, name: Name) -> Response:
+    body = body_of(RetestRequest, {"reason": sent.fields.get("reason"), "job": sent.fields.get("job")})
+    return carry_out(request, sent, lambda: plan_retest(service_of(request), sent.visitor.caller, name, body))
 
 
 @router.post("/machines/{name}/outcome")

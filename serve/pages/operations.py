@@ -18,12 +18,13 @@ from minder.store.events import EventQuery
 from minder.types import LedgerEvent
 from serve.access import sees
 from serve.pages.forms import body_of, carry_out, did
-from serve.pages.render import show
+from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent
 from serve.problems import refuse
 from serve.routes.jobs import job_status, jobs_page
 from serve.routes.pauses import pauses_page, plan_end_pause, plan_pause
 from serve.routes.policy import policy_settings, try_policy
+from serve.routes.standbys import registered_models
 from serve.state import Service, service_of
 
 __all__ = ["Pool", "router"]
@@ -121,10 +122,19 @@ def _value(text: str) -> Any:
 
 
 @router.get("/models")
-def models(request: Request, visitor: Seen) -> Response:
-    """Which detector reads each job's telemetry, which looks on, and what these said of themselves."""
+def models(request: Request, visitor: Seen, versions: bool = False) -> Response:
+    """Which detector reads each job's telemetry, which looks on, and what these said of themselves. versions: and what is registered,
+    which the page asks for by itself where scripts run: the registry may take its time."""
     service = service_of(request)
     told = sorted((name, config.detector) for name, config in service.settings.jobs.items() if sees(visitor.caller, name))
     query = EventQuery(kinds=(kinds.SHADOW, kinds.DRIFT), newest_first=True, limit=200)
     events: list[LedgerEvent] = [event for event in service.events.select(query) if sees(visitor.caller, event.job)]
-    return show(request, visitor, "models.html", told=told, events=events[:40])
+    newest = {(event.job, event.kind): event for event in reversed(events)}
+    known = registered_models(service, visitor.caller) if versions else None
+    return show(request, visitor, "models.html", told=told, events=events[:40], newest=newest, known=known)
+
+
+@router.get("/models/versions")
+def versions(request: Request, visitor: Seen) -> Response:
+    """What the registry holds; it is asked at most once a minute."""
+    return fragment(request, visitor, "parts/versions.html", known=registered_models(service_of(request), visitor.caller))

@@ -1,19 +1,19 @@
-"""Who looks at a page: a session cookie that stands for a token, and a secret that every form of it must carry."""
+"""Who looks at a page: a session cookie that stands for a token or a person, and a secret that every form of it must carry."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.store.sessions import SESSION_S
-from serve.access import admit, demand_role
+from minder.api.access import Caller, Role
+from minder.store.sessions import SESSION_S, Person
+from serve.access import admit, demand_role, slow_down
 from serve.problems import refuse
 from serve.state import service_of
 
@@ -83,12 +83,22 @@ def csrf_of(secret: str) -> str:
 
 def _visit(request: Request) -> Visitor:
     secret, service = session_secret(request), service_of(request)
-    record = None if secret is None else service.sessions.find(secret, service.clock.now_s())
-    if secret is None or record is None:
+    found = None if secret is None else service.sessions.find(secret, service.clock.now_s())
+    if secret is None or found is None:
         raise SignInNeeded
-    caller = admit(request, record)
+    caller = _person(request, found) if isinstance(found, Person) else admit(request, found)
     demand_role(caller, "viewer")
     return Visitor(caller, csrf_of(secret))
+
+
+def _person(request: Request, found: Person) -> Caller:
+    """Who signed in with the identity provider. What began under other terms is over: another provider, or other roles."""
+    flow = service_of(request).code_flow
+    if flow is None or flow.settings.terms != found.terms:
+        raise SignInNeeded
+    slow_down(service_of(request).requests.take(found.token), request)
+    role = cast(Role, found.role)
+    return Caller(token=found.token, name=found.name, role=role, jobs=found.jobs, issuer=found.issuer, subject=found.subject)
 
 
 Seen = Annotated[Visitor, Depends(_visit)]

@@ -1,4 +1,4 @@
-"""In with a token, and out again."""
+"""In with a token, and out again. The page offers the identity provider too, where there is one (provider.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from serve.pages.render import show
 from serve.pages.session import Sent, forget, inside, is_encrypted, read_form, remember, session_secret
 from serve.state import service_of
 
-__all__ = ["router"]
+__all__ = ["router", "sign_in_page"]
 
 router = APIRouter()
 _NONCE = "minder-sign-in"
@@ -24,12 +24,14 @@ _NONCE_S = 3600
 @router.get("/sign-in")
 def ask(request: Request, next: str = "/") -> Response:
     """The form; its secret is in a cookie too, so that no other site can sign anybody in."""
-    return _form(request, next)
+    return sign_in_page(request, next)
 
 
-def _form(request: Request, wanted: str, status: int = 200, wrong: str = "") -> Response:
-    nonce = secrets.token_urlsafe(24)
-    answer = show(request, None, "sign_in.html", status, nonce=nonce, wanted=inside(wanted), wrong=wrong)
+def sign_in_page(request: Request, wanted: str, status: int = 200, wrong: str = "") -> Response:
+    """Both ways in, and why the last one failed."""
+    nonce, flow = secrets.token_urlsafe(24), service_of(request).code_flow
+    provider = None if flow is None else flow.client
+    answer = show(request, None, "sign_in.html", status, nonce=nonce, wanted=inside(wanted), wrong=wrong, provider=provider)
     answer.set_cookie(_NONCE, nonce, max_age=_NONCE_S, path="/sign-in", secure=is_encrypted(request), httponly=True, samesite="strict")
     return answer
 
@@ -40,13 +42,13 @@ def sign_in(request: Request, fields: Annotated[dict[str, str], Depends(read_for
     wanted = inside(fields.get("next", "/"))
     nonce = request.cookies.get(_NONCE, "")
     if not nonce or not hmac.compare_digest(fields.get("csrf", "").encode(), nonce.encode()):
-        return _form(request, wanted, 403, "this form had grown old: please try again")
+        return sign_in_page(request, wanted, 403, "this form had grown old: please try again")
     service = service_of(request)
     try:
         record = demand_token(request, fields.get("token", "").strip())
         demand_role(admit(request, record), "viewer")
     except HTTPException as error:
-        return _form(request, wanted, error.status_code, str(error.detail).partition(": send")[0])
+        return sign_in_page(request, wanted, error.status_code, str(error.detail).partition(": send")[0])
     before = session_secret(request)
     if before is not None:
         service.sessions.end(before)

@@ -16,6 +16,7 @@ from minder.incidents import kinds
 from minder.incidents.history import find_barrings
 from minder.incidents.machines import RETEST_PREFIX, MachineRecord, Retest, unfit_because
 from minder.incidents.orders import order_payload
+from minder.incidents.retests import PastRetest
 from minder.recovery.placement import machine_order
 from minder.store.events import EventQuery
 from minder.store.tokens import new_id
@@ -30,6 +31,7 @@ __all__ = ["machine_detail", "machines_page", "plan_evict", "plan_outcome", "pla
 
 router = APIRouter(prefix="/v1/machines", tags=["machines"])
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
+_MOST_RETESTS = 20
 _MOST_INCIDENTS = 100
 
 
@@ -67,7 +69,8 @@ def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail
     if record is None and not named:
         raise refuse(404, f'nothing is known of a machine "{name}": GET /v1/machines lists those that were evicted or barred')
     fields = _fields(record or MachineRecord(name))
-    return MachineDetail.model_validate(fields | {"incidents": tuple(named[:_MOST_INCIDENTS])})
+    retests = tuple(_test_fields(item) for item in reversed(service.machines.retests(caller.jobs, name)[-_MOST_RETESTS:]))
+    return MachineDetail.model_validate(fields | {"incidents": tuple(named[:_MOST_INCIDENTS]), "retests": retests})
 
 
 @router.post("/{name}/outcome", status_code=201, response_model=Recorded)
@@ -190,3 +193,16 @@ def _fields(record: MachineRecord) -> dict[str, object]:
 
 def _retest_fields(found: Retest) -> dict[str, str]:
     return {"operation": found.operation_id, "time": format_time(found.time_s), "state": found.state, "detail": found.detail}
+
+
+def _test_fields(item: PastRetest) -> dict[str, object]:
+    told: dict[str, object] = {
+        "operation": item.operation_id,
+        "state": item.state,
+        "job": item.job,
+        "by": item.by,
+        "reason": item.reason,
+        "detail": item.detail,
+    }
+    times = {"asked": item.asked_s, "begun": item.begun_s, "ended": item.ended_s}
+    return told | {name: None if time_s is None else format_time(time_s) for name, time_s in times.items()}

@@ -72,7 +72,11 @@ def _waiting(status: Mapping[str, Any] | None) -> set[str]:
 @router.get("/models", response_model=Models)
 def list_models(request: Request, caller: Viewer) -> Response:
     """The registered detector's champion and challengers, and which detector each job's job.toml names."""
-    service = service_of(request)
+    return tagged(request, registered_models(service_of(request), caller))
+
+
+def registered_models(service: Service, caller: Caller) -> Models:
+    """As far as the caller's jobs go. It may take as long as the registry takes: a minute and a half at most."""
     known = service.models.read()
     jobs = tuple(
         JobModel(job=name, detector=config.detector.uri, shadow=config.detector.shadow)
@@ -82,4 +86,4 @@ def list_models(request: Request, caller: Viewer) -> Response:
     champion = next((item for item in known.versions if item.champion), None)
     challengers = tuple(item for item in known.versions if not item.champion)
     fields = {"registry": known.state, "detail": known.detail, "champion": champion, "challengers": challengers, "jobs": jobs}
-    return tagged(request, Models.model_validate(fields))
+    return Models.model_validate(fields)

@@ -82,10 +82,8 @@ def settings_of(provider: Provider, **more: Any) -> OidcSettings:
 
 
 @pytest.fixture
-def oidc(provider: Provider) -> Iterator[Oidc]:
-    opened = Oidc(settings_of(provider))
-    yield opened
-    opened.close()
+def oidc(provider: Provider) -> Oidc:
+    return Oidc(settings_of(provider))
 
 
 def claims_of(**more: Any) -> dict[str, Any]:
@@ -189,7 +187,6 @@ def test_keys_are_remembered_renewed_and_never_fetched_at_a_strangers_pace(provi
         keys.find("one", "RS256")
     provider.status, now_s = 200, now_s + 20.0
     assert keys.find("one", "RS256") is not None
-    keys.close()
 
 
 def test_short_keys_and_shared_secrets_are_no_keys(provider: Provider) -> None:
@@ -200,7 +197,6 @@ def test_short_keys_and_shared_secrets_are_no_keys(provider: Provider) -> None:
     keys = KeyRing(settings_of(provider))
     with pytest.raises(NoKeysError):
         keys.find("short", "RS256")
-    keys.close()
 
 
 def test_the_service_takes_both_kinds_of_tokens(

@@ -8,6 +8,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -78,6 +79,34 @@ def test_an_empty_ledger_is_no_data_and_not_health(empty: Service) -> None:
             answer = http.get(path)
             assert answer.status_code == 200, path
         assert "no data" in http.get("/").text and "no sign of health" in http.get("/").text
+
+
+def test_the_models_page_shows_what_is_registered(
+    enter: Enter, http: httpx.Client, service: Service, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from minder.api.standbys import ModelVersion
+    from serve.models import Registered
+
+    judged = {"outcome": "not promoted", "opponent": "models:/minder-detector/3", "why": "precision falls", "time": "2026-11-22T03:00:00Z"}
+    old = ModelVersion(version=3, champion=True, training={"data": "six hours"})
+    new = ModelVersion(version=4, champion=False, training={}, judged=judged)
+    monkeypatch.setattr(service.models, "read", lambda: Registered("available", "", (new, old)))
+    assert http.get("/models/versions", follow_redirects=False).status_code == 303
+    enter()
+    detector = SimpleNamespace(uri="default", shadow="models:/minder/4", drift=True)
+    service.settings.jobs["llm"] = SimpleNamespace(detector=detector)  # type: ignore[assignment]
+    assert "not lately" in http.get("/models").text and "none lately" in http.get("/models").text
+    ledger.append(kinds.SHADOW, {"detector": "models:/minder/4", "verdict": {}}, job="llm")
+    ledger.append(kinds.DRIFT, {"metric": "gpu_temperature_celsius"}, job="llm")
+    assert "gpu_temperature_celsius, " in http.get("/models").text and "not lately" not in http.get("/models").text
+    assert 'hx-get="/models/versions"' in http.get("/models").text  # the page does not wait for the registry
+    for path in ("/models/versions", "/models?versions=true"):
+        text = http.get(path).text
+        assert text.index("Version 3") < text.index("Version 4") and "six hours" in text and "challenger" in text
+        assert "moved the alias by hand" in text and "not promoted" in text and "precision falls" in text and "2026-11-22" in text
+    monkeypatch.setattr(service.models, "read", lambda: Registered("unreachable", "the registry does not answer (OSError)"))
+    text = http.get("/models/versions").text
+    assert "no answer" in text and "OSError" in text and "Version" not in text
 
 
 def test_the_first_screen_answers(enter: Enter, ledger: Ledger) -> None:

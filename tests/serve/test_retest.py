@@ -10,6 +10,8 @@ import pytest
 
 from minder.incidents import Ledger, kinds
 from minder.types import ActionResult
+from serve.state import Service
+from tests.serve.browsing import field, send_token, token_of
 
 As = Callable[..., dict[str, str]]
 Send = Callable[..., httpx.Response]
@@ -90,3 +92,28 @@ def test_after_a_test_that_passed_it_goes_back(send: Send, ledger: Ledger) -> No
 def test_who_may_order_what(send: Send, ledger: Ledger, path: str, body: Any, who: dict[str, Any], status: int) -> None:
     assert send(path, body, **who).status_code == status
     assert len(ledger.events(kinds=[kinds.RETEST_ASKED])) == (status == 201)
+
+
+def test_past_tests_are_told_with_who_why_when_and_what_they_said(send: Send, http: httpx.Client, as_: As, ledger: Ledger) -> None:
+    send("m2/retest", {"reason": "new HBM"})
+    settle(ledger, "failed", "<b>HBM</b> bad")
+    send("m2/retest", {"reason": "a second one"})
+    newest, first = http.get("/v1/machines/m2", headers=as_()).json()["retests"]
+    assert (newest["state"], newest["reason"], newest["begun"], newest["ended"]) == ("asked", "a second one", None, None)
+    assert (first["state"], first["by"], first["reason"], first["detail"]) == ("failed", "alice", "new HBM", "<b>HBM</b> bad")
+    assert first["asked"] and first["begun"] and first["ended"] and first["job"] == "llm"
+    assert http.get("/v1/machines/m1", headers=as_()).json()["retests"] == []
+    assert http.get("/v1/machines/m2", headers=as_(jobs=("other",))).status_code == 404
+
+
+def test_the_page_of_a_machine_shows_its_tests_and_orders_one(http: httpx.Client, service: Service, ledger: Ledger) -> None:
+    send_token(http, token_of(service, "operator"))
+    page = http.get("/machines/m2").text
+    assert "No test of it was ordered" in page
+    form = {"csrf": field(page, "csrf"), "key": "a", "back": "/machines/m2", "job": "llm", "reason": "new HBM"}
+    assert "Done and written down" in http.post("/machines/m2/retest", data=form).text
+    (order,) = ledger.events(kinds=[kinds.RETEST_ASKED])
+    settle(ledger, "failed", "<b>HBM</b> bad")
+    page = http.get("/machines/m2").text
+    for said in ("failed", "&lt;b&gt;HBM&lt;/b&gt; bad", "new HBM", str(order.operation_id), str(order.payload["by"])):
+        assert said in page, said
