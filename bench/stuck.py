@@ -1,9 +1,10 @@
 """Why is it stuck: real faults in a real job of the lab, and whom minder names; quiet phases, and that it names nobody.
 
-    python bench/stuck.py [--kinds sleep,disk] [--seeds 1] [--out bench-out/stuck]
+    python bench/stuck.py [--kinds sleep,disk] [--seeds 5] [--first-seed 0] [--out bench-out/stuck]
 
-Each kind is a run of bench/jobs/stuck.py under `minder run --act` with launchers and agents, one after the other. A line per run goes to
-`stuck.jsonl`, the table to `stuck.md`. `masked`: stopped states and the other fingerprints of the injector are hidden from the agents.
+Each kind is a run of bench/jobs/stuck.py under `minder run --act` with launchers and agents, one after the other; each seed hits another
+machine, three steps later. A line per run goes to `stuck.jsonl`, the table of all lines to `stuck.md`: a bench that was stopped goes on.
+`masked`: stopped states and the other fingerprints of the injector are hidden from the agents.
 """
 
 from __future__ import annotations
@@ -27,37 +28,53 @@ from minder.simulate.demo.stage import MASKED_METRICS, Stage
 from minder.simulate.lab.machine import LabMachine
 from minder.types import LedgerEvent
 
-_STEP, _PAUSE_S = 24, 20.0
+_STEP, _PAUSE_S, _RANKS = 24, 20.0, 4
+_SAVER = ((0,),)  # rank 0 saves, whatever the seed
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """machine: those at fault must be evicted; else nobody may be named or evicted. ranks: where it happens; none: everywhere."""
+    """machine: those at fault must be evicted; else nobody may be named or evicted. ranks: where it happens with seed 0; none: everywhere.
+
+    among: the places that the seeds take in turn, from `ranks` on; none: every single rank, or every pipeline where ranks are two.
+    """
 
     what: str
     machine: bool
     ranks: tuple[int, ...] = (2,)
     watch_s: float = 90.0
     step: int = _STEP
+    among: tuple[tuple[int, ...], ...] = ()
+
+    def ranks_of(self, seed: int) -> tuple[int, ...]:
+        """Where it happens with this seed."""
+        if not self.ranks:
+            return ()
+        places = self.among or (((1, 3), (0, 2)) if len(self.ranks) == 2 else tuple((rank,) for rank in range(_RANKS)))
+        return places[(places.index(self.ranks) + seed) % len(places)]
+
+    def step_of(self, seed: int) -> int:
+        """At which step; a first step stays the first."""
+        return self.step + 3 * seed if self.step > 1 else self.step
 
 
 KINDS = {
     "sigstop": Kind("SIGSTOP inside an all-reduce", True),
     "sleep": Kind("a rank sleeps in Python before the collective", True),
     "disk": Kind("a rank in uninterruptible sleep (D) before the collective", True),
-    "socket": Kind("two ranks talk over a socket of their own; one stops answering", True),
+    "socket": Kind("two ranks talk over a socket of their own; one stops answering", True, among=((2,), (1,))),
     "pipeline": Kind("SIGSTOP of both ranks of one pipeline inside an all-reduce", True, (1, 3)),
     "stages-sigstop": Kind("DP x PP: SIGSTOP of both ranks of one pipeline among their messages", True, (1, 3)),
     "stages-sleep": Kind("DP x PP: a rank sleeps in Python before it sends", True, (3,)),
     "stages-fewer-steps": Kind("DP x PP: a replica's data end a step early: it waits in a barrier", False, (1, 3)),
-    "stages-checkpoint": Kind("quiet, DP x PP: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0),
+    "stages-checkpoint": Kind("quiet, DP x PP: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0, among=_SAVER),
     "stages-evaluation": Kind("quiet, DP x PP: all evaluate for 20 s", False, (), 50.0),
     "loader": Kind("a data-loader worker waits for a lock for ever", False),
     "other-collective": Kind("a rank broadcasts where the others all-reduce", False),
     "wrong-shape": Kind("a rank all-reduces another number of elements", False),
     "fewer-steps": Kind("a rank's data end a step early: it waits in a barrier", False),
     "checkpoint": Kind("quiet: rank 0 saves for 20 s", False, (), 50.0),
-    "undeclared": Kind("quiet: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0),
+    "undeclared": Kind("quiet: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0, among=_SAVER),
     "evaluation": Kind("quiet: all evaluate for 20 s", False, (), 50.0),
     "compile": Kind("quiet: the first step compiles for 20 s", False, (), 50.0, 1),
     "debugger": Kind("quiet: a debugger holds all ranks for 20 s", False, (), 50.0),
@@ -78,7 +95,8 @@ class StuckStage(Stage):
 
     def _start_launcher(self, machine: LabMachine) -> None:
         kind = KINDS[self.name]
-        told = f"{self.name}@{kind.step}:{','.join(map(str, kind.ranks))}"
+        seed = self.options.seed
+        told = f"{self.name}@{kind.step_of(seed)}:{','.join(map(str, kind.ranks_of(seed)))}"
         flags = ["--job", self.job, "--slots", "1", "--barrier", "script", "--env", f"GLOO_SOCKET_IFNAME={machine.place.data_interface}"]
         flags += ["--env", f"LAB_DATA_ADDRESS={machine.place.data_address}"]
         program = "stages.py" if self.name.startswith("stages-") else "stuck.py"
@@ -107,7 +125,7 @@ def run(name: str, masked: bool, out: Path, seed: int, limit_s: float = 240.0) -
         stage.stop_controller()
         with stage.ledger() as ledger:
             events = ledger.events(job=stage.job)
-        culprits = [stage.lab.machines[rank].name for rank in kind.ranks] if kind.machine else []
+        culprits = [stage.lab.machines[rank].name for rank in kind.ranks_of(seed)] if kind.machine else []
         return judge(name, culprits, began_s, events) | {"masked": masked, "seed": seed, "step": steps}
 
 
@@ -157,7 +175,9 @@ def _let_go(stage: Stage) -> None:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = ["| what happens | expected | right | named | first verdict after s | sources |", "|---|---|---|---|---|---|"]
+    """All rows of one kind in one line. Of a seed that ran twice the later row counts."""
+    rows = list({(row["kind"], row["masked"], row["seed"]): row for row in rows}.values())
+    lines = ["| what happens | expected | right | named | first verdict after s | sources | load |", "|---|---|---|---|---|---|---|"]
     for name, masked in dict.fromkeys((row["kind"], row["masked"]) for row in rows):
         mine = [row for row in rows if (row["kind"], row["masked"]) == (name, masked)]
         named = {("a machine" if row.get("named") else "") or row.get("verdict") or "nobody" for row in mine}
@@ -166,20 +186,27 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         expected = "its machine" if KINDS[name].machine else "no machine"
         what = KINDS[name].what + (" (masked)" if masked else "")
         right = f"{sum(row['right'] for row in mine)}/{len(mine)}"
-        lines.append(f"| {what} | {expected} | {right} | {', '.join(sorted(named))} | {after} | {', '.join(sources) or '-'} |")
+        loads = [row["load"] for row in mine if "load" in row]
+        load = f"{min(loads):.0f} to {max(loads):.0f}" if loads else "-"
+        lines.append(f"| {what} | {expected} | {right} | {', '.join(sorted(named))} | {after} | {', '.join(sources) or '-'} | {load} |")
     return "\n".join(lines) + "\n"
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "stuck.jsonl").read_text().splitlines()]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--masked", action="store_true", help=f"hide {', '.join(MASKED_METRICS)} and process states")
     parser.add_argument("--out", type=Path, default=Path("bench-out/stuck"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for name in arguments.kinds.split(","):
             folder = arguments.out / f"{name}-{seed}-{int(time.time())}"
             try:
@@ -189,7 +216,7 @@ def main() -> int:
             rows.append(row)
             with (arguments.out / "stuck.jsonl").open("a") as log:
                 log.write(json.dumps(row) + "\n")
-            (arguments.out / "stuck.md").write_text(table(rows))
+            (arguments.out / "stuck.md").write_text(table(read(arguments.out)))
             print(json.dumps(row), flush=True)
     return 0 if all(row["right"] for row in rows) else 1
 

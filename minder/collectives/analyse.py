@@ -109,7 +109,8 @@ def _without_needless_missing(case: _Case, blamed: dict[int, list[Wait]]) -> dic
     needed = {}
     for rank, waits in blamed.items():
         fronts = [wait for wait in waits if case.progress.pending[wait.waiter][0] is wait.op]
-        if rank in dumps or fronts or not any(other in dumps for other in blamed):
+        tells = rank in dumps and any(wait.why != "missing" for wait in waits)
+        if tells or fronts or not any(other in dumps for other in blamed):
             needed[rank] = waits
     return needed
 

@@ -38,7 +38,17 @@ _MAX_ENTRIES = 200_000
 _LARGEST = (1 << 62) - 1
 _STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
 _KINDS = {"send": SEND, "recv": RECEIVE, "coalesced": COALESCED}
-_SHARED_NAMES = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter", "all_reduce_barrier": "barrier"}
+_SHARED_NAMES = {
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_reduce_barrier": "barrier",
+    "allreduce": "all_reduce",  # libraries and older recorders write some names without their first underscore
+    "allgather": "all_gather",
+    "allgather_into_tensor": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "reducescatter_tensor": "reduce_scatter",
+    "alltoall": "all_to_all",
+}
 
 
 class UnreadableDumpError(ValueError):
@@ -126,6 +136,7 @@ def parse_dump(document: Any, rank: int, signatures: Signatures, name: str = "th
         library=str(document.get("nccl_version") or document.get("comm_lib_version") or ""),
         skipped=table.skipped,
         counts_operations=table.is_gloo,
+        sides={name: frozenset(sides) for name, sides in table.sides.items()},
     )
 
 
@@ -141,6 +152,7 @@ class _Entries:
         self.rows: list[tuple[int, ...]] = []
         self.skipped = 0
         self.is_gloo = False
+        self.sides: dict[str, set[int]] = {}
 
     def add(self, entry: Any) -> None:
         try:
@@ -163,6 +175,8 @@ class _Entries:
         state = COMPLETED if entry.get("retired") is True or completed else _STATES[entry.get("state", "scheduled")]
         operation = str(entry["profiling_name"])
         kind, peer = _kind(operation, bool(entry.get("is_p2p")))
+        if peer >= 0:
+            self.sides.setdefault(name, set()).add(_own_side(operation))
         self.is_gloo = self.is_gloo or operation.startswith("gloo:")
         return (
             number, _whole(sequence), _whole(entry.get("p2p_seq_id") or 0), _whole(entry.get("record_id", entry.get("id", len(self.rows)))),
@@ -189,6 +203,11 @@ def _kind(operation: str, is_p2p: bool) -> tuple[int, int]:
     if kind in (SEND, RECEIVE) and ends:
         return kind, int(ends.replace("<-", "->").partition("->")[2])
     return kind, -1
+
+
+def _own_side(operation: str) -> int:
+    """The number by which a message's title calls the rank itself: 1 in "nccl:recv 1<-0"."""
+    return int(operation.rpartition(":")[2].partition(" ")[2].replace("<-", "->").partition("->")[0])
 
 
 def _signature(operation: str, entry: Mapping[str, Any]) -> Signature:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from minder.collectives.dumpfile import UnreadableDumpError, read_dump
-from minder.collectives.groups import resolve_groups, world_of
+from minder.collectives.groups import resolve_groups, with_local_peers, world_of
 from minder.collectives.records import Collection, RankDump, Signatures
 from minder.collectives.stale import without_stale
 from minder.errors import BadInputError
@@ -52,4 +52,5 @@ def collect(
     by_rank = {dump.rank: dump for dump in dumps}
     world = world_of(by_rank, unreadable or {}, parallelism)
     groups = resolve_groups(by_rank, world, parallelism)
+    by_rank = with_local_peers(by_rank, groups)
     return without_stale(Collection(by_rank, tuple(groups), world, tuple(signatures.known), dict(unreadable or {})))

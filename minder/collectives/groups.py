@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from minder.collectives.records import Group, RankDump
 from minder.topology import Parallelism
 
-__all__ = ["groups_of_ranks", "resolve_groups", "world_of"]
+__all__ = ["groups_of_ranks", "resolve_groups", "with_local_peers", "world_of"]
 
 _DEFAULT_NAMES = {"0", "default_pg", ""}
 
@@ -45,6 +48,24 @@ def resolve_groups(dumps: Mapping[int, RankDump], world: Sequence[int], parallel
 def groups_of_ranks(groups: Sequence[Group]) -> dict[tuple[str, int], int]:
     """Index of the group that a rank means by a name."""
     return {(group.name, rank): index for index, group in reversed(list(enumerate(groups))) for rank in group.ranks}
+
+
+def with_local_peers(dumps: Mapping[int, RankDump], groups: Sequence[Group]) -> dict[int, RankDump]:
+    """The dumps with their messages' peers as numbers inside the group. Titles say so, except where one calls the rank itself by its
+    number in the job, which is not its number in the group."""
+    index = groups_of_ranks(groups)
+    found = dict(dumps)
+    for rank, dump in dumps.items():
+        peer_E = dump.peer_E.copy()
+        for number, name in enumerate(dump.names):
+            ranks = groups[index[(name, rank)]].ranks if (name, rank) in index else ()
+            if dump.sides.get(name) == frozenset((rank,)) and rank in ranks and ranks.index(rank) != rank:
+                places = {global_rank: place for place, global_rank in enumerate(ranks)}
+                rows = np.flatnonzero((dump.name_E == number) & (dump.peer_E >= 0))
+                peer_E[rows] = [places.get(peer, -1) for peer in dump.peer_E[rows].tolist()]
+        if (peer_E != dump.peer_E).any():
+            found[rank] = replace(dump, peer_E=peer_E)
+    return found
 
 
 def _fill(name: str, description: str, seen: set[int], world: Sequence[int], parallelism: Parallelism | None) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ _LEAST_OPERATIONS = 8
 _MOST_OPERATIONS = 512
 _SHARE = 0.1
 _TIMES_THE_NEXT = 4.0
+_LEAST_S = 0.002  # a launch is noted on the host, which runs ahead of its device by more than this
 _LATE_S = 1.0  # Mycroft's rule for one operation: a second away from the rest
 
 
@@ -83,7 +84,8 @@ def _straggler(collection: Collection, progress: Progress, number: int) -> Late 
     share = float(cost_R[worst]) / span_s if span_s > 0 else 0.0
     if share < _SHARE or cost_R[worst] < _TIMES_THE_NEXT * rest_s or (latest_S == worst).mean() < 0.3:
         return None
-    return Late(ranks[worst], number, float(np.median(alone_S[latest_S == worst])), share)
+    late_s = float(np.median(alone_S[latest_S == worst]))
+    return Late(ranks[worst], number, late_s, share) if late_s >= _LEAST_S else None
 
 
 def late_in_last(collection: Collection, progress: Progress, stalls: Mapping[int, Pending]) -> list[Late]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minder.collectives.groups import groups_of_ranks
-from minder.collectives.records import COALESCED, COLLECTIVE, COMPLETED, SCHEDULED, STARTED, Collection, RankDump, Status
+from minder.collectives.records import COALESCED, COLLECTIVE, COMPLETED, NEEDS_ALL, SCHEDULED, STARTED, Collection, RankDump, Status
 
 __all__ = ["DONE", "NOT_LAUNCHED", "UNKNOWN", "Pending", "Progress", "Track", "follow"]
 
@@ -88,6 +88,7 @@ def follow(collection: Collection) -> Progress:
             tracks[number][rank] = _track(dump, rows, _status(dump, names.get(number), votes[number], len(rows)))
         pending[rank] = _pending(dump, group_E, tracks, collection)
     _settle_units(tracks)
+    _drop_wrong_guesses(collection, tracks, memberships)
     return Progress(tracks, pending, started)
 
 
@@ -177,13 +178,34 @@ def _pending(dump: RankDump, group_E: np.ndarray, tracks: Sequence[Mapping[int, 
         if state == COMPLETED or (done is not None and sequence <= done):
             continue
         ranks, peer = collection.groups[number].ranks, int(dump.peer_E[row])
+        other = ranks[peer] if 0 <= peer < len(ranks) else None
         found.append(
             Pending(
-                dump.rank, number, kind, sequence, ranks[peer] if 0 <= peer < len(ranks) else None, state,
+                dump.rank, number, kind, sequence, None if other == dump.rank else other, state,
                 int(dump.created_E[row]), row, int(dump.signature_E[row]),
             )
         )  # fmt: skip
     return found
+
+
+def _drop_wrong_guesses(collection: Collection, tracks: Sequence[dict[int, Track]], memberships: Mapping[int, Sequence[int]]) -> None:
+    """The counters of a rank without entries are joined by its peers' numbers, which is a guess. Where one of them cannot be true, as
+    the peers completed with the rank what it never launched, the numbers are its own, and none of its counters can be joined."""
+    for rank, dump in collection.dumps.items():
+        if not dump.entries and dump.status and any(_is_impossible(collection, tracks[number], rank) for number in memberships[rank]):
+            for number in memberships[rank]:
+                tracks[number][rank] = Track(None, None, None, None)
+
+
+def _is_impossible(collection: Collection, members: Mapping[int, Track], rank: int) -> bool:
+    own = members[rank]
+    peers = [(collection.dumps[other], track) for other, track in members.items() if len(track.rows)]
+    if own.enqueued is None or own.completed is None or not peers:
+        return False
+    used = {collection.signatures[index].family for dump, track in peers for index in np.unique(dump.signature_E[track.rows]).tolist()}
+    if not used <= NEEDS_ALL:
+        return False
+    return own.enqueued < max(track.completed or 0 for _, track in peers) or own.completed > min(track.enqueued or 0 for _, track in peers)
 
 
 def _settle_units(tracks: Sequence[Mapping[int, Track]]) -> None:

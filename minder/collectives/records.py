@@ -112,6 +112,7 @@ class RankDump:
     version: str = ""
     library: str = ""
     skipped: int = 0
+    sides: Mapping[str, frozenset[int]] = field(default_factory=dict)  # by group, what the titles of messages call the rank itself
     counts_operations: bool = False  # gloo: its status counts every operation, sends too, which its entries do not show
 
     @property

@@ -100,7 +100,8 @@ class _States:
         return known
 
     def _sorted(self, of: Mapping[int, int]) -> _Levels:
-        unknown = [rank for rank, level in of.items() if level == UNKNOWN and rank not in self.collection.dumps]
+        dumps = self.collection.dumps  # one that has no entries, and counters that nothing joins, says as little as none
+        unknown = [rank for rank, level in of.items() if level == UNKNOWN and (rank not in dumps or not dumps[rank].entries)]
         absent = [rank for rank, level in of.items() if level == NOT_LAUNCHED]
         return _Levels(of, absent, unknown, DONE in of.values())
 

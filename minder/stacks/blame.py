@@ -18,6 +18,7 @@ from minder.topology import Topology
 __all__ = ["analyse"]
 
 _SHOWN_FRAMES = 16
+_AT_WORK = "some stages compute, others wait for their messages: a pipeline at work; capture again to tell if it moves"
 
 
 def analyse(capture: Capture, topology: Topology | None = None, stands: bool = False) -> Finding:
@@ -42,15 +43,16 @@ def _judge(scene: Scene, stands: bool) -> Finding:
         return Finding(because="no process has a readable stack")
     if scene.size == 1:
         return Finding(because="one stack alone: there are no peers to compare it with")
+    at_work = not stands and is_at_work(scene)
     if not scene.busy:
-        return judge_sites(scene)
+        return Finding(because=_AT_WORK) if at_work else judge_sites(scene)
     if len(scene.busy) * 2 > scene.size:
         return judge_crowd(scene)
     duty = judge_duty(scene)
     if duty is not None:
         return duty
-    if not stands and is_at_work(scene):
-        return Finding(because="some stages compute, others wait for their messages: a pipeline at work; capture again to tell if it moves")
+    if at_work:
+        return Finding(because=_AT_WORK)
     return judge_outsiders(scene)
 
 

@@ -36,6 +36,12 @@ def _are_deputies(busy: Sequence[Member], scene: Scene) -> bool:
     if len(busy) > 1:
         return False
     rank = busy[0].process.rank
+    if (
+        rank is None
+        and busy[0].role.duty
+        and (busy[0].machine == scene.places.machines[0] or (not scene.places.topology and _have_met(scene)))
+    ):
+        return True  # pids come in any order, and without ranks and groups nothing says where rank 0 is
     if rank is None:
         first = next((member for member in (*scene.members, *scene.without) if member.machine == scene.places.machines[0]), None)
         return first is busy[0]

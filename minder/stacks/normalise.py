@@ -13,7 +13,7 @@ _INSTALL = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python\d[\d.]*)/"
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 _ADDRESS = re.compile(r"^(?:0x[0-9a-f]+|\?\?|<unknown function>|\[unknown\])$", re.IGNORECASE)
 _CLONE = re.compile(r"\s*\[clone [^\]]*\]|@@?[A-Z]+_[\w.]+|\.(?:constprop|isra|part|cold|lto_priv)\.\d+")
-_SOURCE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|rs|S)$|\.so(?:\.[\d.]+)?$")
+_SOURCE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|rs|S)$|\.so(?:\.[\d.]+)?$|^(?:.*/)?python[\d.]*$")
 
 
 @functools.lru_cache(maxsize=65536)

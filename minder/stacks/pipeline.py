@@ -15,12 +15,17 @@ def is_at_work(scene: Scene) -> bool:
     """True where nobody but computing ranks is busy, and each of them may be what its own pipeline waits for.
 
     With the job's groups: every pipeline that still exchanges messages has somebody who computes, and nobody computes alone among
-    tensor-parallel peers that wait for it. Without them: several machines compute while others wait for messages.
+    tensor-parallel peers that wait for it; or whole stages compute, in all replicas. Without them: several machines compute while others
+    wait for messages.
     """
     messages = [member for member in scene.passive if member.role.kind == "point to point"]
-    if not messages or any(member.role.kind != "compute" for member in scene.busy):
+    if any(member.role.kind != "compute" for member in scene.busy):
         return False
     topology = scene.places.topology
+    if _fills_stages(scene) and (messages or len(machines_of(scene.busy)) > 1):
+        return True
+    if not messages:
+        return False
     if topology is None or topology.parallelism.pipeline < 2 or any(member.process.rank is None for member in scene.members):
         return len(machines_of([member for member in scene.members if member.role.kind == "compute"])) > 1
     replicas: dict[int, list[Member]] = defaultdict(list)
@@ -32,6 +37,12 @@ def is_at_work(scene: Scene) -> bool:
         replicas[_replica(topology.parallelism, rank)].append(member)
         tensors[topology.parallelism.group("tp", rank)].append(member)
     return all(_works(members) for members in replicas.values()) and not any(_is_alone(members) for members in tensors.values())
+
+
+def _fills_stages(scene: Scene) -> bool:
+    """Whoever shares a stage with one that computes does so too, and other stages wait: faults do not strike by stage."""
+    stages = {scene.places.stage(member.process) for member in scene.busy}
+    return bool(stages) and None not in stages and not any(scene.places.stage(member.process) in stages for member in scene.passive)
 
 
 def _replica(parallelism: Parallelism, rank: int) -> int:

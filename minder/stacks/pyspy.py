@@ -37,6 +37,7 @@ def process_sections(text: str) -> list[tuple[int | None, str]]:
 def parse_text(text: str, pid: int | None = None) -> tuple[Thread, ...]:
     """Threads in the dump's order; lines that are neither a thread nor a frame (locals, warnings) are passed over."""
     threads: list[Thread] = []
+    text = text.expandtabs(4) if "\t" in text else text
     body = text if text.startswith("Thread") else text.partition("\nThread")[2]
     for block in (body.removeprefix("Thread")).split("\nThread") if body else ():
         header, _, lines = block.partition("\n")

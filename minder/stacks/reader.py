@@ -21,6 +21,9 @@ __all__ = ["find_job_file", "place_ranks", "read_captures"]
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"^(?P<machine>.+?)(?:[_-]pid[_-]?(?P<pid>\d+)|[-_]rank[_-]?(?P<rank>\d+))(?=$|[._-])")
+_EXACT = re.compile(  # as formats.md has it, to the end of the name: a machine's own name may hold "rank" or "pid" and a number
+    r"^(?P<machine>.+?)(?:_pid(?P<pid>\d+)(?:[_-]rank\d+)?|-rank(?P<rank>\d+)(?:[_-]pid\d+)?)(?:\.[A-Za-z]\w*)*$"
+)
 _CAPTURE = re.compile(r"^\d{8}T\d{6}(?:\.\d+)?Z$")
 _NOT_DUMPS = frozenset({"processes.json", "job.toml", "ranks.json", "devices.json", "truth.json", "labels.json", "events.jsonl"})
 _NO_SUFFIXES = frozenset({".md", ".toml", ".parquet", ".jsonl", ".png", ".svg", ".csv", ".yaml", ".yml"})
@@ -95,7 +98,7 @@ def _read_capture(folder: Path) -> Capture:
 
 def _read_file(path: Path, entry: _Known | None) -> list[Process]:
     """The processes of one file; none if it is no dump and nobody said that it is one."""
-    name = _NAME.match(path.name)
+    name = _EXACT.match(path.name) or _NAME.match(path.name)
     if entry is None and name is None and path.suffix.lower() in _NO_SUFFIXES:
         return []
     try:

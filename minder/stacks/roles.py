@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from minder.stacks.records import Frame, Kind, Process, Thread
 from minder.stacks.rules import Blame, Rule, read_frame
 
-__all__ = ["Role", "read_role"]
+__all__ = ["Role", "main_thread", "program_of", "read_role"]
 
 _SHOWN = 24
 _CHILD = "a process of its own"
@@ -54,11 +54,11 @@ def read_role(process: Process) -> Role:
 
 def _telling(threads: Sequence[Thread]) -> tuple[Thread, ...]:
     """Without names and numbers: processes that differ only in those share one answer."""
-    main = _main(threads)
+    main = main_thread(threads)
     return tuple(Thread(thread.frames, main=thread is main) for thread in threads if thread.frames)
 
 
-def _main(threads: Sequence[Thread]) -> Thread:
+def main_thread(threads: Sequence[Thread]) -> Thread:
     """The main thread: named so by the dump, else rooted in a module, else the one with the deepest stack."""
     named = [thread for thread in threads if thread.main and thread.frames]
     if named:
@@ -67,9 +67,17 @@ def _main(threads: Sequence[Thread]) -> Thread:
     return max(rooted or threads, key=lambda thread: len(thread.frames))
 
 
+def program_of(process: Process) -> str:
+    """The file in which the main thread's program begins, without its folder; "" where the dump does not show it."""
+    if not any(thread.frames for thread in process.threads):
+        return ""
+    roots = [frame.file for frame in main_thread(process.threads).frames if frame.function == "<module>" and not frame.native]
+    return roots[-1].rsplit("/", 1)[-1] if roots else ""
+
+
 @functools.lru_cache(maxsize=16384)
 def _read_threads(threads: tuple[Thread, ...]) -> Role:
-    main = _main(threads)
+    main = main_thread(threads)
     role = _read_stack(main.frames)
     if role.part or not _defers(main.frames):
         return role
@@ -160,13 +168,17 @@ def _doing(frames: Sequence[Frame]) -> Rule | None:
         return device
     if python is not None and (python.stance == "waits" or not native):
         return python
-    if native and native[0].kind == "idle":
+    if native and (native[0].kind == "idle" or _is_socket(native[0])):
         return _service(frames) or native[0]
     return native[0] if native else python
 
 
+def _is_socket(rule: Rule) -> bool:
+    return rule.kind == "point to point" and rule.stance == "outside"
+
+
 def _service(frames: Sequence[Frame]) -> Rule | None:
-    """Of a process that sleeps: the service to which it talks between two tries."""
+    """Of a process that sleeps, or reads a socket: the service to which it talks, or talks again after a while."""
     return next((rule for frame in frames if (rule := read_frame(frame).doing) is not None and rule.service), None)
 
 
@@ -174,7 +186,7 @@ def _python_doing(frames: Sequence[Frame]) -> Rule | None:
     weak: Rule | None = None
     waiting: Rule | None = None
     bare = True  # nothing but plumbing so far
-    for frame in frames:
+    for index, frame in enumerate(frames):
         meaning = read_frame(frame)
         rule = meaning.doing
         if frame.native or (meaning.plumbing and rule is None):
@@ -186,12 +198,20 @@ def _python_doing(frames: Sequence[Frame]) -> Rule | None:
             if waiting is not None:
                 return rule if rule.stance == "waits" else waiting
             if weak is None and (bare or rule.stance != "may wait") and not rule.weak:
-                return _service(frames) or rule if rule.kind == "idle" else rule
+                if rule.stance == "may wait" and (caller := _caller(frames[index + 1 :])) is not None and caller.stance == "waits":
+                    return caller  # a message is often waited for by a wait for the whole device
+                return _service(frames) or rule if rule.kind == "idle" or _is_socket(rule) else rule
             if rule.stance == "waits":
                 return rule
             weak = weak or (rule if rule.weak else None)
         bare = bare and rule is not None
     return waiting or weak
+
+
+def _caller(frames: Sequence[Frame]) -> Rule | None:
+    """What the nearest frame that says something does."""
+    told = (read_frame(frame) for frame in frames if not frame.native)
+    return next((meaning.doing for meaning in told if not meaning.plumbing), None)
 
 
 def _within(frames: Sequence[Frame]) -> Rule | None:

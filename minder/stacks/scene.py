@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from minder.stacks.cutoff import complete_roles
 from minder.stacks.places import Places
 from minder.stacks.records import Capture, Process
-from minder.stacks.roles import Role, read_role
+from minder.stacks.roles import Role, program_of, read_role
 from minder.topology import Topology
 
 __all__ = ["Member", "Scene", "is_duty", "machines_of", "set_scene"]
 
-_ROOTS = ("<module>", "_start", "__libc_start_main", "clone", "clone3", "main", "_main")
 _DOMINANT = 0.25  # of all training processes, on two machines or more: what so many do is what the job does
 
 
@@ -68,11 +68,13 @@ def is_duty(member: Member, scene: Scene) -> bool:
 
 def set_scene(capture: Capture, topology: Topology | None) -> Scene:
     """Sort a capture's processes. Where nothing but helpers was dumped, they are all there is to judge."""
-    everyone = _share_waits(_join_cut_off([Member(process, read_role(process)) for process in capture.processes]))
+    everyone = _share_waits(_with_roles(capture.processes))
     helpers = tuple(member for member in everyone if member.role.part)
     training = [member for member in everyone if not member.role.part]
     if not any(member.role.stance != "none" for member in training):
         training, helpers = [member for member in everyone if not member.process.child], ()
+    guests = _guests(training)
+    training, helpers = [m for m in training if m not in guests], (*helpers, *guests)
     members = tuple(member for member in training if member.role.stance != "none")
     without = tuple(member for member in training if member.role.stance == "none")
     crowded = _crowded(members)
@@ -81,20 +83,31 @@ def set_scene(capture: Capture, topology: Topology | None) -> Scene:
     return Scene(members, without, helpers, passive, busy, Places.of(capture.processes, topology))
 
 
-def _join_cut_off(members: list[Member]) -> list[Member]:
-    """A dump that was cut off ends before the outermost frames: it takes the role of the largest group that begins in the same way."""
-    sizes = Counter(member.role.key for member in members if member.role.key)
-    homes: dict[object, Role] = {member.role.key: member.role for member in members}
-    whole = [key for key in sizes if key[-1][0] in _ROOTS]
-    joined: dict[object, Role] = {}
-    for key, size in sizes.items():
-        if key[-1][0] in _ROOTS or len(key) < 2 or size > 2:
-            continue
-        known = key[:-1] if len(key) > 2 else key  # the last frame may be cut itself
-        fits = [other for other in whole if other[: len(known)] == known and sizes[other] > size]
-        if fits:
-            joined[key] = homes[max(fits, key=lambda other: sizes[other])]
-    return [Member(member.process, joined.get(member.role.key, member.role)) for member in members] if joined else members
+def _guests(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Processes of another program, beside a machine's full number of the job's: monitors, notebooks, drivers. All ranks of a job run
+    one program, and every machine runs as many; who is known to be a rank is one."""
+    programs = [program_of(member.process) for member in members]
+    counts = Counter(program for program in programs if program)
+    if len(counts) < 2:
+        return ()
+    program = counts.most_common(1)[0][0]
+    per_machine = Counter(member.machine for member, own in zip(members, programs, strict=True) if own == program)
+    usual, machines = Counter(per_machine.values()).most_common(1)[0]
+    if machines * 2 <= len(per_machine) or len(per_machine) < 2:
+        return ()
+    ranks = Counter((member.machine, member.process.rank) for member in members)
+    return tuple(
+        member
+        for member, own in zip(members, programs, strict=True)
+        if own not in ("", program)
+        and per_machine[member.machine] == usual
+        and (member.process.rank is None or ranks[member.machine, member.process.rank] > 1)
+    )
+
+
+def _with_roles(processes: Sequence[Process]) -> list[Member]:
+    roles = [read_role(process) for process in processes]
+    return [Member(process, role) for process, role in zip(processes, complete_roles(processes, roles), strict=True)]
 
 
 def _share_waits(members: list[Member]) -> list[Member]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from minder.stacks.finding import Accused, Finding, accuse
 from minder.stacks.records import Frame
@@ -48,7 +48,15 @@ def _outliers(scene: Scene) -> list[Member]:
     odd = [member for member in scene.members if member.role.key not in healthy[scene.places.stage(member.process)]]
     usual_language = _is_compiled(_majority(scene))  # places in compiled code and in Python cannot be compared
     odd = [member for member in odd if _is_compiled(member) == usual_language]
-    return odd if len(odd) * 2 < scene.size else []
+    if len(odd) * 2 >= scene.size:
+        return []
+    return [member for member in odd if not (member.role.kind == "point to point" and _is_alone_in_its_stage(scene, member, stages))]
+
+
+def _is_alone_in_its_stage(scene: Scene, member: Member, stages: Mapping[int | None, Counter[object]]) -> bool:
+    """One replica of one rank a stage: nobody does what it does, so that no message of it stands out."""
+    stage = scene.places.stage(member.process)
+    return stage is not None and len(stages) > 1 and stages[stage].total() == 1
 
 
 def _is_compiled(member: Member) -> bool:

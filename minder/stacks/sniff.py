@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from minder.stacks.gdb import parse_gdb
+from minder.stacks.labels import without_labels
 from minder.stacks.pyspy import parse_json, parse_json_text, parse_text, process_sections
 from minder.stacks.records import Thread
 from minder.stacks.traceback import parse_faulthandler, parse_traceback
@@ -17,6 +18,7 @@ _SPY_THREAD = re.compile(r"^Thread(?: \w+)? \([a-z+ ]+\)|^Thread \d+ \(|^Process
 _SPY_FRAME = re.compile(r"^\s*\S.* \(\S+:\d+\)$", re.MULTILINE)
 _GDB = re.compile(r"^#\d+\s+\S|^\(gdb\)|^[* ]\s*\d+\s+Thread 0x", re.MULTILINE)
 _JSON = re.compile(r"\s*(?:\[\s*(?:\{|\]|$)|\{)")
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]|\x1b\(B")  # what a terminal was told, when its output was kept
 _MOST_LETTERS = 160
 
 
@@ -39,7 +41,8 @@ def decode(content: bytes) -> str:
         return content.decode("utf-16", errors="replace")
     if content[:200].count(b"\0") > len(content[:200]) // 3:
         return content.decode("utf-16-le" if content[1:2] == b"\0" else "utf-16-be", errors="replace")
-    return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def read_dumps(content: bytes) -> tuple[Dump, ...]:
@@ -49,6 +52,7 @@ def read_dumps(content: bytes) -> tuple[Dump, ...]:
         return (Dump(problem="the dump is empty"),)
     if _JSON.match(text):
         return (_from_json(text),)
+    text = without_labels(text)
     if text.startswith("Process ") and "\nThread " in text:
         return _from_spy(text)
     if "(most recent call first):" in text and re.search(r"hread 0x[0-9a-fA-F]+.*\(most recent call first\)", text):
