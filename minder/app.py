@@ -36,6 +36,7 @@ from minder.incidents import Ledger, find_ledger, kinds
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
 from minder.registry.folder import Model
+from minder.scoring.ray_scoring import RayScoring, open_scoring
 from minder.signals.xid import load_xid_rules
 from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
@@ -69,9 +70,11 @@ class App:
     exporter: Exporter | None = None
     engine: EngineParts | None = None
     requeue: EngineRecovery | None = None  # of a watched job that its engine starts again
+    scoring: RayScoring | None = None  # None: in this process
 
     def begin(self) -> None:
         """Start the job, or take up where an earlier controller stopped. Raises RecoveryError if it cannot start."""
+        self.ledger.read_past()
         self.exporter = None if self.export is None else self.export()
         self.fleet.start()
         name, recovery = self.config.name, self.recovery
@@ -152,6 +155,8 @@ class App:
             stack.callback(self.controller.close)
             if self.exporter is not None:
                 stack.callback(self.exporter.close)
+            if self.scoring is not None:
+                stack.callback(self.scoring.close)
 
     def _await_contact(self, seconds: float = 5.0) -> None:
         end_s = self.clock.now_s() + seconds
@@ -206,7 +211,7 @@ def build(
     launched = [item for item in endpoints if item.launcher is not None]
     if launched and len(launched) != len(endpoints):
         raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
-    model = open_model(config.detector.uri)
+    model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
     clock = clock or SystemClock()
     (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
     ledger = ledger or Ledger(find_ledger(None, state_dir))
@@ -222,8 +227,7 @@ def build(
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
     progress, policy = Progress(), Policy(config.policy_config(act))
-    rules = _rules_maker(config, model, progress, ledger)
-    judge = Judge(rules())
+    judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
     context = context_maker(config.name, topology, policy.config.domain_window_s, (progress, fleet, ledger), watched)
@@ -243,15 +247,19 @@ def build(
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
         move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
+        unscored=scoring.trouble if scoring is not None else str,
     )
     export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
-    return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue)
+    return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue, scoring=scoring)
 
 
-def _rules_maker(config: JobConfig, model: Model, progress: Progress, ledger: Ledger) -> Callable[[], list[Rule]]:
+def _rules_maker(
+    config: JobConfig, model: Model, progress: Progress, ledger: Ledger, scoring: RayScoring | None
+) -> Callable[[], list[Rule]]:
     """What makes the rules of the job, telemetry's detector among them, as they are at the start."""
-    topology, make_detector, xid_rules = config.topology(), equip_model(model), load_xid_rules()
+    topology, xid_rules = config.topology(), load_xid_rules()
+    make_detector = equip_model(model) if scoring is None else scoring.maker(config.name, model)
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
 
     def rules() -> list[Rule]:

@@ -16,6 +16,7 @@ from minder.actuators.slurm.config import SlurmConfig
 from minder.errors import BadInputError, ConfigError
 from minder.policy.config import PolicyConfig
 from minder.resources import default_state_dir
+from minder.scoring.config import ScoringConfig, scoring_of
 from minder.topology import Parallelism, Topology
 from minder.wire.addresses import is_loopback
 from minder.wire.client import Endpoint, MachineEndpoints
@@ -172,6 +173,7 @@ class JobConfig(_Strict):
     state_dir: str | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
     detector: DetectorConfig = DetectorConfig()
+    scoring: ScoringConfig = ScoringConfig()
     metrics: MetricsConfig = MetricsConfig()
     tls: TlsConfig = TlsConfig()
     policy: dict[str, Any] = {}  # minder.policy.config.PolicyConfig
@@ -196,6 +198,10 @@ class JobConfig(_Strict):
         engine = self.engine and self.engine.model_copy(update={"launcher": None})
         machines = tuple(item.model_copy(update={"launcher": None}) for item in self.machines)
         return self.model_copy(update={"machines": machines, "engine": engine})
+
+    def scored_by(self, engine: str | None, ray_address: str | None) -> JobConfig:
+        """The same job, scored where the command line says, as far as it says anything. Raises ConfigError."""
+        return self.model_copy(update={"scoring": scoring_of(self.scoring, engine, ray_address)})
 
     def policy_config(self, act: bool) -> PolicyConfig:
         """The [policy] table; evictions stay a dry run unless `act`. Raises ConfigError that names the key."""

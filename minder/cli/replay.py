@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from minder.clock import parse_time
 from minder.errors import BadInputError
 
 if TYPE_CHECKING:
+    from minder.scoring.config import ScoringConfig
     from minder.types import Verdict
 
 _FORMATS = ("jsonl", "table")
@@ -22,6 +24,8 @@ def command(
     recordings: Annotated[list[Path], typer.Argument(help="Recording folders (each has a job.toml).", show_default=False)],
     output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",
     until: Annotated[str | None, typer.Option(help="Only what was known at this time (ISO 8601, inclusive).")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where they are scored: process (default), or ray, an actor per recording.")] = None,
+    ray_address: Annotated[str | None, typer.Option(help="With --engine ray: the Ray head, like 10.0.0.7:6379.")] = None,
 ) -> int:
     """Feed recordings to the online pipeline, as if they were live, and print what it would have concluded. Takes no action.
 
@@ -30,16 +34,36 @@ def command(
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
     until_s = _read_until(until)
-    from minder.evaluation.replay import replay
+    from minder.scoring.config import ScoringConfig, scoring_of
 
+    scoring = scoring_of(ScoringConfig(), engine, ray_address)
     failed = False
-    for path in recordings:
+    for path, found in _replayed(recordings, until_s, scoring):
         try:
-            _print(path.resolve().name, replay(path, until_s), output)
+            _print(path.resolve().name, found, output)
         except BadInputError as error:
             failed = True
             print(f"minder: {' '.join(str(error).split())}", file=sys.stderr)
     return 2 if failed else 0
+
+
+def _replayed(recordings: list[Path], until_s: float | None, config: ScoringConfig) -> Iterator[tuple[Path, Iterable[Verdict]]]:
+    """Each recording with its verdicts, in the given order. Who takes them meets what went wrong."""
+    from minder.evaluation.elsewhere import replay_elsewhere
+    from minder.scoring.ray_scoring import open_scoring
+
+    scoring = open_scoring(config, waits=True)
+    if scoring is None:
+        yield from ((path, _replay(path, until_s)) for path in recordings)
+        return
+    with closing(scoring):
+        yield from zip(recordings, replay_elsewhere(recordings, until_s, scoring), strict=True)
+
+
+def _replay(path: Path, until_s: float | None) -> Iterator[Verdict]:
+    from minder.evaluation.replay import replay
+
+    yield from replay(path, until_s)
 
 
 def _read_until(until: str | None) -> float | None:

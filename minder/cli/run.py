@@ -23,6 +23,11 @@ def command(
     max_restarts: Annotated[int, typer.Option(min=0, help="How often dead workers are started again (without --config).")] = 3,
     in_place: Annotated[bool, typer.Option(help="The script calls minder.run(main): restart inside its processes.")] = False,
     act: Annotated[bool, typer.Option("--act", help="Evict machines for real; without it evictions are a dry run.")] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Where telemetry is scored: process, or ray (one actor). [default: scoring.engine in job.toml]"),
+    ] = None,
+    ray_address: Annotated[str | None, typer.Option(help="With --engine ray: the Ray head, like 10.0.0.7:6379.")] = None,
 ) -> None:
     """Start (or, after the controller was killed, take up again) a job, watch it, restart it, replace its bad machines.
 
@@ -39,7 +44,9 @@ def command(
         from minder.config import load_config
         from minder.engine import place_machines
 
-        raise typer.Exit(_run_configured(place_machines(load_config(config)), act))
+        raise typer.Exit(_run_configured(place_machines(load_config(config)).scored_by(engine, ray_address), act))
+    if engine is not None or ray_address is not None:
+        raise BadInputError("--engine and --ray-address go with --config: without it everything runs on this machine")
     from minder.solo import SoloMachine, run_here, script_words
 
     words = script_words(script or [])
@@ -131,6 +138,9 @@ def _lead(config: JobConfig, act: bool, stop: _Stop, over: int) -> str | None:
             ledger.close()
             return ended[-1]
         app = build(config, act=act, ledger=ledger, shows=shows)
+        app.controller.on_say = _say
+        evictions = "evictions are carried out" if act else "evictions are only written down (no --act)"
+        _say(f"leads {config.name}: {len(app.fleet.machines)} machines, {evictions}")
         stop.wake = app.wake
         try:
             app.begin()

@@ -31,6 +31,11 @@ def command(
     log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
     output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",
     act: Annotated[bool, typer.Option("--act", help="With an [engine] in job.toml: evict machines for real. Default: a dry run.")] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Where telemetry is scored: process, or ray (one actor). [default: scoring.engine in job.toml]"),
+    ] = None,
+    ray_address: Annotated[str | None, typer.Option(help="With --engine ray: the Ray head, like 10.0.0.7:6379.")] = None,
     duration: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")] = None,
 ) -> None:
     """Attach to a running job and print verdicts as they come. Without --act it takes no action, and changes nothing about the job.
@@ -59,7 +64,7 @@ def command(
         if job is not None:
             if log or log_pattern:
                 raise BadInputError("--log goes with --pids; with --job, give it to the agent that sees the file: minder agent --log PATH")
-            config = place_machines(load_config(job, only_watch=True), only_watch=True)
+            config = place_machines(load_config(job, only_watch=True), only_watch=True).scored_by(engine, ray_address)
             if act and config.engine is None:
                 raise BadInputError(
                     f"--act needs an [engine] in {job}: minder did not start this job, so only its scheduler can restart it"
@@ -68,7 +73,7 @@ def command(
             if act:
                 raise BadInputError("--act goes with --job: processes given by --pids have no scheduler to start them again")
             numbers = _numbers(pids or "")
-            config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern))
+            config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern)).scored_by(engine, ray_address)
         from minder.app import build
 
         if job is None:
@@ -76,7 +81,7 @@ def command(
         else:
             ledger, shows = stack.enter_context(_leading(config))
             config = place_machines(load_config(job, only_watch=True), only_watch=True)  # the job may have moved while we waited
-            app = build(config, act=act, ledger=ledger, shows=shows)
+            app = build(config.scored_by(engine, ray_address), act=act, ledger=ledger, shows=shows)
         _watch(app, output, duration, ends_with_job=job is None)
 
 

@@ -45,7 +45,7 @@ class Deciding:
         self._clock = clock
         self._tick = tick
         self._voice = voice
-        self._approvals = Approvals(state, ledger, stages.policy.config)
+        self._approvals = Approvals(state, ledger, stages.policy.config, clock)
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
         """New conclusions: none of them is lost, whatever happens to the ledger."""

@@ -25,7 +25,8 @@ __all__ = ["Gauges", "Sight"]
 
 _READ_AGAIN_S = 5.0
 _CLOCK_TOLD_S = 120.0  # a step lasts no time: told for long enough that a scrape and an alert see it
-_STAGES = ("capture", "clock", "judge", "ledger", "policy", "recording", "status", "telemetry", "windows")  # told from 0 on: see Measures
+# told from 0 on: see Measures
+_STAGES = ("capture", "clock", "judge", "ledger", "policy", "recording", "scoring", "status", "telemetry", "windows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class Gauges:
             "ledger": self._left is None or bool(measures.shown.get("unwritten")),
             "telemetry": measures.shown_s is not None and (unseen or now_s - newest_s > self._sight.silent_s),
             "refused": bool(self._sight.refusals()),
+            "scoring": bool(measures.shown.get("unscored")),
             "backlog": waiting > 0,
         }
         yield _many("degraded", "1: this part does not do its work now; nothing is concluded from its silence.", "what", degraded)

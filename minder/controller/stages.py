@@ -97,4 +97,5 @@ class Stages:
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
+    unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds

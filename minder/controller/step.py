@@ -32,6 +32,7 @@ __all__ = ["Controller"]
 
 T = TypeVar("T")
 _AHEAD_S = 60.0  # samples from further in the future would only pile up: whoever stamped them has another clock
+_MOST_TOLD = 3  # causes of one outage
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
 
@@ -79,6 +80,7 @@ class Controller:
         if not self._clock_steps.settling:
             stages.progress.update(observation)
             verdicts, requests = self.guard("judge", lambda: stages.judge.judge(observation), nothing)
+        self._note_scoring()
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
@@ -168,6 +170,7 @@ class Controller:
             "standbys": self.standbys(),
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
+            "unscored": self._stages.unscored(),
             "undecided": len(self._tick.backlog),
             "unwritten": self._ledger.beat_error or self._tick.backlog.unwritten,
         }
@@ -229,7 +232,7 @@ class Controller:
 
     def take_up_incidents(self) -> None:
         """Of a watched job: what an earlier watcher left open ends with the job's next restart as well. Raises LedgerError."""
-        for incident in self._ledger.incidents(job=self.state.name, state="open"):
+        for incident in self._ledger.open_incidents(self.state.name):
             if incident.state == "open" and incident.verdict is not None:
                 self._tick.note_standing([incident.verdict])
 
@@ -242,6 +245,20 @@ class Controller:
         while tick.excerpts:
             self._ledger.append(kinds.EVIDENCE, tick.excerpts[0][1], job=self.state.name, incident=tick.excerpts[0][0])
             tick.excerpts.pop(0)
+
+    def _note_scoring(self) -> None:
+        """Telemetry that nobody scores is told: the silence of its rule means nothing."""
+        trouble = self._stages.unscored()
+        told = self._tick.unscored
+        if trouble and trouble not in told and len(told) < _MOST_TOLD:  # first that there is no answer, then why
+            told.append(trouble)
+            self._tick.errors["scoring"] += 1
+            self._tick.backlog.tell(kinds.DEGRADED, {"what": "scoring", "detail": trouble})
+            self.say(f"telemetry is not scored: {trouble}")
+        elif told and not trouble:
+            told.clear()
+            self._tick.backlog.tell(kinds.NOTE, {"text": "telemetry is scored again"})
+            self.say("telemetry is scored again")
 
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
         recorder = self._stages.recorder

@@ -83,9 +83,11 @@ class WatchedJob:
 
     def translate_views(self, state: JobState, views: Mapping[str, MachineView]) -> dict[str, MachineView]:
         """Only this job's processes of this generation, under our count."""
-        found = {}
+        found, ranks = {}, defaultdict[str, dict[int, int]](dict)
+        for rank, place in self._members.items():
+            ranks[place.machine][place.pid] = rank
         for machine, view in views.items():
-            mine = {place.pid: rank for rank, place in self._members.items() if place.machine == machine}
+            mine = ranks.get(machine, {})
             workers = tuple(
                 dataclasses.replace(worker, slot=slot, rank=mine[worker.pid], generation=state.generation)
                 for slot, worker in enumerate(item for item in view.workers if item.pid in mine)

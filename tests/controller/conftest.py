@@ -9,7 +9,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,9 @@ class World:
         machines = [MachineConfig(name=name, standby=name in STANDBYS) for name in (*MACHINES, *STANDBYS)]
         return JobConfig(name="llm", machines=tuple(machines), start_deadline_s=0.2)
 
+    def sight(self, app: App, **changes: Any) -> Sight:
+        return replace(sight_of(app, self.fleet, self.policy, self.clock), agents=self.fleet.machines, **changes)
+
     def app(self, die_at: int | None = None) -> App:
         """A new controller process. `die_at`: it is killed right after it wrote that many events."""
         ledger = self.ledger()
@@ -269,11 +273,15 @@ class World:
             return [event for event in ledger.events() if not kinds or event.kind in kinds]
 
     def accuse(self, *machines: str, **changes: Any) -> Verdict:
-        """A verdict that the policy acts on. since_s is the job's start, so that it is the same for every controller."""
-        since_s = 1_700_000_000.0
+        since_s = 1_700_000_000.0  # the job's start, so that the verdict is the same for every controller
         evidence = tuple(Evidence("test", machine, "made up", since_s=since_s) for machine in machines)
         values = {"kind": "machine", "tier": "evict", "machines": machines, "cause": "explicit", "confidence": 0.95, **changes}
         return Verdict(self.clock.now_s(), since_s=since_s, evidence=evidence, **values)
+
+
+def sight_of(app: App, fleet: Any, policy: PolicyConfig, clock: FakeClock) -> Sight:
+    stages, past = app.controller._stages, partial(app.ledger.history, "llm")
+    return Sight(app.state, stages.measures, fleet.views, fleet.refusals, past, policy, clock)
 
 
 def kill_after(ledger: Ledger, count: int) -> None:
@@ -337,10 +345,7 @@ class Paper:
         self.ledger = Ledger(ledger, clock=self.clock)
         self.app = minder.app.build(config, act=True, clock=self.clock, ledger=self.ledger)
         self.app.begin()
-        measures = self.app.controller._stages.measures
-        history = lambda now_s: self.ledger.history("llm", now_s)  # noqa: E731
-        sight = Sight(self.app.state, measures, self.job.views, self.job.refusals, history, PolicyConfig(), self.clock, silent_s=30.0)
-        self.gauges = Gauges(sight)
+        self.gauges = Gauges(sight_of(self.app, self.job, PolicyConfig(), self.clock))
 
     def tick(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -384,3 +389,12 @@ def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 @pytest.fixture
 def world(new_world: Callable[[], World]) -> World:
     return new_world()
+
+
+@pytest.fixture
+def begun(world: World) -> Iterator[App]:
+    app = world.app()
+    app.begin()
+    world.tick(app, 3)
+    yield app
+    app.close()

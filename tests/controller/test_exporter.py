@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +22,6 @@ JOB = {"training_job": "llm"}
 DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
 
 
-def sight_of(world: Any, app: Any, **changes: Any) -> Sight:
-    stages = app.controller._stages
-    values = {
-        "state": app.state,
-        "measures": stages.measures,
-        "views": world.fleet.views,
-        "refusals": world.fleet.refusals,
-        "history": lambda now_s: app.ledger.history("llm", now_s),
-        "policy": world.policy,
-        "clock": world.clock,
-        "agents": world.fleet.machines,
-    }
-    return Sight(**{**values, **changes})
-
-
 def read(sight: Sight) -> dict[str, float]:
     """Every sample as `name{label="value"}`, without the labels that all carry."""
     found = {}
@@ -48,22 +32,13 @@ def read(sight: Sight) -> dict[str, float]:
     return found
 
 
-@pytest.fixture
-def begun(world: Any) -> Iterator[Any]:
-    app = world.app()
-    app.begin()
-    world.tick(app, 3)
-    yield app
-    app.close()
-
-
 def stall_of(machine: str, time_s: float) -> Verdict:
     evidence = (Evidence("telemetry", machine, "it does not move", since_s=time_s - 5.0),)
     return Verdict(time_s, "machine", "evict", (machine,), "stall", 0.95, time_s - 5.0, evidence, (), ("stall",))
 
 
 def test_a_quiet_job_shows_its_phase_budgets_and_that_it_is_alive(world: Any, begun: Any) -> None:
-    found = read(sight_of(world, begun))
+    found = read(world.sight(begun))
     assert found["phase{phase=running}"] == 1.0 and found["phase{phase=failed}"] == 0.0
     assert found["generation"] == 1.0 and found["machines{role=training}"] == 4.0 and found["machines{role=standby}"] == 2.0
     assert found["evictions_left{limit=hour}"] == world.policy.max_evictions_per_hour
@@ -79,7 +54,7 @@ def test_a_quiet_job_shows_its_phase_budgets_and_that_it_is_alive(world: Any, be
 def test_an_eviction_is_counted_and_taken_from_what_is_left(world: Any, begun: Any) -> None:
     world.script = lambda observation: [stall_of("m1", observation.now_s)] if begun.state.generation == 1 else []
     world.tick(begun, 3)
-    found = read(sight_of(world, begun))
+    found = read(world.sight(begun))
     assert found["verdicts_total{cause=stall,kind=machine,tier=evict}"] == 1.0
     assert found["decisions_total{action=evict,reason=act}"] == 1.0 and found["actions_total{outcome=done}"] == 1.0
     assert found["evictions_left{limit=job}"] == world.policy.max_evictions_per_job - 1
@@ -95,12 +70,12 @@ def test_what_is_not_known_is_no_comfortable_number(world: Any, begun: Any) -> N
         raise LedgerError("disk full")
 
     world.fleet.launchers["m2"].refuses = "HTTP 401"
-    found = read(sight_of(world, begun, history=broken))
+    found = read(world.sight(begun, history=broken))
     assert found["sample_age_seconds{machine=m0}"] == float("inf") == found["agent_age_seconds{machine=m2}"]
     assert not [name for name in found if name.startswith(("evictions_left", "restarts_left", "breaker_open", "pauses"))]
     assert found["degraded{what=ledger}"] == found["degraded{what=telemetry}"] == found["degraded{what=refused}"] == 1.0
     begun.controller._stages.measures.sampled([Sample(world.clock.now_s() - 7.0, "m0", {})])
-    found = read(sight_of(world, begun))
+    found = read(world.sight(begun))
     assert found["sample_age_seconds{machine=m0}"] == 7.0 and found["degraded{what=telemetry}"] == 0.0
 
 
@@ -110,12 +85,12 @@ def test_an_error_that_a_stage_swallowed_is_counted(world: Any, begun: Any) -> N
 
     world.source.collect = fail
     world.tick(begun, 2)
-    found = read(sight_of(world, begun))
+    found = read(world.sight(begun))
     assert found["errors_total{stage=telemetry}"] == 2.0 and found["stage_seconds_count{stage=telemetry}"] == 5.0
 
 
 def test_who_has_no_token_reads_nothing(world: Any, begun: Any) -> None:
-    sight = sight_of(world, begun)
+    sight = world.sight(begun)
     exporter = Exporter("127.0.0.1", 0, "secret", (sight.measures.registry, Gauges(sight)), JOB)
     try:
         url = f"http://127.0.0.1:{exporter.port}"
@@ -144,7 +119,7 @@ def test_metrics_are_off_and_on_this_machine_unless_told_otherwise() -> None:
 
 
 def test_the_configured_address_opens_with_the_job_and_closes_with_it(world: Any, begun: Any) -> None:
-    sight = sight_of(world, begun)
+    sight = world.sight(begun)
     begun.export = lambda: Exporter("127.0.0.1", 0, None, (Gauges(sight),), JOB)
     begun.begin()
     port = begun.exporter.port
@@ -156,5 +131,5 @@ def test_the_configured_address_opens_with_the_job_and_closes_with_it(world: Any
 
 def test_a_score_is_told_by_its_threshold(world: Any, begun: Any) -> None:
     begun.controller._stages.measures.show(1.0, {"scores": Scores(1.0, ("m0", "m1"), np.array([6.0, 1.0]), 3.0)})
-    found = read(sight_of(world, begun))
+    found = read(world.sight(begun))
     assert found["score_ratio{machine=m0}"] == 2.0 and found["score_ratio{machine=m1}"] == pytest.approx(1 / 3)
