@@ -259,10 +259,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """Suspects, and what the rule wants to see before it says more."""
+    """Suspects, and what the rule wants to see before it says more. blind: it could not look, so its silence means nothing."""
 
     suspects: tuple[Suspect, ...] = ()
     requests: frozenset[RequestKind] = frozenset()
+    blind: bool = False
 
 
 class Rule(Protocol):

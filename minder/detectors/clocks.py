@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from minder.detectors.memory import LAGS, Memory
+from minder.detectors.peers import has_gaps
 from minder.detectors.traits import TraitTable
 
 __all__ = ["FIELDS", "OFF_S", "Clocks"]
@@ -171,7 +172,7 @@ def _means(scaled_KM: np.ndarray, known_K: np.ndarray) -> np.ndarray:
     """(M,): the mean of these metrics, of those that a machine has; NaN where it has none."""
     with np.errstate(invalid="ignore"):
         mean_M = (known_K / max(1, np.count_nonzero(known_K))).astype(np.float32) @ scaled_KM
-        if np.isnan(mean_M.sum()):
+        if has_gaps(mean_M):
             part_KM = scaled_KM[known_K]
             mean_M = np.nansum(part_KM, axis=0) / np.sum(~np.isnan(part_KM), axis=0)
     return np.asarray(mean_M)

@@ -15,7 +15,7 @@ import numpy as np
 
 from minder.detectors import clocks, forerunner, out_of_step, phases, presence, reference
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
-from minder.detectors.evidence import distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z
+from minder.detectors.evidence import credit, distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z, summed
 from minder.detectors.explain import Explained, explain
 from minder.detectors.forerunner import note_forerunners, recall_forerunner
 from minder.detectors.memory import Memory
@@ -46,8 +46,9 @@ class DefaultConfig:
     least_s: no verdict before the deviation is so old, links_least_s if only the network's metrics tell of it: links flap and heal;
     lone_least_s if one metric is heard alone: it is off for half a minute now and then.
     alone: weight of what neither reaches the training nor is a plain change: one such family never convicts, two take long.
-    most_at_once: share of what convicts that one row may add. kept: share that is left of it if all others move right after: where
-    samples are far apart, one machine's shows a job-wide change before the others' do.
+    most_at_once: share of what convicts that one row may add; sure_at_once: of a machine that has plainly changed, while the training
+    stands and for longer than a clock is off, where samples are far apart, so that two rows convict. kept: share that is left of it if
+    all others move right after: where samples are far apart, one machine's shows a job-wide change before the others' do.
     lone_samples: of a family that is heard alone, one row adds no more than convicts after so many samples, times the logarithm of the
     number of series, and only what its newest sample shows: of many series, by chance one is off for a sample or three while the
     training suffers for another reason.
@@ -70,6 +71,7 @@ class DefaultConfig:
     most: float = 4.0
     alone: float = 0.2
     most_at_once: float = 0.4
+    sure_at_once: float = 0.51
     kept: float = 0.3
     lone_samples: float = 0.5
     least_s: float = 10.0
@@ -90,7 +92,10 @@ _FIELDS: dict[str, tuple[str, float]] = {
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _CALM = 0.35  # strength below which evidence leaks
 _BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
+_APART_S = 9.0  # rows that are so far apart may convict by two
 _SILENCE = 2.5  # what the silence of a machine says whose peers have stalled: more than two families do
+_WORKS_ON = 0.6  # share of the common fall by which a machine stands above its peers that has hardly followed them
+_FEW_AT_WORK = 0.05  # of the machines: a stuck sensor or two
 _NETWORK = ("fabric", "congestion", "tcp")
 
 
@@ -240,9 +245,10 @@ class DefaultDetector:
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
             families_FX = family_evidence(self._traits, deviants.counted_KX, deviants.z_KX < 0)
-            reaching_X, network_X = (_summed(self._traits, families_FX, names) for names in (REACHING, _NETWORK))
+            reaching_X, network_X = (summed(self._traits, families_FX, names) for names in (REACHING, _NETWORK))
             total_X = families_FX.sum(axis=0)
             found.network_M[x] = network_X > 0.9 * total_X
+            heard_X = reaching_X + np.minimum(total_X - reaching_X, reaching_X)  # the host's own signs confirm, they do not carry
             loud_KX = loud_metrics(self._traits, deviants.counted_KX)
             found.lone_M[x], found.shown_M[x] = loneliness(families_FX), (loud_KX * deviants.shown_KX).max(axis=0)
             found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
@@ -253,7 +259,7 @@ class DefaultDetector:
             boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers * np.where(joined_X, config.effect_boost, 1.0))
             limit_X = np.where(joined_X & (suffers > 0.5), config.most, config.most_alone)
             alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers
-            found.total_M[x] = np.minimum(np.where(reaching_X > 0.1, total_X * boost_X, alone_X), limit_X)
+            found.total_M[x] = np.minimum(np.maximum(np.where(reaching_X > 0.1, heard_X * boost_X, 0.0), alone_X), limit_X)
         if seen.silent_M.any():
             found.total_M += self._absence(seen, phase, time_s)
         self._forerun(found, deviants, seen, phase)
@@ -279,11 +285,26 @@ class DefaultDetector:
         fell_silent_M = time_s - seen.silence_M
         later_M = phase.effect_since_s - fell_silent_M  # the peers stall when the machine is lost, or within a step or two
         together_M = (later_M > -2.0 * seen.interval_s - 5.0) & (later_M < 75.0 + seen.interval_s)
+        if (seen.silent_M & together_M).any() and self._some_work_on(seen, phase):
+            return np.zeros(len(seen.silent_M))
         return np.where(seen.silent_M & together_M & (not phase.idle or phase.idle_s > 90.0), _SILENCE, 0.0)
+
+    def _some_work_on(self, seen: Seen, phase: Phase) -> bool:
+        """Several machines are heard that hardly followed what fell for the others: nobody waits for the silent one, as in an
+        evaluation, which leaves one stage at work."""
+        fallen_K = self._traits.activity_K & (phase.shift_K < phases.STOOD)
+        apart_KM = self._memory["all_quick_smooth_KM"][fallen_K]
+        told_KM = ~np.isnan(apart_KM)
+        kept_KM = np.nan_to_num(apart_KM) > -_WORKS_ON * phase.shift_K[fallen_K][:, None]
+        heard_M = ~seen.silent_M & told_KM.any(axis=0)
+        at_work = np.count_nonzero(heard_M & (kept_KM | ~told_KM).all(axis=0))
+        return bool(at_work > max(1.0, _FEW_AT_WORK * np.count_nonzero(heard_M)))
 
     def _accumulate(self, strength: _Strength, seen: Seen, phase: Phase, time_s: float) -> None:
         memory, config = self._memory, self.config
         score_M, since_M, total_M = memory["score_M"], memory["since_M"], strength.total_M
+        if not (total_M.any() or score_M.any() or (since_M == since_M).any() or (memory["odd_from_M"] == memory["odd_from_M"]).any()):
+            return  # nobody is odd or was: all of what follows would leave everything as it is
         if phase.moving and memory.number("moving_since_s") == time_s:  # its sample came first of all, no more
             score_M = np.where(since_M > time_s - max(2.0, 1.2 * seen.interval_s), config.kept * score_M, score_M)
         told_M = seen.news_M | seen.silent_M
@@ -298,9 +319,10 @@ class DefaultDetector:
             reference.forget_smooth(memory, self._names, out_M)
         if total_M.any():
             gained_M = self._pace_M(since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
-            gained_M = np.minimum(
-                gained_M, config.patience_s * (config.most_at_once + strength.lone_M * (self._lone_share - config.most_at_once))
-            )
+            stands = phase.stalled and not phase.idle and phase.since_move_s >= clocks.OFF_S
+            sure_M = strength.reached_M & (seen.since_news_M >= _APART_S) & stands
+            at_once_M = np.where(sure_M, config.sure_at_once, config.most_at_once)
+            gained_M = np.minimum(gained_M, config.patience_s * (at_once_M + strength.lone_M * (self._lone_share - at_once_M)))
             gained_M *= 1.0 - strength.lone_M * (1.0 - strength.shown_M)
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
@@ -313,11 +335,14 @@ class DefaultDetector:
 
     def _pace_M(self, since_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
         """Seconds of evidence that this row adds, were it certain."""
-        credit_M = np.where(seen.news_M, _credit(seen.since_news_M), np.where(seen.silent_M, _credit(np.array(seen.gap_s)), 0.0))
-        if seen.outage or (phase.idle and phase.idle_s < 20.0) or (phase.grace and not phase.idle):
+        waited_M = np.where(seen.news_M, seen.since_news_M, np.where(seen.silent_M, seen.gap_s, 0.0))
+        credit_M = credit(waited_M, hurry=phase.effect >= 0.5)
+        if seen.outage or phase.over or (phase.idle and phase.idle_s < 20.0) or (phase.grace and not phase.idle):
             return np.zeros(len(since_M))
         early_M = since_M < self._memory.number("moving_since_s") - max(2.0, 1.1 * seen.interval_s)
-        return np.asarray(np.where(early_M | (not phase.moving), 0.3 if phase.idle else 1.0, 0.0) * credit_M)
+        # at slow scrapes all samples of the row in which a stall has arrived are of after it, and no clock is so far off
+        counts = not phase.moving or (phase.arrived and phase.stalled and not phase.idle and phase.since_move_s >= clocks.OFF_S)
+        return np.asarray(np.where(early_M | counts, 0.3 if phase.idle else 1.0, 0.0) * credit_M)
 
     def _share_M(self, strength: _Strength, since_M: np.ndarray, phase: Phase, time_s: float) -> np.ndarray:
         """How clearly each machine leads; machines that were hit together lead together, alike, after a longer wait."""
@@ -360,16 +385,6 @@ class DefaultDetector:
             stage_KM = reference.outside_KM(memory, "stage_quick", z) | reference.outside_KM(memory, "stage_slow", z)
             far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M)
         return np.asarray(far_KM)
-
-
-def _summed(traits: TraitTable, families_FX: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    chosen_F = np.array([name in names for name in traits.families], dtype=bool)
-    return np.asarray(families_FX[chosen_F].sum(axis=0))
-
-
-def _credit(seconds_M: np.ndarray) -> np.ndarray:
-    """Seconds of evidence in one sample that comes after so many seconds: a single sample never says as much as many do."""
-    return np.asarray(np.minimum(seconds_M, 4.0) + 0.15 * np.clip(seconds_M - 4.0, 0.0, 26.0))
 
 
 def _with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:

@@ -6,11 +6,13 @@ weak evidence waits. Evidence that does not last leaks away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from minder.detectors.traits import TraitTable
 
-__all__ = ["distinctness", "family_evidence", "hit_together", "loneliness", "loud_metrics", "needed_z"]
+__all__ = ["credit", "distinctness", "family_evidence", "hit_together", "loneliness", "loud_metrics", "needed_z", "summed"]
 
 
 def needed_z(machines: int, metrics: int) -> float:
@@ -82,3 +84,15 @@ def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float) -
             found_M[order[:size]] = True
             break
     return found_M
+
+
+def summed(traits: TraitTable, families_FX: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """(X,): what the families of these names say together. families_FX: as `family_evidence` gives it."""
+    chosen_F = np.array([name in names for name in traits.families], dtype=bool)
+    return np.asarray(families_FX[chosen_F].sum(axis=0))
+
+
+def credit(seconds_M: np.ndarray, hurry: bool) -> np.ndarray:
+    """Seconds of evidence in one sample that comes after so many seconds: a single sample never says as much as many do. hurry: the
+    training suffers, and a sample's seconds beyond the fourth are worth more."""
+    return np.asarray(np.minimum(seconds_M, 4.0) + (0.5 if hurry else 0.15) * np.clip(seconds_M - 4.0, 0.0, 26.0))

@@ -15,7 +15,7 @@ import numpy as np
 from minder.detectors.memory import Memory
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "Phase", "follow_phase", "learn_common"]
+__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "learn_common"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
@@ -32,12 +32,17 @@ FIELDS: dict[str, tuple[str, float]] = {
     "idle_since_s": ("", np.nan),
     "grace_until_s": ("", -np.inf),
     "effect_since_s": ("", np.nan),
+    "stood_s": ("", -np.inf),  # when the training last stood
     "risen_since_s": ("", np.nan),
 }
 _SLOW_S = 500.0
 _PICKED_UP, _HARDLY_FELL = 0.45, 0.1  # scaled: some activity has risen by more, and none has fallen by as much
 _PICKED_UP_S = 45.0  # and for so long
 _SETTLED = 0.25  # share of its distance from the fast level: a common level that moves by less from row to row has arrived
+_COUNTS_Z = 4.0  # usual sizes from which on a shift is an effect
+STOOD = -0.5  # scaled: a part of the training that has fallen so far has all but ended
+_BACK = 0.3  # share of such a fall that is left when it is over
+_ECHOES_S = 90.0  # so long after it, what is smoothed over half a minute may still show it
 _SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
 # How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
 # collective; power and SM activity fall then too, but not as far.
@@ -54,7 +59,9 @@ class Phase:
     """The job as a whole in one row. shift_K: smoothed common deviation in scaled units.
 
     stalled: some part of the training has all but ended for everybody. lasting: the effect, as far as it has lasted beyond what a
-    phase or a hiccup would.
+    phase or a hiccup would. arrived: the common level moves no more since the last row, though `moving` still grants lagging samples
+    their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
+    only echoes.
     """
 
     moving: bool
@@ -67,6 +74,9 @@ class Phase:
     stalled: bool = False
     lasting: float = 0.0
     picks_up: bool = False
+    arrived: bool = False
+    since_move_s: float = np.inf
+    over: bool = False
 
 
 def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
@@ -74,7 +84,7 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     gap_s, interval_s = pace
     known_K = ~np.isnan(center_K)
     watched_K = traits.activity_K & known_K
-    moving = _follow_fast(memory, center_K, watched_K, (time_s, gap_s, interval_s))
+    moving, moves = _follow_fast(memory, center_K, watched_K, (time_s, gap_s, interval_s))
     idle = _is_idle(memory, traits, center_K)
     shift_K = _follow_shift(memory, center_K, (gap_s, interval_s), idle)
     idle_s = _note_idle(memory, time_s, idle, interval_s)
@@ -91,7 +101,12 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     elif np.isnan(memory.number("effect_since_s")):
         memory.set_number("effect_since_s", time_s)
     phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up)
-    phase.stalled = bool((shift_K[watched_K] < -0.5).any())
+    phase.arrived, phase.since_move_s = moving and not moves, time_s - memory.number("moving_since_s")
+    phase.stalled = bool((shift_K[watched_K] < STOOD).any())
+    if phase.stalled and not idle and not grace:
+        memory.set_number("stood_s", time_s)
+    elif effect > 0.0 and time_s - memory.number("stood_s") <= _ECHOES_S:
+        phase.over = _has_come_back(memory, watched_K)
     if effect > 0.0 and not idle and not grace:
         phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
     return phase
@@ -128,7 +143,8 @@ def _begin_anew(memory: Memory, center_K: np.ndarray) -> None:
     memory.set_number("risen_since_s", np.nan)
 
 
-def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pace: tuple[float, float, float]) -> bool:
+def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pace: tuple[float, float, float]) -> tuple[bool, bool]:
+    """(moving, whether the common level moves in this very row)."""
     time_s, gap_s, interval_s = pace
     fast_K, jitter_K = memory["fast_K"], memory["jitter_K"]
     gain = 1.0 - np.exp(-gap_s / max(2.0, 1.5 * interval_s))
@@ -145,11 +161,12 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
         followed_K = np.where(np.isnan(center_K), fast_K, np.where(np.isnan(fast_K), center_K, followed_K))
         jittered_K = np.where(np.isnan(size_K), jitter_K, jittered_K)
     memory["fast_K"], memory["jitter_K"] = followed_K, jittered_K
-    if np.count_nonzero(jump_K) >= max(1, 0.25 * np.count_nonzero(watched_K)):
+    moves = bool(np.count_nonzero(jump_K) >= max(1, 0.25 * np.count_nonzero(watched_K)))
+    if moves:
         if time_s > memory.number("moving_until_s"):
             memory.set_number("moving_since_s", time_s)
         memory.set_number("moving_until_s", time_s + max(1.2 * interval_s, 2.0))
-    return bool(time_s <= memory.number("moving_until_s"))
+    return bool(time_s <= memory.number("moving_until_s")), moves
 
 
 def _follow_shift(memory: Memory, center_K: np.ndarray, pace: tuple[float, float], idle: bool) -> np.ndarray:
@@ -166,6 +183,14 @@ def _follow_shift(memory: Memory, center_K: np.ndarray, pace: tuple[float, float
     return memory["shift_K"]
 
 
+def _has_come_back(memory: Memory, watched_K: np.ndarray) -> bool:
+    """What fell farthest, smoothed over half a minute, still counts as an effect there, and has come back in the shorter view."""
+    long_K = memory["long_shift_K"][watched_K]
+    lowest = int(np.argmin(long_K))
+    least = _COUNTS_Z * max(float(_known(memory["long_wobble_K"])[watched_K][lowest]), _SHIFTS[1][3])
+    return bool(long_K[lowest] < -least and memory["shift_K"][watched_K][lowest] > _BACK * long_K[lowest])
+
+
 def _known(usual_K: np.ndarray) -> np.ndarray:
     """Usual sizes; a plausible one where nothing is known yet."""
     return np.where(np.isnan(usual_K), 0.05, usual_K) if np.isnan(usual_K.sum()) else usual_K
@@ -176,8 +201,8 @@ def _effect(memory: Memory, watched_K: np.ndarray) -> float:
     found = 0.0
     for shift, wobble, _, least in _SHIFTS:
         z_K = np.abs(memory[shift][watched_K]) / np.maximum(_known(memory[wobble])[watched_K], least)
-        if len(z_K) and z_K.max() > 4.0:
-            strength_K = np.minimum(np.maximum((z_K - 4.0) / 3.0, 0.0), 1.0)
+        if len(z_K) and z_K.max() > _COUNTS_Z:
+            strength_K = np.minimum(np.maximum((z_K - _COUNTS_Z) / 3.0, 0.0), 1.0)
             found = max(found, float(min(1.0, strength_K.sum() / min(2, len(z_K)))))
     return found
 

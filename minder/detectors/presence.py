@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minder.detectors.memory import Memory
+from minder.detectors.peers import has_gaps
 from minder.detectors.traits import TraitTable
 
 __all__ = ["FIELDS", "Seen", "observe_row"]
@@ -59,23 +60,27 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     has_KM = np.abs(raw_KM) <= traits.limit_K1  # not NaN, not infinite, not absurd
     whole = bool(has_KM.all())
     same_KM = raw_KM == memory["last_KM"]
-    if whole:
-        news_M = ~same_KM.all(axis=0) if len(raw_KM) else np.zeros(len(present_M), dtype=bool)
-    else:
+    if not whole:
         same_KM &= has_KM
+    repeating = bool(same_KM.any())
+    if not len(raw_KM):
+        news_M = np.zeros(len(present_M), dtype=bool)
+    elif whole:
+        news_M = ~same_KM.all(axis=0) if repeating else np.ones(len(present_M), dtype=bool)
+    else:
         news_M = (has_KM & ~same_KM).any(axis=0)
-    repeats_KM = memory["repeats_KM"] + np.float32(1.0)
-    repeats_KM *= same_KM
-    memory["repeats_KM"] = repeats_KM
+    memory["repeats_KM"] = (memory["repeats_KM"] + np.float32(1.0)) * same_KM if repeating else np.zeros_like(raw_KM)
     memory["last_KM"] = raw_KM if whole else np.where(has_KM, raw_KM, memory["last_KM"])
     if time_s - memory.number("lively_s") >= _LIVELY_S:
         memory.set_number("lively_s", time_s)
         _learn_liveliness(memory, traits, raw_KM, has_KM, same_KM)
-    stuck_KM = _stuck(memory, traits, raw_KM)
+    stuck_KM = _stuck(memory, traits, raw_KM) if repeating else None
     usable_KM = (None if whole else has_KM) if stuck_KM is None else has_KM & ~stuck_KM
     since_news_M = _note_news(memory, time_s, news_M, gap_s)
-    heard_M = present_M if present_M.all() else present_M | has_KM.any(axis=0)
-    memory["heard_M"] = np.where(heard_M, time_s, memory["heard_M"])
+    if present_M.all():
+        memory["heard_M"] = np.full(len(present_M), time_s)
+    else:
+        memory["heard_M"] = np.where(present_M | has_KM.any(axis=0), time_s, memory["heard_M"])
     interval_s = memory.number("usual_s")
     interval_s = gap_s if np.isnan(interval_s) else interval_s
     silence_M = time_s - memory["heard_M"]
@@ -97,6 +102,21 @@ def _row_gap(memory: Memory, time_s: float) -> float:
 
 def _note_news(memory: Memory, time_s: float, news_M: np.ndarray, gap_s: float) -> np.ndarray:
     """Seconds from each machine's last news to this row's; learns the machines' scrape intervals."""
+    before_M, usual_M = memory["news_M"], memory["interval_M"]
+    if news_M.all() and not has_gaps(before_M) and not has_gaps(usual_M):
+        since_M = time_s - before_M
+        memory["interval_M"] = usual_M + 0.1 * (np.minimum(since_M, 3 * usual_M) - usual_M)
+        memory["news_M"] = np.full(len(news_M), time_s)
+    else:
+        since_M = _note_some(memory, time_s, news_M, gap_s)
+    if memory.number("lively_s") == time_s:  # it changes slowly
+        known_M = memory["interval_M"][~np.isnan(memory["interval_M"])]
+        memory.set_number("usual_s", float(np.median(known_M)) if len(known_M) else np.nan)
+    return np.asarray(since_M)
+
+
+def _note_some(memory: Memory, time_s: float, news_M: np.ndarray, gap_s: float) -> np.ndarray:
+    """Where not every machine has news, or some machine's are the first."""
     before_M = memory["news_M"]
     first_M = np.isnan(before_M)
     since_M = np.where(first_M, gap_s, time_s - before_M)
@@ -104,9 +124,6 @@ def _note_news(memory: Memory, time_s: float, news_M: np.ndarray, gap_s: float) 
     step_M = np.where(np.isnan(usual_M), since_M, usual_M + 0.1 * (np.minimum(since_M, 3 * usual_M) - usual_M))
     memory["interval_M"] = np.where(news_M & ~first_M, step_M, usual_M)
     memory["news_M"] = np.where(news_M, time_s, before_M)
-    if memory.number("lively_s") == time_s:  # it changes slowly
-        known_M = memory["interval_M"][~np.isnan(memory["interval_M"])]
-        memory.set_number("usual_s", float(np.median(known_M)) if len(known_M) else np.nan)
     return np.asarray(since_M)
 
 
@@ -114,8 +131,8 @@ def _learn_liveliness(memory: Memory, traits: TraitTable, raw_KM: np.ndarray, ha
     top_K = (raw_KM if has_KM.all() else np.where(has_KM, raw_KM, -np.inf)).max(axis=1, initial=-np.inf)
     memory["top_K"] = np.maximum(memory["top_K"], top_K)
     counted_KM = has_KM & ~_natural(memory, traits, raw_KM)
-    memory["values_K"] = memory["values_K"] * _DECAY + counted_KM.sum(axis=1)
-    memory["changes_K"] = memory["changes_K"] * _DECAY + (counted_KM & ~same_KM).sum(axis=1)
+    memory["values_K"] = memory["values_K"] * _DECAY + np.count_nonzero(counted_KM, axis=1)
+    memory["changes_K"] = memory["changes_K"] * _DECAY + np.count_nonzero(counted_KM & ~same_KM, axis=1)
 
 
 def _natural(memory: Memory, traits: TraitTable, raw_KM: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minder.detectors.memory import Memory
-from minder.detectors.peers import Ordered
+from minder.detectors.peers import Ordered, has_gaps
 from minder.detectors.traits import TraitTable
 
 __all__ = ["FIELDS", "Lesson", "deviation_KX", "distances", "forget_smooth", "learn", "outside_KM", "smooth", "stands_out_M"]
@@ -63,7 +63,7 @@ def smooth(memory: Memory, name: str, distance_KM: np.ndarray, gain: float) -> N
     """Follow the distance; where there is no data the last smoothed value stays."""
     smooth_KM = memory[f"{name}_smooth_KM"]
     step_KM = distance_KM - smooth_KM
-    if not np.isnan(step_KM.sum()):
+    if not has_gaps(step_KM):
         step_KM *= np.float32(gain)
         step_KM += smooth_KM
         memory[f"{name}_smooth_KM"] = step_KM
@@ -87,8 +87,12 @@ def outside_KM(memory: Memory, name: str, z: float) -> np.ndarray:
 
 def stands_out_M(memory: Memory, names: Iterable[str], z: float) -> np.ndarray:
     """Machines that are farther than z from their peers in any metric, by any of these yardsticks."""
-    found = [outside_KM(memory, name, z).any(axis=0) for name in names]
-    return np.asarray(np.logical_or.reduce(found)) if found else np.zeros(len(memory.machines), dtype=bool)
+    found_M = np.zeros(len(memory.machines), dtype=bool)
+    for name in names:
+        out_KM = outside_KM(memory, name, z)
+        if out_KM.any():
+            found_M |= out_KM.any(axis=0)
+    return found_M
 
 
 def deviation_KX(memory: Memory, name: str, machines_X: np.ndarray, known_KX: np.ndarray, shift_K: np.ndarray) -> np.ndarray:
@@ -106,17 +110,18 @@ def learn(memory: Memory, traits: TraitTable, rest_KM: np.ndarray, lesson: Lesso
     everything = bool(taught_KM.all())
     n_KM = memory["n_KM"] + (gap_s if everything else gap_s * taught_KM)
     memory["n_KM"] = n_KM
-    gain_KM = np.maximum(n_KM, gap_s)
+    known_KM = n_KM[:1, :1] if everything and n_KM.size and n_KM.min() == n_KM.max() else n_KM  # of all alike one is enough
+    gain_KM = np.maximum(known_KM, gap_s)
     np.divide(gap_s, gain_KM, out=gain_KM)
     np.maximum(gain_KM, np.float32(1.0 - np.exp(-lesson.gap_s / _USUAL_S)), out=gain_KM)
     if not everything:
         gain_KM *= taught_KM
-    step_KM = gain_KM * (np.nan_to_num(rest_KM) if np.isnan(rest_KM.sum()) else rest_KM)
+    step_KM = gain_KM * (np.nan_to_num(rest_KM) if has_gaps(rest_KM) else rest_KM)
     step_KM += memory["standing_KM"]
     memory["standing_KM"] = step_KM
-    young_KM = 1.0 + np.float32(lesson.warmup_s) / np.maximum(n_KM, np.float32(1.0))
-    unready_KM = n_KM < lesson.warmup_s
-    early_KM = n_KM <= 20.0 * gap_s
+    young_KM = 1.0 + np.float32(lesson.warmup_s) / np.maximum(known_KM, np.float32(1.0))
+    unready_KM = known_KM < lesson.warmup_s
+    early_KM = known_KM <= 20.0 * gap_s
     some_early = bool(early_KM.any())
     staged_KM = gain_KM if lesson.tainted_KM is None else np.where(lesson.tainted_KM, np.float32(0.0), gain_KM)
     for name in names:
@@ -129,7 +134,7 @@ def _learn_spread(memory: Memory, name: str, gain_KM: np.ndarray, early_KM: np.n
     spread_KM = memory[f"{name}_spread_KM"]
     size_KM = np.abs(memory[f"{name}_smooth_KM"])
     size_KM *= np.float32(1.25)  # a normal deviate's mean size is 0.8 of its standard deviation
-    if np.isnan(size_KM.sum()):
+    if has_gaps(size_KM):
         size_KM = np.where(np.isnan(size_KM), spread_KM, size_KM)
     bounded_KM = np.minimum(size_KM, np.float32(4.0) * spread_KM + np.float32(1e-3))
     if early_KM is not None:
@@ -145,7 +150,7 @@ def _set_unit(memory: Memory, traits: TraitTable, name: str, young_KM: np.ndarra
     larger while little is known, and infinite while nothing is."""
     spread_KM = memory[f"{name}_spread_KM"]
     some_unready = bool(unready_KM.any())
-    if some_unready or np.isnan(memory[f"{name}_smooth_KM"].sum()):
+    if some_unready or has_gaps(memory[f"{name}_smooth_KM"]):
         known_KM = ~unready_KM & ~np.isnan(memory[f"{name}_smooth_KM"])
         count_K1 = np.maximum(known_KM.sum(axis=1, keepdims=True), 1).astype(np.float32)
         unit_KM = np.maximum(spread_KM, (spread_KM * known_KM).sum(axis=1, keepdims=True) / count_K1)
@@ -154,5 +159,5 @@ def _set_unit(memory: Memory, traits: TraitTable, name: str, young_KM: np.ndarra
     unit_KM *= young_KM
     np.maximum(unit_KM, traits.floor_K1, out=unit_KM)
     if some_unready:
-        unit_KM[unready_KM] = np.inf
+        np.copyto(unit_KM, np.float32(np.inf), where=unready_KM)
     memory[f"{name}_unit_KM"] = unit_KM

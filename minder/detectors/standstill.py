@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from minder.detectors.memory import Memory
-from minder.detectors.peers import Ordered
+from minder.detectors.peers import Ordered, has_gaps
 from minder.detectors.phases import Phase
 from minder.detectors.traits import TraitTable
 
@@ -48,7 +48,7 @@ def standstill_z(memory: Memory, traits: TraitTable, phase: Phase) -> np.ndarray
 def _farthest(size_KM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(K,): the largest size of those that are not left out, and how many machines have data."""
     metrics, machines = size_KM.shape
-    whole = bool(machines) and not np.isnan(size_KM.sum())
+    whole = bool(machines) and not has_gaps(size_KM)
     count_K = np.full(metrics, machines) if whole else np.count_nonzero(~np.isnan(size_KM), axis=1)
     place_K = np.maximum(count_K - 1 - np.maximum(1, np.ceil(_LEFT_OUT * count_K).astype(int)), 0)
     if whole:

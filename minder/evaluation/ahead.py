@@ -7,7 +7,8 @@ Each row's scores come from it and earlier rows alone: nobody looks ahead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 from minder.detectors.contract import Detector
@@ -21,20 +22,32 @@ _BLOCK_ROWS = 256
 
 
 class ScoredAhead:
-    """Detector (contract.py) for the rows of one window, in order. Raises ValueError for a row that is not the next of them."""
+    """Detector (contract.py) for the rows of these windows, in order; a block is scored when its first row is asked for.
 
-    def __init__(self, detector: Detector, window: Window) -> None:
-        blocks = (cut_rows(window, t, t + _BLOCK_ROWS) for t in range(0, len(window.times_T), _BLOCK_ROWS))
-        self.scores = [scores for block in blocks for scores in detector.score(block)]
-        self._machines = window.machines
+    A window has one set of machines: where they change, another begins. Raises ValueError for a row that is not the next of them.
+    """
+
+    def __init__(self, detector: Detector, windows: Iterable[Window]) -> None:
+        blocks = (cut_rows(window, t, t + _BLOCK_ROWS) for window in windows for t in range(0, len(window.times_T), _BLOCK_ROWS))
+        self._scores: Iterator[Scores] = (scores for block in blocks for scores in detector.score(block))
         self._next = 0
 
     def score(self, window: Window) -> list[Scores]:
-        found = self.scores[self._next : self._next + len(window.times_T)]
-        if window.machines != self._machines or [item.time_s for item in found] != window.times_T.tolist():
-            raise ValueError("these are not the next rows of the window that was scored ahead")
+        found = list(islice(self._scores, len(window.times_T)))
+        if [item.time_s for item in found] != window.times_T.tolist() or any(item.machines != window.machines for item in found):
+            raise ValueError("these are not the next rows of the windows that were scored ahead")
         self._next += len(found)
         return found
+
+    def skip_quiet(self) -> int:
+        """Leave out the rows before the first that accuses somebody; how many that were."""
+        before = self._next
+        for item in self._scores:
+            if (item.score_M >= item.threshold).any():
+                self._scores = chain([item], self._scores)
+                break
+            self._next += 1
+        return self._next - before
 
     def learn(self, window: Window, anomalous: frozenset[str]) -> None:
         """Nothing, like the detector behind it."""
@@ -43,9 +56,10 @@ class ScoredAhead:
         return {"detector": "ahead", "version": 1, "next": self._next}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._next = int(state["next"])
+        """Of the same windows, of which fewer rows were asked for: go on where the state was taken."""
+        self._next += sum(1 for _ in islice(self._scores, int(state["next"]) - self._next))
 
 
-def score_ahead(detector: Detector, window: Window) -> Detector:
-    """The detector, if it learns while it runs; else the same scores of this window, made ahead."""
-    return ScoredAhead(detector, window) if isinstance(detector, SimilarityDetector) else detector
+def score_ahead(detector: Detector, windows: Iterable[Window]) -> Detector:
+    """The detector, if it learns while it runs; else the same scores of these windows, made ahead."""
+    return ScoredAhead(detector, windows) if isinstance(detector, SimilarityDetector) else detector

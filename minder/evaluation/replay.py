@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultDetector
+from minder.evaluation.ahead import score_ahead
 from minder.evaluation.captures import CaptureReader
 from minder.evaluation.lines import Episodes
 from minder.evaluation.sighted import replay_sightings
@@ -30,7 +31,7 @@ from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.stall import StallRule
 from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import align_columns, keep_machines, rows_of
+from minder.windows import align_columns, cut_rows, keep_machines, rows_of
 
 if TYPE_CHECKING:
     from minder.telemetry.recording import Recording
@@ -80,10 +81,15 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         return
     progress = Progress()
     captures = CaptureReader(recording)
-    judge = build_judge(recording.topology, progress, make, captured=bool(captures))
+    whole = align_whole(recording)
+
+    def make_ahead(stages: Mapping[str, object]) -> Detector:
+        return score_ahead(make(stages), _stretches(recording, whole, until_s))
+
+    judge = build_judge(recording.topology, progress, make_ahead, captured=bool(captures))
     members = _Members(recording.machines, recording.job.standbys)
     episodes = Episodes()
-    for row, signals, now_s in _ticks(recording, until_s, captures.times_s):
+    for row, signals, now_s in _ticks(recording, whole, until_s, captures.times_s):
         members.follow(signals)
         window = None if row is None else keep_machines(row, members.machines)
         job = members.view(recording)
@@ -92,6 +98,20 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         progress.update(observation)
         verdicts, _ = judge.judge(observation)
         yield from filter(episodes.is_news, verdicts)
+
+
+def _stretches(recording: Recording, whole: Window, until_s: float | None) -> Iterator[Window]:
+    """The rows that the judge is going to see, in one window as long as the job's machines stay the same."""
+    members, first, count, machines = _Members(recording.machines, recording.job.standbys), 0, 0, recording.machines
+    for row, signals, _ in _ticks(recording, whole, until_s):
+        members.follow(signals)
+        if row is None:
+            continue
+        if members.machines != machines:
+            yield keep_machines(cut_rows(whole, first, count), machines)
+            first, machines = count, members.machines
+        count += 1
+    yield keep_machines(cut_rows(whole, first, count), machines)
 
 
 @dataclass(slots=True)
@@ -130,11 +150,11 @@ def _names(data: Mapping[str, object], key: str) -> list[str]:
 
 
 def _ticks(
-    recording: Recording, until_s: float | None, captured_s: Sequence[float] = ()
+    recording: Recording, whole: Window, until_s: float | None, captured_s: Sequence[float] = ()
 ) -> Iterator[tuple[Window | None, tuple[Signal, ...], float]]:
     """(row, signals since the last one, now) in time order; captures, and signals after the last row, come as ticks of their own."""
     signals, moments = _Queue(recording.signals, [signal.time_s for signal in recording.signals]), _Queue(captured_s, captured_s)
-    for row in rows_of(align_whole(recording)):
+    for row in rows_of(whole):
         now_s = float(row.times_T[0])
         for moment_s in moments.take(now_s - 1e-6):
             yield None, signals.take(moment_s), moment_s

@@ -10,6 +10,7 @@
 - In the shadow of an open episode, and for `shadow_s` after it, nobody else is named: peers that stall or go dark behind the culprit
   are its victims. Two things end the shadow: the episode's machines left the job, or an explicit sign of tier evict
   about another machine while the open episode only pages.
+- A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
 - A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
 
@@ -62,12 +63,17 @@ class Judge:
         """New verdicts of this observation, and what the rules want to see before they say more."""
         requests: frozenset[RequestKind] = frozenset()
         fresh: list[Suspect] = []
+        blind: set[str] = set()
         for rule in self.rules:
             result = rule.observe(observation)
+            blind |= {rule.name} if result.blind else set()
             requests |= result.requests
             fresh.extend(result.suspects)
         now_s = observation.now_s
         self._forget(now_s, observation)
+        for episode in self._episodes:  # nobody who could not look has seen it end
+            if episode.closed_s is None and blind & set(episode.verdict.sources):
+                episode.seen_s = now_s
         for suspect in fresh:
             self._recent[(suspect.source, suspect.machines, suspect.kind)] = suspect
         verdicts = [verdict for group in _by_target(fresh) if (verdict := self._consider(group, now_s)) is not None]

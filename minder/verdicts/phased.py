@@ -43,7 +43,7 @@ class PhasedRule:
         older_s = self._began_s - _BEFORE_S
         told = tuple(item for item in result.suspects if not quiet or item.machines in self._standing or item.since_s < older_s)
         self._standing.update({item.machines: now_s for item in told})
-        return RuleResult(told, result.requests)
+        return RuleResult(told, result.requests, result.blind)
 
     def _note(self, phase: str, signal: Signal) -> None:
         machine, inside = signal.machine or "", self._open[phase]

@@ -31,6 +31,8 @@ class Silence:
         self._quiet: dict[str, _Quiet] = {}
         self._generation = -1
         self._began_s: float | None = None
+        self._looked_at: Observation | None = None
+        self._watched = False
 
     def update(self, observation: Observation) -> None:
         if self._began_s is None:
@@ -40,7 +42,7 @@ class Silence:
             return
         if job.generation != self._generation:
             self._generation, self._quiet = job.generation, {}
-        limit_s = self._watched_limit_s if is_watched(observation) else self._limit_s
+        limit_s = self._watched_limit_s if self._is_watched(observation) else self._limit_s
         silent = {machine for machine in job.machines if self.seconds(machine, observation) > limit_s}
         self._quiet = {machine: item for machine, item in self._quiet.items() if machine in silent}
         for machine in silent:
@@ -65,14 +67,20 @@ class Silence:
             return 0.0
         watched_s = observation.now_s - (self._began_s if self._began_s is not None else observation.now_s)
         agent_s = watched_s if view.agent_age_s is None else view.agent_age_s
-        if is_watched(observation):
+        if self._is_watched(observation):
             return agent_s
         return min(agent_s, watched_s if view.launcher_age_s is None else view.launcher_age_s)
+
+    def _is_watched(self, observation: Observation) -> bool:
+        """`is_watched`, looked at once for each observation: it is asked for every machine."""
+        if self._looked_at is not observation:
+            self._looked_at, self._watched = observation, is_watched(observation)
+        return self._watched
 
     def _is_acquitted(self, machine: str, observation: Observation) -> bool:
         if self._progress.step > self._quiet[machine].step + 1:
             return True
-        if math.isnan(self._progress.advanced_s) or not is_watched(observation):
+        if math.isnan(self._progress.advanced_s) or not self._is_watched(observation):
             return False
         return self.seconds(machine, observation) - self._progress.standing_s(observation.now_s) > _WITHOUT_S
 

@@ -7,6 +7,8 @@ anything less pages.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from minder.detectors.contract import Detector
 from minder.detectors.traits import trait_of
+from minder.errors import ScoringLostError
 from minder.types import Cause, Evidence, Observation, RuleResult, Scores, Suspect, Tier, Window
 from minder.verdicts.confidence import calibrated, strength
 from minder.windows import keep_machines, rows_of
@@ -22,29 +25,46 @@ __all__ = ["TelemetryRule"]
 
 _HOLD = 0.3  # share of the threshold above which an accused machine stays accused
 _AS_ODD = 0.7  # share of the accused's score
+_MOST_WAITING = 300  # rows that wait for a detector that does not answer
+_OUT_S = 60.0  # four scrapes of 15 s without a sample of anybody: nothing can be seen to end
 _GROUP_S = 10.0  # machines that turn odd within this time of each other were hit together
 
 
 class TelemetryRule:
-    """Feeds windows to a detector row by row (types.Rule): score, judge, learn from everybody who was not just called anomalous."""
+    """Feeds windows to a detector row by row (types.Rule): score, judge, learn from everybody who was not just called anomalous.
+
+    A detector that works elsewhere may not answer (ScoringLostError). Then the rule is blind, its rows wait, at most 300 of them, and
+    what they say is said once the newest is scored. It is blind, too, while nobody's telemetry comes: no data is not healthy.
+    """
 
     name = "telemetry"
 
     def __init__(self, detector: Detector) -> None:
         self._detector = detector
         self._accused: frozenset[str] = frozenset()
+        self._waiting: deque[Window] = deque()
+        self._heard_s = math.nan  # when somebody's sample last came
         self.scores: Scores | None = None  # of the newest row, for displays
 
     def observe(self, observation: Observation) -> RuleResult:
         window = observation.window
-        if window is None or not len(window.times_T):
-            return RuleResult()
-        if observation.job is not None:
-            window = keep_machines(window, observation.job.machines)
+        if window is not None and len(window.times_T):
+            if observation.job is not None:
+                window = keep_machines(window, observation.job.machines)
+            self._waiting.extend(rows_of(window))
+            if window.present_TM.any():
+                self._heard_s = observation.now_s
         newest: dict[tuple[str, ...], Suspect] = {}
-        for row in rows_of(window):
-            newest = {suspect.machines: suspect for suspect in self._observe_row(row)}
-        return RuleResult(tuple(newest.values()))
+        try:
+            while self._waiting:
+                newest = {suspect.machines: suspect for suspect in self._observe_row(self._waiting[0])}
+                self._waiting.popleft()
+        except ScoringLostError:
+            self.scores = None
+            while len(self._waiting) > _MOST_WAITING:
+                self._waiting.popleft()
+            return RuleResult(blind=True)
+        return RuleResult(tuple(newest.values()), blind=observation.now_s - self._heard_s > _OUT_S)
 
     def _observe_row(self, row: Window) -> list[Suspect]:
         suspects: list[Suspect] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,27 +143,25 @@ class Aligner:
             self._next_row = row
         self._presence[sample.machine].push(time_s, 0.0)
         slot = 0 if sample.device is None else self._devices.setdefault(sample.device, len(self._devices)) + 1
-        table = self._series[sample.machine]
-        for name, value in sample.values.items():
-            self._take_value(table, slot, (name, time_s, value))
+        self._take_values(self._series[sample.machine], slot, time_s, sample.values)
 
-    def _take_value(self, table: dict[tuple[int, int], Series], slot: int, item: tuple[str, float, float]) -> None:
-        name, time_s, value = item
-        column = self._column.get(name)
-        if column is None:
-            self.losses.unknown += 1
-            return
-        if value != value:  # NaN: this exporter said nothing
-            return
-        if not self._units.accepts(name, value):
-            self.losses.out_of_range += 1
-            return
-        series = table.get((slot, column))
-        if series is None:
-            assert self._step_s is not None
-            series = table[slot, column] = Series(self._step_s, find_metric(name))
-        if not series.push(time_s, value):
-            self.losses.late += 1
+    def _take_values(self, table: dict[tuple[int, int], Series], slot: int, time_s: float, values: Mapping[str, float]) -> None:
+        columns, units, losses = self._column, self._units, self.losses
+        for name, value in values.items():
+            column = columns.get(name)
+            if column is None:
+                losses.unknown += 1
+            elif value != value:  # NaN: this exporter said nothing
+                continue
+            elif not units.accepts(name, value):
+                losses.out_of_range += 1
+            else:
+                series = table.get((slot, column))
+                if series is None:
+                    assert self._step_s is not None
+                    series = table[slot, column] = Series(self._step_s, find_metric(name))
+                if not series.push(time_s, value):
+                    losses.late += 1
 
     def _window(self, rows: range, step_s: float) -> Window:
         self._started = True

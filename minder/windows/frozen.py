@@ -40,13 +40,14 @@ class FrozenWatch:
         if value == self._last:
             self._run += 1
         else:
-            if not self._is_natural(self._last):
-                self._longest = max(self._longest, self._run)
+            if self._run > self._longest and not self._is_natural(self._last):
+                self._longest = self._run
             self._seen += self._run
             self._run = 1
             self._last = value
-        lively = self._seen >= VARIED_FOR and self._longest <= LIVELY_RUN
-        return self._run > FROZEN_AFTER and lively and not self._is_natural(value)
+        if self._run <= FROZEN_AFTER:
+            return False
+        return self._seen >= VARIED_FOR and self._longest <= LIVELY_RUN and not self._is_natural(value)
 
     def _is_natural(self, value: float) -> bool:
         return value == 0.0 or value == self._low or value == self._high

@@ -10,10 +10,21 @@ whole-recording alignment must agree to the last bit.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["LONGEST_INTERVAL_S", "MEMORY", "first_row", "first_row_N", "hold_s", "hold_s_N", "learn_interval", "learn_interval_N"]
+__all__ = [
+    "LONGEST_INTERVAL_S",
+    "MEMORY",
+    "first_row",
+    "first_row_N",
+    "hold_s",
+    "hold_s_N",
+    "is_after",
+    "learn_interval",
+    "learn_interval_N",
+]
 
 LONGEST_INTERVAL_S = 120.0  # nobody scrapes slower; a longer gap is an outage
 MEMORY = 5  # gaps that a series remembers: the lower median of five forgives two outages
@@ -25,12 +36,17 @@ def first_row(time_s: float, step_s: float) -> int:
     return math.ceil(time_s / step_s - _EPSILON)
 
 
+def is_after(time_s: float, row: int, step_s: float) -> bool:
+    """True if a sample of that time is younger than the row: `first_row(time_s, step_s) > row`."""
+    return time_s / step_s - _EPSILON > row
+
+
 def first_row_N(times_N: np.ndarray, step_s: float) -> np.ndarray:
     """`first_row` of many times, as int64."""
     return np.ceil(times_N / step_s - _EPSILON).astype(np.int64)
 
 
-def learn_interval(gaps_s: list[float], default_s: float) -> float:
+def learn_interval(gaps_s: Sequence[float], default_s: float) -> float:
     """A series' interval: the lower median of its last few gaps (at most MEMORY), or the default before there is one."""
     if not gaps_s:
         return default_s

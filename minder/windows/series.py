@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 
 from minder.metrics import Metric
 from minder.windows.frozen import FrozenWatch, can_freeze
-from minder.windows.grid import MEMORY, first_row, hold_s, learn_interval
+from minder.windows.grid import MEMORY, hold_s, is_after, learn_interval
 
 __all__ = ["Series"]
 
@@ -20,7 +21,7 @@ class Series:
     def __init__(self, step_s: float, metric: Metric | None) -> None:
         self._step_s = step_s
         self._waiting: list[tuple[float, float]] = []
-        self._gaps_s: list[float] = []
+        self._gaps_s: tuple[float, ...] = ()
         self._time_s = -math.inf
         self._until_s = -math.inf
         self._value = math.nan
@@ -41,22 +42,27 @@ class Series:
 
     def stand_at(self, row: int) -> tuple[bool, float]:
         """(a sample stands, its value) at a grid row; rows come in increasing order."""
-        taken = 0
-        for time_s, value in self._waiting:
-            if first_row(time_s, self._step_s) > row:
-                break
-            self._advance(time_s, value)
-            taken += 1
-        if taken:
-            del self._waiting[:taken]
+        if self._waiting:
+            taken = 0
+            for time_s, value in self._waiting:
+                if is_after(time_s, row, self._step_s):
+                    break
+                self._advance(time_s, value)
+                taken += 1
+            if taken:
+                del self._waiting[:taken]
         held = row * self._step_s < self._until_s
         return held, self._value if held else math.nan
 
     def _advance(self, time_s: float, value: float) -> None:
         if self._time_s > -math.inf:
-            self._gaps_s.append(time_s - self._time_s)
-            del self._gaps_s[:-MEMORY]
+            self._gaps_s = (*self._gaps_s[1 - MEMORY :], time_s - self._time_s)
         self._time_s = time_s
         frozen = self._frozen is not None and self._frozen.is_frozen(value)
         self._value = math.nan if frozen else value
-        self._until_s = time_s + hold_s(learn_interval(self._gaps_s, self._step_s), self._step_s)
+        self._until_s = time_s + _hold_s(self._gaps_s, self._step_s)
+
+
+@functools.lru_cache(maxsize=1024)  # all series of one scrape have the same gaps
+def _hold_s(gaps_s: tuple[float, ...], step_s: float) -> float:
+    return hold_s(learn_interval(gaps_s, step_s), step_s)

@@ -25,7 +25,9 @@ class UnitCheck:
         metric = find_metric(name)
         if metric is None:
             return True
-        counts = self._seen.setdefault(name, [0, 0])
+        counts = self._seen.get(name)
+        if counts is None:
+            counts = self._seen[name] = [0, 0]
         counts[0] += 1
         if not (metric.low <= value <= metric.high or _nearly(metric, value)):
             counts[1] += 1

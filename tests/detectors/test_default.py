@@ -105,12 +105,12 @@ def watts(machines: int, devices: int = 1, rows: int = 90) -> np.ndarray:
     return np.array([500.0, 0.6, 1e11]) * np.exp(rng.normal(0, 0.02, (rows, machines, devices, 3)))
 
 
-def told(window: Window) -> list[Verdict]:
-    judge = Judge([TelemetryRule(DefaultDetector())])
+def told(window: Window, stages: dict[str, int] | None = None) -> list[Verdict]:
+    judge = Judge([TelemetryRule(DefaultDetector(stages))])
     return [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
 
 
-def window_of(values_TMDK: np.ndarray) -> Window:
+def window_of(values_TMDK: np.ndarray, interval_s: float = 5.0) -> Window:
     from minder.windows.devices import reduce_devices
 
     rows, machines, devices, _ = values_TMDK.shape
@@ -118,7 +118,7 @@ def window_of(values_TMDK: np.ndarray) -> Window:
     values, deviating, low, high = reduce_devices(np.full((rows, machines, 3), np.nan), device_axis_last)
     names = tuple(f"m{m:02d}" for m in range(machines))
     metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second")
-    times_T, present_TM = 1.7e9 + 5.0 * np.arange(rows), np.ones((rows, machines), dtype=bool)
+    times_T, present_TM = 1.7e9 + interval_s * np.arange(rows), np.ones((rows, machines), dtype=bool)
     if devices == 1:
         return Window(times_T, names, metrics, values, present_TM)
     return Window(times_T, names, metrics, values, present_TM, deviating, tuple(f"gpu{d}" for d in range(devices)), low, high)
@@ -274,3 +274,75 @@ def test_the_stage_that_an_evaluation_leaves_at_work_is_not_accused_though_its_t
     judge = Judge([TelemetryRule(DefaultDetector(stages))])
     found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
     assert [verdict.machines for verdict in found if verdict.tier in ("page", "evict")] == []
+
+
+@pytest.mark.parametrize("interval_s", [5.0, 15.0])
+def test_a_plain_stall_is_named_after_a_few_samples_also_at_slow_scrapes(interval_s: float) -> None:
+    """One row in which the common level moves, and two of the culprit's, at 15 s."""
+    values_TMDK = watts(8, rows=100)
+    values_TMDK[60:] *= np.array([0.5, 0.4, 0.1])
+    values_TMDK[60:, 5] *= np.array([0.5, 0.1, 0.1])
+    found = told(window_of(values_TMDK, interval_s))
+    assert {verdict.machines for verdict in found} == {("m05",)}
+    assert found[0].time_s - 1.7e9 - 60 * interval_s <= 30.0
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+def test_who_follows_into_a_stall_some_seconds_later_is_not_its_culprit(behind: int) -> None:
+    """Clocks are off by up to 15 s: at 15 s scrapes by one sample, at 5 s by two."""
+    for interval_s, late in ((15.0, 1), (5.0, behind)):
+        values_TMDK = watts(8, rows=100)
+        values_TMDK[60:] *= np.array([0.5, 0.4, 0.1])
+        values_TMDK[60 : 60 + late, 5] /= np.array([0.5, 0.4, 0.1])
+        assert told(window_of(values_TMDK, interval_s)) == []
+
+
+def test_a_machine_that_lags_for_some_samples_after_a_standstill_is_not_accused_of_it() -> None:
+    """The training has stood for half a minute and works again: what one machine does now has not stopped it."""
+    values_TMDK = watts(8, rows=100)
+    values_TMDK[60:67] *= np.array([0.55, 0.35, 0.15])
+    values_TMDK[69:73, 5] *= 0.85
+    assert told(window_of(values_TMDK)) == []
+
+
+@pytest.mark.parametrize(("at_work", "accused"), [(3, set()), (0, {("m09",)})])
+def test_who_fell_silent_is_not_accused_of_a_pause_in_which_a_stage_works_on(at_work: int, accused: set[tuple[str, ...]]) -> None:
+    """Its exporter has died, and a minute later an evaluation leaves one stage of three at work."""
+    metrics = ("gpu_sm_activity_ratio", "gpu_memory_used_ratio")
+    names = tuple(f"m{m:02d}" for m in range(12))
+    values_TMK = np.array([0.6, 0.5]) * np.exp(np.random.default_rng(3).normal(0.0, 0.02, (120, 12, 2)))
+    values_TMK[78:, : 12 - at_work, 0] *= 0.33
+    present_TM = np.full((120, 12), True)
+    present_TM[66:, 9] = False
+    values_TMK[66:, 9] = np.nan
+    window = Window(1.7e9 + 5.0 * np.arange(120), names, metrics, values_TMK, present_TM)
+    assert {verdict.machines for verdict in told(window, {name: m // 3 for m, name in enumerate(names)})} == accused
+
+
+def test_a_busy_host_is_not_accused_for_a_congestion_that_it_hardly_takes_part_in() -> None:
+    """A sidecar begins to work while the network is congested: its processor and its traffic are its own, and of the congestion it shows
+    a little less than its peers."""
+    metrics = (
+        "gpu_power_draw_watts",
+        "gpu_sm_activity_ratio",
+        "ecn_packets_per_second",
+        "cpu_usage_ratio",
+        "tcp_throughput_bytes_per_second",
+    )
+    names = tuple(f"m{m:02d}" for m in range(12))
+    values_TMK = np.exp(np.random.default_rng(3).normal(0.0, [0.02, 0.02, 0.2, 0.02, 0.1], (110, 12, 5)))
+    values_TMK[60:78] *= np.array([0.9, 0.87, 2.7, 1.0, 1.0])
+    values_TMK[60:78, 5, 2] /= 3.5
+    values_TMK[68:, 5] *= np.array([1.0, 1.0, 1.0, 1.5, 4.0])
+    values_TMK *= np.array([500.0, 0.6, 300.0, 0.3, 1e7])
+    window = Window(1.7e9 + 10.0 * np.arange(110), names, metrics, values_TMK, np.full((110, 12), True))
+    assert told(window) == []
+
+
+def test_a_machine_that_reads_its_data_anew_for_a_minute_is_not_accused_while_nothing_suffers() -> None:
+    metrics = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "pcie_bandwidth_bytes_per_second", "cpu_usage_ratio")
+    names = tuple(f"m{m:02d}" for m in range(12))
+    values_TMK = np.exp(np.random.default_rng(3).normal(0.0, [0.02, 0.02, 0.05, 0.02], (90, 12, 4)))
+    values_TMK[60:66, 6] *= np.array([1.0, 1.0, 2.5, 1.6])
+    values_TMK *= np.array([500.0, 0.6, 1e10, 0.3])
+    assert told(Window(1.7e9 + 15.0 * np.arange(90), names, metrics, values_TMK, np.full((90, 12), True))) == []

@@ -30,7 +30,7 @@ def lively(seed: int) -> Window:
 def test_scores_made_ahead_are_those_of_single_rows(name: str) -> None:
     pytest.importorskip("torch")
     window, make = lively(1), equip_detector(name)
-    ahead, live = score_ahead(make({}), window), make({})
+    ahead, live = score_ahead(make({}), [window]), make({})
     assert isinstance(ahead, ScoredAhead)
     rows = list(rows_of(window))
     told: list[tuple[Scores, Scores]] = [pair for row in rows for pair in zip(ahead.score(row), live.score(row), strict=True)]
@@ -43,12 +43,24 @@ def test_scores_made_ahead_are_those_of_single_rows(name: str) -> None:
 
 def test_a_detector_that_learns_while_it_runs_is_not_scored_ahead() -> None:
     detector = DefaultDetector()
-    assert score_ahead(detector, lively(1)) is detector
+    assert score_ahead(detector, [lively(1)]) is detector
 
 
 def test_rows_of_another_window_are_refused() -> None:
     window = lively(2)
-    ahead = score_ahead(equip_detector("minder-raw")({}), window)
+    ahead = score_ahead(equip_detector("minder-raw")({}), [window])
     ahead.score(cut_rows(window, 0, 5))
     with pytest.raises(ValueError, match="next rows"):
         ahead.score(cut_rows(window, 4, 6))
+
+
+def test_rows_before_the_first_that_accuses_can_be_left_out() -> None:
+    window, make = lively(3), equip_detector("minder-raw")
+    accusing = [t for t, item in enumerate(make({}).score(window)) if (item.score_M >= item.threshold).any()]
+    ahead = ScoredAhead(make({}), [window])
+    assert ahead.skip_quiet() == accusing[0] > 0
+    (first,) = ahead.score(cut_rows(window, accusing[0], accusing[0] + 1))
+    assert first.score_M.max() >= first.threshold
+    resumed = ScoredAhead(make({}), [window])
+    resumed.load(ahead.state())
+    resumed.score(cut_rows(window, accusing[0] + 1, ROWS))

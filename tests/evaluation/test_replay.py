@@ -11,9 +11,12 @@ import polars as pl
 import pytest
 
 from minder.clock import format_time, parse_time
+from minder.equip import equip_detector
 from minder.errors import RecordingError
+from minder.evaluation import replay as replay_module
+from minder.evaluation.ahead import score_ahead
 from minder.evaluation.replay import replay
-from minder.types import Verdict
+from minder.types import Scores, Verdict, Window
 
 
 def accused(verdicts: list[Verdict]) -> list[tuple[str, ...]]:
@@ -107,3 +110,31 @@ def test_a_machine_that_left_the_job_is_not_accused(hang: tuple[Path, Any], tmp_
 
 def test_times_in_lines_parse_back() -> None:
     assert parse_time(format_time(1_772_431_951.25)) == 1_772_431_951.25
+
+
+def test_rows_scored_ahead_are_those_that_the_judge_sees(hang: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job whose machines change: every row, in blocks, with the scores of single rows."""
+    source, columns = hang
+    folder, seen = tmp_path / "changing", []
+    shutil.copytree(source, folder)
+    left, start_s = columns.machines[1], float(columns.times_N[0])
+    lines = [event(start_s + 100.0, "membership", joined=[], left=[left]), event(start_s + 290.0, "membership", joined=[left], left=[])]
+    (folder / "events.jsonl").write_text("".join(lines))
+    make = equip_detector("minder-raw")
+
+    class Both:
+        def __init__(self, windows: Any) -> None:
+            self.ahead, self.live = score_ahead(make({}), windows), make({})
+
+        def score(self, window: Window) -> list[Scores]:
+            made, single = self.ahead.score(window), self.live.score(window)
+            assert [item.score_M.tolist() for item in made] == [item.score_M.tolist() for item in single]
+            seen.extend((len(item.machines), float(item.score_M.max())) for item in made)
+            return made
+
+        def learn(self, window: Window, anomalous: frozenset[str]) -> None: ...
+
+    monkeypatch.setattr(replay_module, "score_ahead", lambda detector, windows: Both(windows))
+    list(replay(folder, make=make))
+    assert {count for count, _ in seen} == {len(columns.machines), len(columns.machines) - 1}
+    assert max(score for _, score in seen) > 0.0

@@ -24,19 +24,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def tab() -> Iterator[Any]:
-    """A page of a browser that may talk to this machine only; its errors are kept in `tab.troubles`."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
-    with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(BROWSER), args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(60_000)
-        page.troubles = []
-        page.on("pageerror", lambda error: page.troubles.append(str(error)))
-        page.on("console", lambda message: page.troubles.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda sent: None if sent.url.startswith("http://127.0.0.1:") else page.troubles.append(sent.url))
-        yield page
-        browser.close()
+def tab(tab: Any) -> Any:
+    """One that may talk to this machine only."""
+    tab.on("console", lambda message: tab.troubles.append(message.text) if message.type == "error" else None)
+    tab.on("request", lambda sent: None if sent.url.startswith("http://127.0.0.1:") else tab.troubles.append(sent.url))
+    return tab
 
 
 @pytest.fixture

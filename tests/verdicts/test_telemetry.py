@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from minder.types import Evidence, JobView, Observation, Scores, Window
+from minder.verdicts.judge import Judge
 from minder.verdicts.telemetry import TelemetryRule
 from minder.windows import keep_machines, rows_of
 
@@ -93,3 +96,23 @@ def test_only_the_jobs_own_machines_are_compared() -> None:
     assert detector.seen == [("m0", "m2")]
     whole = window(1)
     assert keep_machines(whole, MACHINES) is whole
+
+
+def test_nothing_is_seen_to_end_while_nobodys_telemetry_comes() -> None:
+    """A monitoring outage is not a recovery; when samples come again and say that all is well, it is one."""
+    rule = TelemetryRule(Scripted([{"m1": (12.0, BOTH)}] + [{}] * 400))
+    judge = Judge([rule], recovered_s=180.0)
+    said = judge.judge(Observation(0.0, window(1)))[0]
+    silent = [verdict for now_s in range(1, 1000) for verdict in judge.judge(Observation(float(now_s)))[0]]
+    gaps = replace(window(1), present_TM=np.zeros((1, len(MACHINES)), dtype=bool))
+    silent += [verdict for now_s in range(1000, 1100) for verdict in judge.judge(Observation(float(now_s), gaps))[0]]
+    back = [verdict for now_s in range(1100, 1400) for verdict in judge.judge(Observation(float(now_s), window(1)))[0]]
+    assert [verdict.kind for verdict in said] == ["machine"] and silent == []
+    assert [(verdict.kind, verdict.machines) for verdict in back] == [("recovered", ("m1",))]
+
+
+@pytest.mark.parametrize("every_s", [1, 15, 30])
+def test_between_two_scrapes_is_no_outage(every_s: int) -> None:
+    judge = Judge([TelemetryRule(Scripted([{"m1": (12.0, BOTH)}] + [{}] * 400))], recovered_s=180.0)
+    seen = [Observation(float(now_s), window(1) if now_s % every_s == 0 else None) for now_s in range(300)]
+    assert [verdict.kind for item in seen for verdict in judge.judge(item)[0]] == ["machine", "recovered"]

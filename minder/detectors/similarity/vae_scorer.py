@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from minder.detectors.similarity.bounds import near_sums
 from minder.detectors.similarity.config import SimilarityConfig, Vectors
 from minder.detectors.similarity.distances import summed_distances
 from minder.detectors.similarity.recent import Stretch
@@ -37,7 +38,8 @@ class VaeScorer:
         return (self.name,)
 
     def score(self, stretch: Stretch, config: SimilarityConfig) -> np.ndarray:
-        """(L, T, M) summed distances. Rows are worked through in parts so that memory does not grow with their number."""
+        """(L, T, M) summed distances; where bounds leave no doubt who is a candidate, sums that have the same (bounds.py). Rows are worked
+        through in parts so that memory does not grow with their number."""
         _, count, machines = stretch.known_KTM.shape
         lanes = len(self.lanes(stretch.metrics))
         sums_LTM = np.empty((lanes, count, machines), dtype=np.float32)
@@ -60,8 +62,15 @@ class VaeScorer:
         if self._mode != "each":
             known_KTM = np.any(known_KTM, axis=0, keepdims=True)
         lanes, count, machines = sums_LTM.shape
-        flat_XMD = vectors_LTMD.reshape(lanes * count, machines, -1)
-        sums_LTM[:] = summed_distances(flat_XMD, known_KTM.reshape(lanes * count, machines), config.distance).reshape(sums_LTM.shape)
+        open_LT = np.ones((lanes, count), dtype=bool)
+        for lane in range(lanes):
+            told_T, sums_TM = near_sums(vectors_LTMD[lane], known_KTM[lane], config)
+            sums_LTM[lane, told_T], open_LT[lane] = sums_TM[told_T], ~told_T
+        if open_LT.all():
+            flat_XMD = vectors_LTMD.reshape(lanes * count, machines, -1)
+            sums_LTM[:] = summed_distances(flat_XMD, known_KTM.reshape(lanes * count, machines), config.distance).reshape(sums_LTM.shape)
+        elif open_LT.any():
+            sums_LTM[open_LT] = summed_distances(vectors_LTMD[open_LT], known_KTM[open_LT], config.distance)
 
     def _each(self, rows_KSM: np.ndarray, metrics: tuple[str, ...], config: SimilarityConfig) -> np.ndarray:
         if self._vectors == "raw":

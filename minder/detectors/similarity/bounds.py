@@ -1,0 +1,84 @@
+"""Who is the candidate of a window, told without working out the distance of every pair, where bounds are enough to tell.
+
+Machines are put into groups along the direction in which they differ most. For the distances of one machine to the members of a group,
+Jensen's inequality gives both
+
+    n |x - c|  <=  sum of distances  <=  n sqrt(|x - c|^2 + v)
+
+with c the group's mean and v its variance. For the machines that may be the farthest the sum itself is worked out. From these follow
+bounds of every normal score; if they leave no doubt who is a candidate, so do the sums in their middle, which are then given instead
+of the exact ones. Legend: T windows, M machines, D dimensions, G groups, X machines that may be the farthest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.detectors.similarity.config import SimilarityConfig
+
+__all__ = ["near_sums"]
+
+_FEWEST = 256  # machines: of fewer all pairs are as quickly worked out
+_GROUPS, _FARTHEST = 32, 8
+_IN_VAIN, _AGAIN = 6, 8  # windows in a row that left a doubt: from then on only every so manieth is tried
+_ROUNDING = 1e-3  # relative: distances are worked out in 32 bits, here and where they are exact
+
+
+def near_sums(vectors_TMD: np.ndarray, known_TM: np.ndarray, config: SimilarityConfig) -> tuple[np.ndarray, np.ndarray]:
+    """(T,) bool and (T, M): for which windows of a lane, in order, candidates are told, and sums that have the same candidates as the
+    exact ones (NaN in the others)."""
+    sums_TM = np.full(known_TM.shape, np.nan)
+    machines, in_vain = known_TM.shape[1], 0
+    if machines > _FEWEST and config.distance == "euclidean":
+        for t in np.flatnonzero(known_TM.all(axis=1)).tolist():
+            if in_vain < _IN_VAIN or t % _AGAIN == 0:
+                found_M = _told(vectors_TMD[t].astype(np.float32), config)
+                in_vain = in_vain + 1 if found_M is None else 0
+                if found_M is not None:
+                    sums_TM[t] = found_M
+    return ~np.isnan(sums_TM).any(axis=1), sums_TM
+
+
+def _told(vectors_MD: np.ndarray, config: SimilarityConfig) -> np.ndarray | None:
+    """(M,) sums, or None where a doubt is left."""
+    lower_M, upper_M = _bounds(vectors_MD - vectors_MD.mean(axis=0))
+    machines, needed = len(lower_M), config.needed(len(lower_M))
+    middle_M: np.ndarray = 0.5 * (lower_M + upper_M)
+    half_M: np.ndarray = 0.5 * (upper_M - lower_M)
+    least_mean, most_mean = float(lower_M.mean()), float(upper_M.mean())
+    if most_mean < machines * config.least_spread:
+        return middle_M  # all count as equal
+    std, doubt = float(middle_M.std()), float(np.sqrt(np.mean(half_M**2)))
+    if float(upper_M.max()) - least_mean < needed * (std - doubt) and least_mean > 2.0 * machines * config.least_spread:
+        return middle_M  # nobody
+    farthest = int(np.argmax(lower_M))
+    nearer = float(np.delete(upper_M, farthest).max())
+    plain = lower_M[farthest] > nearer and float(lower_M[farthest]) - most_mean > needed * (std + doubt)
+    return middle_M if plain and config.top_k == 1 and least_mean > 2.0 * machines * config.least_spread else None
+
+
+def _bounds(centered_MD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(M,), (M,): no machine's sum of distances is smaller than the first, none larger than the second."""
+    machines = len(centered_MD)
+    along_M = centered_MD @ np.linalg.eigh(centered_MD.T @ centered_MD)[1][:, -1]
+    first_G = np.arange(0, machines, -(-machines // _GROUPS))
+    size_G = np.diff(first_G, append=machines).astype(np.float32)
+    square_M1 = np.einsum("md,md->m", centered_MD, centered_MD)[:, None]
+    left = np.concatenate([centered_MD, square_M1], axis=1)
+    told = np.add.reduceat(left[np.argsort(along_M)], first_G, axis=0) / size_G[:, None]
+    middle_GD, mean_square_G = told[:, :-1], told[:, -1]
+    square_G = np.einsum("gd,gd->g", middle_GD, middle_GD)
+    square_MG = _squares(left, middle_GD, square_G)
+    lower_M = (np.sqrt(square_MG) @ size_G).astype(np.float64)
+    square_MG += np.maximum(mean_square_G - square_G, 0.0)
+    upper_M = (np.sqrt(square_MG, out=square_MG) @ size_G).astype(np.float64)
+    x = np.argpartition(upper_M, -_FARTHEST)[-_FARTHEST:]
+    lower_M[x] = upper_M[x] = np.sqrt(_squares(left[x], centered_MD, square_M1[:, 0])).sum(axis=1)
+    return (1.0 - _ROUNDING) * lower_M, (1.0 + _ROUNDING) * upper_M
+
+
+def _squares(left: np.ndarray, others_ND: np.ndarray, square_N: np.ndarray) -> np.ndarray:
+    """Squared distances of all pairs. left: vectors with their squares as one more column."""
+    found = left @ np.concatenate([-2.0 * others_ND.T, np.ones((1, len(others_ND)), dtype=np.float32)])
+    found += square_N
+    return np.asarray(np.maximum(found, 0.0, out=found))
