@@ -77,13 +77,9 @@ def window_of(recipe: str, seed: int, index: int, folder: Path) -> tuple[Window,
 def verdicts_of(detector: Any, window: Window) -> list[Verdict]:
     """What the telemetry rule and the judge say, row by row as live. Where scores are made ahead, rows before the first that accuses are
     left out: nothing is said of them."""
-    detector = score_ahead(detector, window)
+    detector = score_ahead(detector, [window])
     if isinstance(detector, ScoredAhead):
-        first = next((t for t, item in enumerate(detector.scores) if (item.score_M >= item.threshold).any()), None)
-        if first is None:
-            return []
-        detector.load({"next": first})
-        window = cut_rows(window, first, len(window.times_T))
+        window = cut_rows(window, detector.skip_quiet(), len(window.times_T))
     judge = Judge([TelemetryRule(detector)])
     return [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
 

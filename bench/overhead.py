@@ -7,7 +7,8 @@ Two ranks train a small network over gloo (DDP) under a real launcher, beside a 
 process together, and of it the fastest quarter: whoever else is on the machine only ever adds, and what minder does in every step moves the
 quick steps too. The 95 % interval is over resampled pairs of blocks (bootstrap); beside it the bare loop against itself, which should hold
 zero. What comes now and then instead (a dump every ten seconds, a tick four times a second, a traced step's line in its file) is counted by
-the processor time of its own thread; agent and launcher by that of their processes.
+the processor time of its own thread, in a stretch of steps in which nobody parks it (parking it for the bare blocks wakes it once for each
+of them); agent and launcher by that of their processes.
 """
 
 from __future__ import annotations
@@ -102,18 +103,17 @@ def _sleep_while(waits: Any, launcher: subprocess.Popen[str], limit_s: float) ->
 def summary(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Percent of a step's processor time, or of a core."""
     pairs = [pair for rank in ranks for pair in rank["pairs"]]
-    blocks = [block for pair in pairs for block in pair]
-    step_s = float(np.quantile(np.concatenate([block["cpu_s"] for block in blocks if block["kind"] == "bare"]), QUICK))
-    watched = [block for block in blocks if block["kind"] == "minder"]
-    awake_s = sum(block["wall_s"] for block in watched)
+    bare = [block["cpu_s"] for pair in pairs for block in pair if block["kind"] == "bare"]
+    step_s = float(np.quantile(np.concatenate(bare), QUICK))
     own_s = {name: sum(rank["threads_s"][name] for rank in ranks) for name in ranks[0]["threads_s"]}
+    steps, wall_s = sum(rank["steps"] for rank in ranks), sum(rank["wall_s"] for rank in ranks)
     return {
         "step_ms": 1e3 * step_s,
         "loop": difference(pairs, "minder"),
         "nothing": difference(pairs, "bare again"),
-        "tracer_percent": 100.0 * own_s["minder-tracer"] / sum(len(block["cpu_s"]) for block in watched) / step_s,
-        "control_percent": 100.0 * own_s["minder-control"] / awake_s,
-        "dumps_percent": 100.0 * own_s["minder-dumps"] / sum(rank["wall_s"] for rank in ranks),
+        "tracer_percent": 100.0 * own_s["minder-tracer"] / steps / step_s,  # by traced steps; the other two go by the clock
+        "control_percent": 100.0 * own_s["minder-control"] / wall_s,
+        "dumps_percent": 100.0 * own_s["minder-dumps"] / wall_s,
     }
 
 

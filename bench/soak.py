@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -66,9 +67,11 @@ def disk(folder: Path) -> Iterator[Path]:
     """A small file system for the ledger, where this process may mount one."""
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=False, capture_output=True)
-    yield folder
-    if mounted.returncode == 0:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 class Day:
@@ -205,10 +208,24 @@ def read(url: str, token: str, stopping: threading.Event, answers: Counter[str])
                     tags[path] = answer.headers["ETag"]
 
 
-def weigh(process: psutil.Process) -> tuple[float, int]:
-    """Resident MiB and open descriptors of a process, and of the scoring process below it."""
-    family = [process, *process.children(recursive=True)]
-    return sum(item.memory_info().rss for item in family) / 2**20, sum(item.num_fds() for item in family)
+def weigh(name: str, process: psutil.Process) -> dict[str, float]:
+    """Resident MiB, open descriptors and threads of one process. Not of those below it: the service is a child of this one."""
+    return {
+        f"{name}_mib": round(process.memory_info().rss / 2**20, 2), f"{name}_fds": process.num_fds(),
+        f"{name}_threads": process.num_threads(),
+    }  # fmt: skip
+
+
+def concluded(day: Day) -> dict[str, int]:
+    """What the controller counted so far: verdicts of each kind, and evictions that were carried out."""
+    families = list(day.app.controller._stages.measures.registry.collect())
+    found = Counter[str]()
+    for sample in (sample for family in families for sample in family.samples):
+        if sample.name == "minder_controller_verdicts_total":
+            found[sample.labels["kind"]] += int(sample.value)
+        elif sample.name == "minder_controller_actions_total" and sample.labels["outcome"] == "done":
+            found["evicted"] += int(sample.value)
+    return dict(found)
 
 
 def slope(hours: list[float], values: list[float]) -> dict[str, float]:
@@ -230,7 +247,7 @@ def slope(hours: list[float], values: list[float]) -> dict[str, float]:
 
 
 def live(day: Day, trouble: Trouble, until: tuple[float, float], service: psutil.Process) -> dict[str, Any]:
-    rows: list[dict[str, float]] = []
+    rows: list[dict[str, Any]] = []
     span_s, most_s = until
     states: list[dict[str, Any]] = []
     own, begun_s, next_s = psutil.Process(), time.monotonic(), 0.0
@@ -240,15 +257,13 @@ def live(day: Day, trouble: Trouble, until: tuple[float, float], service: psutil
         day.tick()
         if at_s >= next_s:
             next_s += 600.0
-            rss, fds = weigh(own)
-            service_rss, service_fds = weigh(service)
             size = sum(path.stat().st_size for path in day.path.parent.glob("ledger.db*")) / 2**20
-            rows.append(
-                {"hour": at_s / HOUR_S, "rss": rss, "fds": fds, "service_rss": service_rss, "service_fds": service_fds, "ledger": size}
-            )
+            row = {"hour": round(at_s / HOUR_S, 3), **weigh("controller", own), **weigh("service", service)}
+            for scorer in service.children()[:1]:
+                row |= weigh("scorer", scorer)
+            rows.append({**row, "ledger_mib": round(size, 2), "concluded": concluded(day)})
             tick_ms = (time.process_time() - cpu_s) / max(1.0, at_s) * 1e3 * day.tick_s
-            print(f"{at_s / HOUR_S:5.1f} h  {rss:6.1f} MiB {fds} fds  service {service_rss:6.1f} MiB {service_fds} fds", end="  ")
-            print(f"ledger {size:.2f} MiB  {tick_ms:.1f} ms/tick", flush=True)
+            print(*(f"{name} {value}" for name, value in rows[-1].items()), f"{tick_ms:.1f} ms/tick", sep="  ", flush=True)
         if at_s % 60.0 < day.tick_s:
             now = sorted(day.look())
             if not states or states[-1]["degraded"] != now:
@@ -256,11 +271,13 @@ def live(day: Day, trouble: Trouble, until: tuple[float, float], service: psutil
             if "ledger" not in now:
                 day.repair()
     hours = [row["hour"] for row in rows]
+    measured = [name for name in rows[-1] if name not in ("hour", "concluded")]
+    kept = {name: [(at, row[name]) for at, row in zip(hours, rows, strict=True) if name in row] for name in measured}
     return {
         "simulated_hours": round(day.clock.steady_s() / HOUR_S, 2), "real_seconds": round(time.monotonic() - begun_s),
         "cpu_ms_per_tick": round((time.process_time() - cpu_s) * 1e3 / (day.clock.steady_s() / day.tick_s), 2), "states": states,
-        **{name: {"first": rows[0][name], "last": rows[-1][name], "most": max(row[name] for row in rows),
-                  **slope(hours, [row[name] for row in rows])} for name in rows[0] if name != "hour"},
+        **{name: {"first": items[0][1], "last": items[-1][1], "most": max(value for _, value in items),
+                  **slope(*map(list, zip(*items, strict=True)))} for name, items in kept.items()}, "rows": rows,
     }  # fmt: skip
 
 
@@ -272,6 +289,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))  # the mount and the service must not outlive this
     span_s, answers, stopping = given.hours * HOUR_S, Counter[str](), threading.Event()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="minder-soak-")))

@@ -42,6 +42,14 @@ class WireError(MinderError):
     """An agent or a launcher did not answer, refused, or answered something else than the protocol."""
 
 
+class ScoringLostError(MinderError):
+    """What scores the telemetry elsewhere did not answer: nothing is known of it, which is never "healthy"."""
+
+
+class NoAnswerError(WireError):
+    """Nobody listens there, or what came is no whole answer: silence, and no refusal."""
+
+
 class LedgerError(MinderError):
     """The ledger cannot be read or written: nothing may be acted on."""
 

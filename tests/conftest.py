@@ -17,10 +17,12 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import psutil
 import pytest
 
+PACKAGES = {"systemd-nspawn": "systemd-container"}  # Debian's, where they are not called like the command
 NODE_EXPORTERS = ("prometheus-node-exporter", "node_exporter")
 RUN_VARIABLE = "MINDER_TEST_RUN"
 PATIENCE_S = 5.0
@@ -34,6 +36,10 @@ def missing_server(needed: tuple[str, ...]) -> str | None:
             if reason := missing_postgresql():
                 return reason
             continue
+        if name == "ray":
+            if importlib.util.find_spec("ray") is None:
+                return "needs Ray (pip install 'minder-cluster[ray]')"
+            continue
         if name == "kubernetes":
             from minder.simulate.lab.kubernetes import missing_programs
 
@@ -42,7 +48,7 @@ def missing_server(needed: tuple[str, ...]) -> str | None:
             continue
         candidates = NODE_EXPORTERS if name in NODE_EXPORTERS else (name,)
         if not any(shutil.which(candidate) for candidate in candidates):
-            return f"needs {candidates[0]} on the PATH (Debian: apt-get install {candidates[0]})"
+            return f"needs {candidates[0]} on the PATH (Debian: apt-get install {PACKAGES.get(name, candidates[0])})"
     return None
 
 
@@ -233,3 +239,17 @@ def load_file() -> Callable[[Path], ModuleType]:
         return sys.modules[name]
 
     return load
+
+
+@pytest.fixture
+def tab() -> Iterator[Any]:
+    """A page of a real browser; its errors are kept in `tab.troubles`."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        page.troubles = []
+        page.on("pageerror", lambda error: page.troubles.append(str(error)))
+        yield page
+        browser.close()

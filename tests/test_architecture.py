@@ -29,7 +29,6 @@ BROAD_EXCEPTS = {
     "minder/worker/bootstrap.py::_run_script": "the script's own failure is printed, reported, and ends the process",
     "minder/worker/control.py::_serve": "the thread that brings the interrupt outlives a bad message: counted, printed",
     "minder/worker/pulse.py::heartbeat": "a heartbeat cannot end a training step: counted",
-    "minder/worker/tracer.py::_drain": "a full or read-only disk cannot stop the job: counted",
     "minder/worker/tracer.py::now": "the device's error is the training loop's to see: counted",
     "minder/worker/teardown.py::_destroy_groups": "an aborted process group may complain while it goes: printed, looked at afterwards",
     "minder/worker/teardown.py::abort_device_groups": "one half-made process group must not keep the others open: printed",

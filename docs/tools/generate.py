@@ -75,6 +75,7 @@ def configuration_page() -> str:
     from minder.actuators.kubernetes.config import KubernetesConfig
     from minder.actuators.slurm.config import SlurmConfig
     from minder.policy.config import PolicyConfig
+    from minder.scoring.config import ScoringConfig
 
     parts = [
         f"# Configuration\n\n{_NOTE}\n`job.toml` of `minder run` and `minder watch`. Unknown keys are errors; a relative path is "
@@ -86,6 +87,7 @@ def configuration_page() -> str:
         ("A machine on the controller's own host", "[machines.local]", config.LocalHandle),
         ("Telemetry", "[telemetry]", config.TelemetryConfig),
         ("Detector", "[detector]", config.DetectorConfig),
+        ("Where telemetry is scored", "[scoring]", ScoringConfig),
         ("Slurm", '[engine]` with `kind = "slurm"', SlurmConfig),
         ("Kubernetes", '[engine]` with `kind = "kubernetes"', KubernetesConfig),
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),

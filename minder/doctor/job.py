@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import tomllib
@@ -57,6 +58,8 @@ def look_at_job(config: JobConfig, environment: Mapping[str, str] | None = None)
     environment = os.environ if environment is None else environment
     state_dir = state_dir_of(config)
     found = [_ledger(environment.get("MINDER_LEDGER") or str(state_dir / "ledger.db")), look_at_space("state", state_dir, _LEDGER_BYTES)]
+    if any(machine.launcher for machine in config.machines):
+        found.append(_torch())
     if config.checkpoint_dir:
         found.append(look_at_space("checkpoints", Path(config.checkpoint_dir)))
     if config.record_dir:
@@ -64,6 +67,13 @@ def look_at_job(config: JobConfig, environment: Mapping[str, str] | None = None)
     if config.metrics.address is not None:
         found.append(_port("metrics.listen", *config.metrics.address))
     return [*found, *look_at_endpoints(config), *look_at_telemetry(config)]
+
+
+def _torch() -> Finding:
+    """The controller of a job that minder starts hosts the rendezvous of its ranks."""
+    if importlib.util.find_spec("torch") is None:
+        return Finding("torch", "missing", "not installed here: `minder run` hosts the rendezvous", "pip install 'minder-cluster[torch]'")
+    return Finding("torch", "ok", "installed: `minder run` can host the rendezvous")
 
 
 def _ledger(location: str) -> Finding:

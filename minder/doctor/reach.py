@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections import defaultdict
@@ -10,13 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
 from minder import __version__
 from minder.config import JobConfig
 from minder.doctor.finding import Finding
 from minder.errors import WireError
 from minder.wire.client import MachineClient, MachineEndpoints
+from minder.wire.plain import PlainHttp
 
 __all__ = ["look_at_endpoints"]
 
@@ -60,7 +60,7 @@ async def _ask_all(
     endpoints: Sequence[MachineEndpoints], ask: Callable[[MachineClient], Awaitable[Mapping[str, Any]]], tls: ssl.SSLContext | None
 ) -> list[_Answer]:
     limit = asyncio.Semaphore(200)
-    async with httpx.AsyncClient(trust_env=False, verify=tls or True) as http:
+    with contextlib.closing(PlainHttp(tls)) as http:
 
         async def one(item: MachineEndpoints) -> _Answer:
             async with limit:

@@ -27,7 +27,8 @@ def main() -> int:
         champion = registry.champion()
         crowned = None if champion is None else champion.number
         versions = [
-            {"version": item.number, "champion": item.number == crowned, "training": dict(item.training)} for item in registry.versions()
+            {"version": item.number, "champion": item.number == crowned, "training": dict(item.training), "judged": dict(item.judged)}
+            for item in registry.versions()
         ]
         print(json.dumps({"versions": versions}))
     except ImportError as error:

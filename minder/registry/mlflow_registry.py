@@ -11,9 +11,10 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,17 @@ __all__ = ["CHAMPION", "MODEL_NAME", "Log", "Registry", "Version"]
 MODEL_NAME = "minder-detector"
 CHAMPION = "champion"
 _EXPERIMENT = "minder"
+_JUDGED, _LONGEST_TAG = "minder.judged.", 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One registered model version. training: tags of the run that made it."""
+    """One registered model version. training: tags of the run that made it; judged: what its last comparison came to (`judge`)."""
 
     number: int
     run_id: str
     training: Mapping[str, str]
+    judged: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -120,10 +123,19 @@ class Registry:
         with self._failures(f"models:/{MODEL_NAME}/{number}"):
             self._client.set_registered_model_alias(MODEL_NAME, CHAMPION, str(number))
 
+    def judge(self, number: int, promoted: bool, opponent: str, why: Sequence[str], time_s: float) -> None:
+        """Keep with the version what a comparison said of it: outcome, opponent, why (one line), time (ISO 8601, UTC)."""
+        at = datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = {"outcome": "promoted" if promoted else "not promoted", "opponent": opponent, "why": "; ".join(why), "time": at}
+        with self._failures(f"models:/{MODEL_NAME}/{number}"):
+            for name, value in told.items():
+                self._client.set_model_version_tag(MODEL_NAME, str(number), _JUDGED + name, value[:_LONGEST_TAG])
+
     def _version(self, found: Any) -> Version:
         with self._failures(f"models:/{MODEL_NAME}/{found.version}"):
             tags = self._client.get_run(found.run_id).data.tags if found.run_id else {}
-        return Version(int(found.version), str(found.run_id), dict(tags))
+        judged = {name.removeprefix(_JUDGED): str(value) for name, value in dict(found.tags).items() if name.startswith(_JUDGED)}
+        return Version(int(found.version), str(found.run_id), dict(tags), judged)
 
     @contextmanager
     def _run(self, name: str) -> Iterator[str]:

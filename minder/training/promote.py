@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,6 +58,7 @@ def promote(number: int, registry: Registry, recordings: Sequence[Path] = (), jo
     found = compare(old, new)
     if found.better:
         registry.crown(number)
+    registry.judge(number, found.better, opponent, found.why, time.time())
     return found, f"{opponent} ({CHAMPION})" if champion is not None else f"{opponent} (there is no {CHAMPION} yet)"
 
 

@@ -200,7 +200,7 @@ def _nonfinite(agent: Any, **parameters: float) -> list[Signal]:
 
 
 def test_a_foreign_job_is_found_by_its_environment(bench: Any) -> None:
-    env = {"RANK": "5", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "theirs"}
+    env = {"RANK": "1731", "WORLD_SIZE": "2048", "TORCHELASTIC_RUN_ID": "theirs"}  # other jobs of this host are small
     child = "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent: time.sleep(0.2)"
     code = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); print('up', flush=True); time.sleep(60)"
     process = bench.python(code, env=env)
@@ -208,9 +208,9 @@ def test_a_foreign_job_is_found_by_its_environment(bench: Any) -> None:
     agent = bench.agent("--discover")
     agent.wait_metric('minder_job_info{training_job="theirs"}')
     theirs = [
-        (item["pid"], item["rank"]) for item in agent.capture(what=["stacks"])["stacks"] if item["rank"] == 5 and item["parent"] is None
+        (item["pid"], item["rank"]) for item in agent.capture(what=["stacks"])["stacks"] if item["rank"] == 1731 and item["parent"] is None
     ]
-    assert theirs == [(process.pid, 5)]  # its child has the same environment, and is no rank
+    assert theirs == [(process.pid, 1731)]  # its child has the same environment, and is no rank
 
 
 @pytest.mark.parametrize(

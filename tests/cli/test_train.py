@@ -108,6 +108,9 @@ def test_only_a_better_version_becomes_the_champion(trained: Path, site: Path, c
     assert main(["promote", "1", "--recordings", "recordings", "--registry", f"sqlite:///{site}/state/mlflow.db"]) == 1
     out = capsys.readouterr().out
     assert "stays a challenger" in out and "not surely better" in out
+    kept = {item.number: item.judged for item in Registry().versions()}
+    assert kept[2]["outcome"] == "promoted" and kept[2]["opponent"] == "models:/minder-detector/1" and "F1" in kept[2]["why"]
+    assert kept[1]["outcome"] == "not promoted" and kept[1]["opponent"] == "models:/minder-detector/2" and "not surely" in kept[1]["why"]
     assert main(["promote", "1"]) == 1, "what was held back is too little to decide on"
     assert "at least 10" in capsys.readouterr().out
 

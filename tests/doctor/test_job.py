@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import importlib.util
 import json
 import re
 import threading
@@ -50,6 +51,17 @@ def looked(tmp_path: Path, agents: dict[str, str], **more: Any) -> dict[str, Fin
     machines = tuple(MachineConfig(name=name, agent=address) for name, address in agents.items())
     config = JobConfig(name="llm", machines=machines, state_dir=str(tmp_path / "state"), **more)
     return {item.check: item for item in look_at_job(config, {})}
+
+
+@pytest.mark.parametrize(("spec", "status"), [(object(), "ok"), (None, "missing")], ids=["there", "not there"])
+def test_a_job_with_launchers_needs_torch_where_its_controller_runs(
+    tmp_path: Path, agent: Any, monkeypatch: pytest.MonkeyPatch, spec: Any, status: str
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: spec if name == "torch" else real(name, *rest))
+    machines = (MachineConfig(name="m1", agent=agent("m1"), launcher="http://127.0.0.1:1"), MachineConfig(name="m2", agent=agent("m2")))
+    config = JobConfig(name="llm", machines=machines, state_dir=str(tmp_path / "state"))
+    assert {item.check: item.status for item in look_at_job(config, {})}["torch"] == status
 
 
 def test_a_job_whose_parts_are_all_there(tmp_path: Path, agent: Any) -> None:

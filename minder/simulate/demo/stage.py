@@ -7,6 +7,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,17 @@ class Stage:
             machine.agent.kill()
             machine.agent.wait()
         self._start_agent(machine)
+
+    def power_off(self, machines: Sequence[LabMachine]) -> None:
+        """Everything on these machines dies at once; what is on their disks stays."""
+        with ThreadPoolExecutor(len(machines)) as pool:
+            list(pool.map(lambda machine: machine.kill_all(), machines))
+
+    def power_on(self, machines: Sequence[LabMachine]) -> None:
+        """They come back as after a boot: a new agent, a new launcher, no worker of the job."""
+        for machine in machines:
+            self._start_agent(machine)
+            self._start_launcher(machine)
 
     def _build(self) -> None:
         options = self.options
