@@ -2,7 +2,7 @@
 
 Silent agent alone: nothing. Agent and launcher silent while the peers stall, or while a peer reports the broken connection:
 gone. Of a job that is only watched there is no launcher to hear: an agent that fell silent as the whole job stopped is a page.
-Peers that keep stepping acquit it. Everybody silent: it is the monitoring that is out.
+Peers that keep stepping acquit it. Everybody silent, or about to be: it is the monitoring that is out, or the site.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class AbsenceRule:
         if job.generation != self._generation:
             self._generation, self._told, self._echo_s = job.generation, set(), None
         self._note_echoes(observation)
-        silent, quiet = self._silence.silent(observation), self._silence.quiet()
-        if not silent or len(quiet) * 2 > len(job.machines) or len(quiet) == len(job.machines):
+        silent, unheard = self._silence.silent(observation), self._silence.unheard(observation)
+        if not silent or len(unheard) * 2 > len(job.machines):
             return RuleResult()
         witness = self._witness(silent, observation)
         if not witness:

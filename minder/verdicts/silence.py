@@ -42,7 +42,7 @@ class Silence:
             return
         if job.generation != self._generation:
             self._generation, self._quiet = job.generation, {}
-        limit_s = self._watched_limit_s if self._is_watched(observation) else self._limit_s
+        limit_s = self._limit(observation)
         silent = {machine for machine in job.machines if self.seconds(machine, observation) > limit_s}
         self._quiet = {machine: item for machine, item in self._quiet.items() if machine in silent}
         for machine in silent:
@@ -55,9 +55,13 @@ class Silence:
         machines = observation.job.machines if observation.job is not None else ()
         return [machine for machine in machines if machine in self._quiet and not self._is_acquitted(machine, observation)]
 
-    def quiet(self) -> frozenset[str]:
-        """All silent machines, acquitted or not."""
-        return frozenset(self._quiet)
+    def unheard(self, observation: Observation) -> frozenset[str]:
+        """All that have not answered for half the limit: whoever lives does, and what falls silent together is not silent for
+        `limit_s` at the same moment (each was last asked at another one)."""
+        if observation.job is None:
+            return frozenset()
+        half_s = self._limit(observation) / 2
+        return frozenset(machine for machine in observation.job.machines if self.seconds(machine, observation) > half_s)
 
     def seconds(self, machine: str, observation: Observation) -> float:
         """Since it was last heard. Who never answered is silent since we watch: it may be lost while no controller runs. Who is not
@@ -70,6 +74,9 @@ class Silence:
         if self._is_watched(observation):
             return agent_s
         return min(agent_s, watched_s if view.launcher_age_s is None else view.launcher_age_s)
+
+    def _limit(self, observation: Observation) -> float:
+        return self._watched_limit_s if self._is_watched(observation) else self._limit_s
 
     def _is_watched(self, observation: Observation) -> bool:
         """`is_watched`, looked at once for each observation: it is asked for every machine."""

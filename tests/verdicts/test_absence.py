@@ -71,6 +71,17 @@ def test_everybody_silent_is_the_monitoring(scene: Any) -> None:
     assert watch.look(40.0) == ()
 
 
+def test_a_site_without_power_is_nobodys_fault_whoever_was_asked_last(scene: Any) -> None:
+    """All died at once; each had been asked at another moment of the last second."""
+    watch = Watch(scene)
+    for tenths in range(1, 200):
+        for index, machine in enumerate(scene.machines):
+            age_s = tenths / 10 + index / len(scene.machines)
+            scene.silence(machine, age_s, age_s)
+        last_words = [scene.reset("m3", 20.05)] if tenths == 1 else []  # of who died a moment after its peers
+        assert watch.look(20.0 + tenths / 10, last_words) == ()
+
+
 def test_most_of_the_job_silent_names_nobody(scene: Any) -> None:
     watch = Watch(scene)
     for machine in ("m0", "m1", "m2"):
