@@ -270,7 +270,7 @@ class DefaultDetector:
         if phase.idle or phase.grace or phase.moving:
             return
         if phase.effect < 0.25:
-            when = (self._memory.number("row_s"), seen.gap_s)
+            when = (self._memory.number("row_s"), seen.gap_s, seen.interval_s)
             note_forerunners(self._memory, self._traits, deviants, found.total_M[deviants.machines_X], when)
         elif phase.stalled and phase.lasting > 0.0:
             first = recall_forerunner(self._memory, phase, seen.interval_s)

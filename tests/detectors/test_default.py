@@ -174,6 +174,17 @@ def test_the_first_to_fall_is_named_though_the_others_fall_as_low() -> None:
     assert {verdict.machines for verdict in told(window_of(values_TMDK))} == {("m05",)}
 
 
+@pytest.mark.parametrize(("jitters", "accused"), [(1, {("m05",)}), (4, set())])
+def test_having_fallen_first_says_nothing_where_one_or_the_other_jitters_all_the_time(jitters: int, accused: set[tuple[str, ...]]) -> None:
+    values_TMDK = watts(16, rows=200)
+    for machine in range(jitters):
+        values_TMDK[70 + 20 * machine : 74 + 20 * machine, machine] *= 0.3
+    values_TMDK[160:, 5] *= 0.3
+    values_TMDK[165:, :5] *= 0.3
+    values_TMDK[165:, 6:] *= 0.3
+    assert {verdict.machines for verdict in told(window_of(values_TMDK))} == accused
+
+
 def test_a_jitter_that_is_over_when_the_job_stops_accuses_nobody() -> None:
     values_TMDK = watts(8)
     values_TMDK[60:64, 5, :, 1] *= 0.5
