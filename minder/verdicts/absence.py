@@ -2,7 +2,8 @@
 
 Silent agent alone: nothing. Agent and launcher silent while the peers stall, or while a peer reports the broken connection:
 gone. Of a job that is only watched there is no launcher to hear: an agent that fell silent as the whole job stopped is a page.
-Peers that keep stepping acquit it. Everybody silent, or about to be: it is the monitoring that is out, or the site.
+Peers that keep stepping acquit it. Everybody silent, or about to be: it is the monitoring that is out, or the site, and
+whoever went dark with it has a minute to come back after most others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class AbsenceRule:
         if job.generation != self._generation:
             self._generation, self._told, self._echo_s = job.generation, set(), None
         self._note_echoes(observation)
-        silent, unheard = self._silence.silent(observation), self._silence.unheard(observation)
+        unheard, returning = self._silence.unheard(observation), self._silence.returning
+        silent = [machine for machine in self._silence.silent(observation) if machine not in returning]
         if not silent or len(unheard) * 2 > len(job.machines):
             return RuleResult()
         witness = self._witness(silent, observation)

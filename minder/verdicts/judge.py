@@ -8,8 +8,8 @@
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
   evict is told again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
 - In the shadow of an open episode, and for `shadow_s` after it, nobody else is named: peers that stall or go dark behind the culprit
-  are its victims. Two things end the shadow: the episode's machines left the job, or an explicit sign of tier evict
-  about another machine while the open episode only pages.
+  are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict
+  about another machine while the open episode only pages, or, once the episode is over, a job that is down and names nobody.
 - A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
 - A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
@@ -132,8 +132,8 @@ class Judge:
 
     def _is_shadowed(self, verdict: Verdict) -> bool:
         for episode in self._episodes:
-            if _same(episode.verdict, verdict) and episode.closed_s is not None:
-                continue  # the same machine fell ill again
+            if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
+                continue  # the same machine fell ill again, or the job is down, and nobody is named for it
             if verdict.tier == "evict" and verdict.cause in _EXPLICIT and episode.verdict.tier == "page":
                 continue
             return True

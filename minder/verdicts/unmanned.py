@@ -11,11 +11,12 @@ from minder.types import Evidence, MachineView, Observation, RuleResult, Suspect
 __all__ = ["UnmannedRule"]
 
 _ANSWERS_S = 3.0
+_RETURN_S = 60.0  # for so long those that are back wait for those that are not
 _SHOWN = 8
 
 
 class UnmannedRule:
-    """Reads what launchers say of their workers while the job should run (types.Rule); speaks once per generation.
+    """Reads what launchers say of their workers while the job should run (types.Rule), as long as it is so.
 
     limit_s: so long after the last exit or exception of the generation others may speak first: they know who failed.
     """
@@ -27,25 +28,24 @@ class UnmannedRule:
         self._generation = -1
         self._since: dict[str, float] = {}
         self._heard_s = 0.0
-        self._told = False
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
         if job is None:
             return RuleResult()
         if job.generation != self._generation:
-            self._generation, self._since, self._heard_s, self._told = job.generation, {}, 0.0, False
+            self._generation, self._since, self._heard_s = job.generation, {}, 0.0
         if any(signal.kind in ("exit", "exception") and signal.generation == job.generation for signal in observation.signals):
             self._heard_s = observation.now_s
         views = [(machine, observation.fleet.get(machine)) for machine in job.machines]
         empty = [machine for machine, view in views if job.phase == "running" and _is_unmanned(view, job.generation)]
         self._since = {machine: self._since.get(machine, observation.now_s) for machine in empty}
-        if self._told or not self._since:
+        if not self._since:
             return RuleResult()
         since_s = min(self._since.values())
-        if observation.now_s - max(since_s, self._heard_s) < self._limit_s:
+        wait_s = self._limit_s if all(_answers(view) for _, view in views) else _RETURN_S
+        if observation.now_s - max(since_s, self._heard_s) < wait_s:
             return RuleResult()
-        self._told = True
         evidence = tuple(
             Evidence("fleet", machine, f"its launcher answers and runs no rank of generation {job.generation}", since_s=at_s)
             for machine, at_s in list(self._since.items())[:_SHOWN]
@@ -55,6 +55,10 @@ class UnmannedRule:
 
 def _is_unmanned(view: MachineView | None, generation: int) -> bool:
     """Every slot stands at the barrier without a rank. A worker that ended, well or not, is another rule's."""
-    if view is None or view.launcher_age_s is None or view.launcher_age_s > _ANSWERS_S or not view.workers:
+    if view is None or not _answers(view) or not view.workers:
         return False
     return all(worker.state in ("starting", "waiting") and worker.rank is None for worker in view.workers)
+
+
+def _answers(view: MachineView | None) -> bool:
+    return view is not None and view.launcher_age_s is not None and view.launcher_age_s <= _ANSWERS_S

@@ -82,6 +82,39 @@ def test_a_site_without_power_is_nobodys_fault_whoever_was_asked_last(scene: Any
         assert watch.look(20.0 + tenths / 10, last_words) == ()
 
 
+def dark(watch: Watch, first_s: int, last_s: int, back: dict[str, int]) -> list[tuple[int, tuple[str, ...]]]:
+    """Who is named when. All went dark at 20 s; `back`: when each answers again."""
+    found = []
+    for at_s in range(first_s, last_s):
+        for machine in watch.scene.machines:
+            age_s = 0.2 if at_s >= back.get(machine, last_s) else at_s - 20.0
+            watch.scene.silence(machine, age_s, age_s)
+        found += [(at_s, suspect.machines) for suspect in watch.look(float(at_s))]
+    return found
+
+
+def test_machines_of_a_site_that_has_power_again_come_back_one_by_one(scene: Any) -> None:
+    back = {machine: 27 + 10 * index for index, machine in enumerate(scene.machines)}
+    assert dark(Watch(scene), 21, 120, back) == []
+
+
+def test_one_that_does_not_come_back_is_gone(scene: Any) -> None:
+    back = {machine: 27 for machine in scene.machines if machine != "m2"}
+    ((at_s, machines),) = dark(Watch(scene), 21, 150, back)
+    assert machines == ("m2",) and 80 < at_s < 95
+
+
+def test_after_an_outage_of_the_monitoring_a_machine_that_falls_silent_then_is_gone_as_ever(scene: Any) -> None:
+    watch = Watch(scene)
+    assert dark(watch, 21, 27, {}) == []
+    for machine in scene.machines:
+        scene.silence(machine, 0.2, 0.2)
+    assert watch.look(27.0) == ()
+    scene.silence("m1", 4.0, 4.0)
+    (suspect,) = watch.look(32.0)
+    assert suspect.machines == ("m1",)
+
+
 def test_most_of_the_job_silent_names_nobody(scene: Any) -> None:
     watch = Watch(scene)
     for machine in ("m0", "m1", "m2"):

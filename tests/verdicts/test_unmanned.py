@@ -24,7 +24,7 @@ def watch(scene: Any, seconds: range, rule: UnmannedRule | None = None) -> list[
 
 def test_all_launchers_began_again_and_the_job_is_started_again(scene: Any) -> None:
     anew(scene, *scene.machines)
-    (suspect,) = watch(scene, range(20, 60))
+    suspect = watch(scene, range(20, 60))[0]
     assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "evict")
     assert [item.machine for item in suspect.evidence] == list(scene.machines)
     assert suspect.time_s - suspect.since_s == pytest.approx(5.0)
@@ -32,7 +32,7 @@ def test_all_launchers_began_again_and_the_job_is_started_again(scene: Any) -> N
 
 def test_one_launcher_that_began_again_takes_the_job_with_it(scene: Any) -> None:
     anew(scene, "m2")
-    (suspect,) = watch(scene, range(20, 60))
+    suspect = watch(scene, range(20, 60))[0]
     assert (suspect.kind, suspect.machines) == ("job", ()) and [item.machine for item in suspect.evidence] == ["m2"]
 
 
@@ -61,15 +61,24 @@ def test_whoever_knows_who_failed_speaks_first(scene: Any) -> None:
     anew(scene, "m1")
     assert rule.observe(scene.see(20.0, [scene.killed("m1", 19.9)])).suspects == ()
     assert watch(scene, range(21, 25), rule) == []
-    assert len(watch(scene, range(25, 60), rule)) == 1
+    assert watch(scene, range(25, 60), rule)[0].time_s == scene.see(25.0).now_s
+
+
+def test_who_is_back_waits_a_minute_for_who_is_not(scene: Any) -> None:
+    anew(scene, *scene.machines)
+    rule = UnmannedRule()
+    scene.silence("m2", 0.2, 30.0)
+    assert watch(scene, range(20, 60), rule) == []
+    assert watch(scene, range(60, 81), rule)[0].time_s == scene.see(80.0).now_s
 
 
 def test_the_next_generation_has_its_own(scene: Any) -> None:
     rule = UnmannedRule()
     anew(scene, *scene.machines)
-    assert len(watch(scene, range(20, 60), rule)) == 1
+    assert watch(scene, range(20, 60), rule)
     scene.generation = 2
-    assert len(watch(scene, range(60, 90), rule)) == 1
+    assert watch(scene, range(60, 65), rule) == []
+    assert watch(scene, range(65, 90), rule)
 
 
 def test_nothing_is_started_again_while_an_eviction_stands_open(scene: Any) -> None:
@@ -86,3 +95,19 @@ def test_nothing_is_started_again_while_an_eviction_stands_open(scene: Any) -> N
     anew(scene, "m1")
     verdicts = [verdict for at_s in range(19, 60) for verdict in judge.judge(scene.see(at_s))[0]]
     assert [verdict.machines for verdict in verdicts] == [("m1",)]
+
+
+def test_a_job_that_is_down_is_started_again_once_the_episode_before_is_over(scene: Any) -> None:
+    """Two machines were thought gone and came back; the eviction was not to be had, and nothing runs."""
+    gone = Suspect(scene.see(19.0).now_s, "absence", "group", ("m1", "m2"), "absence", 0.96, scene.see(19.0).now_s, "evict", ())
+
+    class Absence:
+        name = "absence"
+
+        def observe(self, observation: Any) -> Any:
+            return RuleResult((gone,)) if observation.now_s == gone.time_s else RuleResult()
+
+    judge = Judge([Absence(), UnmannedRule()])
+    anew(scene, *scene.machines)
+    verdicts = [verdict for at_s in range(19, 260) for verdict in judge.judge(scene.see(at_s))[0]]
+    assert [verdict.kind for verdict in verdicts] == ["group", "recovered", "job"]
