@@ -369,10 +369,11 @@ class DefaultDetector:
         barred_now_M = memory["score_M"] > 30.0
         if barred_M is not None:
             barred_now_M |= barred_M
-        withheld_KM = (far_KM & (odd_KM < self.config.relearn_s)) | barred_now_M
+        moved_KM = odd_KM >= self.config.relearn_s
+        withheld_KM = (far_KM & ~moved_KM) | barred_now_M
         taught_KM = ~withheld_KM & ~np.isnan(row.scaled_KM)
         warmup_s = max(self.config.warmup_s, 4.0 * row.seen.interval_s)
-        lesson = reference.Lesson(taught_KM, gap_s, warmup_s, self._stages.tainted_KM(withheld_KM))
+        lesson = reference.Lesson(taught_KM, gap_s, warmup_s, moved_KM, self._stages.tainted_KM(withheld_KM))
         reference.learn(memory, self._traits, row.scaled_KM - row.center_K[:, None].astype(np.float32), lesson, self._names)
         self._slow_out_M = None
         self._stages.middles.clear()

@@ -23,6 +23,7 @@ __all__ = ["FIELDS", "Lesson", "deviation_KX", "distances", "forget_smooth", "le
 _USUAL_S = 300.0  # standing offsets and usual sizes are learned over this time
 _ECHO = 0.15 / 3.0  # healthy machines may differ in following a common move: by this share of it, as one usual size
 _Z_LIMIT = 25.0
+_ONE_SAMPLE_Z = 20.0  # farther off a single sample is not believed; a healthy one is half as far off at most
 _NAMES = tuple(f"{yardstick}_{pace}" for yardstick in ("all", "stage") for pace in ("quick", "slow"))
 
 FIELDS: dict[str, tuple[str, float]] = {
@@ -37,6 +38,7 @@ FIELDS: dict[str, tuple[str, float]] = {
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """What may be learned from a row. taught_KM: there is data and nothing forbids to learn it; gap_s: seconds that it stands for.
+    moved_KM: has been far for so long that it is the machine's new place.
 
     tainted_KM: a machine of the same small stage is not learned from, so how far they are from it tells nothing of the others
     (None: nowhere).
@@ -45,6 +47,7 @@ class Lesson:
     taught_KM: np.ndarray
     gap_s: float
     warmup_s: float
+    moved_KM: np.ndarray
     tainted_KM: np.ndarray | None = None
 
 
@@ -116,7 +119,8 @@ def learn(memory: Memory, traits: TraitTable, rest_KM: np.ndarray, lesson: Lesso
     np.maximum(gain_KM, np.float32(1.0 - np.exp(-lesson.gap_s / _USUAL_S)), out=gain_KM)
     if not everything:
         gain_KM *= taught_KM
-    step_KM = gain_KM * (np.nan_to_num(rest_KM) if has_gaps(rest_KM) else rest_KM)
+    bounded_KM = _bounded(memory, rest_KM, lesson.moved_KM)
+    step_KM = gain_KM * (np.nan_to_num(bounded_KM) if has_gaps(bounded_KM) else bounded_KM)
     step_KM += memory["standing_KM"]
     memory["standing_KM"] = step_KM
     young_KM = 1.0 + np.float32(lesson.warmup_s) / np.maximum(known_KM, np.float32(1.0))
@@ -127,6 +131,13 @@ def learn(memory: Memory, traits: TraitTable, rest_KM: np.ndarray, lesson: Lesso
     for name in names:
         _learn_spread(memory, name, staged_KM if name.startswith("stage") else gain_KM, early_KM if some_early else None)
         _set_unit(memory, traits, name, young_KM, unready_KM)
+
+
+def _bounded(memory: Memory, rest_KM: np.ndarray, moved_KM: np.ndarray) -> np.ndarray:
+    """No single sample moves a machine's usual place far: its clock may be early, and all others follow in the next row."""
+    limit_KM = np.float32(_ONE_SAMPLE_Z) * memory["all_quick_unit_KM"]
+    limit_KM[moved_KM] = np.inf
+    return np.clip(rest_KM, -limit_KM, limit_KM)
 
 
 def _learn_spread(memory: Memory, name: str, gain_KM: np.ndarray, early_KM: np.ndarray | None) -> None:

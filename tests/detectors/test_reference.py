@@ -25,12 +25,16 @@ def remembering(seconds: float) -> Memory:
     return memory
 
 
+def lesson_of(shape: tuple[int, ...], *, moved: bool = False) -> reference.Lesson:
+    return reference.Lesson(np.ones(shape, dtype=bool), 3.0, 30.0, np.full(shape, moved))
+
+
 @pytest.mark.parametrize("seconds", [0.0, 12.0, 29.0, 400.0])
 def test_series_are_learned_alike_whether_all_are_equally_old_or_one_is_not(seconds: float) -> None:
     alike, apart = remembering(seconds), remembering(seconds)
     apart["n_KM"][2, 6] += 1.0  # of the last metric, so that the first two must come out the same
     rest_KM = np.random.default_rng(1).standard_normal((len(METRICS), len(MACHINES))).astype(np.float32)
-    lesson = reference.Lesson(np.ones(rest_KM.shape, dtype=bool), 3.0, 30.0)
+    lesson = lesson_of(rest_KM.shape)
     for memory in (alike, apart):
         reference.learn(memory, TraitTable(METRICS), rest_KM, lesson, ["all_quick"])
     for name in ("n_KM", "standing_KM", "all_quick_spread_KM", "all_quick_unit_KM"):
@@ -57,3 +61,27 @@ def test_who_has_news_is_seen_alike_whether_all_have_or_one_repeats_itself() -> 
         assert np.array_equal(everybody[name][:6], all_but_one[name][:6]), name
     assert np.array_equal(everybody["repeats_KM"][:, :6], all_but_one["repeats_KM"][:, :6])
     assert all_but_one["repeats_KM"][0, 6] == 1.0 and everybody["repeats_KM"][0, 6] == 0.0
+
+
+def standing_after(samples: list[float], *, moved: bool = False) -> float:
+    """Where one series is said to stand after these samples, that of the others all being calm for 20 minutes."""
+    memory, rng = remembering(1200.0), np.random.default_rng(2)
+    shape = (len(METRICS), len(MACHINES))
+    memory["standing_KM"] = np.zeros(shape, dtype=np.float32)
+    memory["all_quick_smooth_KM"] = np.full(shape, 0.02, dtype=np.float32)
+    memory["all_quick_spread_KM"] = np.full(shape, 0.02, dtype=np.float32)
+    for sample in [0.0, *samples]:
+        rest_KM = rng.normal(0.0, 0.001, shape).astype(np.float32)
+        rest_KM[0, 4] = sample - memory["standing_KM"][0, 4]
+        reference.learn(memory, TraitTable(METRICS), rest_KM, lesson_of(shape, moved=moved), ["all_quick"])
+    return float(memory["standing_KM"][0, 4])
+
+
+def test_a_single_sample_hardly_moves_a_machines_usual_place_however_far_it_is() -> None:
+    """One that shows a pause before all others do was learned, and accused the machine of its usual activity ten minutes later."""
+    assert abs(standing_after([-50.0])) < 0.01
+
+
+def test_a_place_that_a_machine_keeps_becomes_its_usual_one() -> None:
+    assert standing_after([0.1] * 500) == pytest.approx(0.1, rel=0.05)
+    assert standing_after([-2.0] * 500, moved=True) == pytest.approx(-2.0, rel=0.05)
