@@ -137,7 +137,7 @@ def _bounded(memory: Memory, rest_KM: np.ndarray, moved_KM: np.ndarray) -> np.nd
     """No single sample moves a machine's usual place far: its clock may be early, and all others follow in the next row."""
     limit_KM = np.float32(_ONE_SAMPLE_Z) * memory["all_quick_unit_KM"]
     limit_KM[moved_KM] = np.inf
-    return np.clip(rest_KM, -limit_KM, limit_KM)
+    return np.asarray(np.clip(rest_KM, -limit_KM, limit_KM))
 
 
 def _learn_spread(memory: Memory, name: str, gain_KM: np.ndarray, early_KM: np.ndarray | None) -> None:
