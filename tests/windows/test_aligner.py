@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from minder.types import Sample
@@ -214,6 +214,8 @@ def test_streaming_gives_the_values_of_the_whole_recording(case, rows_per_pop):
     step_s, columns = case
     if len(columns.times_N) == 0:
         return
+    gaps_N = np.diff(np.sort(columns.times_N))
+    assume(gaps_N.max(initial=0.0) < 500.0)  # a recording leaves out rows of which nobody speaks for minutes; a stream waits through them
     whole = align_columns(columns, step_s)
     aligner = Aligner(columns.machines, step_s, columns.metrics, lateness_s=0.0)
     samples = as_samples(columns)
