@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from minder.types import Evidence, Observation, RuleResult, Suspect, Tier
+from minder.verdicts.outage import Outage
 from minder.verdicts.progress import Progress
 from minder.verdicts.silence import Silence, is_watched
 
@@ -30,6 +31,7 @@ class AbsenceRule:
         self._progress = progress
         self._silent_s = silent_s
         self._silence = Silence(progress, silent_s, _WATCHED_SILENT_S)
+        self._outage = Outage()
         self._told: set[str] = set()
         self._generation = -1
         self._echo_s: float | None = None
@@ -37,14 +39,16 @@ class AbsenceRule:
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
         self._silence.update(observation)
-        if job is None or job.phase not in ("running", "starting"):
+        if job is None:
+            return RuleResult()
+        most_dark = self._outage.update(self._silence.unheard(observation), len(job.machines), observation.now_s)
+        if job.phase not in ("running", "starting"):
             return RuleResult()
         if job.generation != self._generation:
             self._generation, self._told, self._echo_s = job.generation, set(), None
         self._note_echoes(observation)
-        unheard, returning = self._silence.unheard(observation), self._silence.returning
-        silent = [machine for machine in self._silence.silent(observation) if machine not in returning]
-        if not silent or len(unheard) * 2 > len(job.machines):
+        silent = [machine for machine in self._silence.silent(observation) if machine not in self._outage.returning]
+        if not silent or most_dark:
             return RuleResult()
         witness = self._witness(silent, observation)
         if not witness:

@@ -11,8 +11,6 @@ from minder.verdicts.progress import Progress
 __all__ = ["Silence", "is_watched"]
 
 _LAG_S = 3.0  # what peers had done before is heard of this much later at most
-_OUTAGE_S = 2.0  # most of the job unheard for so long is an outage; less, a controller that was held up
-_RETURN_S = 60.0  # machines that went dark together come back one after the other
 _WITHOUT_S = 10.0  # of a watched job: a silence that began this long before the last step has nothing to do with its end
 
 
@@ -31,9 +29,6 @@ class Silence:
         self._limit_s = limit_s
         self._watched_limit_s = watched_limit_s or limit_s
         self._quiet: dict[str, _Quiet] = {}
-        self._dark: frozenset[str] = frozenset()
-        self._most_since_s: float | None = None
-        self._return_until_s = -math.inf
         self._generation = -1
         self._began_s: float | None = None
         self._looked_at: Observation | None = None
@@ -50,7 +45,6 @@ class Silence:
         limit_s = self._limit(observation)
         silent = {machine for machine in job.machines if self.seconds(machine, observation) > limit_s}
         self._quiet = {machine: item for machine, item in self._quiet.items() if machine in silent}
-        self._note_outage(observation)
         for machine in silent:
             item = self._quiet.setdefault(machine, _Quiet(observation.now_s, self._progress.step))
             if observation.now_s - item.seen_s < _LAG_S:
@@ -60,22 +54,6 @@ class Silence:
         """The job's machines that are silent, in their order, without those that the job's own steps acquit."""
         machines = observation.job.machines if observation.job is not None else ()
         return [machine for machine in machines if machine in self._quiet and not self._is_acquitted(machine, observation)]
-
-    @property
-    def returning(self) -> frozenset[str]:
-        """Machines that went dark with most of the job, a moment ago, and have not been heard again since."""
-        return self._dark
-
-    def _note_outage(self, observation: Observation) -> None:
-        assert observation.job is not None
-        unheard, now_s = self.unheard(observation), observation.now_s
-        if len(unheard) * 2 <= len(observation.job.machines):
-            self._most_since_s = None
-            self._dark = self._dark & unheard if now_s < self._return_until_s else frozenset()
-            return
-        self._most_since_s = now_s if self._most_since_s is None else self._most_since_s
-        if now_s - self._most_since_s >= _OUTAGE_S:
-            self._dark, self._return_until_s = unheard, now_s + _RETURN_S
 
     def unheard(self, observation: Observation) -> frozenset[str]:
         """All that have not answered for half the limit: whoever lives does, and what falls silent together is not silent for

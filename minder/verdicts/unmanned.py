@@ -38,7 +38,7 @@ class UnmannedRule:
         if any(signal.kind in ("exit", "exception") and signal.generation == job.generation for signal in observation.signals):
             self._heard_s = observation.now_s
         views = [(machine, observation.fleet.get(machine)) for machine in job.machines]
-        empty = [machine for machine, view in views if job.phase == "running" and _is_unmanned(view, job.generation)]
+        empty = [machine for machine, view in views if job.phase == "running" and _is_unmanned(view)]
         self._since = {machine: self._since.get(machine, observation.now_s) for machine in empty}
         if not self._since:
             return RuleResult()
@@ -53,7 +53,7 @@ class UnmannedRule:
         return RuleResult((Suspect(observation.now_s, self.name, "job", (), "explicit", 0.9, since_s, "evict", evidence),))
 
 
-def _is_unmanned(view: MachineView | None, generation: int) -> bool:
+def _is_unmanned(view: MachineView | None) -> bool:
     """Every slot stands at the barrier without a rank. A worker that ended, well or not, is another rule's."""
     if view is None or not _answers(view) or not view.workers:
         return False
