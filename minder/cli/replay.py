@@ -49,21 +49,18 @@ def command(
 
 def _replayed(recordings: list[Path], until_s: float | None, config: ScoringConfig) -> Iterator[tuple[Path, Iterable[Verdict]]]:
     """Each recording with its verdicts, in the given order. Who takes them meets what went wrong."""
+    if config.engine != "ray":
+        from minder.evaluation.apart import replay_apart
+
+        yield from zip(recordings, replay_apart(recordings, until_s), strict=True)
+        return
     from minder.evaluation.elsewhere import replay_elsewhere
     from minder.scoring.ray_scoring import open_scoring
 
     scoring = open_scoring(config, waits=True)
-    if scoring is None:
-        yield from ((path, _replay(path, until_s)) for path in recordings)
-        return
+    assert scoring is not None
     with closing(scoring):
         yield from zip(recordings, replay_elsewhere(recordings, until_s, scoring), strict=True)
-
-
-def _replay(path: Path, until_s: float | None) -> Iterator[Verdict]:
-    from minder.evaluation.replay import replay
-
-    yield from replay(path, until_s)
 
 
 def _read_until(until: str | None) -> float | None:

@@ -1,0 +1,99 @@
+"""A recording that ends its reader is refused in a line, and costs no other recording anything."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from minder.cli import main
+from minder.errors import RecordingError
+from minder.evaluation.apart import replay_apart
+from minder.evaluation.replay import replay
+
+DAMAGED = Path(__file__).parent / "damaged" / "telemetry.parquet"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    shutil.copy(DAMAGED, folder / "telemetry.parquet")
+    machines = ", ".join(f'"node-{number}"' for number in range(4))
+    (folder / "job.toml").write_text(f'name = "damaged"\nmachines = [{machines}]\ngpus_per_machine = 1\n')
+    return folder
+
+
+def test_a_table_that_ends_the_process_that_reads_it_is_one_line_and_the_others_are_replayed(
+    damaged: Path, hang: tuple[Path, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(damaged), str(hang[0]), str(damaged)]) == 2
+    captured = capfd.readouterr()
+    assert [line.split(" cannot be read: ")[0] for line in captured.err.splitlines()] == [f"minder: {damaged}"] * 2
+    assert "write it again" in captured.err
+    assert [json.loads(line)["machines"] for line in captured.out.splitlines()] == [[hang[1].culprit]]
+
+
+def test_the_table_of_the_test_above_really_ends_a_reader() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", f"import polars; polars.read_parquet({str(DAMAGED)!r})"], capture_output=True, timeout=120, check=False
+    )
+    if run.returncode == 1:
+        pytest.skip("this polars refuses the damaged table by itself")
+    assert run.returncode == -signal.SIGABRT
+
+
+def test_the_verdicts_are_those_of_the_same_process_and_the_next_recording_follows(hang: tuple[Path, Any]) -> None:
+    here = list(replay(hang[0]))
+    assert here
+    assert [list(found) for found in replay_apart([hang[0], hang[0]], None)] == [here, here]
+
+
+def test_what_is_not_taken_does_not_reach_the_next_recording(hang: tuple[Path, Any], healthy: tuple[Path, Any]) -> None:
+    found = replay_apart([hang[0], healthy[0]], None)
+    first = next(found)
+    next(first)
+    assert list(next(found)) == []
+    assert list(first) == []
+
+
+def test_a_reader_that_is_killed_is_told_as_that(hang: tuple[Path, Any]) -> None:
+    found = replay_apart([hang[0], hang[0]], None)
+    assert list(next(found))
+    (child,) = (process for process in multiprocessing.active_children() if process.name == "minder-replay")
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(RecordingError, match="its reader was killed, probably for its memory"):
+        list(next(found))
+
+
+def test_no_process_is_left_behind(hang: tuple[Path, Any]) -> None:
+    for found in replay_apart([hang[0]], None):
+        list(found)
+    assert not [process for process in multiprocessing.active_children() if process.name == "minder-replay"]
+
+
+def test_our_own_warnings_are_still_told(healthy: tuple[Path, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import polars as pl
+
+    folder = tmp_path / "odd"
+    shutil.copytree(healthy[0], folder)
+    table = pl.read_parquet(folder / "telemetry.parquet").with_columns(pl.lit(1.0).alias("colour_of_the_rack"))
+    table.write_parquet(folder / "telemetry.parquet")
+    assert main(["replay", str(folder)]) == 0
+    assert "colour_of_the_rack" in capfd.readouterr().err
+
+
+def test_a_defect_of_ours_is_not_told_as_damage(hang: tuple[Path, Any], capfd: pytest.CaptureFixture[str]) -> None:
+    found = replay_apart([hang[0]], cast("float", "no time"))
+    with pytest.raises(RuntimeError, match="a defect of minder"):
+        list(next(found))
+    assert "TypeError" in capfd.readouterr().err
