@@ -76,9 +76,13 @@ class Device:
             yield from _ratio("gpu_memory_used_ratio", memory.used, memory.total)
 
     def _throttle(self, now_s: float) -> Iterable[Pair]:
-        name = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        function = getattr(self._nvml, name, None) or self._nvml.nvmlDeviceGetCurrentClocksEventReasons
-        yield from _number("gpu_throttle_reasons", self._ask(function), 1.0, 1 << 62)
+        """Under the new name and the old: a driver, and a version of nvidia-ml-py, may know one of them only."""
+        for what in ("Event", "Throttle"):
+            function = getattr(self._nvml, f"nvmlDeviceGetCurrentClocks{what}Reasons", None)
+            reasons = self._ask(function) if function is not None else None
+            if reasons is not None:
+                yield from _number("gpu_throttle_reasons", reasons, 1.0, 1 << 62)
+                return
 
     def _nvlink_rate(self, now_s: float) -> Iterable[Pair]:
         """From the GPU's own byte counters, where GPM does not give the rate."""
