@@ -39,7 +39,8 @@ def stragglers(collection: Collection, progress: Progress) -> list[Late]:
     """The rank that is persistently late, or nobody where several could be it.
 
     Groups whose ranks do different work (pipeline stages) do not count. A rank that is late in one group because it waits for the
-    late one in another is a victim; of several late ranks the busy one has waited least, by a fifth or more.
+    late one in another is a victim; of several late ranks the busy one has waited least, by a fifth or more. One that exchanges
+    messages with a rank whose dump is missing may be that one's victim, and is not named.
     """
     found = []
     peers = _peers(collection, progress)
@@ -53,6 +54,8 @@ def stragglers(collection: Collection, progress: Progress) -> list[Late]:
     waits = {one.rank: _waited_s(collection, one.rank) for one in own}
     order = sorted(waits, key=lambda rank: waits[rank])
     if len(order) > 1 and waits[order[0]] >= 0.8 * waits[order[1]]:
+        return []
+    if any(not peers.get(rank, set()) <= collection.dumps.keys() for rank in order[:1]):
         return []
     return sorted((one for one in own if one.rank in order[:1]), key=lambda late: -late.share)[:1]
 
@@ -70,7 +73,8 @@ def _waited_s(collection: Collection, rank: int) -> float:
 
 def _straggler(collection: Collection, progress: Progress, number: int) -> Late | None:
     ranks, created_SR, completed_SR = _times(collection, progress, number)
-    both_S = ((created_SR > 0) & (completed_SR > 0)).all(axis=1) if len(ranks) >= 3 else np.zeros(0, bool)
+    size = len(collection.groups[number].ranks)
+    both_S = ((created_SR > 0) & (completed_SR > 0)).all(axis=1) if len(ranks) >= 3 and 2 * len(ranks) > size else np.zeros(0, bool)
     if both_S.sum() < _LEAST_OPERATIONS:
         return None
     wait_SR = (completed_SR[both_S] - created_SR[both_S]) / 1e9
@@ -85,6 +89,8 @@ def _straggler(collection: Collection, progress: Progress, number: int) -> Late 
     if share < _SHARE or cost_R[worst] < _TIMES_THE_NEXT * rest_s or (latest_S == worst).mean() < 0.3:
         return None
     late_s = float(np.median(alone_S[latest_S == worst]))
+    if len(ranks) < size and np.median(order_SR[latest_S == worst, 0]) > late_s:
+        return None  # it waits itself, for one whose dump is missing
     return Late(ranks[worst], number, late_s, share) if late_s >= _LEAST_S else None
 
 
@@ -93,7 +99,7 @@ def late_in_last(collection: Collection, progress: Progress, stalls: Mapping[int
     found = []
     for number, sequence in sorted({(op.group, op.sequence) for op in stalls.values() if op.kind == COLLECTIVE}):
         ranks, created_SR, completed_SR = _times(collection, progress, number, sequence)
-        if len(ranks) < 3 or not len(created_SR) or not (created_SR[-1] > 0).all():
+        if len(ranks) < max(3, len(collection.groups[number].ranks)) or not len(created_SR) or not (created_SR[-1] > 0).all():
             continue
         offset_R = _clock_offsets(created_SR[:-1], completed_SR[:-1])
         late_R = (created_SR[-1] - created_SR[-1].min()) / 1e9 - offset_R
@@ -116,7 +122,8 @@ def _clock_offsets(created_SR: np.ndarray, completed_SR: np.ndarray) -> np.ndarr
 
 
 def _times(collection: Collection, progress: Progress, number: int, until: int | None = None) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Ranks, and when each created and completed the group's collectives: [S, R] in ns, 0 where not noted. Newest last."""
+    """Ranks that have a dump, and when each created and completed the group's collectives: [S, R] in ns, 0 where not noted. Newest
+    last."""
     tracks = progress.tracks[number]
     members = {}
     for rank, track in tracks.items():
@@ -126,7 +133,7 @@ def _times(collection: Collection, progress: Progress, number: int, until: int |
             rows = rows[dump.sequence_E[rows] <= until]
         members[rank] = (dump.sequence_E[rows], dump.created_E[rows], dump.completed_E[rows])
     known = [np.unique(sequences) for sequences, _, _ in members.values()]
-    if not known or len(members) < len(collection.groups[number].ranks):
+    if not known:
         return [], np.zeros((0, 0)), np.zeros((0, 0))
     common = known[0]
     for sequences in known[1:]:

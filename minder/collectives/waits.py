@@ -37,12 +37,11 @@ class Wait:
 class WaitGraph:
     """waits[waiter][blocker] is the first reason found, front-most operation first.
 
-    stalls: operations that everybody launched and nobody completed, by rank; behind: ranks that have not completed what others did.
+    stalls: operations that everybody launched and nobody completed, by rank.
     """
 
     waits: dict[int, dict[int, Wait]] = field(default_factory=dict)
     stalls: dict[int, Pending] = field(default_factory=dict)
-    behind: set[int] = field(default_factory=set)
 
     def add(self, wait: Wait) -> None:
         self.waits.setdefault(wait.waiter, {}).setdefault(wait.blocker, wait)
@@ -60,11 +59,10 @@ def build_waits(collection: Collection, progress: Progress, mismatches: Iterable
     for rank, ops in progress.pending.items():
         for op in ops:
             for wait in _hard_waits(states, op, differing):
-                graph.add(wait)
-            if states.completed_elsewhere(op):
-                graph.behind.add(rank)
+                if wait.why != "missing" or not states.is_held_by_itself(rank):
+                    graph.add(wait)
     for rank, ops in progress.pending.items():
-        if ops and not (rank in graph.behind and states.completed_elsewhere(ops[0])):
+        if ops and not states.is_held_by_itself(rank):
             _add_soft_waits(graph, states, ops[0], differing)
     return graph
 
@@ -109,6 +107,10 @@ class _States:
         if op.kind != COLLECTIVE or self.collection.signatures[op.signature].family not in NEEDS_ALL:
             return False
         return self.levels(op).is_done_somewhere
+
+    def is_held_by_itself(self, rank: int) -> bool:
+        """Whether its front-most operation is complete elsewhere: it waits for nobody, whatever is not known of operations behind that."""
+        return rank in self.fronts and self.completed_elsewhere(self.fronts[rank])
 
     def same(self, one: Pending, other: Pending) -> bool:
         """Whether two ranks' operations are the two ends of one."""

@@ -162,3 +162,30 @@ def test_a_group_that_a_rank_never_used_counts_as_never_launched(judge: Judge, b
         documents[rank]["pg_status"] = {"0": used, "1": waits}
     analysis = judge(documents)
     assert (ranks(analysis), analysis.cause) == ({1}, "not launched")
+
+
+@pytest.mark.parametrize("case", ["gpu_error_2nd", "lock_gil_1st"])
+@pytest.mark.parametrize("lost", [1, 6, 8, 10, 11, 12, 13, 15])
+def test_a_lost_dump_of_a_peer_clears_no_culprit_of_a_real_job(data: Path, tmp_path: Path, case: str, lost: int) -> None:
+    """What the culprits launched behind the operation that holds them waits for the lost rank, and says nothing of them."""
+    for path in sorted((data / "nccl" / case).glob("_dump_*")):
+        (tmp_path / path.name).write_bytes(b"" if path.name == f"_dump_{lost}" else path.read_bytes())
+    named = ranks(analyse(read_folder(tmp_path)))
+    assert {9, 14} <= named <= {9, 14, lost}
+
+
+@pytest.mark.parametrize("seed", [2000, 2004, 2012, 2013])
+def test_a_lost_dump_makes_no_victim_of_a_straggler_the_straggler(judge: Judge, seed: int) -> None:
+    """The straggler's own group is not whole; in its victim's group, another stage, everybody is there."""
+    from dump_faults import make
+
+    case = make("straggler", seed)
+    lost = {2000: 14, 2004: 11, 2012: 15, 2013: 1}[seed]
+    assert ranks(judge({rank: document for rank, document in case.documents.items() if rank != lost})) == case.truth
+
+
+def test_who_exchanges_messages_with_a_lost_straggler_is_not_named_in_its_place(judge: Judge) -> None:
+    from dump_faults import make
+
+    case = make("straggler", 2014)
+    assert ranks(judge({rank: document for rank, document in case.documents.items() if rank not in case.truth})) == set()
