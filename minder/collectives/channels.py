@@ -71,4 +71,4 @@ def _by_order(ours: RankDump, here: np.ndarray, others: RankDump, there: np.ndar
 
 
 def _whole(dump: RankDump) -> bool:
-    return dump.entries > 0 and int(dump.record_E[0]) == 0 and int(dump.record_E[-1]) == dump.entries - 1
+    return dump.is_from_the_start and int(dump.record_E[-1]) == dump.entries - 1

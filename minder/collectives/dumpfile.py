@@ -259,14 +259,14 @@ def _is_counter(value: Any) -> bool:
 
 
 def _groups(value: Any) -> tuple[Group, ...]:
-    """pg_config by name. gloo's single nameless entry without ranks says nothing."""
+    """pg_config by name, with a group's ranks alone or among what else is told of it. gloo's single nameless entry without ranks says
+    nothing."""
     found = []
     for key, item in value.items() if isinstance(value, Mapping) else ():
-        if isinstance(item, Mapping):
-            ranks = _ranks(item.get("ranks"))
-            name = str(item.get("name", key))
-            if name and ranks:
-                found.append(Group(name, str(item.get("desc", "")), ranks))
+        told = item if isinstance(item, Mapping) else {"ranks": item}
+        ranks, name = _ranks(told.get("ranks")), str(told.get("name", key))
+        if name and ranks:
+            found.append(Group(name, str(told.get("desc", "")), ranks))
     return tuple(found)
 
 

@@ -123,7 +123,7 @@ def _track(dump: RankDump, rows: np.ndarray, status: Status | None) -> Track:
     if len(rows) == 0:
         if status is not None:
             return Track(status.enqueued, status.completed, status.enqueued, status.completed)
-        lost = dump.entries > 0 and int(dump.record_E[0]) > 0
+        lost = dump.entries > 0 and not dump.is_from_the_start
         tells = not lost and (dump.counts_operations or not dump.status)
         return Track(0, 0, 0, 0) if tells else Track(None, None, None, None)
     kinds, states = dump.kind_E[rows], dump.state_E[rows]

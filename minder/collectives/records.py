@@ -119,6 +119,19 @@ class RankDump:
     def entries(self) -> int:
         return len(self.name_E)
 
+    @property
+    def is_from_the_start(self) -> bool:
+        """Whether the first entry is the first thing that the rank launched. Old recorders do not number their entries, so that the
+        groups' own counters, which begin at 1, have to agree."""
+        if not self.entries or int(self.record_E[0]) > 0:
+            return False
+        is_collective_E = self.kind_E == COLLECTIVE
+        for use_E, number_E in ((is_collective_E, self.sequence_E), (~is_collective_E, self.p2p_E)):
+            _, first = np.unique(self.name_E[use_E], return_index=True)
+            if (number_E[use_E][first] > 1).any():
+                return False
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Collection:

@@ -36,6 +36,20 @@ def test_keys_of_the_first_version_are_read(build: Build) -> None:
     assert dump.sequence_E.tolist() == [1] and dump.groups[0].ranks == (0, 1) and dump.names == ("0",)
 
 
+@pytest.mark.parametrize("ranks", [[0, 1, 5], "[0, 1, 5]", ["0", "1", "5"], {"ranks": [0, 1, 5]}, {"name": "0", "ranks": "0, 1, 5"}])
+def test_the_ranks_of_a_group_are_read_alone_or_with_what_else_is_told_of_it(ranks: object, build: Build) -> None:
+    dump = parse_dump(build([{}], pg_config={"0": ranks}), 0, Signatures())
+    assert [(group.name, group.ranks) for group in dump.groups] == [("0", (0, 1, 5))]
+
+
+@pytest.mark.parametrize(("first", "whole"), [(1, True), (7, False)])
+def test_entries_that_are_not_numbered_begin_where_their_groups_counters_do(first: int, whole: bool, build: Build) -> None:
+    document = build([{"collective_seq_id": first + k} for k in range(3)])
+    for entry in document["entries"]:
+        del entry["record_id"]
+    assert parse_dump(document, 0, Signatures()).is_from_the_start is whole
+
+
 def test_ends_of_sends_and_receives_are_read(build: Build) -> None:
     names = ["nccl:send 0->2", "nccl:recv 0<-1", "gloo:recv"]
     dump = parse_dump(build([{"profiling_name": name, "is_p2p": True} for name in names]), 0, Signatures())

@@ -61,6 +61,13 @@ def test_rings_that_wrapped_at_different_places(kind: str, seed: int, tmp_path: 
     judge(case, wrapped(case.documents, seed), tmp_path, seed)
 
 
+@pytest.mark.parametrize("seed", [2000, 2001, 2003])
+@pytest.mark.parametrize("kind", ["stuck before a collective", "wrong operation", "healthy, idle"])
+def test_rings_that_wrapped_in_recorders_that_did_not_number_their_entries(kind: str, seed: int, tmp_path: Path) -> None:
+    case = make(kind, seed, "nccl")
+    judge(case, as_version(wrapped(case.documents, seed), "2.1"), tmp_path, seed)
+
+
 @pytest.mark.parametrize("dangling", [False, True])
 @pytest.mark.parametrize("who", ["one", "all"])
 @pytest.mark.parametrize("kind", ["stuck before a collective", "stuck before a send", "healthy, idle", "healthy, in flight", "wrong size"])
