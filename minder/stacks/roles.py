@@ -161,8 +161,9 @@ def _doing(frames: Sequence[Frame]) -> Rule | None:
     native = [rule for frame in frames[:first_python] if (rule := read_frame(frame).doing) is not None]
     python = _python_doing(frames[first_python:])
     waits = [rule for rule in native if rule.stance == "waits"]
-    if waits:  # a collective's messages and a plain message share their innermost functions
-        return next((rule for rule in waits if rule.kind == "point to point"), waits[0])
+    if waits:  # a collective's messages and a plain message share their innermost functions: NCCL's say nothing of which it is
+        called = (python,) if python is not None and python.stance == "waits" else ()
+        return next((rule for rule in (*waits, *called) if rule.kind == "point to point"), waits[0])
     device = next((rule for rule in native if rule.stance == "may wait"), None)
     if device is not None and (python is None or python.stance != "waits"):
         return device

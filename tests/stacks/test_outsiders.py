@@ -215,3 +215,24 @@ def test_a_culprit_whose_dump_is_cut_off_after_what_tells_is_named() -> None:
     contents[5] = contents[5].partition(b"<module>")[0]
     processes = [Process(f"n{rank // 2}", 40 + rank, threads=read_dumps(content)[0].threads) for rank, content in enumerate(contents)]
     assert analyse(Capture(tuple(processes))).evict == ("n2",)
+
+
+COALESCED: fw.Frames = [("_coalescing_manager", fw.C10D, 2688), ("__exit__", f"{fw.STD}/contextlib.py", 144)]
+PIPELINE_MESSAGE: fw.Frames = [
+    ("batch_isend_irecv", fw.C10D, 2725),
+    ("_batched_p2p_ops", "/workspace/megatron-lm/megatron/core/pipeline_parallel/p2p_communication.py", 142),
+]
+GRADIENTS: fw.Frames = [("start_grad_sync", "/workspace/megatron-lm/megatron/core/distributed/param_and_grad_buffer.py", 392)]
+
+
+@pytest.mark.parametrize("inner", [[], COALESCED])
+@pytest.mark.parametrize("native", ["", "    ncclGroupEnd (libnccl.so.2)\n    c10d::ProcessGroupNCCL::endCoalescing (libtorch_cuda.so)\n"])
+@pytest.mark.parametrize(("frames", "kind"), [(PIPELINE_MESSAGE, "point to point"), (GRADIENTS, "collective")])
+def test_a_batch_is_what_its_caller_sends_with_compiled_frames_or_without(
+    inner: fw.Frames, native: str, frames: fw.Frames, kind: str
+) -> None:
+    """Operations are batched by the same functions, of torch and of NCCL, whether they are messages or collectives."""
+    text = spy_text([[*inner, *frames, *fw.STEP["megatron"]]], 9).decode()
+    text = text.replace('"MainThread"\n', f'"MainThread"\n{native}')
+    role = read_role(Process("node-0", threads=read_dumps(text.encode())[0].threads))
+    assert (role.kind, role.stance) == (kind, "waits")
