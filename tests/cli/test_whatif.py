@@ -146,3 +146,21 @@ def test_an_operation_that_the_schema_does_not_know_is_left_out_and_said(
     pl.concat([frame, extra]).write_parquet(tmp_path / "more.parquet")
     assert main(["whatif", str(tmp_path / "more.parquet"), "--job", str(job[1]), "--format", "table"]) == 0
     assert "left out      evaluate" in capsys.readouterr().out
+
+
+def test_a_last_step_that_is_cut_off_is_left_out_and_said(
+    job: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pl.read_parquet(job[0])
+    last = frame["step"].max()
+    ends = frame.filter(pl.col("step") == last)["start_ts"].median()
+    frame.filter(pl.col("step") != last).write_parquet(tmp_path / "without.parquet")
+    frame.filter((pl.col("step") != last) | (pl.col("start_ts") < ends)).write_parquet(tmp_path / "cut.parquet")
+    documents = []
+    for name in ("without", "cut"):
+        assert main(["whatif", str(tmp_path / f"{name}.parquet"), "--job", str(job[1])]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert [document.pop("cut_off_step") for document in documents] == [None, last]
+    assert documents[0] == documents[1]
+    assert main(["whatif", str(tmp_path / "cut.parquet"), "--job", str(job[1]), "--format", "table"]) == 0
+    assert f"left out      step {last}" in capsys.readouterr().out

@@ -58,6 +58,8 @@ def as_table(analysis: Analysis) -> str:
     ]
     if trace.ignored:
         lines.append(f"left out      {', '.join(trace.ignored)}: the schema does not know these operations")
+    if trace.cut_off is not None:
+        lines.append(f"left out      step {trace.cut_off}: the trace ends before it does")
     return "\n".join(lines)
 
 

@@ -69,6 +69,7 @@ def to_document(analysis: Analysis) -> dict[str, Any]:
         "forward_backward_correlation": {str(stage): _number(value) for stage, value in enumerate(balance.correlation_P)},
         "trusted": analysis.trusted,
         "ignored": list(trace.ignored),
+        "cut_off_step": trace.cut_off,
     }  # fmt: skip
 
 

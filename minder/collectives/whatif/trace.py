@@ -5,7 +5,7 @@ Shape legend: N operations of one pipeline (all stages), T traced steps, D data-
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,7 +41,7 @@ class Operation(NamedTuple):
 class StepTrace:
     """start_NTD: seconds since the step's first start; duration_NTD: seconds, waiting for peers included; rank_PD: global ranks.
 
-    ignored: operation types that the schema does not know, left out.
+    ignored: operation types that the schema does not know, left out; cut_off: a last step that is not whole, left out.
     """
 
     layout: JobLayout
@@ -51,6 +51,7 @@ class StepTrace:
     duration_NTD: np.ndarray
     rank_PD: np.ndarray
     ignored: tuple[str, ...] = ()
+    cut_off: int | None = None
 
 
 def read_trace(path: Path, layout: JobLayout) -> StepTrace:
@@ -73,13 +74,14 @@ def build_trace(frame: pl.DataFrame, layout: JobLayout, name: str) -> StepTrace:
     _require_columns(name, frame.columns)
     _require_types(frame, name)
     frame, ignored = _known_kinds(frame, name)
+    frame, cut_off = _without_cut_step(frame)
     columns = {column: frame[column].to_numpy().astype(np.int64) for column in _WHOLE}
     columns["kind"] = frame["kind"].to_numpy()
     start_R = frame["start_ts"].to_numpy().astype(np.float64)
     duration_R = frame["duration"].to_numpy().astype(np.float64)
     _require_times(columns, start_R, duration_R, name)
     _require_layout(columns, layout, name)
-    return _dense(columns, start_R, duration_R, (layout, name, ignored))
+    return replace(_dense(columns, start_R, duration_R, (layout, name)), ignored=ignored, cut_off=cut_off)
 
 
 def _require_columns(name: object, found: list[str]) -> None:
@@ -119,6 +121,18 @@ def _known_kinds(frame: pl.DataFrame, name: str) -> tuple[pl.DataFrame, tuple[st
     return frame, ignored
 
 
+def _without_cut_step(frame: pl.DataFrame) -> tuple[pl.DataFrame, int | None]:
+    """A trace that ended in the middle of a step has fewer rows of its last one than of any other: that step is left out. Rows that
+    are missing elsewhere were lost, and nothing says what else was."""
+    import polars as pl
+
+    count_T = frame.group_by("step").len().sort("step")
+    if count_T.height < 2 or count_T["len"][-1] >= count_T["len"][:-1].min():
+        return frame, None
+    last = int(count_T["step"][-1])
+    return frame.filter(pl.col("step") != last), last
+
+
 def _require_times(columns: dict[str, np.ndarray], start_R: np.ndarray, duration_R: np.ndarray, name: str) -> None:
     for column, values_R, bad_R in (
         ("start_ts", start_R, ~np.isfinite(start_R)),
@@ -152,10 +166,8 @@ def _require_layout(columns: dict[str, np.ndarray], layout: JobLayout, name: str
         )
 
 
-def _dense(
-    columns: dict[str, np.ndarray], start_R: np.ndarray, duration_R: np.ndarray, about: tuple[JobLayout, str, tuple[str, ...]]
-) -> StepTrace:
-    layout, name, ignored = about
+def _dense(columns: dict[str, np.ndarray], start_R: np.ndarray, duration_R: np.ndarray, about: tuple[JobLayout, str]) -> StepTrace:
+    layout, name = about
     seq_R = columns["seq_id"] - columns["seq_id"].min()
     key_R = (columns["stage"] * len(KINDS) + columns["kind"]) * (int(seq_R.max()) + 1) + seq_R
     _, first_N, op_R = np.unique(key_R, return_index=True, return_inverse=True)
@@ -172,7 +184,7 @@ def _dense(
     start_NTD -= start_NTD.min(axis=(0, 2), keepdims=True)
     rank_PD = np.full((layout.pp_size, layout.dp_size), -1)
     rank_PD[columns["stage"], columns["dp_rank"]] = columns["rank"]
-    return StepTrace(layout, operations, tuple(int(step) for step in steps_T), start_NTD, duration_NTD, rank_PD, ignored)
+    return StepTrace(layout, operations, tuple(int(step) for step in steps_T), start_NTD, duration_NTD, rank_PD)
 
 
 def _operation(columns: dict[str, np.ndarray], row: int) -> Operation:
