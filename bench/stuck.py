@@ -13,9 +13,12 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +65,7 @@ KINDS = {
     "sigstop": Kind("SIGSTOP inside an all-reduce", True),
     "sleep": Kind("a rank sleeps in Python before the collective", True),
     "disk": Kind("a rank in uninterruptible sleep (D) before the collective", True),
+    "frozen-disk": Kind("a rank writes to a file system that stands (fsfreeze): state D, which no signal ends", True),
     "socket": Kind("two ranks talk over a socket of their own; one stops answering", True, among=((2,), (1,))),
     "pipeline": Kind("SIGSTOP of both ranks of one pipeline inside an all-reduce", True, (1, 3)),
     "stages-sigstop": Kind("DP x PP: SIGSTOP of both ranks of one pipeline among their messages", True, (1, 3)),
@@ -84,9 +88,10 @@ KINDS = {
 class StuckStage(Stage):
     """The lab's stage with this bench's job on it."""
 
-    def __init__(self, name: str, masked: bool, out: Path, seed: int) -> None:
+    def __init__(self, name: str, masked: bool, out: Path, seed: int, disk: Path | None = None) -> None:
         super().__init__(DemoOptions("none", out, machines=4, standbys=2, machine=2, seed=seed, telemetry="scrape", masked=masked))
         self.name = name
+        self.disk = disk
         self.output = self.folder / "train"
 
     def __enter__(self) -> StuckStage:
@@ -101,6 +106,7 @@ class StuckStage(Stage):
         flags += ["--env", f"LAB_DATA_ADDRESS={machine.place.data_address}"]
         program = "stages.py" if self.name.startswith("stages-") else "stuck.py"
         script = [str(Path(__file__).parent / "jobs" / program), "--output", str(self.output), "--stuck", told]
+        script += ["--disk", str(self.disk)] if self.disk is not None else []
         self.lab.start_launcher(machine, self._token_file, 9402, [*flags, "--", *script])
 
     def _job_toml(self, telemetry: dict[str, Any]) -> str:
@@ -111,7 +117,11 @@ class StuckStage(Stage):
 def run(name: str, masked: bool, out: Path, seed: int, limit_s: float = 240.0) -> dict[str, Any]:
     """One run. Raises LabError if the job never comes as far as the fault."""
     kind = KINDS[name]
-    with StuckStage(name, masked, out, seed) as stage:
+    with ExitStack() as stack:
+        disk = stack.enter_context(loop_disk()) if name == "frozen-disk" else None
+        stage = stack.enter_context(StuckStage(name, masked, out, seed, disk))
+        if disk is not None:
+            stack.callback(_thaw, disk)  # before the stage ends its processes: a frozen writer cannot be ended
         stage.start_controller()
         _until(stage, lambda: any(stage.output.glob("stuck*")), limit_s)
         began_s = (stage.output / "stuck").stat().st_mtime
@@ -127,6 +137,32 @@ def run(name: str, masked: bool, out: Path, seed: int, limit_s: float = 240.0) -
             events = ledger.events(job=stage.job)
         culprits = [stage.lab.machines[rank].name for rank in kind.ranks_of(seed)] if kind.machine else []
         return judge(name, culprits, began_s, events) | {"masked": masked, "seed": seed, "step": steps}
+
+
+@contextmanager
+def loop_disk() -> Iterator[Path]:
+    """A small file system of its own, mounted before any machine starts. Raises LabError where that cannot be."""
+    with tempfile.TemporaryDirectory(prefix="minder-disk-") as folder:
+        image, disk = Path(folder) / "image", Path(folder) / "disk"
+        disk.mkdir()
+        with image.open("wb") as file:
+            file.truncate(32 << 20)
+        for command in (["mkfs.ext4", "-q", str(image)], ["mount", "-o", "loop", str(image), str(disk)]):
+            try:
+                subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+            except (OSError, subprocess.SubprocessError) as error:
+                said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+                raise LabError(f"no file system of its own to freeze: {command[0]}: {said}") from error
+        try:
+            yield disk
+        finally:
+            _thaw(disk)
+            subprocess.run(["umount", "--lazy", str(disk)], check=False, timeout=60)
+
+
+def _thaw(disk: Path) -> None:
+    """Does nothing where it is not frozen."""
+    subprocess.run(["fsfreeze", "--unfreeze", str(disk)], check=False, capture_output=True, timeout=60)
 
 
 def judge(name: str, culprits: Sequence[str], began_s: float, events: Sequence[LedgerEvent]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import fcntl
 import io
 import os
 import signal
@@ -32,6 +33,7 @@ import minder
 STEP_S = 0.25
 FOR_EVER_S = 3600.0
 STOPS = ("sigstop", "pipeline")
+FIFREEZE = 0xC0045877  # <linux/fs.h>
 
 
 class Batches(Dataset[torch.Tensor]):
@@ -62,10 +64,10 @@ class SlowFile(io.BytesIO):
 class Trouble:
     """What this rank is told to do at which step, once in the life of the job."""
 
-    def __init__(self, told: str, output: Path, rank: int) -> None:
+    def __init__(self, told: str, output: Path, rank: int, disk: Path = Path("disk")) -> None:
         self.kind, _, place = told.partition("@")
         step, _, who = place.partition(":")
-        self.step, self.output, self.rank = int(step or -1), output, rank
+        self.step, self.output, self.rank, self.disk = int(step or -1), output, rank, disk
         self.mine = who == "" or str(rank) in who.split(",")
 
     @property
@@ -102,6 +104,13 @@ def wait_for_the_disk(folder: Path) -> None:
     library.posix_spawn(ctypes.byref(ctypes.c_int()), b"/bin/true", actions, None, arguments, None)
 
 
+def write_to_a_frozen_disk(disk: Path) -> None:
+    """State D that not even SIGKILL ends: the file system takes no writes any more (as where its device has stopped answering)."""
+    folder = os.open(disk, os.O_RDONLY)
+    fcntl.ioctl(folder, FIFREEZE, 0)
+    (disk / "checkpoint").write_bytes(b"0")
+
+
 class Neighbours:
     """Ranks 1 and 2 talk over a socket of their own in every step, outside any collective library."""
 
@@ -133,6 +142,8 @@ def before_the_collective(trouble: Trouble, step: int, values: torch.Tensor) -> 
         time.sleep(FOR_EVER_S)
     if trouble.comes(step, "disk"):
         wait_for_the_disk(trouble.output)
+    if trouble.comes(step, "frozen-disk"):
+        write_to_a_frozen_disk(trouble.disk)
     if trouble.comes(step, "other-collective"):
         dist.broadcast(values, src=trouble.rank)
     if trouble.comes(step, "wrong-shape"):
@@ -159,7 +170,7 @@ def pause(trouble: Trouble, step: int) -> None:
 def main(options: argparse.Namespace) -> None:
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo")
-    trouble = Trouble(options.stuck, options.output, rank)
+    trouble = Trouble(options.stuck, options.output, rank, options.disk)
     torch.manual_seed(rank)
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -206,6 +217,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--stuck", default="", help="KIND@STEP:RANK,RANK; without ranks every rank")
+    parser.add_argument("--disk", type=Path, default=Path("disk"), help="mounted: a file system that a rank freezes")
     parser.add_argument("--steps", type=int, default=100_000)
     return parser.parse_args(arguments)
 

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from minder.errors import LabError
 from minder.telemetry.recording import read_recording
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
@@ -37,3 +38,15 @@ def test_a_rank_that_sleeps_in_its_script_is_evicted_and_the_verdict_says_where_
 def test_a_data_loader_that_deadlocks_is_the_programs_fault_and_no_machines(stuck: ModuleType, tmp_path: Path) -> None:
     row = stuck.run("loader", False, tmp_path, 0)
     assert row["right"] and row["named"] == [], row
+
+
+def test_a_writer_that_no_signal_ends_does_not_hold_its_eviction_up(stuck: ModuleType, tmp_path: Path) -> None:
+    """Its disk stands: state D until the disk comes back, whoever kills it. The job goes on without it."""
+    try:
+        row = stuck.run("frozen-disk", False, tmp_path, 0)
+    except LabError as error:
+        if "no file system of its own" in str(error):
+            pytest.skip(str(error))
+        raise
+    assert row["right"], row
+    assert any("uninterruptible" in said for said in row["says"]), row
