@@ -18,6 +18,7 @@ __all__ = ["fold_incident"]
 T = TypeVar("T")
 _ACTS = ("evict", "restart")
 _HAPPENED = ("done", "already_done")
+_RETURN = "minder machine return "
 
 
 def fold_incident(events: Sequence[LedgerEvent]) -> Incident:
@@ -105,12 +106,22 @@ def _evicted(events: Sequence[LedgerEvent], results: Sequence[ActionResult]) -> 
 
 
 def _undo(events: Sequence[LedgerEvent], evicted: Sequence[str], results: Sequence[ActionResult]) -> tuple[str, ...]:
-    """What gives each machine back: what the actuator said, and lifting the bar where it still stands."""
+    """What gives each machine back, each command once: what the actuator said, and lifting the bar where it still stands.
+    A command of minder's carries a reason, since a service takes none without."""
     barred: dict[str, bool] = dict.fromkeys(evicted, True)
     for event in _of(events, kinds.BARRED, kinds.UNBARRED):
         barred[str(event.payload.get("machine"))] = event.kind == kinds.BARRED
-    commands = [result.undo for result in results if result.undo and result.outcome in _HAPPENED]
-    return _unique([*commands, *(f"minder machine return {machine}" for machine, stands in barred.items() if stands)])
+    told = [line for result in results if result.undo and result.outcome in _HAPPENED for line in _lines(result.undo)]
+    lifting = [f"{_RETURN}{machine}" for machine, stands in barred.items() if stands]
+    commands = [*told, *(line for line in lifting if not any(other.startswith(f"{line} ") for other in told))]
+    note = f' --note "undoes {events[0].incident}"'
+    return _unique(line + note if line.startswith(_RETURN) and "--note" not in line else line for line in commands)
+
+
+def _lines(undo: str) -> list[str]:
+    """An actuator joins the commands for several machines; another engine's command may hold a semicolon of its own."""
+    parts = undo.split("; ")
+    return parts if all(part.startswith(_RETURN) for part in parts) else [undo]
 
 
 def _closing(events: Sequence[LedgerEvent]) -> tuple[float | None, str]:

@@ -48,7 +48,7 @@ def test_json_is_one_document_and_nothing_else(run: Run, ledger: Ledger) -> None
     assert [item["id"] for item in listed] == ["llm-1", "old-1"]
     assert json.loads(run("list", "--format", "json", "--state", "closed")[1]) == []
     shown = json.loads(run("show", "llm-1", "--format", "json")[1])
-    assert (shown["evicted"], shown["undo"]) == (["m2"], ["minder machine return m2"])
+    assert (shown["evicted"], shown["undo"]) == (["m2"], ['minder machine return m2 --note "undoes llm-1"'])
     assert "captures" not in shown
     assert json.loads(run("show", "llm-1", "--format", "json", "--captures")[1])["captures"][0]["data"] == ["all_reduce"]
 

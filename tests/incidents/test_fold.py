@@ -20,7 +20,7 @@ def test_a_hang_from_the_fault_to_the_first_new_step(ledger: Ledger, recovered_i
     assert (found.evidence, found.against) == (verdict.evidence, verdict.against)
     assert (found.evicted, found.replacements) == (("m2",), ("s1",))
     assert found.captured == ("stacks of m2",)
-    assert found.undo == ("minder machine return m2",)
+    assert found.undo == ('minder machine return m2 --note "undoes llm-1"',)
     times = found.timings
     assert (times.time_to_detect_s, times.time_to_decide_s, times.capture_s) == (8.0, 1.0, 1.5)
     assert (times.evict_s, times.restart_s, times.to_first_step_s, times.downtime_s) == (1.0, 2.0, 2.0, 16.0)
@@ -39,7 +39,21 @@ def test_a_slowdown_loses_time_from_the_moment_of_acting(event: Event, verdict: 
         ]
     )
     assert found.gpu_seconds_lost == 20.0
-    assert found.undo == ("resume node m2", "minder machine return m2")
+    assert found.undo == ("resume node m2", 'minder machine return m2 --note "undoes llm-1"')
+
+
+def test_each_machine_of_a_group_is_given_back_once_with_a_reason(event: Event, verdict: Verdict) -> None:
+    joined = "minder machine return m1; minder machine return m2"
+    found = fold_incident(
+        [
+            event(kinds.VERDICT, to_json(verdict), 1.0),
+            event(kinds.INTENT, {"action": "evict", "machines": ["m1", "m2", "m3"]}, 2.0, operation_id="op"),
+            event(kinds.RESULT, to_json(ActionResult("op", 3.0, "done", undo=joined)), 3.0, operation_id="op"),
+            event(kinds.RESULT, to_json(ActionResult("op", 3.0, "done", undo="minder machine return m3 --config job.toml")), 3.0),
+        ]
+    )
+    commands = [f"minder machine return {machine}" for machine in ("m1", "m2", "m3 --config job.toml")]
+    assert found.undo == tuple(f'{command} --note "undoes llm-1"' for command in commands)
 
 
 def test_states_follow_the_events(event: Event, verdict: Verdict) -> None:

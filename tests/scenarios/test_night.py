@@ -64,6 +64,17 @@ def operator(ledger: Path) -> str:
     return token
 
 
+def is_on_the_first_screen(tab: Any) -> bool:
+    """All that one is woken to read fits a screen of 1280 by 900, without a turn of the wheel."""
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    tab.evaluate("scrollTo(0, 0)")
+    headings = ("Which machine", "Evidence for", "Evidence against", "What was done", "To undo it", "What happens next", "What it costs")
+    found = [tab.get_by_role("heading", name=name, exact=True) for name in headings] + [tab.get_by_role("link", name="Vendor bundle")]
+    boxes = {str(item): item.bounding_box() for item in found}
+    assert all(box["y"] + box["height"] <= 900 for box in boxes.values()), boxes
+    return True
+
+
 def test_a_fault_is_seen_approved_and_over(drama: Callable[..., Any], same_losses: Any, serve: Callable[[Path], str], tab: Any) -> None:
     run = drama()
     config = run.stage.folder / "job.toml"
@@ -84,6 +95,7 @@ def test_a_fault_is_seen_approved_and_over(drama: Callable[..., Any], same_losse
     tab.get_by_role("link", name="Look and answer").click()
     tab.get_by_role("heading", name=f"May {sick} be evicted?").wait_for()
     assert tab.get_by_role("heading", level=1).inner_text().startswith(sick)
+    assert is_on_the_first_screen(tab)
     tab.get_by_role("textbox", name="Why").fill("its rank is silent while all others wait")
     tab.get_by_role("button", name="Approve the eviction").click()
 
@@ -93,6 +105,7 @@ def test_a_fault_is_seen_approved_and_over(drama: Callable[..., Any], same_losse
     (settled,) = run.events(kinds.APPROVAL_SETTLED)
     assert settled.payload["by"] == "alice"
     tab.get_by_text(f"minder machine return {sick}").first.wait_for()  # what undoes it
+    assert is_on_the_first_screen(tab)
     assert "its rank is silent while all others wait" in tab.content()
     assert same_losses(run)
     assert tab.troubles == []

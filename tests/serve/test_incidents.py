@@ -67,7 +67,7 @@ def test_one_incident_has_evidence_decisions_and_the_way_back(http: httpx.Client
     found = http.get("/v1/incidents/llm-1", headers=as_()).json()
     assert found["evidence"][0]["metric"] == "cpu_usage_ratio" and found["against"][0]["message"] == "its agent answers"
     assert found["decisions"][0]["price"] == {"acting_gpu_s": 100.0, "waiting_gpu_s": 2000.0}
-    assert found["undo"] == ["minder machine return m2"] and found["results"][0]["outcome"] == "done"
+    assert found["undo"] == ['minder machine return m2 --note "undoes llm-1"'] and found["results"][0]["outcome"] == "done"
     assert found["durations"]["downtime_s"] == pytest.approx(16.0) and found["captured"] == ["stacks of m2"]
     assert found["report"] == incident_report(ledger.incident("llm-1"))
 

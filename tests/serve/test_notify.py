@@ -202,7 +202,7 @@ def test_an_action_and_the_end_are_told(ledger: Ledger, store: EventStore, clock
     assert [(notice.kind, notice.state) for notice in receiver.notices] == [
         ("verdict", "open"), ("action", "recovering"), ("closed", "closed"), ("verdict", "open"),
     ]  # fmt: skip
-    assert receiver.notices[1].undo == ("minder machine return m2",)
+    assert receiver.notices[1].undo == ('minder machine return m2 --note "undoes llm-1"',)
 
 
 def test_alerts_stand_escalate_and_resolve(ledger: Ledger) -> None:

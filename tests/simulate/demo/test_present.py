@@ -67,7 +67,7 @@ def test_text_ends_with_the_report(monkeypatch, told, capsys) -> None:  # type: 
     assert present(played_story(monkeypatch, told)) == 0
     out = capsys.readouterr().out
     assert "minder demo: hang in lab-86b2-m2, seed 0: as it must be" in out
-    assert "minder machine return lab-86b2-m2 --ledger" in out
+    assert 'minder machine return lab-86b2-m2 --note "undoes' in out and '" --ledger' in out
     assert "\x1b" not in out
 
 
