@@ -16,7 +16,7 @@ __all__ = ["read_status", "write_status"]
 
 
 def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, MachineView], extra: Mapping[str, Any]) -> None:
-    """`extra` is put beside the job's own fields: message, step, loss, incident, standbys."""
+    """`extra` is put beside the job's own fields: message, step, loss, incident, standbys, dry_run (it acts on nothing)."""
     in_job = set(state.rank_machine.values())
     standbys = set(extra.get("standbys", ()))
     scores: Scores | None = extra.get("scores")

@@ -168,6 +168,7 @@ class Controller:
             "loss": self._newest_loss(),
             "incident": self.state.incident,
             "standbys": self.standbys(),
+            "dry_run": self._stages.policy.config.dry_run,
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
             "unscored": self._stages.unscored(),

@@ -35,13 +35,15 @@ _MOST_TROUBLES = 8
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a job's controller is. word: "fresh", "silent", "over" or "unknown". troubles: what it says of itself."""
+    """How a job's controller is. word: "fresh", "silent", "over" or "unknown". troubles: what it says of itself.
+    dry_run: it evicts nobody; None where it does not say."""
 
     word: str
     heard_s: float | None
     troubles: tuple[str, ...] = ()
     step: int | None = None
     message: str = ""
+    dry_run: bool | None = None
 
 
 def health_of(service: Service, job: str, phase: str) -> Health:
@@ -60,6 +62,7 @@ def health_of(service: Service, job: str, phase: str) -> Health:
         _troubles(status),
         int(step) if known and step is not None else None,
         str(status.get("message") or ""),
+        told if isinstance(told := status.get("dry_run"), bool) else None,
     )
 
 

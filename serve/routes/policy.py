@@ -18,6 +18,7 @@ from serve.access import Viewer, demand_job
 from serve.answers import tagged
 from serve.problems import refuse
 from serve.redecide import DRY_RUN_KINDS, redecide
+from serve.routes.jobs import job_status
 from serve.state import Service, service_of
 
 __all__ = ["policy_settings", "router", "try_policy"]
@@ -37,6 +38,12 @@ def policy_settings(service: Service, caller: Caller, job: str | None) -> Policy
         demand_job(caller, job)
     source = f"job.toml of {job}" if job in service.settings.jobs else "defaults: the service was not told of a job.toml"
     settings = dataclasses.asdict(_settings(service, job))
+    status = None if job is None else job_status(service, job)
+    if status is not None and isinstance(status.get("dry_run"), bool):
+        settings["dry_run"] = status["dry_run"]  # --act says so, not job.toml
+        source += ", and its controller's last word on dry_run"
+    elif job is not None:
+        del settings["dry_run"]  # nobody here knows
     return PolicySettings(job=job, source=source if job is not None else "defaults", settings=settings)
 
 

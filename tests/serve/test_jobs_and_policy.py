@@ -11,6 +11,7 @@ import pytest
 from minder.clock import FakeClock
 from minder.config import JobConfig, MachineConfig
 from minder.policy.config import PolicyConfig
+from serve.pages.fleet import health_of
 from serve.state import Service
 
 As = Callable[..., dict[str, str]]
@@ -43,6 +44,18 @@ def test_the_policy_is_the_jobs_own_or_the_defaults(told: Service, http: httpx.C
     assert http.get("/v1/policy", headers=headers).json()["settings"] == json.loads(json.dumps(dataclasses.asdict(PolicyConfig())))
     own = http.get("/v1/policy?job=llm", headers=headers).json()
     assert (own["source"], own["settings"]["max_restarts"]) == ("job.toml of llm", 7)
+
+
+def test_whether_a_controller_acts_is_its_own_word_since_job_toml_does_not_say(told: Service, http: httpx.Client, as_: As) -> None:
+    headers, path = as_(), told.settings.status_files["llm"]
+    assert "dry_run" not in http.get("/v1/policy?job=llm", headers=headers).json()["settings"]
+    status = json.loads(path.read_text())
+    for dry_run in (True, False):
+        path.write_text(json.dumps(status | {"dry_run": dry_run}))
+        own = http.get("/v1/policy?job=llm", headers=headers).json()
+        assert own["settings"]["dry_run"] is dry_run and "its controller's last word" in own["source"]
+        health = health_of(told, "llm", "running")
+        assert health.dry_run is dry_run
 
 
 def test_other_settings_are_tried_on_the_past_and_nothing_is_written(http: httpx.Client, as_: As, service: Service) -> None:
