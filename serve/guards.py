@@ -11,9 +11,9 @@ from serve.metrics import Metrics
 from serve.problems import problem, refuse
 from serve.settings import Limits
 
-__all__ = ["UPLOAD_PATH", "BodyBounds", "Measured"]
+__all__ = ["UPLOAD_PATHS", "BodyBounds", "Measured"]
 
-UPLOAD_PATH = "/v1/scores"
+UPLOAD_PATHS = ("/v1/scores", "/v1/stacks", "/v1/collectives")
 SIGNALS_PATH = "/v1/signals"
 
 
@@ -37,7 +37,7 @@ class BodyBounds:
         await self._app(scope, _Bounded(receive, most, self._limits.body_s), send)
 
     def _most(self, path: str) -> int:
-        if path == UPLOAD_PATH:
+        if path in UPLOAD_PATHS:
             return self._limits.upload_bytes
         return self._limits.signal_bytes if path.startswith(SIGNALS_PATH) else self._limits.body_bytes
 

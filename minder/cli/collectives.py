@@ -21,14 +21,10 @@ def command(
     Example: minder collectives tests/collectives/data/nccl/lock_gil_1st --format table
     """
     check_choice("--format", output, ("json", "table"))
-    from minder.collectives.analyse import analyse
-    from minder.collectives.folder import read_folder
-    from minder.collectives.report import as_document, as_rows
-    from minder.telemetry.jobfile import read_job
+    from minder.collectives.report import as_rows
+    from minder.evaluation.dumps import collectives_document
 
-    job = folder / "job.toml"
-    collection = read_folder(folder, read_job(job).parallelism if job.is_file() else None)
-    document = as_document(collection, analyse(collection))
+    document = collectives_document(folder)
     if output == "json":
         typer.echo(json.dumps(document))
         return 0

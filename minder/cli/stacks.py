@@ -23,19 +23,11 @@ def command(
     import json
 
     from minder.cli.tables import check_choice, print_table
-    from minder.stacks import analyse_captures, find_job_file, place_ranks, read_captures, to_document, to_rows
-    from minder.telemetry.jobfile import read_job, read_ranks
+    from minder.evaluation.dumps import find_in_stacks
+    from minder.stacks import to_document, to_rows
 
     check_choice("--format", output, ("json", "table"))
-    captures = read_captures(folder)
-    job_file = find_job_file(folder)
-    topology, pid_ranks = None, {}
-    if job_file is not None:
-        job = read_job(job_file)
-        places = read_ranks(job_file.with_name("ranks.json"), job)
-        topology = job.topology({place.rank: place.machine for place in places})
-        pid_ranks = {(place.machine, place.pid): place.rank for place in places if place.pid is not None}
-    finding = analyse_captures(place_ranks(captures, topology, pid_ranks), topology)
+    finding = find_in_stacks(folder)
     if output == "json":
         typer.echo(json.dumps(to_document(finding), indent=1))
         return

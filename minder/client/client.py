@@ -12,6 +12,7 @@ import httpx
 
 from minder.api.access import Caller
 from minder.api.decisions import Question, QuestionDetail
+from minder.api.dumps import CollectivesResult, StacksResult
 from minder.api.fields import Answer
 from minder.api.incidents import Capture, Event, IncidentDetail, IncidentSummary, Recorded
 from minder.api.jobs import Job, JobDetail
@@ -22,6 +23,7 @@ from minder.api.policy import DryRun, PolicySettings
 from minder.api.scores import PARTS, ScoreResult
 from minder.api.standbys import Models, Standby
 from minder.client.calls import Calls
+from minder.client.dumps import send_dumps
 from minder.errors import BadInputError
 
 __all__ = ["Client"]
@@ -180,6 +182,14 @@ class Client:
                 raise BadInputError(f"{given}: {error.strerror}") from error
             headers = {"Content-Type": _TABLES.get(given.suffix, "application/json")}
             return ScoreResult.model_validate(self.calls.post("/v1/scores", params=query, content=content, headers=headers))
+
+    def stacks(self, folder: str | Path) -> StacksResult:
+        """What the stack dumps in a folder say, as `minder stacks` reads them."""
+        return StacksResult.model_validate(send_dumps(self.calls, "/v1/stacks", Path(folder)))
+
+    def collectives(self, folder: str | Path) -> CollectivesResult:
+        """What the Flight Recorder dumps in a folder say, as `minder collectives` reads them."""
+        return CollectivesResult.model_validate(send_dumps(self.calls, "/v1/collectives", Path(folder)))
 
     def dry_run(self, job: str, policy: Mapping[str, Any]) -> DryRun:
         """What these settings would have decided about the job's past."""

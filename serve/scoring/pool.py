@@ -12,15 +12,16 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from minder.errors import BadInputError, MinderError
 from serve.settings import Limits
 
-__all__ = ["Busy", "Order", "ScoringPool"]
+__all__ = ["Busy", "Order", "ScoringPool", "What"]
 
 _log = logging.getLogger("minder.serve")
 _START_S = 60.0
+What = Literal["scores", "stacks", "collectives"]
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 _THREADS = {"POLARS_MAX_THREADS": "2", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
@@ -31,11 +32,12 @@ class Busy(MinderError):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One upload to score. until_s: only what was known then (unix seconds)."""
+    """One upload to read. until_s: only what was known then (unix seconds). what: telemetry to score, or dumps of one kind."""
 
     folder: Path
     name: str
     until_s: float | None = None
+    what: What = "scores"
 
 
 class ScoringPool:
@@ -48,7 +50,7 @@ class ScoringPool:
         self._waiting = 0
 
     async def score(self, order: Order) -> dict[str, Any]:
-        """Fields of ScoreResult. Raises BadInputError with one line for the sender, Busy."""
+        """Fields of ScoreResult, StacksResult or CollectivesResult. Raises BadInputError with one line for the sender, Busy."""
         async with self._place():
             self._free = [worker for worker in self._free if worker.returncode is None]  # one may have been killed meanwhile
             worker = self._free.pop() if self._free else await self._start()
@@ -93,7 +95,7 @@ class ScoringPool:
             "span_s": limits.upload_span_s,
             "cells": limits.upload_cells,
         }
-        message = {"folder": str(order.folder), "name": order.name, "until_s": order.until_s, "bounds": bounds}
+        message = {"what": order.what, "folder": str(order.folder), "name": order.name, "until_s": order.until_s, "bounds": bounds}
         with contextlib.suppress(ConnectionError):  # it died before: the empty answer says so
             worker.stdin.write(json.dumps(message).encode() + b"\n")
             await worker.stdin.drain()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import Request
 from starlette.datastructures import UploadFile
 
+from minder.api.dumps import DUMP_NAME, MOST_DUMPS
 from minder.api.scores import PARTS
 from serve.problems import refuse
 
-__all__ = ["BODY_TYPES", "receive"]
+__all__ = ["BODY_TYPES", "receive", "receive_dumps"]
 
 BODY_TYPES = {
     "application/json": "upload.json",
@@ -22,6 +25,7 @@ BODY_TYPES = {
     "application/vnd.apache.arrow.stream": "upload.arrow",
 }
 _TEXT_PART_BYTES = 1024 * 1024
+_DUMP_NAME = re.compile(DUMP_NAME)
 
 
 async def receive(request: Request, folder: Path) -> None:
@@ -48,6 +52,35 @@ async def _receive_parts(request: Request, folder: Path) -> None:
             await asyncio.to_thread(_write, path, value)
     if not (folder / PARTS["job"]).exists():
         raise refuse(422, 'part "job" is missing: send the recording\'s job.toml as `-F job=@job.toml`')
+
+
+async def receive_dumps(request: Request, folder: Path) -> None:
+    """Write each part `dump` into `folder` under its own file name, since that says whose it is. 415 for another type than
+    multipart/form-data, 422 for names that are none of a dump's."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        raise refuse(415, "Content-Type must be multipart/form-data: send each file as a part `dump`, like -F dump=@node-0007_pid4211.txt")
+    async with request.form(max_files=MOST_DUMPS, max_fields=1) as form:
+        files: dict[str, UploadFile] = {}
+        for part, value in form.multi_items():
+            if part != "dump" or isinstance(value, str):
+                raise refuse(422, "every part must be called dump and be a file with a name")
+            name = value.filename or ""
+            if _DUMP_NAME.fullmatch(name) is None:
+                raise refuse(422, "a file name is none of a dump's: letters, digits and _.:- behind one capture's folder at most")
+            if name in files:
+                raise refuse(422, f"{name} stands twice: send each file once")
+            files[name] = value
+        if not files:
+            raise refuse(422, "there is no dump: send each file as a part `dump`")
+        await asyncio.to_thread(_write_all, folder, files)
+
+
+def _write_all(folder: Path, files: Mapping[str, UploadFile]) -> None:
+    folder.mkdir()
+    for name, value in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        _write(folder / name, value)
 
 
 def _write(path: Path, value: UploadFile | str) -> None:

@@ -1,10 +1,11 @@
 """The process that reads uploads: no ledger, no tokens, a limit on memory. It may die of what it reads; the service starts another.
 
-One line of JSON per upload on standard input: {folder, name, until_s, bounds}. The answer is result.json in that folder, and one line.
+One line of JSON per upload on standard input: {what, folder, name, until_s, bounds}. The answer is result.json in that folder, and a line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
@@ -12,14 +13,16 @@ import os
 import resource
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from minder.errors import MinderError
 
-__all__ = ["main", "score"]
+__all__ = ["DUMPS", "main", "read_dumps", "score"]
 
 _MOST_NOTES = 20
+DUMPS = "dumps"  # the sub-folder of an upload that holds them, so that no name of theirs is one of ours
 
 
 class _Notes(logging.Handler):
@@ -41,18 +44,37 @@ def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]
     from minder.telemetry.recording import read_recording
     from serve.scoring.unpack import Bounds, check_size, unpack
 
-    limits, notes = Bounds(**bounds), _Notes()
-    logging.getLogger("minder").addHandler(notes)
-    try:
+    limits = Bounds(**bounds)
+    with _noting(folder) as notes:
         unpack(folder, name, limits)
         recording = read_recording(folder)
         check_size(recording, limits)
         seen = recording if until_s is None else recording.until(until_s)
         verdicts = [verdict_line(name, verdict) for verdict in replay_recording(seen, until_s)]
+    return {"recording": name, "rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": notes}
+
+
+def read_dumps(what: str, folder: Path) -> dict[str, Any]:
+    """Fields of StacksResult ("stacks") or CollectivesResult ("collectives") of the dumps in `folder`. Raises MinderError in one line."""
+    from minder.evaluation.dumps import collectives_document, find_in_stacks
+    from minder.stacks import to_document
+
+    with _noting(folder) as notes:
+        document = to_document(find_in_stacks(folder)) if what == "stacks" else collectives_document(folder)
+    found = json.dumps(document | {"notes": notes}, ensure_ascii=False, allow_nan=False)
+    return dict(json.loads(found.encode("utf-8", "replace")))  # processes.json may hold halves of letters, which no answer can
+
+
+@contextlib.contextmanager
+def _noting(folder: Path) -> Iterator[list[str]]:
+    """A list that has, afterwards, what minder warned of meanwhile."""
+    handler, told = _Notes(), list[str]()
+    logging.getLogger("minder").addHandler(handler)
+    try:
+        yield told
     finally:
-        logging.getLogger("minder").removeHandler(notes)
-    told = [_plain(line, folder) for line in notes.lines]
-    return {"recording": name, "rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": told}
+        logging.getLogger("minder").removeHandler(handler)
+        told += [_plain(line, folder) for line in handler.lines]
 
 
 def _plain(text: str, folder: Path) -> str:
@@ -64,14 +86,16 @@ def _plain(text: str, folder: Path) -> str:
 def _answer(order: dict[str, Any]) -> dict[str, Any]:
     folder = Path(order["folder"])
     try:
-        return {"result": score(folder, order["name"], order["until_s"], order["bounds"])}
+        if order["what"] == "scores":
+            return {"result": score(folder, order["name"], order["until_s"], order["bounds"])}
+        return {"result": read_dumps(order["what"], folder / DUMPS)}
     except MinderError as error:
         return {"refused": _plain(str(error), folder)}
     except MemoryError:
         return {"refused": "this needs more memory than an upload may take: send a shorter time, or fewer machines"}
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
-        return {"refused": f"the upload cannot be read: it is something else than a recording ({type(error).__name__})"}
+        return {"refused": f"the upload cannot be read: it is something else than what is read here ({type(error).__name__})"}
 
 
 def _set_limits(most_bytes: int) -> None:
@@ -86,7 +110,7 @@ def _set_limits(most_bytes: int) -> None:
 
 def main() -> None:
     """Serve orders until standard input ends. Argument: the limit on memory in bytes."""
-    for module in ("minder.evaluation.replay", "minder.telemetry.recording", "serve.scoring.unpack"):
+    for module in ("minder.evaluation.replay", "minder.evaluation.dumps", "minder.telemetry.recording", "serve.scoring.unpack"):
         importlib.import_module(module)  # what these hold does not count against the limit
     _set_limits(int(sys.argv[1]))
     print("ready", flush=True)

@@ -91,6 +91,8 @@ def test_every_line_of_the_page_does_what_it_says(site: SimpleNamespace) -> None
         "node-0003": "s1",
         "node-0007": "m1",
         "cd RECORDING": f"cd {site.recording}",
+        "cd STACKS": f"cd {PAGE.parents[1] / 'datasets' / 'stacks' / 'stopped_rank'}",
+        "cd COLLECTIVES": f"cd {PAGE.parents[1] / 'datasets' / 'hang' / 'collectives'}",
     }
     script = f"PYTHON={sys.executable}\n" + SETTING + "\n".join(blocks)
     for said, meant in words.items():

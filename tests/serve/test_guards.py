@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from serve.buckets import Buckets
-from serve.guards import BodyBounds
+from serve.guards import UPLOAD_PATHS, BodyBounds
 from serve.metrics import Metrics
 from serve.settings import Limits
 
@@ -80,7 +80,7 @@ def test_the_contract_names_every_route_its_problems_and_its_scheme(http: httpx.
     assert all("application/problem+json" in item["responses"]["422"]["content"] for item in operations.values())
     open_ones = {path for (path, _), item in operations.items() if not item.get("security")}
     assert open_ones == {"/v1/health", "/v1/ready"}
-    no_actions = ("/v1/scores", "/v1/policy/dry-run")  # signals are taken once by their own ids
+    no_actions = (*UPLOAD_PATHS, "/v1/policy/dry-run")  # signals are taken once by their own ids
     actions = [
         item for (path, method), item in operations.items() if method == "post" and path not in no_actions and "/signals" not in path
     ]
