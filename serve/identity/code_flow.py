@@ -1,4 +1,5 @@
-"""Signing in with the identity provider: authorisation code with PKCE, state and nonce (OpenID Connect Core 1.0, RFC 7636, RFC 9207).
+"""Signing in with the identity provider: authorisation code with PKCE, state and nonce (OpenID Connect Core 1.0, RFC 7636, RFC 9207),
+and out again (OpenID Connect RP-Initiated Logout 1.0).
 
 Whatever the provider does wrong ends in one line and in no sign-in; each of its answers has a deadline.
 """
@@ -23,6 +24,7 @@ from serve.identity.pending import Begun, PendingSignIns
 __all__ = ["BACK", "CameBack", "CodeFlow", "SignInError"]
 
 BACK = "/sign-in/provider/back"
+OUT = "/sign-in"  # where the provider sends a browser that it has signed out
 _AT_ONCE = 8  # of the service's 40 threads: a provider that does not answer cannot take all of them
 _WORD = re.compile(r"[a-z_]{1,40}")
 
@@ -76,10 +78,20 @@ class CodeFlow:
             "code_challenge": begun.challenge,
             "code_challenge_method": "S256",
         }
-        return f"{endpoints.authorization}{'&' if '?' in endpoints.authorization else '?'}{urlencode(asked)}", begun
+        return _with(endpoints.authorization, asked), begun
 
-    def finish(self, came: CameBack) -> tuple[Caller, str]:
-        """Who it is, and the page to go on to. Raises SignInError; the sign-in is over in any case."""
+    def leave(self, id_token: str) -> str:
+        """Where to send the browser to sign out at the provider as well. id_token: of the sign-in, "" if it is not known any more.
+        Raises SignInError."""
+        with self._asking():
+            there = self._oidc.discovery.endpoints().end_session
+        if there is None:
+            raise SignInError("the identity provider offers no sign-out", 503)
+        asked = {"client_id": self._client.client_id, "post_logout_redirect_uri": self.public_url + OUT}
+        return _with(there, asked | ({"id_token_hint": id_token} if id_token else {}))
+
+    def finish(self, came: CameBack) -> tuple[Caller, str, str]:
+        """Who it is, the page to go on to, and the ID token. Raises SignInError; the sign-in is over in any case."""
         begun = self.pending.take(came.state, came.browser)
         if begun is None:
             raise SignInError(f"this sign-in has grown old, or began elsewhere: begin again at {self.public_url}", 401)
@@ -92,7 +104,7 @@ class CodeFlow:
             if came.issuer is None and endpoints.names_itself:
                 raise SignInError("the answer does not say which identity provider it is of", 401)
             token = self._hand_in(endpoints, came.code, begun)
-            return self._verify(token, begun), begun.wanted
+            return self._verify(token, begun), begun.wanted, token
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -140,6 +152,10 @@ class CodeFlow:
             return self._oidc.verify_id_token(token, self._client.client_id, begun.nonce)
         except RefusedTokenError as error:
             raise SignInError(str(error), 503 if error.unavailable else 401) from None
+
+
+def _with(address: str, query: Mapping[str, str]) -> str:
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"
 
 
 def _of(error: object) -> str:

@@ -22,12 +22,13 @@ _RETRY_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Addresses of one provider. in_form: a client's secret goes into the form, since it takes no HTTP basic authentication.
-    names_itself: its answers to the browser carry its name (RFC 9207), so one without it is not its."""
+    """Addresses of one provider. end_session: where people sign out there. in_form: a client's secret goes into the form, since it takes
+    no HTTP basic authentication. names_itself: its answers to the browser carry its name (RFC 9207), so one without it is not its."""
 
     keys: str
     authorization: str | None
     token: str | None
+    end_session: str | None
     in_form: bool
     names_itself: bool
 
@@ -68,6 +69,7 @@ def _checked(settings: OidcSettings, document: Any) -> Endpoints:
         keys=_address(settings, document, "jwks_uri") or "",
         authorization=_address(settings, document, "authorization_endpoint"),
         token=_address(settings, document, "token_endpoint"),
+        end_session=_address(settings, document, "end_session_endpoint"),
         in_form=isinstance(methods, list) and "client_secret_basic" not in methods and "client_secret_post" in methods,
         names_itself=document.get("authorization_response_iss_parameter_supported") is True,
     )

@@ -20,7 +20,8 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 class SignInSettings(BaseModel):
     """[oidc.sign_in]: people sign in to the pages with the provider. client_id: whom the provider knows us as, and whom its ID tokens
     are for. client_secret_file: without one we are a public client. label: what the provider is called on the sign-in page.
-    session_s: when they have to sign in again; until then their roles count as they were."""
+    session_s: when they have to sign in again; until then their roles count as they were. sign_out_there: whoever signs out here is
+    sent to the provider to sign out there too (OpenID Connect RP-Initiated Logout 1.0)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,6 +30,7 @@ class SignInSettings(BaseModel):
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     label: str = Field(default="the identity provider", min_length=1, max_length=60)
     session_s: float = Field(default=8 * 3600.0, ge=60, le=_LONGEST_SESSION_S)
+    sign_out_there: bool = False
 
     @field_validator("scopes")
     @classmethod

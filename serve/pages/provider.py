@@ -17,7 +17,7 @@ from serve.access import slow_down
 from serve.identity.code_flow import BACK, CameBack, CodeFlow, SignInError
 from serve.identity.pending import KEPT_S
 from serve.pages.render import show
-from serve.pages.session import inside, is_encrypted, remember, session_secret
+from serve.pages.session import inside, is_encrypted, remember, remember_hint, session_secret
 from serve.pages.sign_in import sign_in_page
 from serve.problems import refuse
 from serve.state import Service, service_of
@@ -68,7 +68,7 @@ def come_back(
     flow, service = _flow(request), service_of(request)
     came = CameBack(state, request.cookies.get(_cookie_name(request), ""), code, error, iss)
     try:
-        caller, wanted = flow.finish(came)
+        caller, wanted, id_token = flow.finish(came)
     except SignInError as refused:
         if refused.status == 401:
             slow_down(service.failures.take(request.client.host if request.client else "?"), request)
@@ -80,6 +80,8 @@ def come_back(
     secret = _begin(service, flow, caller)
     answer = show(request, None, "again.html", wanted=wanted)
     remember(request, answer, secret)
+    if flow.client.sign_out_there:
+        remember_hint(request, answer, id_token)
     answer.delete_cookie(_cookie_name(request), path="/", secure=is_encrypted(request), httponly=True, samesite="lax")
     return answer
 

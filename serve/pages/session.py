@@ -27,12 +27,16 @@ __all__ = [
     "forget",
     "inside",
     "is_encrypted",
+    "kept_hint",
     "read_form",
     "remember",
+    "remember_hint",
     "session_secret",
 ]
 
 COOKIE = "minder-session"
+_HINT = "minder-id-token"
+_MOST_HINT = 3800  # letters; browsers keep 4096 bytes of a cookie with its name
 _MOST_FIELDS = 50
 
 
@@ -73,7 +77,22 @@ def remember(request: Request, response: Response, secret: str) -> None:
 
 
 def forget(request: Request, response: Response) -> None:
+    """The browser keeps nothing of who was signed in."""
+    response.delete_cookie(_HINT, path="/sign-out", secure=is_encrypted(request), httponly=True, samesite="strict")
     response.delete_cookie(_cookie_name(request), path="/", secure=is_encrypted(request), httponly=True, samesite="strict")
+
+
+def remember_hint(request: Request, response: Response, id_token: str) -> None:
+    """The ID token, for the provider when its holder signs out: kept by the browser alone, which sends it to /sign-out and nowhere else.
+    One that is too long for a cookie is not kept, and the provider asks who it is that signs out."""
+    if len(id_token) <= _MOST_HINT:
+        secure = is_encrypted(request)
+        response.set_cookie(_HINT, id_token, int(SESSION_S), path="/sign-out", secure=secure, httponly=True, samesite="strict")
+
+
+def kept_hint(request: Request) -> str:
+    """The ID token that the browser kept; "" for none."""
+    return request.cookies.get(_HINT, "")
 
 
 def csrf_of(secret: str) -> str:

@@ -40,6 +40,7 @@ class Provider(ThreadingHTTPServer):
         self.codes: dict[str, dict[str, Any]] = {}
         self.lie, self.claims, self.in_form = "", {}, False
         self.asked: list[str] = []
+        self.out: list[str] = []
         self.serial = 0
         self.rotate("RS256")
 
@@ -95,8 +96,10 @@ class Answerer(BaseHTTPRequestHandler):
             self._json(200, self.server.published())
         elif parts.path == "/authorize":
             self._authorize(given)
+        elif parts.path == "/sign-out":
+            self._sign_out(given)
         elif parts.path == "/control":
-            self._json(200, {"asked": self.server.asked, "open": len(self.server.codes)})
+            self._json(200, {"asked": self.server.asked, "open": len(self.server.codes), "out": self.server.out})
         else:
             self._json(404, {"error": "not_found"})
 
@@ -138,6 +141,7 @@ class Answerer(BaseHTTPRequestHandler):
             "response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["client_secret_post" if self.server.in_form else "client_secret_basic"],
             "authorization_response_iss_parameter_supported": True,
+            **({} if self.server.lie == "no sign-out" else {"end_session_endpoint": f"{at}/sign-out?realm=ml"}),
         })  # fmt: skip
 
     def _trickle(self) -> None:
@@ -165,6 +169,20 @@ class Answerer(BaseHTTPRequestHandler):
         hidden = "".join(f'<input type="hidden" name="{name}" value="{html.escape(value)}">' for name, value in given.items())
         form = f'<form method="post" action="/login">{hidden}<label>Name <input name="name" required></label><button>Go on</button></form>'
         self._send(200, f"<!doctype html><title>Who are you?</title><h1>Who are you?</h1>{form}".encode(), "text/html")
+
+    def _sign_out(self, given: dict[str, str]) -> None:
+        """OpenID Connect RP-Initiated Logout 1.0: for our client only, and who it is must be told."""
+        key = self.server.key.public_key()
+        hint = jwt.decode(given["id_token_hint"], key, [self.server.algorithm], audience=self.server.client, issuer=self.server.issuer)
+        back = given["post_logout_redirect_uri"]
+        if given["client_id"] != self.server.client or given["realm"] != "ml" or urlsplit(back).path != "/sign-in":
+            self._json(400, {"error": "invalid_request"})
+            return
+        self.server.out.append(hint["sub"])
+        self.send_response(302)
+        self.send_header("Location", back)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _login(self, given: dict[str, str]) -> None:
         answer = {"state": given["state"], "iss": "https://id.example.com" if self.server.lie == "another iss" else self.server.issuer}

@@ -41,7 +41,7 @@ def address(provider: Site, ledger: Ledger, tmp_path: Path) -> Iterator[str]:
     (tmp_path / "service.toml").write_text(
         f'public_url = "http://localhost:{port}"\n[oidc]\nissuer = "{provider.issuer}"\naudience = "minder"\nname_claim = "email"\n'
         '[oidc.roles]\nml-oncall = "operator"\n'
-        '[oidc.sign_in]\nclient_id = "minder pages"\nclient_secret_file = "client.secret"\nlabel = "Example ID"\n'
+        '[oidc.sign_in]\nclient_id = "minder pages"\nclient_secret_file = "client.secret"\nlabel = "Example ID"\nsign_out_there = true\n'
     )
     command = [sys.executable, "-m", "minder", "serve", "--listen", f"127.0.0.1:{port}", "--ledger", str(ledger.location)]
     with (tmp_path / "serve.log").open("w") as log:
@@ -77,6 +77,7 @@ def test_a_person_goes_to_the_provider_and_comes_back(address: str, provider: Si
 
     tab.get_by_role("button", name="Sign out").click()
     tab.get_by_role("link", name="Sign in with Example ID").wait_for()
+    assert provider.http.get("/control").json()["out"] == ["u-alice"]  # there too, and back again
     tab.goto(f"{address}/incidents")
     assert "/sign-in" in tab.url
 

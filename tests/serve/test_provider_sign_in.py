@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -35,11 +37,12 @@ def provider(confidential: Site) -> Site:
     return confidential
 
 
-def file_of(site: Site, folder: Path, *, public: bool = False, **more: object) -> ServiceFile:
+def file_of(site: Site, folder: Path, *, public: bool = False, out: bool = False, **more: object) -> ServiceFile:
     secret = folder / "client.secret"
     secret.write_text(SECRET)
     secret.chmod(0o600)
-    sign_in = {"client_id": "minder pages", "label": "Example ID"} | ({} if public else {"client_secret_file": str(secret)})
+    own = {} if public else {"client_secret_file": str(secret)}
+    sign_in = {"client_id": "minder pages", "label": "Example ID", "sign_out_there": out} | own
     fields = {"audience": "minder", "roles": {"ml-oncall": "operator", "ml": "viewer"}, "name_claim": "email", "timeout_s": 20.0}
     return ServiceFile.model_validate({"public_url": PUBLIC, "oidc": fields | {"issuer": site.issuer, "sign_in": sign_in} | more})
 
@@ -95,6 +98,40 @@ def test_a_person_signs_in_acts_and_signs_out(http: httpx.Client, provider: Site
     http.post("/sign-out", data={"csrf": field(http.get("/").text, "csrf")}, follow_redirects=False)
     http.cookies.update(held)
     assert not is_in(http)
+
+
+def sign_out(http: httpx.Client) -> httpx.Response:
+    return http.post("/sign-out", data={"csrf": field(http.get("/").text, "csrf")}, follow_redirects=False)
+
+
+def test_whoever_signs_out_is_signed_out_at_the_provider_too_if_the_site_wishes(
+    ledger: Ledger, clock: FakeClock, provider: Site, tmp_path: Path, as_client: Open
+) -> None:
+    with as_client(file_of(provider, tmp_path, out=True)) as http:
+        cookies = come_back(http, provider).headers.get_list("set-cookie")
+        (hint,) = [line for line in cookies if line.startswith("minder-id-token=")]
+        assert "HttpOnly" in hint and "SameSite=strict" in hint and "Path=/sign-out" in hint  # no other request carries it
+        answer = sign_out(http)
+        assert answer.status_code == 200 and not is_in(http)
+        there = html.unescape(re.findall(r'url=([^"]+)"', answer.text)[0])
+        assert there.startswith(f"{provider.issuer}/sign-out?realm=ml&")
+        back = provider.http.get(there)
+        assert (back.status_code, back.headers["location"]) == (302, f"{PUBLIC}/sign-in")
+        assert provider.http.get("/control").json()["out"][-1] == "u-alice"
+        assert "minder-id-token" not in dict(http.cookies)
+
+        assert send_token(http, token_of(http.app.state.service)).status_code == 303  # type: ignore[attr-defined]
+        assert sign_out(http).headers["location"] == "/sign-in"  # a token's session began here and ends here
+
+
+def test_a_provider_that_knows_no_sign_out_leaves_nobody_signed_in_here(
+    ledger: Ledger, clock: FakeClock, provider: Site, tmp_path: Path, as_client: Open
+) -> None:
+    provider.tell(lie="no sign-out")
+    with as_client(file_of(provider, tmp_path, out=True)) as http:
+        come_back(http, provider)
+        answer = sign_out(http)
+        assert "offers no sign-out" in answer.text and "perhaps not there" in answer.text and not is_in(http)
 
 
 def test_what_is_sent_to_the_provider(http: httpx.Client, provider: Site) -> None:
