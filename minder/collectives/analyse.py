@@ -225,6 +225,11 @@ def _nobody_waited_for(case: _Case, undecided: Sequence[int], locked: Sequence[i
         culprits = tuple(_late_culprit(case, one, "launched late", 0.7) for one in named.values())
         detail = f"rank {late[0].rank} launches {late[0].seconds:.2f} s after the last of its peers"
         return Analysis(culprits, "launched late", 0.7, mismatches, detail)
+    ring = [rank for rank in undecided if rank in case.graph.waits]
+    if ring:
+        names = ", ".join(f"rank {rank}" for rank in ring[:8]) + (f" and {len(ring) - 8} more" if len(ring) > 8 else "")
+        detail = f"{names} wait for one another, and the dumps do not tell which of them is at fault: see where they stand in the program"
+        return Analysis((), "unknown", 0.3, mismatches, detail, frozenset(case.graph.waits))
     whys = {wait.why for blockers in case.graph.waits.values() for wait in blockers.values()}
     if whys - {"earlier"}:
         detail = "everybody launched, nobody completed, others wait behind: the network or the device, not a rank that these dumps can name"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,19 +63,16 @@ def break_cycle(collection: Collection, progress: Progress, graph: WaitGraph, ra
     """Who of a set that waits for itself is to blame; empty where the dumps do not tell.
 
     A receive that was posted early holds nobody: where a rank's own history shows that it goes on while such an operation is open,
-    the wait is dropped. What then remains is blamed as usual; else whoever most of the others wait for.
+    the wait is dropped. Who then waits for nobody is to blame. A ring of waits that remains is closed by each of its ranks alike,
+    however many wait for one of them: a call that one rank left out or made twice looks the same from both ends.
     """
     inside = [wait for rank in ranks for blocker, wait in graph.waits.get(rank, {}).items() if blocker in ranks]
     held = WaitGraph()
     for wait in inside:
         wanted = [other.op for other in inside if other.blocker == wait.waiter]
-        if not any(_goes_on(collection, progress, wait, op) for op in wanted):
+        if wait.op.kind == COLLECTIVE or not any(_goes_on(collection, progress, wait, op) for op in wanted):
             held.add(wait)
-    free = sorted({wait.blocker for wait in inside} - set(held.waits))
-    if free:
-        return free
-    most = Counter(wait.blocker for wait in inside).most_common(2)
-    return [most[0][0]] if len(most) > 1 and most[0][1] > most[1][1] else []
+    return sorted({wait.blocker for wait in inside} - set(held.waits))
 
 
 def is_deadlock(progress: Progress, graph: WaitGraph, ranks: Sequence[int]) -> bool:

@@ -37,7 +37,7 @@ class Wait:
 class WaitGraph:
     """waits[waiter][blocker] is the first reason found, front-most operation first.
 
-    stalls: operations that everybody launched and nobody completed, by rank.
+    stalls: operations that everybody launched and nobody completed, by rank; those too that no majority entered alike.
     """
 
     waits: dict[int, dict[int, Wait]] = field(default_factory=dict)
@@ -120,6 +120,8 @@ class _States:
 
 
 def _hard_waits(states: _States, op: Pending, differing: Mapping[tuple[int, int], Sequence[int]]) -> list[Wait]:
+    if op.kind == COLLECTIVE and any(group == op.group and sequence < op.sequence for group, sequence in differing):
+        return []  # behind a mismatch of its own group everything is its echo
     levels = states.levels(op)
     if levels.absent:
         return [Wait(op.rank, rank, "not launched", op) for rank in levels.absent]
@@ -137,6 +139,8 @@ def _add_soft_waits(graph: WaitGraph, states: _States, op: Pending, differing: M
         return
     others = {rank: level for rank, level in states.levels(op).of.items() if rank != op.rank}
     if op.kind == COLLECTIVE and (op.group, op.sequence) in differing:
+        if not differing[op.group, op.sequence]:
+            graph.stalls[op.rank] = op
         return
     if states.progress.uses_started and op.state == STARTED:
         queued = [rank for rank, level in others.items() if level == SCHEDULED]

@@ -215,3 +215,48 @@ def test_integers_in_names_that_are_no_ranks(tmp_path: Path) -> None:
     for name in ("labels.json", "README.md", "ranks.json", "fault_injection.log"):
         (folder / name).write_text("[]")
     assert named(folder) == case.truth
+
+
+def diverged(kind: str, seed: int, message: bool, twice: bool) -> tuple[Case, int]:
+    """Of a healthy job's programs, one rank's leaves one call out, or makes it twice."""
+    import random
+
+    import dump_faults as faults
+    from dump_synthesis import Simulation, document, entries_of
+
+    rng = random.Random(seed)
+    layout = faults.layout_of(rng)
+    programs = faults._programs(layout, rng)
+    rank = rng.randrange(layout.world)
+    at = rng.choice(faults._places(programs[rank], (lambda item: item["do"] == "messages") if message else faults._is_collective))
+    programs[rank][at : at + 1] = [dict(programs[rank][at]) for _ in range(2 * twice)]
+    simulation = Simulation(layout, programs)
+    simulation.run()
+    simulation.finish()
+    seen = {one: document(layout, one, entries_of(simulation, one, float("inf"), 0.0), "nccl", 0) for one in range(layout.world)}
+    return Case(kind, layout, seen, frozenset(), frozenset({"mismatch", "unknown"})), rank
+
+
+@pytest.mark.parametrize("seed", [4, 8, 20, 21])
+@pytest.mark.parametrize("twice", [False, True])
+def test_of_two_that_differ_in_a_collective_neither_is_the_one_that_never_came(seed: int, twice: bool, judge: Any) -> None:
+    """Everybody else waits for both of them, which is no reason to name them."""
+    case, _ = diverged("another call", seed, False, twice)
+    analysis = judge(case.documents)
+    assert (analysis.culprits, analysis.cause) == ((), "unknown")
+    assert [len(item.by_rank) for item in analysis.mismatches if item.pending] == [2]
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_what_follows_a_mismatch_in_its_group_accuses_nobody(seed: int, judge: Any) -> None:
+    case, rank = diverged("a call made twice", seed, False, True)
+    assert {one.rank for one in judge(case.documents).culprits} <= {rank}
+
+
+@pytest.mark.parametrize("seed", [2, 3, 7, 13, 19, 22])
+def test_in_a_ring_of_waits_the_one_that_most_wait_for_is_not_named(seed: int, judge: Any) -> None:
+    """A rank left a message out: it and the other end wait for each other, and their peers for them."""
+    case, rank = diverged("a message left out", seed, True, False)
+    analysis = judge(case.documents)
+    assert {one.rank for one in analysis.culprits} <= {rank}
+    assert analysis.culprits or ("wait for one another" in analysis.detail and f"rank {rank}" in analysis.detail)
