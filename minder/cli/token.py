@@ -48,6 +48,7 @@ def create(
         store.close()
     typer.echo(token)
     scope = "every job" if jobs is None else ", ".join(jobs)
+    scope += "" if machine is None else f", speaks for {machine} only"
     print(f"minder: token {wanted.id} for {name}: {role}, {scope}; it is not shown again", file=sys.stderr)
 
 

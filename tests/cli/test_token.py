@@ -22,7 +22,8 @@ def test_a_token_is_shown_once_listed_and_revoked(run_on_ledger: Run, tmp_path: 
     assert "alice" in listed and "valid until" in listed and token.strip()[-43:] not in listed
     assert run_on_ledger("token", "revoke", "alice", "--reason", "left")[:2] == (0, f"token {record.id} of alice is revoked\n")
     assert "revoked" in run_on_ledger("token", "list")[1]
-    assert run_on_ledger("token", "create", "agent-7", "--role", "agent", "--machine", "node-7")[0] == 0
+    status, _, said = run_on_ledger("token", "create", "agent-7", "--role", "agent", "--machine", "node-7")
+    assert status == 0 and "speaks for node-7 only" in said
 
 
 @pytest.mark.parametrize(

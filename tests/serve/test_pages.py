@@ -81,6 +81,11 @@ def test_an_empty_ledger_is_no_data_and_not_health(empty: Service) -> None:
         assert "no data" in http.get("/").text and "no sign of health" in http.get("/").text
 
 
+def test_a_job_with_an_open_incident_is_not_green(enter: Enter) -> None:
+    for path in ("/", "/jobs/llm"):
+        assert '<span class="badge warn">running, incident open</span>' in enter().get(path).text
+
+
 def test_the_models_page_shows_what_is_registered(
     enter: Enter, http: httpx.Client, service: Service, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
