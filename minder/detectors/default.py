@@ -22,9 +22,9 @@ from minder.detectors.memory import Memory
 from minder.detectors.out_of_step import expected_late_M, in_step
 from minder.detectors.peers import Ordered
 from minder.detectors.phases import Phase
-from minder.detectors.presence import Seen
+from minder.detectors.presence import Seen, told_s
 from minder.detectors.standstill import standstill_z
-from minder.detectors.traits import HIGH, LOW, REACHING, TraitTable
+from minder.detectors.traits import REACHING, TraitTable, with_devices
 from minder.types import Scores, Window
 
 __all__ = ["DefaultConfig", "DefaultDetector"]
@@ -113,7 +113,7 @@ class _Row:
 class _Strength:
     """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed;
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
-    shown_M: 0..1, how much of it the newest sample shows."""
+    shown_M: 0..1, how much of it the newest sample shows; told_s_M: seconds since what speaks last spoke (`told_s`)."""
 
     total_M: np.ndarray
     network_M: np.ndarray
@@ -121,6 +121,7 @@ class _Strength:
     lone_M: np.ndarray
     single_M: np.ndarray
     shown_M: np.ndarray
+    told_s_M: np.ndarray
 
 
 class DefaultDetector:
@@ -142,7 +143,7 @@ class DefaultDetector:
         self._pending: list[_Row] = []
 
     def score(self, window: Window) -> list[Scores]:
-        metrics, values_TKM = _with_devices(window)
+        metrics, values_TKM = with_devices(window)
         self._follow(window.machines, metrics)
         self._pending = []
         return [self._score_row(window, t, values_TKM[t]) for t in range(len(window.times_T))]
@@ -241,7 +242,8 @@ class DefaultDetector:
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
-        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float)))
+        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float)))
+        found.told_s_M.fill(np.nan)
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
             families_FX = family_evidence(self._traits, deviants.counted_KX, deviants.z_KX < 0)
@@ -251,6 +253,7 @@ class DefaultDetector:
             heard_X = reaching_X + np.minimum(total_X - reaching_X, reaching_X)  # the host's own signs confirm, they do not carry
             loud_KX = loud_metrics(self._traits, deviants.counted_KX)
             found.lone_M[x], found.shown_M[x] = loneliness(families_FX), (loud_KX * deviants.shown_KX).max(axis=0)
+            found.told_s_M[x] = told_s(self._memory, seen, x, loud_KX & (deviants.counted_KX > 0.0))
             found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
             suffers = phase.effect if not phase.idle else 0.0
             since_X = np.where(np.isnan(self._memory["since_M"][x]), time_s, self._memory["since_M"][x])
@@ -318,7 +321,7 @@ class DefaultDetector:
         if out_M.any():
             reference.forget_smooth(memory, self._names, out_M)
         if total_M.any():
-            gained_M = self._pace_M(since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
+            gained_M = self._pace_M(strength, since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
             stands = phase.stalled and not phase.idle and phase.since_move_s >= clocks.OFF_S
             sure_M = strength.reached_M & (seen.since_news_M >= _APART_S) & stands
             at_once_M = np.where(sure_M, config.sure_at_once, config.most_at_once)
@@ -333,9 +336,10 @@ class DefaultDetector:
         over_M = (score_M < 0.1 * config.patience_s) | (out_M & (score_M < 0.5 * config.patience_s))
         memory["since_M"] = np.where((total_M < 0.1) & over_M, np.nan, since_M)
 
-    def _pace_M(self, since_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
+    def _pace_M(self, strength: _Strength, since_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
         """Seconds of evidence that this row adds, were it certain."""
         waited_M = np.where(seen.news_M, seen.since_news_M, np.where(seen.silent_M, seen.gap_s, 0.0))
+        waited_M = np.where(np.isnan(strength.told_s_M) | seen.silent_M, waited_M, strength.told_s_M)
         credit_M = credit(waited_M, hurry=phase.effect >= 0.5)
         if seen.outage or phase.over or (phase.idle and phase.idle_s < 20.0) or (phase.grace and not phase.idle):
             return np.zeros(len(since_M))
@@ -386,15 +390,3 @@ class DefaultDetector:
             stage_KM = reference.outside_KM(memory, "stage_quick", z) | reference.outside_KM(memory, "stage_slow", z)
             far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M)
         return np.asarray(far_KM)
-
-
-def _with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:
-    """Metrics and values of shape (T, K, M); the smallest and largest device of a machine join as metrics where there are devices."""
-    names, parts = list(window.metrics), [window.values_TMK]
-    for suffix, extreme_TMK in ((LOW, window.low_TMK), (HIGH, window.high_TMK)):
-        if extreme_TMK is not None:
-            names += [name + suffix for name in window.metrics]
-            parts.append(extreme_TMK)
-    joined_TMK = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
-    with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite: no data
-        return tuple(names), np.transpose(joined_TMK, (0, 2, 1)).astype(np.float32, order="C")

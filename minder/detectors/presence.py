@@ -14,7 +14,7 @@ from minder.detectors.memory import Memory
 from minder.detectors.peers import has_gaps
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "Seen", "observe_row"]
+__all__ = ["FIELDS", "Seen", "observe_row", "told_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "last_KM": ("KM", np.nan),  # last raw value
@@ -35,6 +35,8 @@ _PROOF = 1e-4  # a run of repeats this unlikely is a stuck sensor
 _LIVELY_S = 2.9  # how lively a metric is changes slowly: it is looked at so often
 _ENOUGH = 20  # values before anything is called stuck
 _SILENT_S, _SILENT_INTERVALS = 8.0, 2.5
+_SELDOM_ROWS, _SELDOM_S = 1.5, 60.0  # a metric that changes so seldom, and no more seldom, may have a slower exporter of its own
+_HELD = 1.5  # usual times between a metric's changes, beyond which a value that repeats was seen again
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class Seen:
     """One row. usable_KM: there is a trustworthy value (None: everywhere); news_KM: it is fresh; gap_s since the last row.
 
     interval_s: the usual time between a machine's news. silent_M: no data for longer than a lost sample or two explain.
+    stood_KM: rows for which each value had stood before this one.
     """
 
     usable_KM: np.ndarray | None
@@ -52,6 +55,7 @@ class Seen:
     since_news_M: np.ndarray
     silent_M: np.ndarray
     outage: bool  # so many are silent that it is the monitoring
+    stood_KM: np.ndarray
 
 
 def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.ndarray, present_M: np.ndarray) -> Seen:
@@ -69,6 +73,7 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
         news_M = ~same_KM.all(axis=0) if repeating else np.ones(len(present_M), dtype=bool)
     else:
         news_M = (has_KM & ~same_KM).any(axis=0)
+    stood_KM = memory["repeats_KM"]
     memory["repeats_KM"] = (memory["repeats_KM"] + np.float32(1.0)) * same_KM if repeating else np.zeros_like(raw_KM)
     memory["last_KM"] = raw_KM if whole else np.where(has_KM, raw_KM, memory["last_KM"])
     if time_s - memory.number("lively_s") >= _LIVELY_S:
@@ -86,7 +91,24 @@ def observe_row(memory: Memory, traits: TraitTable, time_s: float, raw_KM: np.nd
     silence_M = time_s - memory["heard_M"]
     silent_M = silence_M > max(_SILENT_INTERVALS * interval_s, _SILENT_S)
     outage = bool(np.count_nonzero(silent_M) > max(1.0, 0.3 * len(silent_M)))
-    return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage)
+    return Seen(usable_KM, news_M, gap_s, interval_s, silence_M, since_news_M, silent_M, outage, stood_KM)
+
+
+def told_s(memory: Memory, seen: Seen, machines_X: np.ndarray, loud_KX: np.ndarray) -> np.ndarray:
+    """(X,): seconds since what speaks of a machine last spoke; 0 if nothing of it is new in this row, NaN if it comes with every row.
+
+    A machine may have several exporters, and one that is scraped each second keeps it in the news while the values of a slower one only
+    stand: after a common move they show for half a minute where all others stood before. loud_KX: the metrics that speak.
+    """
+    rows_K1 = (memory["values_K"] / np.maximum(memory["changes_K"], 1e-9))[:, None]
+    seldom_K1 = (rows_K1 > _SELDOM_ROWS) & (rows_K1 * seen.gap_s <= _SELDOM_S) & (memory["values_K"] > _ENOUGH)[:, None]
+    repeats_KX, stood_KX = memory["repeats_KM"][:, machines_X], seen.stood_KM[:, machines_X]
+    slow_KX = loud_KX & seldom_K1
+    held_X = (slow_KX & (repeats_KX > 0.0) & (repeats_KX < _HELD * rows_K1)).any(axis=0)
+    waited_X = (np.where(slow_KX & (repeats_KX == 0.0), stood_KX + 1.0, 0.0)).max(axis=0, initial=0.0)
+    again_X = slow_KX.any(axis=0) & ~held_X  # a sensor that stands, such as a power cap: nothing else tells when it was looked at
+    always_X = (loud_KX & ~seldom_K1).any(axis=0) | ~loud_KX.any(axis=0)
+    return np.asarray(np.where(always_X, np.nan, seen.gap_s * np.maximum(waited_X, again_X)))
 
 
 def _row_gap(memory: Memory, time_s: float) -> float:

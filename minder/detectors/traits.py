@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from minder.metrics import find_metric
+from minder.types import Window
 
-__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "Trait", "TraitTable", "trait_of"]
+__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "Trait", "TraitTable", "trait_of", "with_devices"]
 
 LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
 
@@ -141,3 +142,15 @@ class TraitTable:
     @staticmethod
     def _column(values: list[float]) -> np.ndarray:
         return np.array(values, dtype=np.float32).reshape(-1, 1)
+
+
+def with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:
+    """Metrics and values of shape (T, K, M); the smallest and largest device of a machine join as metrics where there are devices."""
+    names, parts = list(window.metrics), [window.values_TMK]
+    for suffix, extreme_TMK in ((LOW, window.low_TMK), (HIGH, window.high_TMK)):
+        if extreme_TMK is not None:
+            names += [name + suffix for name in window.metrics]
+            parts.append(extreme_TMK)
+    joined_TMK = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
+    with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite: no data
+        return tuple(names), np.transpose(joined_TMK, (0, 2, 1)).astype(np.float32, order="C")

@@ -1,0 +1,78 @@
+"""What is new in a row: metrics of a slow exporter only stand between its scrapes, whatever another one of the machine tells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minder.detectors.default import DefaultDetector
+from minder.detectors.memory import Memory
+from minder.detectors.presence import FIELDS, observe_row, told_s
+from minder.detectors.traits import TraitTable
+from minder.types import Observation, Verdict, Window
+from minder.verdicts.judge import Judge
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import rows_of
+
+METRICS = ("cpu_usage_ratio", "gpu_sm_activity_ratio")
+NAMES = ("cpu_usage_ratio", "gpu_duty_cycle_ratio", "gpu_sm_activity_ratio", "gpu_power_draw_watts", "rdma_throughput_bytes_per_second")
+LEVELS = np.array([0.4, 0.95, 0.6, 500.0, 2e10])
+
+
+def test_a_metric_with_an_exporter_of_its_own_speaks_when_that_is_scraped_and_for_as_long() -> None:
+    memory, traits = Memory(FIELDS), TraitTable(METRICS)
+    memory.follow(("a", "b"), METRICS)
+    rng = np.random.default_rng(0)
+    both = np.array([0, 1])
+    gpu = np.array([[False, False], [True, True]])
+    told = []
+    for t in range(200):
+        raw_KM = rng.uniform(0.3, 0.5, (2, 2)).astype(np.float32)
+        if t % 10:
+            raw_KM[1] = memory["last_KM"][1]
+        seen = observe_row(memory, traits, float(t), raw_KM, np.array([True, True]))
+        told.append(told_s(memory, seen, both, gpu))
+    assert [float(row[0]) for row in told[180:200]] == [10.0, *[0.0] * 9] * 2
+    for others in (~gpu, np.ones_like(gpu), np.zeros_like(gpu)):  # the host's come with every row; of silence nothing is said
+        assert np.isnan(told_s(memory, seen, both, others)).all()
+
+
+def accused(values_TMK: np.ndarray) -> list[Verdict]:
+    machines = tuple(f"m{m}" for m in range(values_TMK.shape[1]))
+    times_T = 1000.0 + np.arange(len(values_TMK))
+    window = Window(times_T, machines, NAMES, values_TMK, np.ones(values_TMK.shape[:2], dtype=bool))
+    judge = Judge([TelemetryRule(DefaultDetector())])
+    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
+    return [verdict for verdict in found if verdict.kind == "machine" and verdict.tier != "watch"]
+
+
+def held(values_TMK: np.ndarray, phases: list[int], period: int) -> np.ndarray:
+    """Each machine's GPU metrics as an exporter of a slower period shows them: a sample stands until the next."""
+    rows = np.arange(len(values_TMK))
+    shown_TMK = values_TMK.copy()
+    for m, phase in enumerate(phases):
+        taken = np.maximum(rows - (rows - phase) % period, 0)
+        shown_TMK[:, m, 1:4] = values_TMK[taken, m, 1:4]
+    return shown_TMK
+
+
+def job(seed: int) -> np.ndarray:
+    noise_TMK = np.random.default_rng(seed).normal(1.0, 0.01, (900, 8, len(LEVELS))).clip(0.9, 1.04)
+    return np.asarray(LEVELS * noise_TMK)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whose_gpus_are_scraped_in_a_hiccup_of_all_is_not_accused_though_they_show_it_for_half_a_minute(seed: int) -> None:
+    values_TMK = job(seed)
+    values_TMK[602:606, :, 1:] *= np.array([0.2, 0.1, 0.4, 0.1])
+    assert accused(held(values_TMK, [8, 6, 7, 9, 20, 27, 18, 3], 30)) == []
+
+
+def test_a_fault_is_found_also_if_gpus_are_scraped_every_half_minute() -> None:
+    values_TMK = job(7)
+    values_TMK[605:, 2, 1:4] *= np.array([0.2, 0.1, 0.3])
+    values_TMK[610:, :, 4] *= 0.05
+    values_TMK[610:, [0, 1, 3, 4, 5, 6, 7], 2] *= 0.5
+    found = accused(held(values_TMK, [8, 6, 7, 9, 10, 7, 8, 3], 30))
+    assert {verdict.machines for verdict in found} == {("m2",)}
+    assert found[0].time_s - 1605.0 < 120.0
