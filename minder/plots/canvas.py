@@ -42,8 +42,8 @@ def grid(axis: Any, which: str = "y") -> None:
 
 
 def plain(text: str) -> str:
-    """A name as it is: a dollar sign of its own would begin a formula."""
-    return text.replace("$", r"\$")
+    """A name as it is: a dollar sign of its own would begin a formula, and half a surrogate pair has no shape."""
+    return text.encode("utf-8", "replace").decode().replace("$", r"\$")
 
 
 def unit_of(axis: Any, metric: str, ticks: int = 4) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import html
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from minder.clock import format_time
@@ -19,7 +19,7 @@ from minder.incidents.spans import format_span
 from minder.reliability.account import Account
 from minder.reliability.advice import advice_notes, advice_rows, rate_from_account
 from minder.reliability.failures import Departure, count_failures, find_departures, repeat_offenders
-from minder.reliability.pictures import account_pictures
+from minder.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL, account_pictures
 from minder.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
 from minder.reliability.tables import cause_rows, describe_ettr, incident_rows, job_rows
 
@@ -31,10 +31,11 @@ _COUNTED = (
     "taken for progress: &ldquo;at least&rdquo; takes slowed and unknown time for lost. A second is counted once, for the incident that "
     "began first. The formulas are in docs/reliability.md."
 )
-_STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222}
+_STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}table{border-collapse:collapse;margin:.6rem 0}
 td,th{padding:.2rem .9rem .2rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #e5e5e5;overflow-wrap:anywhere}
-.numbers td+td,.numbers th+th{text-align:right}.wide{overflow-x:auto}.big{font-size:1.15rem}.note{color:#8a3000}
+.numbers td+td,.numbers th+th{text-align:right}.losses th:nth-child(-n+4),.losses td:nth-child(-n+4){text-align:left}
+.wide{overflow-x:auto}.big{font-size:1.15rem}.note{color:#8a3000}
 .incidents th,.incidents td:first-child{white-space:nowrap}.incidents td:nth-child(2){min-width:9rem}.incidents td:nth-child(5){width:45%}
 img{max-width:100%;height:auto}figure{margin:1rem 0}figcaption{color:#555}ul{margin:.2rem 0;padding-left:1.1rem}"""
 
@@ -51,14 +52,17 @@ def render_report(account: Account) -> str:
     """The whole page."""
     title = f"Reliability, {format_time(account.since_s)[:16]} to {format_time(account.until_s)[:16]} UTC"
     departures = find_departures(account.incidents)
+    pictures = account_pictures(account)
     parts = [
         f"<h1>{_text(title)}</h1>",
         _summary(account),
-        _pictures(account),
+        _figure(pictures, HOURS),
+        _figure(pictures, LOSSES),
         _losses(account),
         _incidents(account.incidents),
-        _departures(departures),
+        _departures(departures, _figure(pictures, DEPARTURES)),
         _standbys(account),
+        _figure(pictures, POOL),
         f"<h2>How this is counted</h2><p>{_COUNTED}</p>",
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{_text(title)}</title>'
@@ -78,13 +82,13 @@ def _summary(account: Account) -> str:
     return f'<p class="big">{_text(" ".join(lines))}</p>{_table(job_rows(account.jobs), "numbers")}<ul>{notes}</ul>'
 
 
-def _pictures(account: Account) -> str:
-    figures = []
-    for caption, data in account_pictures(account).items():
-        source = base64.b64encode(data).decode()
-        image = f'<img alt="{_text(caption)}" src="data:image/png;base64,{source}">'
-        figures.append(f"<figure>{image}<figcaption>{_text(caption)}</figcaption></figure>")
-    return "".join(figures)
+def _figure(pictures: Mapping[str, bytes], caption: str) -> str:
+    """Nothing where the period has nothing to show."""
+    if caption not in pictures:
+        return ""
+    source = base64.b64encode(pictures[caption]).decode()
+    image = f'<img alt="{_text(caption)}" src="data:image/png;base64,{source}">'
+    return f"<figure>{image}<figcaption>{_text(caption)}</figcaption></figure>"
 
 
 def _losses(account: Account) -> str:
@@ -93,7 +97,7 @@ def _losses(account: Account) -> str:
     if account.by_cause:
         parts.append(_table(cause_rows(account.by_cause), "numbers"))
     if losses:
-        parts.append(_table(incident_rows(losses), "numbers"))
+        parts.append(_table(incident_rows(losses), "numbers losses"))
     return "".join(parts) if len(parts) > 1 else parts[0] + "<p>None is recorded.</p>"
 
 
@@ -124,9 +128,9 @@ def _done(incident: Incident) -> str:
     return (action if reason == "act" else f"{action} ({reason})") + replaced
 
 
-def _departures(departures: Sequence[Departure]) -> str:
-    """Repeat offenders, and evictions that the repair did not confirm."""
-    parts = ["<h2>Repeat offenders</h2>"]
+def _departures(departures: Sequence[Departure], figure: str) -> str:
+    """All departures as a picture, repeat offenders, and evictions that the repair did not confirm."""
+    parts = ["<h2>Repeat offenders</h2>", figure]
     offenders = repeat_offenders(departures)
     if offenders:
         rows: list[tuple[str, ...]] = [("machine", "times", "causes", "outcomes", "incidents")]

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minder.plots.pool import draw_departures, draw_pool
 from minder.plots.reliability import HourLine, PlanPanel, draw_hours, draw_losses, draw_plan
 from minder.reliability.account import Account
+from minder.reliability.advice import rate_from_account
+from minder.reliability.failures import count_failures, find_departures
 from minder.reliability.plan import Outcome
+from minder.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
 
-__all__ = ["account_pictures", "plan_picture"]
+__all__ = ["DEPARTURES", "HOURS", "LOSSES", "POOL", "account_pictures", "plan_picture"]
+
+HOURS, LOSSES = "ETTR of a sliding hour", "Unproductive time by cause and phase"
+DEPARTURES, POOL = "Machines that left a job, and what repair found", "Standbys that cover 99 days of 100"
+_SIZES = (64, 128, 256, 512, 1024, 2048)
 
 
 def account_pictures(account: Account) -> dict[str, bytes]:
@@ -16,9 +24,16 @@ def account_pictures(account: Account) -> dict[str, bytes]:
     found = {}
     lines = [HourLine(item.job, item.hour.times_E, item.hour.ettr_E) for item in account.jobs if len(item.hour.times_E)]
     if lines:
-        found["ETTR of a sliding hour"] = draw_hours(lines, "ETTR of the hour before each moment, of the job's own running time")
+        found[HOURS] = draw_hours(lines, "ETTR of the hour before each moment, of the job's own running time")
     if account.by_cause:
-        found["Unproductive time by cause and phase"] = draw_losses(account.by_cause, "Unproductive time by cause and phase")
+        found[LOSSES] = draw_losses(account.by_cause, LOSSES)
+    departures = find_departures(account.incidents)
+    if departures:
+        found[DEPARTURES] = draw_departures([(item.machine, item.time_s, item.outcome) for item in departures], DEPARTURES)
+    if count_failures(departures, account).machine_days > 0:
+        rate = rate_from_account(account).rate
+        if rate.high < 1.0:  # a count over minutes says nothing of days: no picture of pools as large as their jobs
+            found[POOL] = draw_pool(advise_standbys(_SIZES, rate), advise_standbys(_SIZES, given_rate(DEFAULT_RATE)), POOL)
     return found
 
 

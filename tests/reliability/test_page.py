@@ -10,6 +10,7 @@ import pytest
 from minder.errors import BadInputError
 from minder.incidents import kinds
 from minder.reliability.page import render_report, write_report
+from minder.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL
 from minder.types import Evidence
 
 ATTACK = '<script>alert("x")</script>$\\frac{'
@@ -40,14 +41,24 @@ def test_the_page_tells_the_story_and_needs_nothing_from_elsewhere(story: Any) -
     story.hang(9000.0, "m1")
     story.ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "no-fault-found"}, incident=second)
     story.end(14_400.0)
-    tags, text = read(render_report(story.account(0.0, 20_000.0)))
+    page = render_report(story.account(0.0, 20_000.0))
+    tags, text = read(page)
     assert tags.fetched == [] and "script" not in tags.names
-    assert tags.names.count("img") == 2
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    assert captions == [HOURS, LOSSES, DEPARTURES] and tags.names.count("img") == 3
     assert "ETTR 0.9688" in text
     assert f"m2 2 stall 1 not told, 1 no-fault-found {first}, {second}" in text
     assert "1 of 1 examined machines had no fault; of 2 nobody has told the outcome" in text
     assert "it stands still" in text
     assert "fewer than 10 failures" in text
+
+
+def test_a_long_period_has_a_picture_of_its_pool_and_hours_have_none(story: Any) -> None:
+    story.register(0.0, first_step_s=60.0)
+    story.hang(1000.0)
+    assert POOL not in render_report(story.account(0.0, 20_000.0))
+    story.end(30 * 86_400.0)
+    assert f"<figcaption>{POOL}</figcaption>" in render_report(story.account(0.0, 31 * 86_400.0))
 
 
 def test_what_machines_say_is_never_markup(story: Any, tell: Any) -> None:
@@ -57,7 +68,7 @@ def test_what_machines_say_is_never_markup(story: Any, tell: Any) -> None:
     hostile.evict(incident, 1040.0, 1090.0, ATTACK)
     hostile.step_again(incident, 1110.0)
     hostile.ledger.append(kinds.OUTCOME, {"machine": ATTACK, "outcome": "no-fault-found"}, incident=incident)
-    hostile.verdict(2000.0, 2030.0, "\ud800")
+    hostile.evict(hostile.verdict(2000.0, 2030.0, "\ud800"), 2040.0, 2090.0, "\ud800")
     page = render_report(hostile.account(0.0, 9000.0))
     tags, text = read(page)
     assert not {"script", "frac"} & set(tags.names)
