@@ -61,7 +61,8 @@ def draw_detectors(compared: Sequence[Compared], title: str) -> bytes:
         axis.set_xlabel("median delay of the found faults, seconds (log)")
         axis.set_ylabel("F1")
         axis.set_title(title, loc="left")
-        handles = [axis.scatter([], [], s=40, color=color, marker=sign, label=name) for name, (color, sign, _) in _FAMILIES.items()]
+        looks = [(name, look) for name, look in _FAMILIES.items() if any(item.family == name for item in shown)]
+        handles = [axis.scatter([], [], s=40, color=color, marker=sign, label=name) for name, (color, sign, _) in looks]
         axis.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.05), frameon=False, fontsize=9)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
@@ -77,18 +78,21 @@ def _draw_one(axis: Any, item: Compared) -> None:
 
 
 def _name_all(axis: Any, shown: Sequence[Compared]) -> None:
-    """Names right of their signs; of those late ones that crowd, in a column to their left, in the order of their F1."""
-    late = sorted((item for item in shown if item.delay_s[0] > _LATE_S), key=lambda each: (-each.f1[0], each.name))
-    for item in shown:
-        if item not in late:
-            _name_one(axis, item, (item.delay_s[0] * 1.06, item.f1[0] + 0.006), "left")
+    """Names right of their signs, a line apart; of those late ones that crowd, in a column to their left, in the order of their F1."""
+    ordered = sorted(shown, key=lambda each: (-each.f1[0], each.name))
+    soon = [item for item in ordered if item.delay_s[0] <= _LATE_S]
+    late = [item for item in ordered if item.delay_s[0] > _LATE_S]
+    for item, y in zip(soon, _apart([item.f1[0] + 0.006 for item in soon]), strict=True):
+        _name_one(axis, item, (item.delay_s[0] * 1.09, y), "left")
     for item, y in zip(late, _apart([item.f1[0] for item in late]), strict=True):
         _name_one(axis, item, (_LATE_S, y), "right")
 
 
 def _name_one(axis: Any, item: Compared, place: tuple[float, float], side: str) -> None:
     line = {"arrowstyle": "-", "color": SILVER, "linewidth": 0.5, "relpos": (1.0, 0.5), "shrinkA": 0.0} if side == "right" else None
-    axis.annotate(item.name, item.delay_s[:1] + item.f1[:1], place, ha=side, va="center", fontsize=8, color=DARK, arrowprops=line)
+    clear = {"facecolor": "white", "linewidth": 0.0, "pad": 0.6}  # no interval goes through a name
+    look = {"ha": side, "va": "center", "fontsize": 8, "color": DARK, "arrowprops": line, "bbox": clear}
+    axis.annotate(item.name, (item.delay_s[0], item.f1[0]), place, **look)
 
 
 def _apart(heights: Sequence[float]) -> list[float]:

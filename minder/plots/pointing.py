@@ -18,6 +18,7 @@ from minder.types import Window
 __all__ = ["point_scatter", "point_telemetry", "point_workers"]
 
 _COLOURS = (BLUE, GREEN, ORANGE, PINK)
+_MOST_TICKS = 16
 _SIGNS = ("circle", "diamond", "square", "cross", "triangle-up", "star")
 
 
@@ -55,6 +56,8 @@ def point_workers(worker_PD: np.ndarray, title: str, blamed: Sequence[tuple[int,
     figure.add_heatmap(z=worker_PD, colorscale="Cividis", zmin=1.0, colorbar_title_text="slowdown", hovertemplate=shown)
     for rank, stage in blamed:
         figure.add_shape(type="rect", x0=rank - 0.5, x1=rank + 0.5, y0=stage - 0.5, y1=stage + 0.5, line={"color": RED, "width": 4})
+    for turn, count in ((figure.update_yaxes, worker_PD.shape[0]), (figure.update_xaxes, worker_PD.shape[1])):
+        turn(tick0=0, dtick=-(-count // _MOST_TICKS))  # ranks and stages are whole numbers
     figure.update_yaxes(autorange="reversed")
     return _dressed(figure, title, "data-parallel rank", "pipeline stage")
 

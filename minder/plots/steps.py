@@ -36,7 +36,7 @@ def draw_slowdowns(by_kind: Mapping[str, float], whole: float, title: str) -> by
     """PNG: how slow the step is if only one kind of operation keeps its real times and all others are ideal; 1 is ideal."""
     names = sorted(by_kind, key=lambda name: -by_kind[name])
     figure, axis = new_figure(9.4, 0.4 * len(names) + 1.6)
-    lost = [100.0 * (by_kind[name] - 1.0) for name in names]
+    lost = [round(100.0 * (by_kind[name] - 1.0), 1) + 0.0 for name in names]  # + 0.0: no "-0.0 %"
     axis.barh(range(len(names)), lost, height=0.62, color=[RED if value == max(lost) else BLUE for value in lost])
     for row, value in enumerate(lost):
         axis.annotate(f"{value:+.1f} %", (max(value, 0.0), row), xytext=(5, 0), textcoords="offset points", va="center", fontsize=10)
@@ -55,7 +55,7 @@ def draw_repairs(shares: Mapping[str, float], title: str) -> bytes:
     """PNG: which part of the slowdown goes if one cause is repaired, 0 to 1."""
     names = sorted(shares, key=lambda name: -shares[name])
     figure, axis = new_figure(9.4, 0.5 * len(names) + 1.3)
-    values = [100.0 * shares[name] for name in names]
+    values = [round(100.0 * shares[name], 1) + 0.0 for name in names]  # + 0.0: no "-0.0 %"
     axis.barh(range(len(names)), values, height=0.6, color=[GREEN if value == max(values) else GREY for value in values])
     for row, value in enumerate(values):
         axis.annotate(f"{value:.1f} %", (max(value, 0.0), row), xytext=(5, 0), textcoords="offset points", va="center")

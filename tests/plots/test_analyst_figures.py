@@ -77,4 +77,13 @@ def test_figures_to_point_at_carry_names_and_values() -> None:
     assert lines.layout.yaxis.title.text == "gpu_power_draw_watts, W"
     assert np.isnan(lines.data[1].y[12])  # a gap stays a gap
     assert point_scatter(["a", "b"], [1.0, 2.0], [0.5, 0.9], ("x", "y"), "title").data[1].name == "b"
-    assert len(point_workers(np.ones((2, 3)), "title", [(0, 1)]).layout.shapes) == 1
+    workers = point_workers(np.ones((2, 3)), "title", [(0, 1)])
+    assert len(workers.layout.shapes) == 1
+    assert workers.layout.xaxis.dtick == workers.layout.yaxis.dtick == 1  # nobody is rank 0.5
+    assert point_workers(np.ones((2, 33)), "title").layout.xaxis.dtick == 3
+
+
+def test_next_to_nothing_is_no_negative_nothing() -> None:
+    slow, none, below = {"worker": 1.0}, {"stage imbalance": 0.0}, {"stage imbalance": -0.0001}
+    assert draw_repairs({**slow, **below}, "title") == draw_repairs({**slow, **none}, "title")
+    assert draw_slowdowns({"gc": 0.99999}, 1.5, "title") == draw_slowdowns({"gc": 1.0}, 1.5, "title")

@@ -6,7 +6,7 @@ from itertools import pairwise
 import matplotlib.image
 import numpy as np
 
-from minder.plots.detectors import Compared, _apart, draw_detectors
+from minder.plots.detectors import Compared, _apart, _name_all, draw_detectors
 
 NAN = (float("nan"),) * 3
 
@@ -39,3 +39,22 @@ def test_names_of_detectors_that_are_alike_stand_a_line_apart_in_their_order() -
     heights = _apart([1.0, 0.9, 0.89, 0.89, 0.5, 0.01, 0.0])
     assert all(upper - lower >= 0.0429 for upper, lower in pairwise(heights))
     assert heights[0] == 1.0 and heights[4] == 0.5 and heights[-1] > 0.0
+
+
+def test_two_quick_detectors_of_the_same_f1_can_both_be_read() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axis = figure.subplots()
+    axis.set_xscale("log")
+    axis.set_xlim(4.0, 520.0)
+    delays = {"one": (52.0, 40.0, 60.0), "another": (53.0, 40.0, 60.0)}
+    _name_all(axis, [Compared(name, "default", (1.0, 1.0, 1.0), delay_s) for name, delay_s in delays.items()])
+    figure.draw_without_rendering()
+    one, another = (text.get_window_extent() for text in axis.texts)
+    assert not one.overlaps(another)
+
+
+def test_the_legend_names_the_families_that_are_there() -> None:
+    one = [Compared("default", "default", (0.9, 0.8, 0.95), (20.0, 15.0, 30.0))]
+    assert share_of(pixels(draw_detectors(one, "one")), (0x00, 0x72, 0xB2)) == 0
