@@ -44,14 +44,18 @@ class _Strict(BaseModel):
 
 
 class LocalHandle(_Strict):
-    """How a machine that lives on the controller's own host can be ended when nothing of it answers."""
+    """How a machine that lives on the controller's own host can be ended when nothing of it answers. run_dir: that of its agent and
+    launcher. cgroups: those that its processes run in, as paths."""
 
     run_dir: str | None = None
     cgroups: tuple[str, ...] = ()
 
 
 class MachineConfig(_Strict):
-    """One machine. URLs like "http://10.0.0.7:9401"; a machine without `launcher` is only watched."""
+    """One machine. name: as its agent and telemetry call it. agent, launcher: its address, like "http://10.0.0.7:9401"; a machine
+    without a launcher is only watched. standby: waits to take another machine's place. rack, switch: what it shares with others; suspects
+    that share one are one trouble. serial: for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
+    """
 
     name: str
     agent: str | None = None
@@ -59,7 +63,7 @@ class MachineConfig(_Strict):
     standby: bool = False
     rack: str | None = None
     switch: str | None = None
-    serial: str | None = None  # for the vendor; nothing is decided by it
+    serial: str | None = None
     local: LocalHandle | None = None
 
     @field_validator("agent", "launcher")
@@ -69,7 +73,12 @@ class MachineConfig(_Strict):
 
 
 class TelemetryConfig(_Strict):
-    """Where samples come from. "auto": Prometheus if `url` is given, else the built-in scraper."""
+    """Where samples come from. source: "auto" is Prometheus if a url is given, else the built-in scraper of the agents. url: the
+    Prometheus. interval_s: how often it is asked, or the agents are scraped. machine_label: the label that names the machine.
+    machine_map: names of machines by what identifies their targets, where the label does not. headers: sent with every request to the
+    Prometheus. mapping: whose metric names are read: "minder" (our agents), "dcgm", "node", a TOML file of yours, or several joined by "+".
+    selector: label matchers that narrow what is asked for, like 'cluster="a"'.
+    """
 
     source: Literal["auto", "scrape", "prometheus"] = "auto"
     url: str | None = None
@@ -90,8 +99,8 @@ class TelemetryConfig(_Strict):
 
 
 class DetectorConfig(_Strict):
-    """Which detector reads the telemetry. model, if given, before name: "models:/minder-detector@champion", or a folder that
-    `minder train` wrote. shadow: another one that looks on, and whose would-be verdicts go to the ledger only. drift: whether
+    """Which detector reads the telemetry. name: a detector by name. model: before the name: "models:/minder-detector@champion", or a
+    folder that `minder train` wrote. shadow: another one that looks on, and whose would-be verdicts go to the ledger only. drift: whether
     metrics that leave the range of the model's training are told."""
 
     name: str = "default"
@@ -105,8 +114,8 @@ class DetectorConfig(_Strict):
 
 
 class MetricsConfig(_Strict):
-    """The controller's own metrics for Prometheus: off unless `listen` ("127.0.0.1:9403") is given. token_file: needed on an
-    address that other machines reach."""
+    """The controller's own metrics for Prometheus, off unless it listens. listen: an address like "127.0.0.1:9403". token_file: needed
+    on an address that other machines reach."""
 
     listen: str | None = None
     token_file: str | None = None
@@ -155,17 +164,23 @@ class TlsConfig(_Strict):
 
 
 class JobConfig(_Strict):
-    """A whole job: who runs it, where it is watched from, and what may be done to it."""
+    """A whole job: who runs it, where it is watched from, and what may be done to it. name: the job's, in the ledger and in metrics.
+    machines: a [[machines]] table for each. engine: an [engine] table where Slurm or Kubernetes owns the machines. ranks_per_machine:
+    ranks on each. parallelism: sizes of tensor, pipeline, data, expert and context, and rank_order ("tp-dp-pp"); it says who is whose
+    peer. environment: variables that the ranks get besides. checkpoint_dir: where the job saves; its ranks get it as
+    MINDER_CHECKPOINT_DIR. rendezvous_address: this host, as the machines reach it. agent_token_file, launcher_token_file: a file with the
+    token that they want; readable by its owner and group only. state_dir: where the controller keeps its status, and the ledger if no
+    other is named. telemetry, detector, scoring, metrics, tls, policy: a table of its own, below. start_deadline_s: how long machines
+    are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
+    evidence to be captured. record_dir: write a recording into this folder.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
     machines: tuple[MachineConfig, ...] = ()
     engine: SlurmConfig | KubernetesConfig | None = Field(default=None, discriminator="kind")
     ranks_per_machine: int = Field(default=1, ge=1)
-    gpus_per_machine: int | None = None
     parallelism: dict[str, int | str] = {}
-    script: tuple[str, ...] = ()
     environment: dict[str, str] = {}
-    in_place: bool = False
     checkpoint_dir: str | None = None
     rendezvous_address: str = "127.0.0.1"
     agent_token_file: str | None = None

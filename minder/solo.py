@@ -135,7 +135,7 @@ class SoloMachine(_Alone):
         flags = ["--job", self._name, "--slots", str(len(self.logs)), "--log-dir", str(self.state_dir / "logs"), "--barrier", barrier]
         self._spawn("launcher", ["launch", *flags, "--", *self._script])
         self._await_ports()
-        return self._config(len(self.logs), in_place=self._in_place, policy={"max_restarts": self._max_restarts})
+        return self._config(len(self.logs), policy={"max_restarts": self._max_restarts})
 
 
 class SoloAgent(_Alone):

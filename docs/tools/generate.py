@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -91,11 +92,13 @@ def configuration_page() -> str:
         ("Slurm", '[engine]` with `kind = "slurm"', SlurmConfig),
         ("Kubernetes", '[engine]` with `kind = "kubernetes"', KubernetesConfig),
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),
+        ("Certificates", "[tls]", config.TlsConfig),
     )
     for title, table, model in tables:
-        where = f"`{table}`: " if table else ""
-        parts.append(f"## {title}\n\n{where}{_cell(inspect.getdoc(model) or '')}\n\n| key | type | default |\n|---|---|---|")
-        parts.append("\n".join(_field(name, field) for name, field in model.model_fields.items()) + "\n")
+        about, meanings = split_meanings(inspect.getdoc(model) or "", list(model.model_fields))
+        intro = ": ".join(part for part in (f"`{table}`" if table else "", _cell(about)) if part)
+        parts.append(f"## {title}\n\n{intro}\n\n| key | type | default | meaning |\n|---|---|---|---|")
+        parts.append("\n".join(_field(name, field, meanings.get(name, "")) for name, field in model.model_fields.items()) + "\n")
     parts.append(
         "## Policy\n\n`[policy]`: limits of what may be done. `dry_run` is set by `--act` of the command.\n\n"
         "| key | default | meaning |\n|---|---|---|"
@@ -104,29 +107,52 @@ def configuration_page() -> str:
     return "\n".join(parts)
 
 
-def _field(name: str, field: Any) -> str:
-    kind = _cell(re.sub(r"minder\.(\w+\.)*", "", inspect.formatannotation(field.annotation)))
-    default = "required" if field.is_required() else f"`{_plain_default(field.get_default(call_default_factory=True))}`"
-    return f"| `{name}` | `{kind}` | {default} |"
+def split_meanings(text: str, keys: list[str]) -> tuple[str, dict[str, str]]:
+    """A docstring's sentences before its first "key: " or "key, key: ", and what it says of each key."""
+    one = "|".join(sorted(map(re.escape, keys), key=len, reverse=True))
+    pieces = re.split(rf"(?:^|(?<=[.;]) )((?:{one})(?:, (?:{one}))*): ", " ".join(text.split()))
+    told = {name: meaning.rstrip(".;") for names, meaning in zip(pieces[1::2], pieces[2::2], strict=True) for name in names.split(", ")}
+    return pieces[0].strip(), told
+
+
+def _field(name: str, field: Any, meaning: str) -> str:
+    default = "required" if field.is_required() else _plain_default(field.get_default(call_default_factory=True))
+    return f"| `{name}` | {_kind(inspect.formatannotation(field.annotation))} | {default} | {_cell(meaning)} |"
+
+
+def _kind(annotation: str) -> str:
+    """A type as TOML has it."""
+    text = re.sub(r"\w+Config\b|LocalHandle|dict\[.*\]", "table", re.sub(r"minder\.(\w+\.)*", "", annotation).replace(" | None", ""))
+    if words := re.fullmatch(r"Literal\[(.*)\]", text):
+        return " or ".join(f'`"{word}"`' for word in re.findall(r"'([^']*)'", words[1]))
+    text = text.replace("table | table", "table")
+    for python, toml in (("str", "string"), ("int", "whole number"), ("float", "number"), ("bool", "true or false")):
+        text = re.sub(rf"\b{python}\b", toml, text)
+    return re.sub(r"tuple\[(.*), \.\.\.\]", r"list of \1s", text)
 
 
 def _plain_default(value: Any) -> str:
-    return "its own defaults" if hasattr(type(value), "model_fields") else repr(value)
+    """A value as TOML has it; nothing for what is left out."""
+    if hasattr(type(value), "model_fields") or value is None or value == {}:
+        return ""
+    return f"`{json.dumps(value)}`"
 
 
 def _settings(cls: Any) -> Iterator[tuple[str, str, str]]:
-    """Fields of a dataclass with the comment that stands above them; a comment counts for the fields that follow it at once."""
+    """Fields of a dataclass with the comment that stands above them; a comment counts for all fields up to the next one."""
     comments: dict[str, str] = {}
     said: list[str] = []
+    began = False  # the fields under the newest comment
     for line in inspect.getsource(cls).splitlines():
         stripped = line.strip()
         if stripped.startswith("#"):
-            said.append(stripped.lstrip("# "))
+            said = [*([] if began else said), stripped.lstrip("# ")]
+            began = False
         elif found := re.match(r"(\w+): .+ = ", stripped):
             comments[found[1]] = " ".join(said)
-            said = []
+            began = True
     for item in dataclasses.fields(cls):
-        yield item.name, repr(item.default), _cell(comments.get(item.name, ""))
+        yield item.name, json.dumps(item.default), _cell(comments.get(item.name, ""))
 
 
 def api_page() -> str:

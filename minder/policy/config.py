@@ -32,13 +32,17 @@ class PolicyConfig:
 
     # Decide and record, but evict nobody. Restarting the job's own dead workers follows max_restarts all the same.
     dry_run: bool = True
+    # How often a job is restarted in place before its next crash ends it.
     max_restarts: int = 3
+    # Machines of the job evicted in its whole run; one more is paged.
     max_evictions_per_job: int = 8
+    # The same within any hour.
     max_evictions_per_hour: int = 4
     # Never more than this share of the job's machines evicted within the window (at least one may be, in a small job).
     breaker_share: float = 0.25
+    # Seconds of that window.
     breaker_window_s: float = 600.0
-    # After a restart, verdicts wait; except of causes that no start-up looks like.
+    # After a restart, verdicts wait for so long; except of these causes, which no start-up looks like.
     cooldown_s: float = 60.0
     cooldown_exempt: tuple[str, ...] = ("explicit", "numeric")
     # Suspects within this window that share one of these are one trouble of what they share.
@@ -46,8 +50,9 @@ class PolicyConfig:
     domain_window_s: float = 300.0
     # An action without a result for so long is paged and no longer waited for.
     operation_timeout_s: float = 900.0
-    # How long a stopped job would stand until a person acts, and for how long a slow one would go on being slow.
+    # How long a stopped job would stand until a person acts.
     response_s: float = 1800.0
+    # For how long a slow one would go on being slow.
     slowdown_horizon_s: float = 86_400.0
     # Share of speed taken as lost where nobody could measure it.
     assumed_slowdown_share: float = 0.1

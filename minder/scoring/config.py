@@ -12,8 +12,8 @@ __all__ = ["ScoringConfig", "scoring_of"]
 
 
 class ScoringConfig(BaseModel):
-    """Where the detector runs. "process": in the controller. "ray": in an actor of the Ray cluster at ray_address ("10.0.0.7:6379",
-    its head's GCS). cpus: what an actor asks of Ray. answer_s: so long a tick waits for a score."""
+    """Where the detector runs. engine: "process" is the controller's own, "ray" an actor of a Ray cluster. ray_address: its head's GCS,
+    like "10.0.0.7:6379". cpus: what an actor asks of Ray. answer_s: so long a tick waits for a score."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -14,15 +14,15 @@ _DNS = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 
 
 class KubernetesConfig(BaseModel):
-    """job: the workload's name; workload: what it is. machines: how many of its pods' nodes run ranks; the others are spares.
-
-    kubeconfig, context: as kubectl knows them; inside a pod, its own service account if no kubeconfig is given. nodes: a label selector
-    of the nodes where the job may come to run ("pool=train"), every node if not given. agent, launcher: addresses of machines that no
-    [[machines]] names, with {node}, {node_ip} or {pod_ip}. home: the namespace of minder's own register. hardware: the annotation or
-    label that holds a node's serial number; else spec.providerID, else the system's UUID. max_held: nodes that minder may hold at once
-    in the whole cluster. alike: labels in which a spare must equal the job's machines. kueue: "admission" says that Kueue is configured
-    not to evict or requeue what it has admitted. eviction_deadline_s: how long a PodDisruptionBudget is waited for. release: also evict
-    the job's pod from an evicted machine. retest: a command that must succeed before `minder machine return`, "{node}" is the machine.
+    """kind: says that this table is Kubernetes'. job: the workload's name. workload: what it is. namespace: where it runs. machines: how
+    many of its pods' nodes run ranks; the others are spares. kubeconfig, context: as kubectl knows them; inside a pod, its own service
+    account if no kubeconfig is given. nodes: a label selector of the nodes where the job may come to run ("pool=train"), every node if not
+    given. agent, launcher: addresses of machines that no [[machines]] names, with {node}, {node_ip} or {pod_ip}. home: the namespace of
+    minder's own register. hardware: the annotation or label that holds a node's serial number; else spec.providerID, else the system's
+    UUID. max_held: nodes that minder may hold at once in the whole cluster. alike: labels in which a spare must equal the job's machines.
+    kueue: "admission" says that Kueue is configured not to evict or requeue what it has admitted. eviction_deadline_s: how long a
+    PodDisruptionBudget is waited for. release: also evict the job's pod from an evicted machine. retest: a command that must succeed before
+    `minder machine return`, "{node}" is the machine. retest_deadline_s: so long it may take. deadline_s: for each call of the API server.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

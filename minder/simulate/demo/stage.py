@@ -201,7 +201,6 @@ class Stage:
             f'rendezvous_address = "{self.lab.controller_address}"',
             f'agent_token_file = "{self._token_file}"',
             f'launcher_token_file = "{self._token_file}"',
-            f"in_place = {str(self.options.in_place).lower()}",
         ]
         lines.append(f'record_dir = "{self.recording_path}"')
         lines += ["", "[telemetry]", *(f"{key} = {_toml(value)}" for key, value in telemetry.items())]
