@@ -25,6 +25,15 @@ from minder.windows import align_columns
 
 SEED, WIDTH, FAULT_S, BEFORE_S = 41, 8, 420.0, 30.0
 RECIPES = ("plain", "healthy")
+ABOUT = """
+- **For**: the detector `minder` and its variants, a published yardstick ([what is published and what is not](../../docs/detectors.md)).
+  The default detector needs no weights.
+- **How well**: [measurements](../../docs/benchmarks.md#every-detector-on-the-same-recordings) on recordings that it was not fitted on.
+- **Limits**: it has seen healthy machines of the recipes plain and healthy, scraped every 1 to 15 s, and no real cluster; no other
+  metrics than those below. It compares all machines of a job, whatever their pipeline stage. Fit it on your own healthy recordings before
+  you trust it ([training](../../docs/training.md)).
+- **Licence**: Apache-2.0, the project's; no data of others is in it.
+"""
 RATIOS = frozenset(metric.name for metric in CATALOGUE if metric.unit == "ratio")
 
 
@@ -85,7 +94,7 @@ def write(folder: Path, fit: Fit, network: dict, training: dict, what: str) -> N
     card = (
         f"# {what}\n\nThe published detector's networks (Minder, NSDI'25): window {WIDTH}, hidden 4, latent 8, one layer.\n"
         "Trained on healthy windows of simulated recordings by `models/fit_reference.py`; model.json has seeds and the data's hash.\n"
-        f"\n| metric | mean squared error |\n|---|---|\n{lines}\n"
+        f"{ABOUT}\n| metric | mean squared error |\n|---|---|\n{lines}\n"
     )
     ranges = {name: tuple(bounds) for name, bounds in network["limits"].items()}
     write_model(Model("minder", {}, ranges, network, fit.arrays, {**training, "error": errors}, card), folder)
