@@ -53,9 +53,9 @@ def test_python_in_documents_is_python(page: Path) -> None:
             ast.parse(text)
 
 
-def test_the_script_of_the_readme_trains(tmp_path: Path) -> None:
-    """The block under "Your own job", with a loop body of one line."""
-    (text,) = [text for language, _, text in blocks(ROOT / "README.md") if language == "python" and "minder.run(main)" in text]
+def test_the_script_of_the_quickstart_trains(tmp_path: Path) -> None:
+    """The block under "Your own script", with a loop body of one line."""
+    (text,) = [text for language, _, text in blocks(ROOT / "docs/quickstart.md") if language == "python" and "minder.run(main)" in text]
     script = "steps = 3\n" + text.replace("        ...\n", "        loss = 1.0 / (step + 1)\n")
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     command = [sys.executable, "-c", "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path('train.py', run_name='__main__')"]
