@@ -56,16 +56,19 @@ PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP
 
 class LocalSlurm(LocalDaemons):
     """`with LocalSlurm(folder, nodes=4) as slurm`: nodes n1 to n4 are idle. unanswered: further nodes, x1 ..., that stand in the
-    configuration and never register. lab: its machines are the nodes instead, each slurmd inside its machine. Raises LabError where
-    it cannot be started."""
+    configuration and never register. lab: its machines are the nodes instead, each slurmd inside its machine. settings: further lines
+    of slurm.conf. Raises LabError where it cannot be started."""
 
     MARK = "MINDER_LOCAL_SLURM"
 
-    def __init__(self, folder: Path, nodes: int = 4, unanswered: int = 0, lab: Lab | None = None) -> None:
+    def __init__(
+        self, folder: Path, nodes: int = 4, unanswered: int = 0, lab: Lab | None = None, settings: Sequence[str] = ()
+    ) -> None:
         super().__init__(folder)
         self.nodes = tuple(f"n{index + 1}" for index in range(nodes)) if lab is None else tuple(item.name for item in lab.all_machines)
         self._unanswered = unanswered
         self._lab = lab
+        self._settings = tuple(settings)
 
     @property
     def conf(self) -> Path:
@@ -169,7 +172,7 @@ class LocalSlurm(LocalDaemons):
                 folder=self.folder,
                 spool=spool,
                 slurmd_timeout=0 if self._unanswered else 300,
-                nodes="\n".join(lines),
+                nodes="\n".join([*self._settings, *lines]),
                 names=names,
             )
         )
