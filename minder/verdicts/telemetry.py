@@ -1,8 +1,8 @@
 """From the detector's scores to a suspect: who, how surely, and what should be done about it.
 
 A score over the threshold already means: different from its peers and from itself, for long enough, distinct from the second. The tier
-adds what it may cost to be wrong: `evict` needs two independent families of metrics (or silence that the peers' stall confirms),
-anything less pages.
+adds what it may cost to be wrong: `evict` needs two independent families of metrics, or two minutes of silence that the peers' stall
+confirms (a scrape that was lost for a minute may fall into a pause of all); anything less pages.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _HOLD = 0.3  # share of the threshold above which an accused machine stays accus
 _AS_ODD = 0.7  # share of the accused's score
 _MOST_WAITING = 300  # rows that wait for a detector that does not answer
 _OUT_S = 60.0  # four scrapes of 15 s without a sample of anybody: nothing can be seen to end
+_LOST_S = 120.0  # so long silent, beside a stalled job: no exporter that restarts
 _GROUP_S = 10.0  # machines that turn odd within this time of each other were hit together
 
 
@@ -111,8 +112,9 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     )
     families = 2 if cause == "absence" else _families(scores.evidence.get(machine, ()))
     raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
-    tier: Tier = "evict" if families >= 2 and not is_group else "page"
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
+    sure = scores.time_s - since_s >= _LOST_S if cause == "absence" else families >= 2
+    tier: Tier = "evict" if sure and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)
 

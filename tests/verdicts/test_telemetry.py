@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import Evidence, JobView, Observation, Scores, Window
+from minder.types import Cause, Evidence, JobView, Observation, Scores, Window
 from minder.verdicts.judge import Judge
 from minder.verdicts.telemetry import TelemetryRule
 from minder.windows import keep_machines, rows_of
@@ -20,8 +20,14 @@ MACHINES = ("m0", "m1", "m2", "m3")
 class Scripted:
     """A detector that scores as written: per row, machine to (score, metrics that say so)."""
 
-    def __init__(self, script: list[Mapping[str, tuple[float, tuple[str, ...]]]], since_s: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        script: list[Mapping[str, tuple[float, tuple[str, ...]]]],
+        since_s: Mapping[str, float] | None = None,
+        cause: Cause = "stall",
+    ) -> None:
         self._script = script
+        self._cause: Cause = cause
         self._row = 0
         self._since_s = dict(since_s or {})
         self.learned: list[frozenset[str]] = []
@@ -34,7 +40,7 @@ class Scripted:
         score_M = np.array([said.get(name, (0.0, ()))[0] for name in window.machines])
         evidence = {name: tuple(Evidence("telemetry", name, metric=metric) for metric in metrics) for name, (_, metrics) in said.items()}
         since = {name: self._since_s.get(name, 1.0) for name in said}
-        return [Scores(float(window.times_T[0]), window.machines, score_M, 10.0, evidence, since, dict.fromkeys(said, "stall"))]
+        return [Scores(float(window.times_T[0]), window.machines, score_M, 10.0, evidence, since, dict.fromkeys(said, self._cause))]
 
     def learn(self, window: Window, anomalous: frozenset[str]) -> None:
         self.learned.append(anomalous)
@@ -58,6 +64,15 @@ def test_two_families_evict_one_family_pages() -> None:
     one = TelemetryRule(Scripted([{"m1": (12.0, BOTH[:1])}])).observe(Observation(0.0, window(1))).suspects
     assert [(item.machines, item.tier) for item in two + one] == [(("m1",), "evict"), (("m1",), "page")]
     assert two[0].confidence > one[0].confidence
+
+
+def test_silence_beside_a_stall_pages_and_evicts_after_two_minutes() -> None:
+    """An exporter that restarts may be silent for a minute, and all may pause in it."""
+    silent = {"m1": (12.0, ())}
+    rule = TelemetryRule(Scripted([silent] * 200, {"m1": 30.0}, "absence"))
+    tiers = {n: rule.observe(Observation(float(n), row)).suspects[0].tier for n, row in enumerate(rows_of(window(200)))}
+    assert [n for n, tier in tiers.items() if tier == "page"] == list(range(150))
+    assert {tier for n, tier in tiers.items() if n >= 150} == {"evict"}
 
 
 def test_below_the_threshold_nobody_is_suspected() -> None:

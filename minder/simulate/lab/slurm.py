@@ -61,9 +61,7 @@ class LocalSlurm(LocalDaemons):
 
     MARK = "MINDER_LOCAL_SLURM"
 
-    def __init__(
-        self, folder: Path, nodes: int = 4, unanswered: int = 0, lab: Lab | None = None, settings: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, nodes: int = 4, unanswered: int = 0, lab: Lab | None = None, settings: Sequence[str] = ()) -> None:
         super().__init__(folder)
         self.nodes = tuple(f"n{index + 1}" for index in range(nodes)) if lab is None else tuple(item.name for item in lab.all_machines)
         self._unanswered = unanswered
