@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.server
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,8 +18,10 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
+CHART = ROOT / "serve/deploy/helm/minder"
 SHIPPED = ROOT / "serve/deploy/prometheus"
 TOKEN = "a-token-of-the-tests"
 DCGM = Path(__file__).parent / "data/dcgm.prom"
@@ -155,3 +158,36 @@ def site(tmp_path_factory: pytest.TempPathFactory, load_file: Callable[[Path], M
         made = Site(tmp_path_factory.mktemp("site"), load_file(ROOT / "tests/agent/conftest.py"), stack)
         made.start()
         yield made
+
+
+class Helm:
+    """A real helm with a home of its own. It sees no cluster but the one that it is given."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
+        self._environment = {**kept, "HOME": str(folder), "KUBECONFIG": str(folder / "none")}
+
+    def call(self, *arguments: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+        environment = {**self._environment, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
+        command = [self._program, *arguments]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+    def template(self, *values: str, release: str = "minder", namespace: str = "minder") -> subprocess.CompletedProcess[str]:
+        told = [word for value in values for word in ("--set-json" if "=[" in value or "={" in value else "--set", value)]
+        return self.call("template", release, str(CHART), "--namespace", namespace, *told)
+
+    def objects(self, *values: str, **where: str) -> dict[tuple[str, str], dict[str, Any]]:
+        """By kind and name."""
+        done = self.template(*values, **where)
+        assert done.returncode == 0, done.stderr
+        return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(done.stdout) if item}
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    told = os.environ.get("MINDER_HELM")
+    program = shutil.which(told or "helm")
+    if program is None:
+        pytest.skip(f"MINDER_HELM={told} is no program" if told else "needs helm 3 on the PATH, or its path in MINDER_HELM (.ci/helm)")
+    return Helm(program, tmp_path_factory.mktemp("helm"))
