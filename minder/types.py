@@ -83,7 +83,8 @@ class Flow:
     """One TCP connection of the job, as one end's kernel sees it (NETLINK_SOCK_DIAG).
 
     Times are ages in seconds at the sample. Addresses are "ip:port". unanswered_probes: window probes in a row that nothing came
-    back for, not even an acknowledgement.
+    back for, not even an acknowledgement. unsent_bytes: of the send queue, what has not been handed to the network; 0 where the
+    kernel (before Linux 4.6) does not tell.
     """
 
     machine: str
@@ -102,6 +103,7 @@ class Flow:
     last_send_age_s: float
     last_receive_age_s: float
     unanswered_probes: int = 0
+    unsent_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 A flow is one queue pair, or one TCP connection. Three counters at the sender: bytes ready, handed to the network, acknowledged.
 Over TCP the kernel acknowledges for a process that does not run, so a fourth is needed at the receiver: bytes that nobody has read.
+The table says what may be wrong on either side; who is to blame takes the flows of the whole job (minder.verdicts.flows).
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ from typing import Literal
 
 from minder.types import Flow
 
-__all__ = ["SUSPICIONS", "FlowCounters", "FlowState", "Suspicion", "counters_of", "flow_state", "judge_flow"]
+__all__ = ["ON_THE_NETWORK", "SUSPICIONS", "FlowCounters", "FlowState", "Suspicion", "counters_of", "flow_state"]
 
 FlowState = Literal["not started", "not transmitted", "not delivered", "device not ready", "not read"]
-Side = Literal["local", "remote"]
+ON_THE_NETWORK: frozenset[FlowState] = frozenset({"not transmitted", "not delivered"})  # what is ready has not all arrived
 
 
 @dataclass(frozen=True, slots=True)
 class FlowCounters:
     """Bytes of one flow at one time; unread_bytes is None where the other end is not seen (RDMA, or a silent agent)."""
 
-    time_s: float
     ready_bytes: int
     transmitted_bytes: int
     done_bytes: int
@@ -49,42 +49,28 @@ SUSPICIONS: Mapping[FlowState, Suspicion] = {
 def flow_state(counters: FlowCounters) -> FlowState:
     """The row of the table that a flow is in while its collective does not end.
 
-    >>> flow_state(FlowCounters(0.0, ready_bytes=4096, transmitted_bytes=4096, done_bytes=1024))
+    Who does not read closes the window in the end: then bytes wait at the sender too, and nothing is on its way.
+
+    >>> flow_state(FlowCounters(ready_bytes=4096, transmitted_bytes=4096, done_bytes=1024))
     'not delivered'
     """
+    on_the_way = counters.transmitted_bytes > counters.done_bytes
+    if counters.unread_bytes and not on_the_way:
+        return "not read"
     if counters.ready_bytes > counters.transmitted_bytes:
         return "not transmitted"
-    if counters.transmitted_bytes > counters.done_bytes:
+    if on_the_way:
         return "not delivered"
-    if counters.unread_bytes:
-        return "not read"
     return "not started" if counters.ready_bytes == 0 else "device not ready"
-
-
-def judge_flow(sender: FlowCounters, receiver: FlowCounters | None) -> tuple[Side | None, str]:
-    """Which side of a stuck flow is suspect, by both ends: (None, reason) where the counters do not decide.
-
-    A sender whose bytes are not acknowledged, while the receiver's own sends all are, points at the receiver.
-    """
-    state = flow_state(sender)
-    suspicion = SUSPICIONS[state]
-    if state == "not read":
-        return "remote", suspicion.remote
-    if state == "device not ready":
-        return "local", suspicion.local
-    if state == "not delivered" and receiver is not None:
-        if flow_state(receiver) in ("device not ready", "not started"):
-            return "remote", suspicion.remote
-        return "local", suspicion.local
-    return None, f"{suspicion.local} here, or {suspicion.remote} there"
 
 
 def counters_of(flow: Flow, receiver: Flow | None = None) -> FlowCounters:
     """Counters of a TCP connection from its two ends' kernel records.
 
-    The kernel record has no separate count of bytes not yet sent: with no segment in flight, all that waits is unsent.
+    Of a kernel that does not tell how much is unsent: with no segment in flight, all that waits is.
     """
     waiting = flow.send_queue_bytes
-    on_the_way = waiting if flow.unacked_segments > 0 else 0
+    unsent = min(flow.unsent_bytes, waiting) or (0 if flow.unacked_segments > 0 else waiting)
     unread = None if receiver is None else receiver.receive_queue_bytes
-    return FlowCounters(flow.time_s, flow.bytes_acked + waiting, flow.bytes_acked + on_the_way, flow.bytes_acked, unread)
+    done = 0 if flow.bytes_acked == 1 else flow.bytes_acked  # whoever opened the connection has 1 before it sent anything: its SYN
+    return FlowCounters(done + waiting, done + waiting - unsent, done, unread)

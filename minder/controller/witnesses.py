@@ -25,6 +25,8 @@ T = TypeVar("T")
 _GAP_S = 2.0  # between two looks at the stacks: a job that moves stands elsewhere by then
 _LOOK_S = 6.0
 _PAUSE_S = 15.0  # a look takes its time from the machines, so not one after the other
+_FLOW_LOOKS, _FLOW_GAP_S = 10, 0.1  # Mycroft's state log, while anything asks for connections
+_MANY, _MANY_LOOKS, _MANY_GAP_S = 256, 4, 0.3  # of so many machines every look is many megabytes for one controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ class Witnesses:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask_flows(self, machines: Sequence[str], what: list[str]) -> Seen:
-        answers = self._fleet.capture(machines, what, 3.0, samples=4, interval_s=0.3)
+        samples, interval_s = (_FLOW_LOOKS, _FLOW_GAP_S) if len(machines) <= _MANY else (_MANY_LOOKS, _MANY_GAP_S)
+        answers = self._fleet.capture(machines, what, 3.0, samples=samples, interval_s=interval_s)
         found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
         flows = [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
         return Seen(flows, [from_json(Attempt, item) for answer in found for item in answer.get("reach", ())])

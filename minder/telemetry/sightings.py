@@ -7,11 +7,13 @@ reach.parquet (which peers could be reached) and statements.jsonl (what stacks a
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 import polars as pl
@@ -54,6 +56,10 @@ _KIND: dict[Any, Any] = {int: pl.Int64, float: pl.Float64, str: pl.String, bool:
 def _columns(cls: type) -> dict[str, Any]:
     """timestamp: when the controller had it; time_s: on its machine's clock."""
     return {"timestamp": _TIME} | {name: _KIND[kind] for name, kind in get_type_hints(cls).items()}
+
+
+def _defaults(cls: Any) -> dict[str, Any]:
+    return {item.name: item.default for item in dataclasses.fields(cls) if item.default is not dataclasses.MISSING}
 
 
 _FLOWS, _REACH = _columns(Flow), _columns(Attempt)
@@ -196,7 +202,7 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
 
 def _read_records(folder: Path, name: str, cls: type[T], schema: Mapping[str, Any]) -> dict[float, list[T]]:
     """What a rule asked for, by the time when the controller had it; nothing without the file."""
-    table = _read_table(folder, name, schema)
+    table = _read_table(folder, name, schema, _defaults(cls))
     fields = [column for column in schema if column != "timestamp"]
     return {} if table is None else _by_time(table, lambda row: _record(cls, row, fields, table_paths(folder, name)[0]))
 
@@ -240,12 +246,15 @@ def _record(cls: type[T], row: Mapping[str, Any], names: Iterable[str], path: Pa
         raise RecordingError(f"{path}, machine {row['machine']}: {error}; remove the file to replay without it") from error
 
 
-def _read_table(folder: Path, name: str, schema: Mapping[str, Any]) -> pl.DataFrame | None:
+def _read_table(folder: Path, name: str, schema: Mapping[str, Any], added: Mapping[str, Any] = MappingProxyType({})) -> pl.DataFrame | None:
+    """added: columns that a recording of an earlier version lacks, with what they mean where they are absent."""
     paths = table_paths(folder, name)
     if not paths:
         return None
     try:
         table = pl.concat([pl.read_parquet(path) for path in paths], how="diagonal_relaxed")
+        table = table.with_columns(pl.lit(value).alias(column) for column, value in added.items() if column not in table.columns)
+        table = table.with_columns(pl.col(column).fill_null(value) for column, value in added.items())
         return table.select(pl.col(column).cast(kind) for column, kind in schema.items()).sort("timestamp", maintain_order=True)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise RecordingError(f"{paths[0]} cannot be read: {' '.join(str(error).split())[:200]}; remove it to replay without it") from error

@@ -4,7 +4,8 @@ A receiver that leaves bytes unread does not run; bytes that are sent again and 
 between their ends, and the end that all dead paths share is the one to blame (as is the end of all failed tries to reach one
 another); in a collective, whoever has sent nothing since its peers sent is the one that they wait for. None of these reads the
 process state or any counter that belongs to a cause.
-After Mycroft's flow counters (seed-systems.md section 1), with the receiver's unread bytes that TCP needs.
+After Mycroft's flow counters (seed-systems.md section 1), with the receiver's unread bytes that TCP needs; `flow_table` tells the
+same connections one by one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.collectives.counters import ON_THE_NETWORK, counters_of, flow_state
 from minder.types import Attempt, Flow
 
 __all__ = ["FlowFinding", "data_flows", "find_backlog", "find_broken", "find_cut_off", "find_silent", "find_slow_paths", "find_unread"]
@@ -61,11 +63,14 @@ def data_flows(flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[Flow]]:
 
 def peer_of(key: tuple[str, str, str], series: Series) -> str | None:
     """The machine at the other end of a connection."""
-    for machine, local, remote in series:
-        if (local, remote) == (key[2], key[1]):
-            return machine
+    return peers_of(series, (key,))[key]
+
+
+def peers_of(series: Series, keys: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], str | None]:
+    """The same of many connections."""
+    ends = {(remote, local): machine for machine, local, remote in [*series][::-1]}  # the first one that fits
     hosts = {_host(local): machine for machine, local, _ in series}
-    return hosts.get(_host(key[2]))
+    return {key: ends.get((key[1], key[2])) or hosts.get(_host(key[2])) for key in keys}
 
 
 def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
@@ -91,7 +96,7 @@ def find_broken(series: Series) -> list[FlowFinding]:
     for key, samples in series.items():
         last = samples[-1]
         peer = peer_of(key, series)
-        if _unanswered(last) and peer is not None and last.send_queue_bytes > 0:
+        if _unanswered(last) and peer is not None and flow_state(counters_of(last)) in ON_THE_NETWORK:
             edges.add(frozenset((key[0], peer)))
             worst[key[0]] = max(worst[key[0]], last.backoff)
             worst[peer] = max(worst[peer], last.backoff)

@@ -19,6 +19,7 @@ from minder.topology import Parallelism
 from minder.types import Attempt, Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier, Window
 from minder.verdicts import flows as flow_facts
 from minder.verdicts.captures import PASSES_S, passes
+from minder.verdicts.flow_table import flow_lines, lines_as_evidence
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
 from minder.verdicts.silence import Silence
@@ -112,6 +113,7 @@ class StallRule:
             machine, confidence = ranked[0]
             evidence = [_progress_evidence(observation, since_s, stalled_s)]
             evidence += [_as_evidence(item, since_s) for item in findings if item.machine == machine]
+            evidence += self._table(observation, (machine,), since_s)
             against = tuple(_as_evidence(item, since_s) for item in findings if item.machine != machine)
             if confidence >= _SURE or stalled_s > self._patience_s:
                 tier: Tier = "evict" if confidence >= _SURE else "page"
@@ -122,6 +124,7 @@ class StallRule:
                 )
         if stalled_s > self._patience_s:
             evidence = [_progress_evidence(observation, since_s, stalled_s), *(_as_evidence(item, since_s) for item in findings)]
+            evidence += self._table(observation, (), since_s)
             return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
         return ()
 
@@ -137,6 +140,7 @@ class StallRule:
         confidence = min(confidence for machine, confidence in fuse_findings(findings) if machine in names)
         evidence = [_progress_evidence(observation, since_s, observation.now_s - since_s)]
         evidence += [_as_evidence(item, since_s) for item in findings if item.machine in names]
+        evidence += self._table(observation, names, since_s)
         if cover is not None:
             evidence.append(Evidence("steps", None, f"{', '.join(names)} share {cover[0]}", since_s=since_s))
         machines = tuple(names) if cover is None else cover[1]
@@ -162,9 +166,16 @@ class StallRule:
                 name: float(age_s) for name, age_s in newest_M.items() if np.isfinite(age_s) and (not machines or name in machines)
             }
 
+    def _series(self, observation: Observation) -> flow_facts.Series:
+        """The connections of the last seconds."""
+        return flow_facts.data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 5.0)
+
+    def _table(self, observation: Observation, machines: Collection[str], since_s: float) -> list[Evidence]:
+        """The state of these machines' flows (none: of the job's), with their bytes: evidence only, they weigh in through the findings."""
+        return lines_as_evidence(flow_lines(self._series(observation)), machines, since_s)
+
     def _from_flows(self, observation: Observation, stalled_s: float) -> list[FlowFinding]:
-        recent = [flow for flow in self._flows if flow.time_s > observation.now_s - 5.0]
-        series = flow_facts.data_flows(recent)
+        series = self._series(observation)
         if not series:
             return []
         typical_s = self._progress.typical_s

@@ -74,6 +74,9 @@ def test_unread_bytes_are_seen_on_both_ends(bench: Any, peers: Any) -> None:
     assert flows[0].receive_queue_bytes == 5000 == flows[0].bytes_received
     assert flows[0].send_queue_bytes == 0
     assert 0 < flows[0].round_trip_s < 1
+    often = agent.capture(what=["flows"], samples=10, interval_s=0.1)["flows"]
+    times_s = sorted({flow["time_s"] for flow in often})
+    assert 2 <= len(times_s) <= 10 and 0.09 < times_s[-1] - times_s[0] < 3.0
 
     bench.register(silent, talker)
     flows = [from_json(Flow, item) for item in agent.capture(what=["flows"])["flows"]]

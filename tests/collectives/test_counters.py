@@ -1,15 +1,17 @@
-"""Mycroft's table: which side of a flow is suspect."""
+"""Mycroft's table: in which state a flow is."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from minder.collectives.counters import FlowCounters, counters_of, flow_state, judge_flow
+from minder.collectives.counters import FlowCounters, counters_of, flow_state
 from minder.types import Flow
 
 
 def counters(ready: int, sent: int, done: int, unread: int | None = None) -> FlowCounters:
-    return FlowCounters(0.0, ready, sent, done, unread)
+    return FlowCounters(ready, sent, done, unread)
 
 
 @pytest.mark.parametrize(
@@ -21,19 +23,12 @@ def counters(ready: int, sent: int, done: int, unread: int | None = None) -> Flo
         (counters(9, 9, 9), "device not ready"),
         (counters(9, 9, 9, unread=0), "device not ready"),
         (counters(9, 9, 9, unread=4), "not read"),
+        (counters(9, 5, 5, unread=4), "not read"),  # its window is closed
+        (counters(9, 7, 5, unread=4), "not transmitted"),
     ],
 )
 def test_rows_of_the_table(sender: FlowCounters, state: str) -> None:
     assert flow_state(sender) == state
-
-
-def test_both_ends_decide_who_is_suspect() -> None:
-    assert judge_flow(counters(9, 9, 5), counters(7, 7, 7))[0] == "remote"
-    assert judge_flow(counters(9, 9, 5), counters(7, 7, 3))[0] == "local"
-    assert judge_flow(counters(9, 9, 9, unread=4), None)[0] == "remote"
-    assert judge_flow(counters(9, 9, 9), None)[0] == "local"
-    assert judge_flow(counters(0, 0, 0), None)[0] is None
-    assert judge_flow(counters(9, 5, 5), None)[0] is None
 
 
 def flow(queue: int, unacked: int, acked: int, unread: int = 0) -> Flow:
@@ -46,3 +41,13 @@ def test_a_stopped_receiver_shows_only_in_its_unread_bytes() -> None:
     assert flow_state(counters_of(flow(0, 0, 500), flow(0, 0, 0, unread=96))) == "not read"
     assert flow_state(counters_of(flow(10, 1, 500))) == "not delivered"
     assert flow_state(counters_of(flow(10, 0, 500))) == "not transmitted"
+
+
+def test_the_kernels_own_count_of_what_is_unsent_goes_before_the_guess() -> None:
+    both = replace(flow(10, 1, 500), unsent_bytes=4)
+    assert counters_of(both) == FlowCounters(510, 506, 500)
+    assert flow_state(counters_of(both)) == "not transmitted"
+
+
+def test_the_syn_of_who_opened_the_connection_is_no_data() -> None:
+    assert flow_state(counters_of(flow(0, 0, 1))) == "not started"

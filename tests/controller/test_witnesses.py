@@ -148,6 +148,23 @@ def test_connections_do_not_wait_for_stacks_and_looks_are_not_taken_one_after_th
         witnesses.close()
 
 
+@pytest.mark.parametrize(("count", "samples", "interval_s"), [(4, 10, 0.1), (1000, 4, 0.3)])
+def test_connections_are_looked_at_every_100_ms_and_less_often_in_a_job_of_many(count: int, samples: int, interval_s: float) -> None:
+    agents, told = Agents(), list[dict[str, float]]()
+    agents.capture = lambda machines, what, deadline_s, **options: told.append(options) or {}  # type: ignore[method-assign, func-returns-value]
+    machines = tuple(f"m{index}" for index in range(count))
+    job = JobView("llm", 1, "running", machines, (), (), dict(enumerate(machines)), 0.0, 0.0)
+    witnesses = Witnesses(agents, lambda: 1000.0)  # type: ignore[arg-type]
+    try:
+        witnesses.request(frozenset({"flows"}), Observation(1000.0, job=job), 990.0)
+        end_s = time.monotonic() + 10.0
+        while not told and time.monotonic() < end_s:
+            time.sleep(0.01)
+        assert told == [{"samples": samples, "interval_s": interval_s}]
+    finally:
+        witnesses.close()
+
+
 def test_what_goes_wrong_is_raised_where_the_answer_is_taken() -> None:
     agents = Agents()
     agents.capture = lambda *unused, **more: {"m0": {"stacks": 5}}  # type: ignore[method-assign]

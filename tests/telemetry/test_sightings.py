@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from minder.errors import RecordingError
@@ -85,3 +86,10 @@ def test_a_spoilt_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "r" / name).write_text('{"time": 3}\n{}\n')
     with pytest.raises(RecordingError, match=name):
         read_recording(tmp_path / "r")
+
+
+def test_connections_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    record(tmp_path / "r", [tick(1.0, flows=(replace(a_flow(), unsent_bytes=7),))])
+    path = tmp_path / "r/flows.parquet"
+    pl.read_parquet(path).drop("unsent_bytes").write_parquet(path)
+    assert read_recording(tmp_path / "r").sightings[0].flows == (a_flow(),)

@@ -57,6 +57,8 @@ def test_unread_bytes_name_the_machine(scene: Any) -> None:
     assert (suspect.machines, suspect.tier, suspect.cause) == (("m1",), "evict", "stall")
     assert suspect.since_s == pytest.approx(scene.see(20.0).now_s)
     assert any("unread" in item.message for item in suspect.evidence)
+    told = [item.message for item in suspect.evidence if item.source == "flows"]
+    assert any(line.startswith("m0 to m1: the receiver does not read (") and "unread 4,000;" in line for line in told)
 
 
 def test_the_frozen_one_is_named_without_any_connection_at_all(scene: Any) -> None:

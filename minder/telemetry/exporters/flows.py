@@ -62,9 +62,9 @@ class FlowExporter:
             reading.gauge("tcp_round_trip_seconds", sum(trips) / len(trips))
         return reading
 
-    def flows(self, processes: Sequence[JobProcess], now_s: float) -> list[Flow]:
-        """The job's connections now, with a fresh map of their owners."""
-        return [self._flow(item, now_s) for item in self._connections(processes, now_s, fresh=True)]
+    def flows(self, processes: Sequence[JobProcess], now_s: float, fresh: bool = True) -> list[Flow]:
+        """The job's connections now. fresh: with a new map of their owners; without it, sockets that are not known yet may be missing."""
+        return [self._flow(item, now_s) for item in self._connections(processes, now_s, fresh)]
 
     def _connections(self, processes: Sequence[JobProcess], now_s: float, fresh: bool) -> list[Connection]:
         pids = frozenset(process.pid for process in processes)
@@ -113,4 +113,5 @@ class FlowExporter:
             last_send_age_s=item.last_send_age_s,
             last_receive_age_s=item.last_receive_age_s,
             unanswered_probes=item.unanswered_probes,
+            unsent_bytes=item.unsent_bytes,
         )

@@ -48,6 +48,7 @@ class Connection:
     last_send_age_s: float
     last_receive_age_s: float
     unanswered_probes: int
+    unsent_bytes: int
 
 
 def dump_connections(inodes: Container[int] | None = None) -> tuple[list[Connection], set[int]]:
@@ -96,6 +97,7 @@ def _decode(message: memoryview, inode: int) -> Connection:
         last_send_age_s=u32(44) / 1e3,
         last_receive_age_s=u32(52) / 1e3,
         unanswered_probes=u8(3),
+        unsent_bytes=u32(144),
     )
 
 

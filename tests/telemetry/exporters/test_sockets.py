@@ -71,6 +71,7 @@ def test_a_full_pipe_shows_at_the_sender(pair: tuple[socket.socket, socket.socke
     host, port = talker.getsockname()[:2]
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     assert flows[name].send_queue_bytes > 10_000
+    assert 10_000 < flows[name].unsent_bytes <= flows[name].send_queue_bytes, "the window is closed: what waits has not left"
     assert all(flow.pid == os.getpid() and flow.machine == "m" and flow.time_s == 2.0 for flow in flows.values())
 
 
