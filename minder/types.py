@@ -24,7 +24,7 @@ VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal[
     "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report", "order"
 ]
-RequestKind = Literal["flows", "reach", "stacks", "dumps"]
+RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
 
@@ -175,10 +175,13 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: it names nobody."""
+    """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: it names nobody.
+
+    "round": one capture of stacks among several of a slow job, which only their vote makes anything of (verdicts/votes.py).
+    """
 
     time_s: float
-    source: Literal["stacks", "collectives"]
+    source: Literal["stacks", "collectives", "round"]
     suspects: tuple[Suspect, ...] = ()
 
 

@@ -33,6 +33,7 @@ __all__ = ["Controller"]
 T = TypeVar("T")
 _AHEAD_S = 60.0  # samples from further in the future would only pile up: whoever stamped them has another clock
 _MOST_TOLD = 3  # causes of one outage
+_ACCUSED_S = 600.0  # whom to evict is known, or was: no more rounds
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
 
@@ -302,11 +303,17 @@ class Controller:
 
     def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
         """Ask the job's agents for what a rule wants to see; the answer is in a later observation. Stacks and dumps only as long as
-        nobody has been named for this standstill: they hold processes up for a moment."""
-        if any(verdict.machines and verdict.kind != "recovered" for verdict in verdicts):
+        nobody has been named for this standstill, and rounds of a slow job only where nobody has just been accused: they hold processes
+        up for a moment."""
+        named = [verdict for verdict in verdicts if verdict.machines and verdict.kind != "recovered"]
+        if named:
             self._tick.named_s = observation.now_s
+        if any(verdict.tier == "evict" for verdict in named):
+            self._tick.accused_s = observation.now_s
         moved_s = self._stages.progress.advanced_s
         wanted = requests - {"stacks", "dumps"} if self._tick.named_s >= moved_s else requests
+        if observation.now_s - self._tick.accused_s < _ACCUSED_S:
+            wanted -= {"round"}
         self._witnesses.request(wanted, observation, moved_s)
 
     def blame_missing(self, result: StartResult) -> None:

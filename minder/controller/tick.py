@@ -21,6 +21,7 @@ class Tick:
 
     errors: Counter[str] = field(default_factory=Counter)
     named_s: float = -math.inf  # when a verdict last named machines
+    accused_s: float = -math.inf  # when one last did that may evict
     message: str = ""
     held: list[Signal] = field(default_factory=list)  # heard while nothing may be concluded; they wait for that
     recorded: int = 0  # generation whose ranks the recording knows
@@ -35,6 +36,7 @@ class Tick:
     def move(self, by_s: float) -> None:
         """The wall clock was set forward by so much."""
         self.named_s += by_s
+        self.accused_s += by_s
         if self.last_words is not None:
             why, incident, until_s = self.last_words
             self.last_words = (why, incident, until_s + by_s)

@@ -1,5 +1,5 @@
 """What a rule wants to see of the job's processes is asked for here, beside the tick: connections in one thread, stacks and collectives
-in another. What they say is in a later observation; an answer about a generation that is over is thrown away.
+in two others. What they say is in a later observation; an answer about a generation that is over is thrown away.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from minder.controller.dumps import judge_dumps
 from minder.errors import WireError
-from minder.stacks import Capture, analyse_captures, capture_from_agents, place_ranks, suspects_from_stacks
+from minder.stacks import Capture, analyse_captures, capture_from_agents, judge_round, place_ranks, suspects_from_stacks
 from minder.topology import Parallelism, Topology
 from minder.types import Attempt, Flow, JobView, MachineView, Observation, RequestKind, Statement
 from minder.verdicts.together import topology_of
@@ -51,11 +51,12 @@ class Witnesses:
 
     def __init__(self, fleet: Fleet, now_s: Callable[[], float], parallelism: Parallelism | None = None, gap_s: float = _GAP_S) -> None:
         self._fleet, self._now_s, self._parallelism, self._gap_s = fleet, now_s, parallelism, gap_s
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="minder-capture")
+        self._threads = ThreadPoolExecutor(3, thread_name_prefix="minder-capture")
         self._closing = threading.Event()
         self._flows: _Pending[Seen] | None = None
         self._looks: _Pending[list[Statement]] | None = None
         self._looked_s = float("-inf")
+        self._round: _Pending[list[Statement]] | None = None
 
     def request(self, requests: frozenset[RequestKind], observation: Observation, since_s: float) -> None:
         """Ask the job's agents. since_s: when the job last moved; a dump from before tells nothing of what it waits for."""
@@ -69,6 +70,8 @@ class Witnesses:
         if wanted and self._looks is None and not 0.0 <= observation.now_s - self._looked_s < _PAUSE_S:
             self._looked_s = observation.now_s
             self._looks = _Pending(self._threads.submit(self._look, wanted, job, observation.fleet, since_s), job.generation)
+        if "round" in requests and self._round is None:
+            self._round = _Pending(self._threads.submit(self._look_once, job, observation.fleet), job.generation)
 
     def take_flows(self, generation: int) -> Seen:
         """Connections that came since the last call. Raises whatever went wrong while they were asked for."""
@@ -80,11 +83,15 @@ class Witnesses:
 
     def take_statements(self, generation: int) -> Sequence[Statement]:
         """As `take_flows`, of stacks and collectives."""
-        pending = self._looks
-        if pending is None or not pending.future.done():
-            return ()
-        self._looks = None
-        return pending.future.result() if pending.generation == generation else ()
+        found: list[Statement] = []
+        looks, once = self._looks, self._round
+        if looks is not None and looks.future.done():
+            self._looks = None
+            found += looks.future.result() if looks.generation == generation else []
+        if once is not None and once.future.done():
+            self._round = None
+            found += once.future.result() if once.generation == generation else []
+        return found
 
     def close(self) -> None:
         """What still runs is left to end by itself."""
@@ -120,6 +127,13 @@ class Witnesses:
         taken_s = self._now_s()
         captures.append(self._capture(job.machines, accused, fleet, topology))
         return Statement(taken_s, "stacks", suspects_from_stacks(analyse_captures(captures, topology), taken_s))
+
+    def _look_once(self, job: JobView, fleet: Mapping[str, MachineView]) -> list[Statement]:
+        """One round of a job that moves: all machines at once and nothing twice, since a moment later they stand elsewhere."""
+        topology = topology_of(job, self._parallelism)
+        taken_s = self._now_s()
+        finding = judge_round(self._capture(job.machines, (), fleet, topology), topology)
+        return [Statement(taken_s, "round", suspects_from_stacks(finding, taken_s))]
 
     def _capture(
         self, machines: Sequence[str], native: Sequence[str], fleet: Mapping[str, MachineView], topology: Topology | None

@@ -9,6 +9,7 @@ from minder.stacks.finding import Accused, Finding, Group
 from minder.stacks.live import capture_from_agents
 from minder.stacks.reader import find_job_file, place_ranks, read_captures
 from minder.stacks.records import Capture, Frame, Process, Thread
+from minder.stacks.rounds import judge_round
 from minder.stacks.sniff import read_dumps
 from minder.stacks.suspects import suspects_from_stacks
 
@@ -24,6 +25,7 @@ __all__ = [
     "analyse_captures",
     "capture_from_agents",
     "find_job_file",
+    "judge_round",
     "place_ranks",
     "read_captures",
     "read_dumps",

@@ -68,16 +68,18 @@ class CapturesRule:
 
     def observe(self, observation: Observation) -> RuleResult:
         self._follow(observation)
-        self._heard |= {statement.source: statement for statement in observation.statements}
+        statements = [statement for statement in observation.statements if statement.source != "round"]  # votes.py hears those
+        self._heard |= {statement.source: statement for statement in statements}
         state = self._state(observation)
         self._heard = {name: item for name, item in self._heard.items() if self._counts(item, state, observation)}
         suspects = [suspect for item in self._heard.values() for suspect in item.suspects if _is_here(suspect, observation)]
-        return RuleResult(tuple(self._weigh(suspect, suspects, state, observation) for suspect in suspects), self._wanted(observation))
+        weighed = tuple(self._weigh(suspect, suspects, state, observation) for suspect in suspects)
+        return RuleResult(weighed, self._wanted(observation, bool(statements)))
 
-    def _wanted(self, observation: Observation) -> frozenset[RequestKind]:
+    def _wanted(self, observation: Observation, answered: bool) -> frozenset[RequestKind]:
         """A short stall is a slow step or decided by connections; one that lasts is looked at a few times."""
         stalled_s = self._progress.stalled_s(observation) if self._asks else 0.0
-        self._looks = self._looks + bool(observation.statements) if stalled_s else 0
+        self._looks = self._looks + answered if stalled_s else 0
         if not stalled_s or self._looks >= len(_LOOKS_S):
             return frozenset()
         return frozenset({"stacks", "dumps"}) if stalled_s >= self._progress.stall_limit_s() + _LOOKS_S[self._looks] else frozenset()

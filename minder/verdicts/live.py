@@ -19,6 +19,7 @@ from minder.verdicts.stall import StallRule
 from minder.verdicts.start import StartRule
 from minder.verdicts.unmanned import UnmannedRule
 from minder.verdicts.vanished import VanishedRule
+from minder.verdicts.votes import VotesRule
 
 __all__ = ["live_rules"]
 
@@ -33,4 +34,4 @@ def live_rules(
     stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
     rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), stall, SlowdownRule(progress)]
     rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry, ReportRule()]
-    return [*rules, UnmannedRule(), CapturesRule(progress, asks=True)]
+    return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism)]

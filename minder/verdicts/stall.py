@@ -81,9 +81,10 @@ class StallRule:
             self._progress.forget_slow(since_s)
         self._flows.extend(observation.flows)
         self._attempts.extend(observation.attempts)
-        self._captured |= bool(observation.statements)
-        self._program |= any(suspect.kind == "job" for statement in observation.statements for suspect in statement.suspects)
-        for statement in observation.statements:
+        statements = [statement for statement in observation.statements if statement.source != "round"]
+        self._captured |= bool(statements)
+        self._program |= any(suspect.kind == "job" for statement in statements for suspect in statement.suspects)
+        for statement in statements:
             if statement.source == "stacks":
                 self._passes = any(passes(suspect) for suspect in statement.suspects)
         if self._told:

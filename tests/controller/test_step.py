@@ -12,7 +12,7 @@ import pytest
 from minder.controller.status import read_status
 from minder.errors import LedgerError, SourceError
 from minder.incidents import kinds
-from minder.types import Signal
+from minder.types import Observation, RequestKind, Signal, Verdict
 
 
 class Broken:
@@ -325,3 +325,37 @@ def test_a_controller_that_is_killed_on_the_way_to_the_first_step_closes_them_al
         world.life(8, die_at)
         world.life(8)
         assert states(world) == [("closed", "first new step")] * 2, die_at
+
+
+class Asking:
+    """The world's judge, whose rules want a round at every tick."""
+
+    def __init__(self, judge: Any) -> None:
+        self._judge = judge
+
+    def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]:
+        return self._judge.judge(observation)[0], frozenset({"round"})
+
+
+@pytest.mark.parametrize(("tier", "looks"), [("page", True), ("evict", False)])
+def test_rounds_of_a_slow_job_are_not_taken_once_it_is_known_whom_to_evict(world: Any, tier: str, looks: bool) -> None:
+    """A page wants a second witness; of an accused machine enough is known."""
+    world.policy = replace(world.policy, dry_run=True)
+    app = world.app()
+    asked: list[str] = []
+    app.controller._witnesses.request = lambda wanted, observation, since_s: asked.extend(wanted)
+    app.controller._stages = replace(app.controller._stages, judge=Asking(app.controller._stages.judge))
+    try:
+        app.begin()
+        world.tick(app, 4)
+        assert "round" in asked
+        world.script = lambda observation: [world.accuse("m1", tier=tier)]
+        world.tick(app)
+        asked.clear()
+        world.tick(app, 5)
+        assert ("round" in asked) == looks
+        world.clock.sleep(600.0)
+        world.tick(app)
+        assert "round" in asked, "not for ever"
+    finally:
+        app.close()

@@ -170,3 +170,52 @@ def test_what_goes_wrong_is_raised_where_the_answer_is_taken() -> None:
     agents.capture = lambda *unused, **more: {"m0": {"stacks": 5}}  # type: ignore[method-assign]
     with pytest.raises(TypeError):
         statements(agents, "stacks")
+
+
+def rounds(agents: Agents, count: int = 1) -> list[Statement]:
+    """What comes of so many requests, one after the other."""
+    witnesses = Witnesses(agents, lambda: 1000.0, Parallelism(data=4), gap_s=60.0)  # type: ignore[arg-type]
+    found: list[Statement] = []
+    try:
+        for _ in range(count):
+            witnesses.request(frozenset({"round"}), observe(), 999.0)
+            end_s = time.monotonic() + 10.0
+            while witnesses._round is not None and time.monotonic() < end_s:
+                found += witnesses.take_statements(1)
+                time.sleep(0.01)
+        return found
+    finally:
+        witnesses.close()
+
+
+def test_a_round_is_one_look_at_all_machines_at_once_and_without_compiled_frames() -> None:
+    agents = Agents({"m2": READING})
+    (said,) = rounds(agents)
+    assert (said.source, [(item.machines, item.tier) for item in said.suspects]) == ("round", [(("m2",), "evict")])
+    assert agents.asked == [(MACHINES, ("stacks", "processes"), False)]
+
+
+@pytest.mark.parametrize("stands", [{}, dict.fromkeys(MACHINES, READING)], ids=["all wait", "all read"])
+def test_a_round_in_which_all_do_the_same_flags_nobody_and_is_still_an_answer(stands: dict[str, Frames]) -> None:
+    found = rounds(Agents(stands), 2)
+    assert [item.source for item in found] == ["round", "round"]
+    assert [item for said in found for item in said.suspects if item.tier == "evict"] == []
+
+
+def test_rounds_do_not_overlap_and_one_about_a_former_generation_is_thrown_away() -> None:
+    agents = Agents({"m2": READING})
+    agents.gate.clear()
+    witnesses = Witnesses(agents, lambda: 1000.0)  # type: ignore[arg-type]
+    try:
+        for _ in range(3):
+            witnesses.request(frozenset({"round"}), observe(), 999.0)
+        assert list(witnesses.take_statements(1)) == []
+        agents.gate.set()
+        end_s = time.monotonic() + 10.0
+        while witnesses._round is not None and time.monotonic() < end_s:
+            assert list(witnesses.take_statements(2)) == []
+            time.sleep(0.01)
+        assert witnesses._round is None and len(agents.asked) == 1
+    finally:
+        agents.gate.set()
+        witnesses.close()

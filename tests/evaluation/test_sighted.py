@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from minder.evaluation.replay import replay
 from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.recorder import Recorder
 from minder.topology import Parallelism
-from minder.types import Flow, JobView, MachineView, Observation, Sample, Verdict, WorkerView
+from minder.types import Evidence, Flow, JobView, MachineView, Observation, Sample, Statement, Suspect, Verdict, WorkerView
 
 MACHINES = tuple(f"m{index}" for index in range(6))
 SICK, FAULT_S, END_S = "m2", 40, 70
@@ -106,3 +107,27 @@ def test_without_what_the_controller_saw_it_is_a_recording_like_anybody_elses(re
     folder = recorded("machine-lost")
     (folder / name).unlink()
     assert list(replay(folder)) == []
+
+
+def round_of(at_s: float, machine: str | None) -> Statement:
+    """A capture of a job that steps on: everybody waits for this machine."""
+    where = (Evidence("stacks", machine, "outside any collective: in count_tokens (train.py)"),)
+    told = (
+        () if machine is None else (Suspect(START_S + at_s, "stacks", "machine", (machine,), "stall", 0.7, START_S + at_s, "evict", where),)
+    )
+    return Statement(START_S + at_s, "round", told)
+
+
+@pytest.mark.parametrize(("until_s", "expected"), [(120, [("machine", "page", (SICK,), "slowdown")]), (90, [])], ids=["whole", "half"])
+def test_rounds_of_a_slow_job_are_voted_on_again(tmp_path: Path, until_s: int, expected: list[tuple[str, ...]]) -> None:
+    """Telemetry shows nothing: who holds the steps up waits too, for something else. A controller that dies in between has no vote."""
+    job = RecordedJob("lab", MACHINES, ("s0",), parallelism=Parallelism(data=6), interval_s=1.0)
+    with Recorder(tmp_path / "slow", job) as recorder:
+        for at_s in range(1, until_s):
+            seen = tick(at_s, "slow-cpu")
+            said = (round_of(at_s, None if at_s == 80 else SICK),) if at_s > FAULT_S and at_s % 10 == 0 else ()
+            recorder.append_samples(samples(at_s, None))
+            recorder.append_sighting(replace(seen, statements=said))
+    verdicts = list(replay(tmp_path / "slow"))
+    assert named(verdicts) == expected
+    assert all("flagged in 4 of 5 rounds" in item.evidence[1].message for item in verdicts)
