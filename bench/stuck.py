@@ -32,6 +32,7 @@ from minder.simulate.lab.machine import LabMachine
 from minder.types import LedgerEvent
 
 _STEP, _PAUSE_S, _RANKS = 24, 20.0, 4
+_SETTLE_S = 20.0  # whoever is paged and should stay is given so long to be evicted after all
 _SAVER = ((0,),)  # rank 0 saves, whatever the seed
 
 
@@ -39,6 +40,7 @@ _SAVER = ((0,),)  # rank 0 saves, whatever the seed
 class Kind:
     """machine: those at fault must be evicted; else nobody may be named or evicted. ranks: where it happens with seed 0; none: everywhere.
 
+    paged: those at fault must be named and must stay: what names them is enough for a person and not for an eviction.
     among: the places that the seeds take in turn, from `ranks` on; none: every single rank, or every pipeline where ranks are two.
     """
 
@@ -48,6 +50,7 @@ class Kind:
     watch_s: float = 90.0
     step: int = _STEP
     among: tuple[tuple[int, ...], ...] = ()
+    paged: bool = False
 
     def ranks_of(self, seed: int) -> tuple[int, ...]:
         """Where it happens with this seed."""
@@ -70,9 +73,11 @@ KINDS = {
     "pipeline": Kind("SIGSTOP of both ranks of one pipeline inside an all-reduce", True, (1, 3)),
     "stages-sigstop": Kind("DP x PP: SIGSTOP of both ranks of one pipeline among their messages", True, (1, 3)),
     "stages-sleep": Kind("DP x PP: a rank sleeps in Python before it sends", True, (3,)),
+    "stages-slow-python": Kind("DP x PP: a rank's Python code takes 2 s longer in every step: steps go on", True, (3,), 180.0, paged=True),
     "stages-fewer-steps": Kind("DP x PP: a replica's data end a step early: it waits in a barrier", False, (1, 3)),
     "stages-checkpoint": Kind("quiet, DP x PP: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0, among=_SAVER),
     "stages-evaluation": Kind("quiet, DP x PP: all evaluate for 20 s", False, (), 50.0),
+    "slow-python": Kind("a rank's Python code takes 2 s longer in every step: steps go on", True, watch_s=180.0, paged=True),
     "loader": Kind("a data-loader worker waits for a lock for ever", False),
     "other-collective": Kind("a rank broadcasts where the others all-reduce", False),
     "wrong-shape": Kind("a rank all-reduces another number of elements", False),
@@ -80,6 +85,7 @@ KINDS = {
     "checkpoint": Kind("quiet: rank 0 saves for 20 s", False, (), 50.0),
     "undeclared": Kind("quiet: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0, among=_SAVER),
     "evaluation": Kind("quiet: all evaluate for 20 s", False, (), 50.0),
+    "slow-data": Kind("quiet: every rank waits for slow data in every step, 0.5 to 2.5 s", False, (), 120.0),
     "compile": Kind("quiet: the first step compiles for 20 s", False, (), 50.0, 1),
     "debugger": Kind("quiet: a debugger holds all ranks for 20 s", False, (), 50.0),
 }
@@ -173,7 +179,7 @@ def judge(name: str, culprits: Sequence[str], began_s: float, events: Sequence[L
     first = verdicts[0].payload if verdicts else {}
     return {
         "kind": name,
-        "right": set(named) == set(culprits) == set(evicted),
+        "right": set(named) == set(culprits) and set(evicted) == (set() if KINDS[name].paged else set(culprits)),
         "named": named,
         "evicted": evicted,
         "verdict": first.get("kind"),
@@ -196,9 +202,10 @@ def _over(stage: StuckStage, kind: Kind) -> bool:
     """An eviction whose job steps again, or a program whose fault was told: nothing more will come of it."""
     with stage.ledger() as ledger:
         events = ledger.events(job=stage.job)
-    if kind.machine:
+    if kind.machine and not kind.paged:
         return sum(event.kind == kinds.FIRST_STEP for event in events) > 1
-    return bool(kind.ranks) and any(event.kind == kinds.VERDICT for event in events)
+    after_s = _SETTLE_S if kind.paged else 0.0
+    return bool(kind.ranks) and any(event.kind == kinds.VERDICT and time.time() - event.time_s > after_s for event in events)
 
 
 def _let_go(stage: Stage) -> None:
@@ -219,7 +226,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         named = {("a machine" if row.get("named") else "") or row.get("verdict") or "nobody" for row in mine}
         after = ", ".join(f"{row['after_s']:.0f}" for row in mine if row.get("after_s") is not None) or "-"
         sources = sorted({source for row in mine for source in row.get("sources", ())})
-        expected = "its machine" if KINDS[name].machine else "no machine"
+        expected = ("its machine, by a page" if KINDS[name].paged else "its machine") if KINDS[name].machine else "no machine"
         what = KINDS[name].what + (" (masked)" if masked else "")
         right = f"{sum(row['right'] for row in mine)}/{len(mine)}"
         loads = [row["load"] for row in mine if "load" in row]

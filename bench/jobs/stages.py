@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.distributed as dist
-from stuck import FOR_EVER_S, STEP_S, SlowFile, Trouble, parse
+from stuck import FOR_EVER_S, SLOW_S, STEP_S, SlowFile, Trouble, count_tokens, parse
 
 import minder
 
@@ -83,6 +83,9 @@ def main(options: Any) -> None:
         for microbatch in range(MICROBATCHES):
             if microbatch == 1 and trouble.comes(step, "stages-sleep"):
                 time.sleep(FOR_EVER_S)
+            trouble.slow |= trouble.comes(step, "stages-slow-python")
+            if microbatch == 1 and trouble.slow:
+                count_tokens(SLOW_S)
             loss += stage.microbatch()
         stage.reduce_gradients()
         optimizer.step()

@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import io
 import os
+import random
 import signal
 import socket
 import sys
@@ -32,6 +33,7 @@ import minder
 
 STEP_S = 0.25
 FOR_EVER_S = 3600.0
+SLOW_S = 2.0  # by which the rank's code takes longer in every step
 STOPS = ("sigstop", "pipeline")
 FIFREEZE = 0xC0045877  # <linux/fs.h>
 
@@ -69,6 +71,7 @@ class Trouble:
         step, _, who = place.partition(":")
         self.step, self.output, self.rank, self.disk = int(step or -1), output, rank, disk
         self.mine = who == "" or str(rank) in who.split(",")
+        self.slow = False  # from some step on for as long as this process lives
 
     @property
     def marker(self) -> Path:
@@ -137,7 +140,15 @@ class Neighbours:
                 left -= len(self._socket.recv(left))
 
 
+def count_tokens(seconds: float) -> None:
+    """Code of the script's own that waits for something, as a service or a file far away: nothing in it is a processor's work."""
+    time.sleep(seconds)
+
+
 def before_the_collective(trouble: Trouble, step: int, values: torch.Tensor) -> None:
+    trouble.slow |= trouble.comes(step, "slow-python")
+    if trouble.slow and trouble.kind == "slow-python":
+        count_tokens(SLOW_S)
     if trouble.comes(step, "sleep", "socket"):
         time.sleep(FOR_EVER_S)
     if trouble.comes(step, "disk"):
@@ -150,6 +161,13 @@ def before_the_collective(trouble: Trouble, step: int, values: torch.Tensor) -> 
         dist.all_reduce(torch.ones(7))
     if trouble.comes(step, "fewer-steps"):
         dist.barrier()  # its data ended one step early: it goes to the evaluation
+
+
+def wait_for_slow_data(trouble: Trouble, step: int) -> None:
+    """Storage that all ranks share: each step somebody else is last."""
+    trouble.slow |= trouble.comes(step, "slow-data")
+    if trouble.slow and trouble.kind == "slow-data":
+        time.sleep(random.uniform(0.5, 2.5))
 
 
 def pause(trouble: Trouble, step: int) -> None:
@@ -183,6 +201,7 @@ def main(options: argparse.Namespace) -> None:
         pause(trouble, step)
         if locks and step == trouble.step:
             trouble.comes(step, "loader")
+        wait_for_slow_data(trouble, step)
         batch = next(batches)
         if neighbours is not None and step != trouble.step:
             neighbours.exchange()

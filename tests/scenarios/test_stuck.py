@@ -50,3 +50,12 @@ def test_a_writer_that_no_signal_ends_does_not_hold_its_eviction_up(stuck: Modul
         raise
     assert row["right"], row
     assert any("uninterruptible" in said for said in row["says"]), row
+
+
+def test_a_rank_whose_code_slows_every_step_is_named_by_a_vote_and_stays(stuck: ModuleType, tmp_path: Path) -> None:
+    """Nothing in telemetry or connections says who it is: it sleeps where the others wait. Five looks at the stacks do."""
+    row = stuck.run("slow-python", False, tmp_path, 0)
+    assert row["right"] and row["verdict"] == "machine", row
+    assert any("of 5 rounds" in said and "count_tokens" in said for said in row["says"]), row
+    recorded = [item.source for sighting in read_recording(tmp_path / "recording").sightings for item in sighting.statements]
+    assert recorded == ["round"] * 5
