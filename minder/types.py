@@ -22,7 +22,7 @@ Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal[
-    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "waiting", "report", "order"
+    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order"
 ]
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
 
@@ -60,11 +60,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """An explicit event (formats.md, events.jsonl, plus `exception`, `nonfinite`, `waiting` from our own workers).
+    """An explicit event (formats.md, events.jsonl, plus `exception`, `nonfinite`, `spike`, `waiting` from our own workers).
 
     data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
-    membership {joined, left}, nonfinite {step, what}. An order is an operator's own, to evict its machine; message: who and why.
+    membership {joined, left}, nonfinite {step, what}, spike {step, what: loss | gradient norm | own gradient, value, usual}. An order is
+    an operator's own, to evict its machine; message: who and why.
     """
 
     time_s: float
