@@ -16,7 +16,7 @@ from time import time
 
 from minder.errors import WireError
 
-__all__ = ["HeartbeatPage", "HeartbeatView", "StepRecord", "read_heartbeat"]
+__all__ = ["SAID_NAN", "GradientSpike", "HeartbeatPage", "HeartbeatView", "StepRecord", "read_heartbeat", "was_said"]
 
 _MAGIC = b"MNDRHB01"
 _SIZE = 4096
@@ -27,14 +27,19 @@ _PHASE = struct.Struct("<16sd")  # at 56: open phase (empty: none), since
 _COUNT = struct.Struct("<Q")  # at 88: records written so far
 _RECORD = struct.Struct("<qddddq")  # step, time, seconds, loss, grad_norm, flags
 _RING_AT, _RING = 128, 64
+_SPIKE_COUNT = struct.Struct("<Q")  # at 96: spikes written so far
+_SPIKE = struct.Struct("<qddd")  # step, time, g squared, v
+_SPIKES_AT, _SPIKES = 3200, 16  # behind the ring of steps: readers that know of none read the page as before
 _FIRST = _RING_AT // 8  # in words of 8 bytes, as HeartbeatPage writes: the first record of the ring and the last
 _LAST = _FIRST + (_RING - 1) * 6
+_REAL = struct.Struct("<d")
+SAID_NAN: float = _REAL.unpack(b"MNDR\0\0\xf8\x7f")[0]  # a loss that the script gave as NaN; any other NaN is one that nobody gave
 NONFINITE_LOCAL_GRADIENT = 1  # flag: this rank's own gradient, before the all-reduce, was not finite
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One heartbeat. seconds: since the previous step's heartbeat (NaN for the first). loss, grad_norm: NaN if not given."""
+    """One heartbeat. seconds: since the previous step's heartbeat (NaN for the first). loss, grad_norm: NaN if not given (`was_said`)."""
 
     step: int
     time_s: float
@@ -42,6 +47,16 @@ class StepRecord:
     loss: float
     grad_norm: float
     flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSpike:
+    """This rank's own gradient, before the all-reduce, far above its past. squared: the sum of its squares; usual: their mean so far."""
+
+    step: int
+    time_s: float
+    squared: float
+    usual: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,8 @@ class HeartbeatView:
     phase_since_s: float
     count: int
     recent: tuple[StepRecord, ...]
+    spike_count: int = 0
+    spikes: tuple[GradientSpike, ...] = ()  # the last 16 of this generation
 
     @property
     def last(self) -> StepRecord | None:
@@ -70,7 +87,7 @@ class HeartbeatPage:
     train are little-endian.
     """
 
-    __slots__ = ("_last_time_s", "_map", "_place", "_real", "_seq", "_whole", "count", "path")
+    __slots__ = ("_last_time_s", "_map", "_place", "_real", "_seq", "_spike_count", "_whole", "count", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -82,7 +99,7 @@ class HeartbeatPage:
             self._real = memoryview(self._map).cast("d")
         finally:
             os.close(handle)
-        self.count, self._place = 0, _FIRST
+        self.count, self._place, self._spike_count = 0, _FIRST, 0
         self._seq = 0
         self._last_time_s = math.nan
         self._map[0 : len(_MAGIC)] = _MAGIC
@@ -95,8 +112,9 @@ class HeartbeatPage:
         """Say who writes. A new generation starts a new series of steps, and neither an old step nor an open phase survives into it
         (dlrover#1749: a dangling "checkpoint begun" killed the job for ever)."""
         self._begin()
-        self.count, self._place = 0, _FIRST
+        self.count, self._place, self._spike_count = 0, _FIRST, 0
         _COUNT.pack_into(self._map, 88, 0)
+        _SPIKE_COUNT.pack_into(self._map, 96, 0)
         _PHASE.pack_into(self._map, 56, b"", 0.0)
         _IDENTITY.pack_into(self._map, 16, os.getpid(), rank, generation, time())
         self._end()
@@ -118,6 +136,14 @@ class HeartbeatPage:
             whole[1] = self._seq = seq + 2
         self._place = place + 6 if place < _LAST else _FIRST
         self._last_time_s = now_s
+
+    def spike(self, step: int, squared: float, usual: float) -> None:
+        """Write a spike of this rank's own gradient beside the steps: it is no step, and must neither shorten one nor end one."""
+        self._begin()
+        _SPIKE.pack_into(self._map, _SPIKES_AT + self._spike_count % _SPIKES * _SPIKE.size, step, time(), squared, usual)
+        self._spike_count += 1
+        _SPIKE_COUNT.pack_into(self._map, 96, self._spike_count)
+        self._end()
 
     def last_step(self) -> int:
         """The newest step of a record without flags, or -1."""
@@ -167,6 +193,11 @@ def read_heartbeat(path: str | os.PathLike[str]) -> HeartbeatView:
     raise WireError(f"heartbeat file {path} changed at every look")
 
 
+def was_said(value: float) -> bool:
+    """Whether a record's loss or gradient norm was given by the script, be it as NaN."""
+    return not math.isnan(value) or _REAL.pack(value) == _REAL.pack(SAID_NAN)
+
+
 def _reread(path: str | os.PathLike[str]) -> bytes:
     with open(path, "rb", buffering=0) as handle:
         handle.seek(8)
@@ -180,4 +211,7 @@ def _parse(page: bytes) -> HeartbeatView:
     first = max(0, count - _RING)
     recent = tuple(StepRecord(*_RECORD.unpack_from(page, _RING_AT + (index % _RING) * _RECORD.size)) for index in range(first, count))
     name = phase.rstrip(b"\0").decode(errors="replace")
-    return HeartbeatView(pid, rank, generation, _ALIVE.unpack_from(page, 48)[0], name, since_s, count, recent)
+    spikes = _SPIKE_COUNT.unpack_from(page, 96)[0]
+    kept = (_SPIKE.unpack_from(page, _SPIKES_AT + (index % _SPIKES) * _SPIKE.size) for index in range(max(0, spikes - _SPIKES), spikes))
+    alive_s = _ALIVE.unpack_from(page, 48)[0]
+    return HeartbeatView(pid, rank, generation, alive_s, name, since_s, count, recent, spikes, tuple(GradientSpike(*item) for item in kept))

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, HeartbeatPage
+from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, SAID_NAN, HeartbeatPage
 
 __all__ = ["default_run_dir", "heartbeat", "phase", "swallowed"]
 
@@ -42,8 +42,12 @@ def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = No
             step = int(step)
         if type(loss) is not float:
             loss = _number(loss)
+        elif loss != loss:
+            loss = SAID_NAN
         if type(grad_norm) is not float:
             grad_norm = _NAN if grad_norm is None else _number(grad_norm)
+        elif grad_norm != grad_norm:
+            grad_norm = SAID_NAN
         _beat(step, loss, grad_norm)
     except Exception:  # noqa: BLE001 - a heartbeat must not be able to end a training step: counted, see swallowed()
         _swallowed += 1
@@ -142,6 +146,17 @@ def beat_nonfinite(step: int) -> None:
         _swallowed += 1
 
 
+def beat_spike(step: int, squared: float, usual: float) -> None:
+    """This rank's own gradient was far above its past before the all-reduce: the sum of its squares, and their usual value."""
+    global _swallowed
+    try:
+        page = _page if _page_pid == os.getpid() else _open()
+        if page is not None:
+            page.spike(step, squared, usual)
+    except _PAGE_ERRORS:  # counted, see swallowed()
+        _swallowed += 1
+
+
 def last_step() -> int:
     """The newest step that this process wrote, or -1."""
     return -1 if _page is None or _page_pid != os.getpid() else _page.last_step()
@@ -150,15 +165,14 @@ def last_step() -> int:
 def _number(value: Any) -> float:
     if value is None:
         return math.nan
-    if type(value) is float:
-        return value
     device = getattr(value, "device", None)
     if device is not None and getattr(device, "type", "cpu") != "cpu":
         return math.nan
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return math.nan
+    return SAID_NAN if number != number else number
 
 
 def _mark_phase(name: str) -> None:

@@ -142,3 +142,18 @@ def test_a_name_of_a_phase_that_is_too_long_is_cut_and_never_raises(tmp_path: Pa
     page = HeartbeatPage(tmp_path / "page")
     page.phase("éééééééééééééééé")
     assert read_heartbeat(tmp_path / "page").phase.startswith("ééé")
+
+
+def test_spikes_lie_beside_the_steps_and_the_last_16_are_kept(tmp_path: Path) -> None:
+    page = HeartbeatPage(tmp_path / "page")
+    for step in range(100):
+        page.beat(step)
+        if step % 5 == 0:
+            page.spike(step, 9e4, 2.0)
+    view = read_heartbeat(tmp_path / "page")
+    assert (view.count, view.spike_count) == (100, 20)
+    assert [spike.step for spike in view.spikes] == list(range(20, 100, 5))
+    assert (view.spikes[-1].squared, view.spikes[-1].usual) == (9e4, 2.0)
+    assert [record.step for record in view.recent] == list(range(36, 100)) and page.last_step() == 99
+    page.identify(1, 2)
+    assert read_heartbeat(tmp_path / "page").spikes == ()

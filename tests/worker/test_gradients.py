@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from minder.errors import BadInputError
-from minder.worker.gradients import install_gradient_guard
+from minder.worker import pulse
+from minder.worker.gradients import check_gradient, install_gradient_guard
+from minder.worker.spikes import GradientSpikes
 
 SCRIPT = Path(__file__).parent / "scripts" / "guarded.py"
 
@@ -56,6 +58,42 @@ def test_record_only_marks_the_rank_and_goes_on(tmp_path: Path) -> None:
     healthy, poisoned = _train(tmp_path, "record")
     assert len(healthy["losses"]) == len(poisoned["losses"]) == 6
     assert poisoned["flags"][0] == 1
+
+
+@pytest.mark.lab
+def test_a_spike_of_one_rank_is_told_by_that_rank_alone(tmp_path: Path) -> None:
+    """300 times the gradient is 90,000 times its square. What the step made of the weights is everybody's a step later."""
+    healthy, spiked = _train(tmp_path, "spike")
+    step, squared, usual = spiked["spikes"][0]
+    assert step == 40 and squared > 5_000 * usual > 0.0
+    assert 40 not in [item[0] for item in healthy["spikes"]]
+    assert len(healthy["losses"]) == len(spiked["losses"]) == 60 and healthy["weights"] == spiked["weights"]
+
+
+@pytest.mark.lab
+def test_a_spike_of_all_ranks_is_told_by_all(tmp_path: Path) -> None:
+    assert [rank["spikes"][0][0] for rank in _train(tmp_path, "spikes")] == [40, 40]
+
+
+def test_a_loop_of_ones_own_may_watch_for_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    told: list[tuple[int, float, float]] = []
+    monkeypatch.setattr(pulse, "beat_spike", lambda *args: told.append(args))
+    past = GradientSpikes()
+    for step in range(30):
+        assert check_gradient(torch.ones(100), step, past=past)
+    assert check_gradient(torch.full((100,), 80.0), 30, past=past)
+    ((step, squared, usual),) = told
+    assert step == 30 and squared == pytest.approx(640_000.0) and usual == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(("kind", "value"), [("float16", 300.0), ("float32", 1e25), ("bfloat16", 1e25)])
+def test_finite_numbers_whose_squares_overflow_are_finite(kind: str, value: float) -> None:
+    torch = pytest.importorskip("torch")
+    assert check_gradient(torch.full((10_000,), value, dtype=getattr(torch, kind)), 0)
+    poisoned = torch.full((10_000,), value, dtype=getattr(torch, kind))
+    poisoned[77] = float("nan")
+    assert not check_gradient(poisoned, 0, "record")
 
 
 def test_other_models_are_refused() -> None:

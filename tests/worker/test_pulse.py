@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from minder.wire.heartbeat import read_heartbeat
+from minder.wire.heartbeat import read_heartbeat, was_said
 
 HEAVY = ["numpy", "polars", "pydantic", "torch", "httpx", "asyncio", "typer", "starlette", "uvicorn", "psutil"]
 
@@ -48,6 +48,22 @@ print(json.dumps(0))
     view = read_heartbeat(page)
     assert (view.rank, view.generation, view.phase) == (3, 2, "evaluation")
     assert [(record.step, record.loss, record.grad_norm) for record in view.recent] == [(0, 0.0, 1.0), (1, 0.5, 1.0), (2, 1.0, 1.0)]
+
+
+def test_a_loss_that_is_nan_is_not_one_that_was_not_given(tmp_path: Path) -> None:
+    code = """
+import json, minder
+from minder.worker import pulse
+minder.heartbeat(1, loss=float("nan"))
+minder.heartbeat(2, grad_norm=float("-nan"))
+minder.heartbeat(3, loss="much")
+print(json.dumps(0))
+"""
+    page = tmp_path / "page"
+    _run(code, MINDER_HEARTBEAT_FILE=str(page))
+    assert [(was_said(record.loss), was_said(record.grad_norm)) for record in read_heartbeat(page).recent] == [
+        (True, False), (False, True), (False, False)
+    ]  # fmt: skip
 
 
 def test_lines_of_a_log_count_until_the_script_beats_by_itself(tmp_path: Path) -> None:
