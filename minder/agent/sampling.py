@@ -15,6 +15,7 @@ from minder.agent.limit import bound
 from minder.agent.options import AgentOptions
 from minder.agent.processes import describe_processes
 from minder.agent.ring import SignalRing
+from minder.agent.spikes import SpikeReader
 from minder.agent.steplog import StepLog
 from minder.telemetry.exporters.cgroup import Cgroup
 from minder.telemetry.exporters.flows import FlowExporter
@@ -55,6 +56,7 @@ class Sampler:
         self._job = JobExporter()
         self._flows = FlowExporter(options.machine)
         self._heartbeat = HeartbeatExporter(options.machine)
+        self._spikes = SpikeReader(options.machine)
         self._gpu = GpuExporter(options.machine, options.gpu)
         self._independent: dict[str, Callable[[float], Reading]] = {
             "host": self._machine(cgroup),
@@ -120,6 +122,7 @@ class Sampler:
         self._guarded("job", reading, lambda: self._job.read(ranks, now_s, since_s))
         self._guarded("flows", reading, lambda: self._flows.read(ranks, now_s))
         self._guarded("heartbeat", reading, lambda: self._heartbeat.read(ranks, now_s, since_s))
+        self._guarded("spikes", reading, lambda: self._spikes.read(ranks, self._logs))
         for name, read in self._independent.items():
             self._guarded(name, reading, lambda read=read: read(now_s))  # type: ignore[misc]
         reading.counter("agent_errors", self._errors)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from minder.signals.spikes import Spike, StepSpikes
 from minder.signals.steps import StepLine, StepReader
 
 __all__ = ["LoggedSteps", "StepLog"]
@@ -40,6 +42,8 @@ class StepLog:
         self.path = path
         self.steps: LoggedSteps | None = None
         self._reader = StepReader(pattern)
+        self._series = StepSpikes()
+        self._spikes: deque[tuple[float, Spike]] = deque(maxlen=16)
         self._handle: int | None = None
         self._inode = 0
         self._offset = 0
@@ -58,6 +62,11 @@ class StepLog:
     def forget(self) -> None:
         """The job began anew: its steps count from here."""
         self.steps = None
+        self._series.forget()
+
+    def take_spikes(self) -> list[tuple[float, Spike]]:
+        """(when read, spike) of the loss and the gradient norm since the last call. Any thread."""
+        return [self._spikes.popleft() for _ in range(len(self._spikes))]
 
     def poll(self, now_s: float) -> None:
         """Read what was appended since the last look; at most 256 KiB, the newest."""
@@ -68,6 +77,7 @@ class StepLog:
 
     def _note(self, found: StepLine, now_s: float) -> None:
         """A step below the newest one is a job that began again, from its checkpoint."""
+        self._spikes.extend((now_s, spike) for spike in self._series.read(found.step, found.loss, found.grad_norm))
         known = self.steps
         loss = found.loss if found.loss is not None or known is None or found.step != known.step else known.loss
         if known is None or found.step < known.step:

@@ -19,7 +19,7 @@ __all__ = ["WatchedJob"]
 _LINGER_S = 10.0  # a process of the old generation that still runs after this long belongs to the new one
 _FRESH_S = 3.0
 _NAME_S = 60.0  # a job of another name is not ours as soon as ours is between two generations
-_OF_PROCESSES = ("exit", "exception", "nonfinite")
+_OF_PROCESSES = ("exit", "exception", "nonfinite", "spike")
 
 
 @dataclass(frozen=True, slots=True)
