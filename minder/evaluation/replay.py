@@ -29,6 +29,7 @@ from minder.verdicts.phased import PhasedRule
 from minder.verdicts.progress import Progress
 from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
+from minder.verdicts.spikes import SpikeRule
 from minder.verdicts.stall import StallRule
 from minder.verdicts.telemetry import TelemetryRule
 from minder.windows import align_columns, cut_rows, keep_machines, rows_of
@@ -56,13 +57,13 @@ def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = 
 def build_judge(
     topology: Topology, progress: Progress | None = None, make: MakeDetector = DefaultDetector, captured: bool = False
 ) -> Judge:
-    """The rules that need nothing but a recording: telemetry, explicit signals, and, where the job's steps are in it, stalls.
+    """The rules that need nothing but a recording: telemetry, explicit signals, spikes, and, where the job's steps are in it, stalls.
     A phase that the job declares quiets telemetry and captures. captured: there are captures of the job's processes.
 
     A recording has no connections to ask for, and its pauses may be undeclared: a stall that names nobody is not told.
     """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), SignalRule(load_xid_rules()), ReportRule()]
+    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), SignalRule(load_xid_rules()), SpikeRule(generations=False), ReportRule()]
     if progress is not None:
         rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
         if captured:

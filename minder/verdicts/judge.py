@@ -10,6 +10,8 @@
 - In the shadow of an open episode, and for `shadow_s` after it, nobody else is named: peers that stall or go dark behind the culprit
   are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict
   about another machine while the open episode only pages, or, once the episode is over, a job that is down and names nobody.
+  A spike throws none, and contradicts nobody: training goes on, so nothing that comes after it is its victim. What another rule says
+  of the same machines in its episode is told, as if it were graver.
 - A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
 - A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
@@ -25,6 +27,7 @@ from minder.types import TIER_ORDER, Evidence, Observation, RequestKind, Rule, S
 __all__ = ["Judge"]
 
 _EXPLICIT = frozenset({"explicit", "numeric"})
+_STOPS_NOTHING = "spikes"
 
 
 @dataclass(slots=True)
@@ -93,7 +96,8 @@ class Judge:
         own = next((item for item in self._episodes if _same(item.verdict, verdict) and item.closed_s is None), None)
         if own is not None:
             own.seen_s = now_s
-            if TIER_ORDER[verdict.tier] > TIER_ORDER[own.verdict.tier]:
+            another_trouble = own.verdict.sources == (_STOPS_NOTHING,) != verdict.sources
+            if TIER_ORDER[verdict.tier] > TIER_ORDER[own.verdict.tier] or another_trouble:
                 own.verdict = replace(verdict, since_s=own.verdict.since_s)
                 return own.verdict
             return None
@@ -132,6 +136,8 @@ class Judge:
 
     def _is_shadowed(self, verdict: Verdict) -> bool:
         for episode in self._episodes:
+            if episode.verdict.sources == (_STOPS_NOTHING,):
+                continue
             if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
                 continue  # the same machine fell ill again, or the job is down, and nobody is named for it
             if verdict.tier == "evict" and verdict.cause in _EXPLICIT and episode.verdict.tier == "page":
@@ -167,7 +173,7 @@ def _tier(item: Suspect, agreeing: Sequence[Suspect]) -> Tier:
 def _contradicts(item: Suspect, target: Suspect) -> bool:
     """Another rule's suspicion of somebody else that is worth a page; a sick job contradicts nobody."""
     disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
-    return disjoint and item.source != target.source and _tier(item, ()) != "watch"
+    return disjoint and item.source not in (target.source, _STOPS_NOTHING) and _tier(item, ()) != "watch"
 
 
 def _same(one: Verdict, other: Verdict) -> bool:

@@ -15,6 +15,7 @@ from minder.verdicts.progress import Progress
 from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.slowdown import SlowdownRule
+from minder.verdicts.spikes import SpikeRule
 from minder.verdicts.stall import StallRule
 from minder.verdicts.start import StartRule
 from minder.verdicts.unmanned import UnmannedRule
@@ -32,6 +33,6 @@ def live_rules(
     """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample.
     parallelism: which ranks share a group, so that several machines that fail together are named as theirs."""
     stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
-    rules: list[Rule] = [CrashRule(), NumericRule(), AbsenceRule(progress), stall, SlowdownRule(progress)]
+    rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(progress), stall, SlowdownRule(progress)]
     rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry, ReportRule()]
     return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from minder.evaluation.replay import build_judge
 from minder.topology import Parallelism, Topology
-from minder.types import JobView, Observation, Verdict, Window
+from minder.types import JobView, Observation, Signal, Verdict, Window
 from minder.verdicts.progress import Progress
 
 MACHINES = ("m0", "m1", "m2", "m3")
@@ -36,3 +36,15 @@ def test_the_machine_whose_process_no_longer_runs_is_named_once() -> None:
 
 def test_a_pause_in_which_every_process_runs_names_nobody() -> None:
     assert run(None) == []
+
+
+def test_a_loss_that_jumps_is_told_once_and_names_nobody() -> None:
+    judge = build_judge(Topology(MACHINES, 1, Parallelism(data=4)))
+    job = JobView("j", 0, "running", MACHINES, (), (), dict(enumerate(MACHINES)), -math.inf, -math.inf)
+    found: list[Verdict] = []
+    for t in range(120):
+        signal = Signal(float(t), "step", data={"step": 100 + t, "loss": 12.5 if 60 <= t < 70 else 2.2, "grad_norm": 0.6, "seconds": 1.0})
+        found += judge.judge(Observation(float(t), signals=(signal,), job=job))[0]
+    (verdict,) = found
+    assert (verdict.kind, verdict.tier, verdict.machines, verdict.cause) == ("job", "page", (), "numeric")
+    assert verdict.since_s == 60.0 and verdict.evidence[0].observed == 12.5 and verdict.evidence[0].expected == 2.2
