@@ -88,6 +88,16 @@ def test_a_job_whose_worker_is_killed_is_finished_all_the_same(run: Run) -> None
     assert (run.folder / "work" / "crashed").exists(), "the working directory is the user's own"
 
 
+def test_a_loss_that_jumps_is_told_once_and_the_job_goes_on(run: Run) -> None:
+    """The script knows nothing of us: its log says it."""
+    script = "import sys, time\nfor step in range(160):\n    time.sleep(0.1)\n"
+    script += "    print(f'iter {step}: loss {40.0 if 40 <= step < 44 else 3.0:.4f}, time 100.00ms', flush=True)\n"
+    (run.folder / "work" / "train.py").write_text(script)
+    process = run.start("--nproc", "2", "--", "train.py")
+    assert process.wait(200) == 0, run.err
+    assert run.err.count("verdict: job the job, numeric, page") == 1, run.err
+
+
 def test_a_script_that_always_fails_ends_with_one_line_and_status_1(run: Run) -> None:
     (run.folder / "work" / "train.py").write_text("import os\nprint('begins in', os.getcwd())\nraise ValueError('no such data set')\n")
     process = run.start("--max-restarts", "1", "--", "train.py")

@@ -8,7 +8,7 @@ and find_unused_parameters=True, which keeps DDP from rebuilding its buckets aft
 bucket is summed in another order).
 
 Faults of the script itself, from MINDER_LAB_FAULT: `exception@STEP` (every rank raises, in one generation only),
-`nan@STEP:RANK` (one rank's own gradient becomes NaN, once ever).
+`nan@STEP:RANK` (one rank's own gradient becomes NaN, once ever), `spike@STEP:RANK` (it becomes a thousand times what it is).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ else:
     corpus, model, plain = _beside("corpus"), _beside("model"), _beside("plain")
 
 _LEARNING_RATE = 3e-3
+_POISONS = {"nan": math.nan, "spike": 1_000.0}
 _EVALUATION_STEP = -1  # a batch that no training step uses
 
 
@@ -202,15 +203,15 @@ def _raise_if_told(job: Job, step: int) -> None:
 
 
 def _poison_if_told(job: Job, step: int) -> Any:
-    """Make this rank's own gradient of the last layer NaN in this step's backward pass, once in the life of the job."""
+    """Make this rank's own gradient of the last layer NaN or far too large in this step's backward pass, once in the life of the job."""
     kind, at_step, at_rank = _fault()
-    if kind != "nan" or step != at_step or job.rank != at_rank:
+    if kind not in _POISONS or step != at_step or job.rank != at_rank:
         return None
     try:
-        (job.options.output / "fault-nan").touch(exist_ok=False)
+        (job.options.output / f"fault-{kind}").touch(exist_ok=False)
     except FileExistsError:
         return None
-    return job.model.get_parameter("out.weight").register_hook(lambda gradient: torch.full_like(gradient, float("nan")))
+    return job.model.get_parameter("out.weight").register_hook(lambda gradient: gradient * _POISONS[kind])
 
 
 def _warm_up(options: argparse.Namespace) -> None:
