@@ -64,8 +64,7 @@ class Signal:
 
     data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
-    membership {joined, left}, nonfinite {step, what}, spike {step, what: loss | gradient norm | own gradient, value, usual}. An order is
-    an operator's own, to evict its machine; message: who and why.
+    membership {joined, left}, nonfinite {step, what}, spike {step, what, value, usual}. An order: an operator's own; message: who and why.
     """
 
     time_s: float
