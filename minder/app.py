@@ -48,6 +48,7 @@ from minder.verdicts.judge import Judge
 from minder.verdicts.live import live_rules
 from minder.verdicts.progress import Progress
 from minder.verdicts.telemetry import TelemetryRule
+from minder.verdicts.trigger import TriggerRule
 from minder.windows import Aligner
 from minder.wire.fleet import Fleet
 
@@ -247,6 +248,7 @@ def build(
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
         move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
+        alarm=lambda: next((rule.alarm for rule in judge.rules if isinstance(rule, TriggerRule)), ""),
         unscored=scoring.trouble if scoring is not None else str,
     )
     export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))

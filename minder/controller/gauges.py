@@ -138,6 +138,9 @@ class Gauges:
             errors.add_metric([stage], count)
         yield errors
         waiting = int(measures.shown.get("undecided", 0))
+        yield _gauge(
+            "alarm", "1: the job's pace fell out of its usual range, and its connections are looked at.", bool(measures.shown.get("alarm"))
+        )
         yield _gauge("undecided", "Conclusions that wait for a decision or for the ledger.", waiting)
         newest_s = max(measures.newest_sample_s.values(), default=-math.inf)
         steady_s = self._sight.clock.steady_s()

@@ -97,5 +97,6 @@ class Stages:
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
+    alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names nobody
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds

@@ -82,6 +82,7 @@ class Controller:
             stages.progress.update(observation)
             verdicts, requests = self.guard("judge", lambda: stages.judge.judge(observation), nothing)
         self._note_scoring()
+        self._note_alarm()
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
@@ -173,6 +174,7 @@ class Controller:
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
             "unscored": self._stages.unscored(),
+            "alarm": self._tick.alarm,
             "undecided": len(self._tick.backlog),
             "unwritten": self._ledger.beat_error or self._tick.backlog.unwritten,
         }
@@ -261,6 +263,14 @@ class Controller:
             told.clear()
             self._tick.backlog.tell(kinds.NOTE, {"text": "telemetry is scored again"})
             self.say("telemetry is scored again")
+
+    def _note_alarm(self) -> None:
+        """That the job's pace is unusual is told as it begins, and names nobody: rules do, of what they then see."""
+        alarm = self._stages.alarm()
+        if alarm and not self._tick.alarm:
+            self._tick.backlog.tell(kinds.NOTE, {"text": alarm})
+            self.say(alarm)
+        self._tick.alarm = alarm
 
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
         recorder = self._stages.recorder

@@ -30,6 +30,7 @@ class Tick:
     backlog: Backlog = field(default_factory=Backlog)
     opened: list[tuple[Verdict, str]] = field(default_factory=list)  # (verdict, incident) of this tick
     excerpts: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # (incident, evidence) that is not written yet
+    alarm: str = ""  # as it was told; "" if there is none
     unscored: list[str] = field(default_factory=list)  # why telemetry is not scored, as it was told; empty if it is
     standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
 

@@ -18,6 +18,7 @@ from minder.verdicts.slowdown import SlowdownRule
 from minder.verdicts.spikes import SpikeRule
 from minder.verdicts.stall import StallRule
 from minder.verdicts.start import StartRule
+from minder.verdicts.trigger import TriggerRule
 from minder.verdicts.unmanned import UnmannedRule
 from minder.verdicts.vanished import VanishedRule
 from minder.verdicts.votes import VotesRule
@@ -35,4 +36,4 @@ def live_rules(
     stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
     rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(progress), stall, SlowdownRule(progress)]
     rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry, ReportRule()]
-    return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism)]
+    return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism), TriggerRule(progress)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from minder.collectives.trigger import Completion, Normal, check_window, port_throughput
-from minder.types import Sample
+from minder.collectives.trigger import Completion, Normal, check_window
 
 NORMAL = Normal(throughput_bytes_per_s=1000.0, interval_s=1.0)
 
@@ -37,10 +38,14 @@ def test_a_fifth_less_is_normal_and_becomes_so() -> None:
     assert alarm is None and normal is not None and normal.throughput_bytes_per_s == 800.0
 
 
-def test_ports_of_a_machine_add_up() -> None:
-    samples = [
-        Sample(15.0 + k, "m0", {"rdma_throughput_bytes_per_second": 100.0 * (port + 1)}, f"mlx5_{port}")
-        for k in range(3)
-        for port in (0, 1)
-    ]
-    assert port_throughput([*samples, Sample(1.0, "m1", {"rdma_throughput_bytes_per_second": 5.0})], 20.0) == {"m0": 300.0}
+def test_what_ports_measured_stands_for_sizes_that_are_not_known() -> None:
+    steps = every(1.0, 0)
+    assert check_window(steps, 20.0, True, NORMAL, throughput_bytes_per_s=400.0) == ("straggler", NORMAL)
+    assert check_window(steps, 20.0, True, NORMAL, throughput_bytes_per_s=700.0) == (None, Normal(700.0, 1.0))
+
+
+def test_a_throughput_that_is_not_known_neither_alarms_nor_is_learned() -> None:
+    assert check_window(every(1.0, 0), 20.0, True, NORMAL, throughput_bytes_per_s=math.nan) == (None, NORMAL)
+    first = check_window(every(1.0, 0), 20.0, True, None, throughput_bytes_per_s=math.nan)[1]
+    assert first is not None and math.isnan(first.throughput_bytes_per_s)
+    assert check_window(every(1.0, 0), 20.0, True, first, throughput_bytes_per_s=5.0) == (None, Normal(5.0, 1.0))

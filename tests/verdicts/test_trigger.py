@@ -1,0 +1,136 @@
+"""Mycroft's trigger on a job made by hand: when it looks closer, and when it stays quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minder.types import RuleResult, Window
+from minder.verdicts.progress import Progress
+from minder.verdicts.trigger import TriggerRule
+
+Make = Callable[..., Any]
+QUIET = RuleResult()
+
+
+class Job:
+    """A job that takes `rate` steps a second and moves `traffic` bytes a second on each machine, second by second."""
+
+    def __init__(self, scene: Any, metric: str = "tcp_throughput_bytes_per_second") -> None:
+        self.scene, self.metric = scene, metric
+        self.progress = Progress()
+        self.rule = TriggerRule(self.progress)
+        self.now_s, self.steps = 0.0, 0.0
+        self.results: list[RuleResult] = []
+
+    def run(self, seconds: int, rate: float = 2.0, traffic: float | None = None, phase: str | None = None) -> list[RuleResult]:
+        """One result for each second."""
+        begin = len(self.results)
+        for _ in range(seconds):
+            self.now_s += 1.0
+            before, self.steps = int(self.steps), self.steps + rate
+            if int(self.steps) > before:
+                self.scene.answer(self.now_s, int(self.steps), phase=phase)
+            elif phase is not None:
+                for machine in self.scene.machines:
+                    self.scene.worker(machine, phase=phase)
+            observation = self.scene.see(self.now_s + 0.1)
+            if traffic is not None:
+                values = np.full((1, len(self.scene.machines), 1), traffic)
+                times = np.array([observation.now_s])
+                present = np.ones((1, len(self.scene.machines)), dtype=bool)
+                window = Window(times, self.scene.machines, (self.metric,), values, present)
+                observation = replace(observation, window=window)
+            self.progress.update(observation)
+            self.results.append(self.rule.observe(observation))
+        return self.results[begin:]
+
+
+def test_a_steady_job_alarms_nobody(scene: Any) -> None:
+    job = Job(scene)
+    assert set(map(repr, job.run(60, traffic=100.0))) == {repr(QUIET)}
+    assert job.rule.alarm == ""
+
+
+def test_steps_twice_as_far_apart_open_the_sampling_and_name_nobody(scene: Any) -> None:
+    job = Job(scene)
+    job.run(40)
+    slow = job.run(20, rate=0.7)
+    assert slow[0] == QUIET and slow[-1] == RuleResult((), frozenset({"flows"}))
+    assert job.rule.alarm.startswith("straggler alarm") and "4 of 4 sampled ranks" in job.rule.alarm
+
+
+@pytest.mark.parametrize("metric", ["tcp_throughput_bytes_per_second", "rdma_throughput_bytes_per_second"])
+def test_half_the_traffic_at_the_same_pace_is_an_alarm_and_a_fifth_less_is_none(scene: Any, metric: str) -> None:
+    job = Job(scene, metric)
+    job.run(40, traffic=1000.0)
+    assert job.run(25, traffic=800.0)[-1] == QUIET
+    assert job.run(25, traffic=300.0)[-1].requests == {"flows"}
+
+
+def test_no_step_in_the_window_is_a_failure_that_is_looked_at_for_a_minute(scene: Any) -> None:
+    job = Job(scene)
+    job.run(40)
+    stands = job.run(120, rate=0.0)
+    asked = [index for index, result in enumerate(stands) if result.requests]
+    assert 8 <= asked[0] <= 12 and 59 <= len(asked) <= 62
+    assert not any(result.suspects for result in stands)
+    assert job.rule.alarm.startswith("failure alarm")
+
+
+def test_a_slow_decline_is_seen_against_the_normal_of_a_whole_window_ago(scene: Any) -> None:
+    """Were the normal overwritten at every tick, it would follow the fall."""
+    job = Job(scene)
+    job.run(40, traffic=1000.0)
+    assert any(result.requests for result in job.run(20, traffic=250.0))
+
+
+@pytest.mark.parametrize("phase", ["checkpoint", "evaluation", "compile"])
+def test_a_declared_phase_and_what_follows_it_at_once_are_quiet(scene: Any, phase: str) -> None:
+    job = Job(scene)
+    job.run(40)
+    assert set(map(repr, job.run(30, rate=0.0, phase=phase))) == {repr(QUIET)}
+    assert set(map(repr, job.run(30))) == {repr(QUIET)}
+
+
+def test_a_restart_begins_anew(make_scene: Make) -> None:
+    job = Job(make_scene())
+    job.run(40, rate=4.0)
+    job.scene.generation, job.scene.started_s = 2, job.scene.see(job.now_s).now_s
+    job.steps = 0.0
+    assert set(map(repr, job.run(60, rate=1.0))) == {repr(QUIET)}, "another pace is no alarm in another generation"
+
+
+def test_who_is_not_heard_from_is_not_counted(scene: Any) -> None:
+    job = Job(scene)
+    job.run(40)
+    job.scene.silence("m0")
+    answer = job.scene.answer
+
+    def without_m0(*given: Any, **more: Any) -> None:
+        kept = job.scene.views["m0"]
+        answer(*given, **more)
+        job.scene.views["m0"] = kept
+
+    job.scene.answer = without_m0
+    assert set(map(repr, job.run(30))) == {repr(QUIET)}
+    job.run(20, rate=0.7)
+    assert "3 of 3 sampled ranks" in job.rule.alarm
+
+
+def test_a_job_that_has_changed_its_ways_is_learned_anew(scene: Any) -> None:
+    job = Job(scene)
+    job.run(40, traffic=1000.0)
+    job.run(80, traffic=200.0)
+    assert set(map(repr, job.run(30, traffic=200.0))) == {repr(QUIET)} and job.rule.alarm == ""
+
+
+def test_ten_ranks_at_most_are_sampled(make_scene: Make) -> None:
+    job = Job(make_scene(count=16))
+    job.run(40)
+    job.run(20, rate=0.7)
+    assert "10 of 10 sampled ranks" in job.rule.alarm
