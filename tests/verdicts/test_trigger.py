@@ -134,3 +134,13 @@ def test_ten_ranks_at_most_are_sampled(make_scene: Make) -> None:
     job.run(40)
     job.run(20, rate=0.7)
     assert "10 of 10 sampled ranks" in job.rule.alarm
+
+
+def test_a_job_that_saves_after_every_few_steps_is_watched_in_between(scene: Any) -> None:
+    job = Job(scene)
+    for _ in range(12):
+        assert job.run(6)[-1] == job.run(1, rate=0.0, phase="checkpoint")[-1] == QUIET
+    for _ in range(6):
+        job.run(6, rate=0.7)
+        job.run(1, rate=0.0, phase="checkpoint")
+    assert job.run(4, rate=0.7)[-1].requests == {"flows"}
