@@ -223,8 +223,7 @@ def build(
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
     if watched is not None:
         state = JobState(config.name, rank_machine=dict(topology.rank_machine))
-        state_dir = state_dir / "watch"  # the job's own controller may keep its state beside it
-        state_dir.mkdir(exist_ok=True)
+        (state_dir := state_dir / "watch").mkdir(exist_ok=True)  # the job's own controller may keep its state beside it
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
     progress, policy = Progress(), Policy(config.policy_config(act))
