@@ -18,11 +18,12 @@ from minder.detectors.memory import Memory
 from minder.detectors.peers import Ordered, has_gaps
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "Lesson", "deviation_KX", "distances", "forget_smooth", "learn", "outside_KM", "smooth", "stands_out_M"]
+__all__ = ["FIELDS", "Lesson", "apart_K", "deviation_KX", "distances", "forget_smooth", "learn", "outside_KM", "smooth", "stands_out_M"]
 
 _USUAL_S = 300.0  # standing offsets and usual sizes are learned over this time
 _ECHO = 0.15 / 3.0  # healthy machines may differ in following a common move: by this share of it, as one usual size
 _Z_LIMIT = 25.0
+_MEDIAN_SIZE = 1.48  # a normal deviate's standard deviation, in medians of its size
 _ONE_SAMPLE_Z = 20.0  # farther off a single sample is not believed; a healthy one is half as far off at most
 _NAMES = tuple(f"{yardstick}_{pace}" for yardstick in ("all", "stage") for pace in ("quick", "slow"))
 
@@ -98,9 +99,22 @@ def stands_out_M(memory: Memory, names: Iterable[str], z: float) -> np.ndarray:
     return found_M
 
 
-def deviation_KX(memory: Memory, name: str, machines_X: np.ndarray, known_KX: np.ndarray, shift_K: np.ndarray) -> np.ndarray:
-    """Smoothed distance of these machines in units of its usual size; 0 where nothing is known yet. shift_K: the common move."""
-    echo_K1 = (_ECHO * shift_K[:, None]) ** 2
+def apart_K(memory: Memory, name: str, metrics_K: np.ndarray) -> np.ndarray:
+    """How far apart all machines are now in these metrics, as one usual size: 1.48 medians of the smoothed distance; 0 in the others."""
+    found_K = np.zeros(len(metrics_K))
+    for k in np.flatnonzero(metrics_K).tolist():
+        size_M = np.abs(memory[f"{name}_smooth_KM"][k])
+        known_M = size_M[~np.isnan(size_M)]
+        found_K[k] = _MEDIAN_SIZE * float(np.median(known_M)) if len(known_M) else 0.0
+    return found_K
+
+
+def deviation_KX(
+    memory: Memory, name: str, machines_X: np.ndarray, known_KX: np.ndarray, shift_K: np.ndarray, apart_K: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """Smoothed distance of these machines in units of its usual size; 0 where nothing is known yet. shift_K: the common move; apart_K:
+    how far apart machines are now, where that counts beside what is usual."""
+    echo_K1 = ((_ECHO * shift_K) ** 2 + np.square(apart_K))[:, None]
     smooth_KX = memory[f"{name}_smooth_KM"][:, machines_X].astype(np.float64)
     z_KX = smooth_KX / np.sqrt(memory[f"{name}_unit_KM"][:, machines_X].astype(np.float64) ** 2 + echo_K1)
     return np.where(known_KX & ~np.isnan(z_KX), np.clip(z_KX, -_Z_LIMIT, _Z_LIMIT), 0.0)

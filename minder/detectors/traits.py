@@ -109,6 +109,7 @@ class TraitTable:
         )
         self.links_K = self.activity_K & np.array([t.family == "fabric" for t in traits], dtype=bool)
         self.compute_K = self.activity_K & ~self.links_K & np.array([name not in _SPINNING for name in metrics], dtype=bool)
+        self.jams_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
         used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
         self.families = tuple(used)
         members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]

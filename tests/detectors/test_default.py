@@ -357,3 +357,27 @@ def test_a_machine_that_reads_its_data_anew_for_a_minute_is_not_accused_while_no
     values_TMK[60:66, 6] *= np.array([1.0, 1.0, 2.5, 1.6])
     values_TMK *= np.array([500.0, 0.6, 1e10, 0.3])
     assert told(Window(1.7e9 + 15.0 * np.arange(90), names, metrics, values_TMK, np.full((90, 12), True))) == []
+
+
+def jammed(farthest: float) -> Window:
+    """A quarter of an hour of calm, then a jam of all for four minutes: ECN marks rise eightfold, activity falls, and machines differ by a
+    factor of 1.5 (one standard deviation). One machine's marks are so many times the others'."""
+    rng = np.random.default_rng(7)
+    machines, calm, rows = 200, 60, 76
+    marks_TM = 300.0 * np.exp(0.15 * rng.standard_normal((rows, machines)))
+    activity_TM = 0.7 + 0.02 * rng.standard_normal((rows, machines))
+    apart_M = np.exp(0.4 * np.clip(rng.standard_normal(machines), -2.0, 2.0))
+    apart_M[17] = farthest
+    marks_TM[calm:] *= 8.0 * apart_M
+    activity_TM[calm:] *= 0.6
+    names = tuple(f"m{m}" for m in range(machines))
+    values_TMK = np.stack([marks_TM, activity_TM], axis=2)
+    times_T = 15.0 * np.arange(rows)
+    return Window(times_T, names, ("ecn_packets_per_second", "gpu_sm_activity_ratio"), values_TMK, np.ones((rows, machines), dtype=bool))
+
+
+@pytest.mark.parametrize(("farthest", "accused"), [(4.0, set()), (60.0, {("m17",)})])
+def test_in_a_jam_of_all_the_farthest_of_many_is_chance_and_one_that_stands_alone_is_not(
+    farthest: float, accused: set[tuple[str, ...]]
+) -> None:
+    assert {verdict.machines for verdict in told(jammed(farthest))} == accused
