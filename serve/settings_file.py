@@ -19,8 +19,9 @@ _FILE_KEYS = ("url_file", "secret_file", "token_file", "ca_file", "jwks_file", "
 
 
 class ServiceFile(BaseModel):
-    """public_url: where people reach the service's pages; links in messages begin with it. notify: who is told of verdicts.
-    oidc: an identity provider whose tokens count too, and with whom people may sign in to the pages."""
+    """What the service is told besides its command line. public_url: where people reach the service's pages; links in messages begin
+    with it. notify: who is told of verdicts, a [[notify]] table for each. oidc: an identity provider whose tokens count too, and with
+    whom people may sign in to the pages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -94,17 +94,40 @@ def configuration_page() -> str:
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),
         ("Certificates", "[tls]", config.TlsConfig),
     )
-    for title, table, model in tables:
-        about, meanings = split_meanings(inspect.getdoc(model) or "", list(model.model_fields))
-        intro = ": ".join(part for part in (f"`{table}`" if table else "", _cell(about)) if part)
-        parts.append(f"## {title}\n\n{intro}\n\n| key | type | default | meaning |\n|---|---|---|---|")
-        parts.append("\n".join(_field(name, field, meanings.get(name, "")) for name, field in model.model_fields.items()) + "\n")
+    parts += _tables(tables)
     parts.append(
         "## Policy\n\n`[policy]`: limits of what may be done. `dry_run` is set by `--act` of the command.\n\n"
         "| key | default | meaning |\n|---|---|---|"
     )
     parts.append("\n".join(f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in _settings(PolicyConfig)) + "\n")
+    parts.append(
+        "## The service\n\n`service.toml` of `minder serve --settings`. Unknown keys are errors; a relative path is relative to the file's "
+        "folder; a file with a secret must be closed to others. Examples are in [service](../service.md).\n"
+    )
+    parts += _tables(_service_tables(), "###")
     return "\n".join(parts)
+
+
+def _service_tables() -> tuple[tuple[str, str, Any], ...]:
+    from serve.identity.oidc_settings import OidcSettings, SignInSettings
+    from serve.notify.targets import Target
+    from serve.settings_file import ServiceFile
+
+    return (
+        ("The file", "", ServiceFile),
+        ("Who is told", "[[notify]]", Target),
+        ("Identity provider", "[oidc]", OidcSettings),
+        ("Signing in", "[oidc.sign_in]", SignInSettings),
+    )
+
+
+def _tables(tables: tuple[tuple[str, str, Any], ...], heading: str = "##") -> Iterator[str]:
+    """A section for each model: title, name of its table, keys."""
+    for title, table, model in tables:
+        about, meanings = split_meanings(inspect.getdoc(model) or "", list(model.model_fields))
+        intro = ": ".join(part for part in (f"`{table}`" if table else "", _cell(about)) if part)
+        yield f"{heading} {title}\n\n{intro}\n\n| key | type | default | meaning |\n|---|---|---|---|"
+        yield "\n".join(_field(name, field, meanings.get(name, "")) for name, field in model.model_fields.items()) + "\n"
 
 
 def split_meanings(text: str, keys: list[str]) -> tuple[str, dict[str, str]]:
@@ -122,9 +145,13 @@ def _field(name: str, field: Any, meaning: str) -> str:
 
 def _kind(annotation: str) -> str:
     """A type as TOML has it."""
-    text = re.sub(r"\w+Config\b|LocalHandle|dict\[.*\]", "table", re.sub(r"minder\.(\w+\.)*", "", annotation).replace(" | None", ""))
-    if words := re.fullmatch(r"Literal\[(.*)\]", text):
-        return " or ".join(f'`"{word}"`' for word in re.findall(r"'([^']*)'", words[1]))
+    text = re.sub(
+        r"\w+Config\b|\w+Settings\b|LocalHandle|Target|dict\[.*\]",
+        "table",
+        re.sub(r"(minder|serve)\.(\w+\.)*", "", annotation).replace(" | None", ""),
+    )
+    if words := re.fullmatch(r"(tuple\[)?(?:typing\.)?Literal\[([^]]*)\](?:, \.\.\.\])?", text):
+        return ("list of " if words[1] else "") + " or ".join(f'`"{word}"`' for word in re.findall(r"'([^']*)'", words[2]))
     text = text.replace("table | table", "table")
     for python, toml in (("str", "string"), ("int", "whole number"), ("float", "number"), ("bool", "true or false")):
         text = re.sub(rf"\b{python}\b", toml, text)

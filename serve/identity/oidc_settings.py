@@ -18,8 +18,9 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 
 
 class SignInSettings(BaseModel):
-    """[oidc.sign_in]: people sign in to the pages with the provider. client_id: whom the provider knows us as, and whom its ID tokens
-    are for. client_secret_file: without one we are a public client. label: what the provider is called on the sign-in page.
+    """People sign in to the pages with the provider. client_id: whom the provider knows us as, and whom its ID tokens
+    are for. client_secret_file: a file with the secret; without one we are a public client. scopes: what is asked for; "openid" must be
+    one of them. label: what the provider is called on the sign-in page.
     session_s: when they have to sign in again; until then their roles count as they were. sign_out_there: whoever signs out here is
     sent to the provider to sign out there too (OpenID Connect RP-Initiated Logout 1.0)."""
 
@@ -48,10 +49,13 @@ class SignInSettings(BaseModel):
 class OidcSettings(BaseModel):
     """Bearer tokens of an identity provider. A token that maps to no role is refused; agents and launchers have minder's own tokens.
 
-    jwks_url or jwks_file: the provider's keys; if neither is given, its discovery document says where they are. roles: a value of
-    roles_claim to the role here; the highest counts. jobs_claim: a list of job names; every job if not set. Claims may be dotted
-    ("realm_access.roles"). longest_s: tokens that live longer are refused. timeout_s: how long the provider may take for one answer.
-    discovery_url: where it is not below the issuer.
+    Claims may be dotted ("realm_access.roles"). issuer: whose tokens, exactly as they say it. audience: whom a bearer token must be for.
+    jwks_url, jwks_file: the provider's keys, one of the two; if neither is given, its discovery document says where they are.
+    ca_file: the provider's authority (PEM). algorithms: of signatures; never a shared secret, never none. roles_claim: where the token
+    says what its holder is. roles: a value of that claim to the role here (viewer, operator, admin); the highest counts.
+    jobs_claim: where a list of job names stands; every job if not set. name_claim: what stands in the ledger. leeway_s: by which clocks
+    may differ. longest_s: tokens that live longer are refused. cache_s: how long the provider's keys are kept. timeout_s: how long the
+    provider may take for one answer. discovery_url: where it is not below the issuer. sign_in: people may sign in to the pages, below.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -19,12 +19,15 @@ What = Literal["verdict", "question", "action", "closed"]
 
 
 class Target(BaseModel):
-    """One receiver. The address stands in `url`, or in the file `url_file` where it is a secret itself, as with chat rooms.
+    """One receiver.
 
-    tiers: verdicts of these, and what follows from them. jobs: names, where * stands for anything; every job if empty.
+    name: of your choice; the ledger and messages of failures use it. kind: what it understands; slack is any chat room with such incoming
+    webhooks. url, url_file: its address, or a file with the address where it is a secret itself, as with chat rooms.
+    tiers: verdicts of these, and what follows from them. jobs: names, where * stands for anything; every job if empty. tell: of what.
     secret_file: signs webhooks (at least 16 characters). token_file: sent as a bearer token. ca_file: the receiver's authority (PEM).
     evidence: false leaves out what was measured and logged. redact: patterns whose matches are blotted out, besides those of
-    passwords and keys. hold_s: how long an alert stands in Alertmanager if this service cannot renew it.
+    passwords and keys. timeout_s: how long it may take for one answer. hold_s: how long an alert stands in Alertmanager if this
+    service cannot renew it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
