@@ -100,6 +100,17 @@ def test_a_spoiled_trace_is_one_clear_line(what: str, job: tuple[Path, Path], tm
     assert said in only_line(capsys)
 
 
+def test_one_stage_whose_microbatches_lack_a_backward_is_one_clear_line(
+    generator: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without pipeline there are no transfers that would miss it."""
+    trace, meta = generator.write_job(generator.Job(dp=2, pp=1, microbatches=4, steps=3), tmp_path)
+    frame = pl.read_parquet(trace)
+    frame.filter(~((pl.col("optype") == "backward-compute") & (pl.col("mb_id") == 3))).write_parquet(trace)
+    assert main(["whatif", str(trace), "--job", str(meta)]) == 2
+    assert "forward-compute of 4 microbatches and backward-compute of 3" in only_line(capsys)
+
+
 @pytest.mark.parametrize("kept", [0, 3, 500, -20])
 def test_a_cut_off_file_is_one_clear_line(kept: int, job: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut = tmp_path / "cut.parquet"

@@ -46,6 +46,9 @@ class Balance:
 def measure_balance(costs: Costs) -> Balance:
     """Raises TraceError if a stage's forward and backward computes are not of the same microbatches."""
     forward_PMTD, backward_PMTD = (_by_microbatch(costs, kind) for kind in ("forward-compute", "backward-compute"))
+    if len(forward_PMTD[0]) != len(backward_PMTD[0]):
+        counts = f"forward-compute of {len(forward_PMTD[0])} microbatches and backward-compute of {len(backward_PMTD[0])}"
+        raise TraceError(f"a stage has {counts}: trace both of each, check mb_id")
     both_PMTD = forward_PMTD + backward_PMTD
     against_PD, steady_PD = _against_peers(both_PMTD)
     worker_PD = both_PMTD.mean(axis=(1, 2))
