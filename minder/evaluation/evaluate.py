@@ -1,17 +1,15 @@
-"""Labelled recordings through the online pipeline, in one process or several; what cannot be evaluated is told, the others still are."""
+"""Labelled recordings through the online pipeline, in other processes; what cannot be evaluated is told, the others still are."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 from minder.equip import MakeDetector, equip_detector, model_at_hand
-from minder.errors import BadInputError, MinderError
+from minder.errors import BadInputError, RecordingError
+from minder.evaluation.apart import answers_apart
 from minder.evaluation.cases import Case, case_of, facts_of
 from minder.evaluation.labels import Labelled, find_recordings, label_recordings
 
@@ -74,7 +72,7 @@ def evaluate_one(labelled: Labelled, make: MakeDetector) -> Case | str:
 
 
 def _evaluate_elsewhere(labelled: Labelled, detector: str) -> Case | str:
-    """In a process of the pool, which reads the model once."""
+    """In a process that reads the model once."""
     return evaluate_one(labelled, _read_once(detector))
 
 
@@ -82,15 +80,7 @@ _read_once = functools.cache(equip_detector)
 
 
 def _run(labelled: Sequence[Labelled], detector: str, jobs: int) -> Iterator[tuple[int, Case | str]]:
-    make = equip_detector(detector)
-    if jobs <= 1 or len(labelled) <= 1:
-        yield from ((index, evaluate_one(item, make)) for index, item in enumerate(labelled))
-        return
-    # A fresh interpreter for each: a fork would copy the locks of threads that polars has started.
-    with ProcessPoolExecutor(min(jobs, len(labelled)), mp_context=get_context("spawn")) as pool:
-        pending = {pool.submit(_evaluate_elsewhere, item, detector): index for index, item in enumerate(labelled)}
-        try:
-            for future in as_completed(pending):
-                yield pending[future], future.result()
-        except BrokenProcessPool as error:
-            raise MinderError("a process of the evaluation was killed, perhaps for its memory: use fewer --jobs") from error
+    equip_detector(detector)  # one that cannot be had is told before anything is read
+    orders = [(item.path, (item, detector)) for item in labelled]
+    for index, answer in answers_apart(_evaluate_elsewhere, orders, jobs):
+        yield index, str(answer) if isinstance(answer, RecordingError) else answer

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minder.errors import BadInputError
+from minder.evaluation.apart import answers_apart
 from minder.evaluation.labels import Labelled, find_recordings, label_recordings
 from minder.telemetry.events import Truth
 from minder.training.recipe import PrometheusRules, SimulateRules, TrainingRecipe
@@ -33,8 +34,9 @@ class TrainingData:
         return self.train + tuple(Labelled(path, Truth(path.name)) for path in self.usual)
 
 
-def gather_data(recipe: TrainingRecipe, scratch: Path) -> TrainingData:
-    """Find or make the recordings. scratch: a folder for what is made. Raises BadInputError if there is nothing to train on."""
+def gather_data(recipe: TrainingRecipe, scratch: Path, jobs: int = 1) -> TrainingData:
+    """Find or make the recordings; one that cannot be read is left out, with a line. scratch: a folder for what is made; jobs: processes
+    to read with. Raises BadInputError if there is nothing to train on."""
     folders = [(recipe.folder / Path(item).expanduser()).resolve() for item in recipe.data.recordings]
     missing = [folder for folder in folders if not folder.is_dir()]
     if missing:
@@ -42,6 +44,7 @@ def gather_data(recipe: TrainingRecipe, scratch: Path) -> TrainingData:
     if recipe.data.simulate is not None:
         folders.append(_simulated(recipe.data.simulate, recipe.folder, scratch / "simulated"))
     labelled, problems = label_recordings(find_recordings(folders)) if folders else ([], [])
+    labelled = _readable(labelled, problems, jobs)
     usual = [_pulled(recipe.data.prometheus, scratch / "prometheus")] if recipe.data.prometheus is not None else []
     if not labelled and not usual:
         raise BadInputError(f"recipe {recipe.name} has no labelled recording to train on{': ' + problems[0] if problems else ''}")
@@ -63,6 +66,27 @@ def hash_data(labelled: Sequence[Labelled]) -> str:
             if path.is_file():
                 total.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
+
+
+def _readable(labelled: list[Labelled], problems: list[str], jobs: int) -> list[Labelled]:
+    """Without those that cannot be read, a line for each: what fits them reads them in this process, which a damaged table could end."""
+    refused: dict[int, str] = {}
+    for index, answer in answers_apart(_refusal, [(item.path, (item.path,)) for item in labelled], jobs):
+        if answer is not None:
+            refused[index] = str(answer)
+    problems.extend(refused[index] for index in sorted(refused))
+    return [item for index, item in enumerate(labelled) if index not in refused]
+
+
+def _refusal(path: Path) -> str | None:
+    """Why a recording cannot be read, None if it can."""
+    from minder.telemetry.recording import read_recording
+
+    try:
+        read_recording(path)
+    except BadInputError as error:
+        return str(error)
+    return None
 
 
 def _draw(name: str, seed: int) -> float:

@@ -52,7 +52,7 @@ def train(
     Raises MinderError, or BadInputError for the data.
     """
     with tempfile.TemporaryDirectory(prefix="minder-train-") as scratch:
-        data = gather_data(recipe, Path(scratch))
+        data = gather_data(recipe, Path(scratch), jobs)
         say(f"{len(data.train)} recordings to train on, {len(data.held_back)} held back, data {data.sha256[:12]}")
         model, log = _fit(recipe, data, Path(scratch), say, jobs)
         folder = Path(scratch) / "detector"

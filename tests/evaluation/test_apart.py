@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,3 +98,44 @@ def test_a_defect_of_ours_is_not_told_as_damage(hang: tuple[Path, Any], capfd: p
     with pytest.raises(RuntimeError, match="a defect of minder"):
         list(next(found))
     assert "TypeError" in capfd.readouterr().err
+
+
+@pytest.fixture
+def labelled(damaged: Path, hang: tuple[Path, Any], healthy: tuple[Path, Any], tmp_path: Path) -> Path:
+    """Four recordings with their truth beside them; of two the table ends whoever reads it."""
+    folder = tmp_path / "set"
+    for name, source in (("a-damaged", damaged), ("b-hang", hang[0]), ("c-damaged", damaged), ("d-healthy", healthy[0])):
+        shutil.copytree(source, folder / name)
+    onset = datetime.fromtimestamp(hang[1].onset_s, tz=UTC).isoformat()
+    truths = [{"recording": "b-hang", "fault": "hang", "machine": hang[1].culprit, "onset": onset}]
+    truths += [{"recording": name, "fault": None} for name in ("a-damaged", "c-damaged", "d-healthy")]
+    (folder / "truth.json").write_text(json.dumps(truths))
+    return folder
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_evaluation_outlives_the_table_and_judges_the_others(labelled: Path, jobs: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(labelled), "--format", "json", "--jobs", jobs]) == 2
+    captured = capfd.readouterr()
+    told = captured.err.splitlines()
+    assert [line.split(" cannot be read: ")[0] for line in told] == [f"minder: {labelled / name}" for name in ("a-damaged", "c-damaged")]
+    assert all("write it again" in line for line in told)
+    outcomes = {case["recording"]: case["outcome"] for case in json.loads(captured.out)["cases"]}
+    assert outcomes == {"b-hang": "found", "d-healthy": "quiet"}
+
+
+def test_a_training_outlives_the_table_and_learns_from_the_others(
+    labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mlflow", reason="needs the models extra: pip install 'minder-cluster[models]'")
+    monkeypatch.setenv("MINDER_STATE_DIR", str(tmp_path / "state"))
+    data = '[data]\nrecordings = ["set"]\nheld_back = 0.0\n'
+    (tmp_path / "site.toml").write_text(f'name = "site"\n{data}[search]\nparameters = {{ patience_s = [90.0, 60.0] }}\n')
+    registry = f"sqlite:///{tmp_path}/mlflow.db"
+    assert main(["train", str(tmp_path / "site.toml"), "--registry", registry, "--out", str(tmp_path / "model")]) == 2
+    captured = capfd.readouterr()
+    assert "registered models:/minder-detector/1" in captured.out
+    refused = [line for line in captured.err.splitlines() if "cannot be read" in line]
+    assert len(refused) == 2 and all("-damaged" in line and "write it again" in line for line in refused)
+    assert "2 recordings to train on" in captured.err
+    assert "gpu_power_draw_watts" in json.loads((tmp_path / "model" / "model.json").read_text())["ranges"]
