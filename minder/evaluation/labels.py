@@ -62,6 +62,9 @@ def _truth_of(path: Path, named: Path | None, tables: dict[Path, dict[str, Truth
     if not path.is_dir():
         problems.append(f"{path} is no folder: name a recording, a folder with a job.toml")
         return None
+    if not (path / "job.toml").exists() and (sets := _sets_in(path)):
+        problems.append(f"{path} holds no recordings, its folders do: name {sets[0]}" + (" and the others" if sets[1:] else ""))
+        return None
     for file in [named] if named is not None else [path / _FILE, path.parent / _FILE]:
         if file not in tables:
             tables[file] = _read_silently(file, problems)
@@ -76,6 +79,11 @@ def _truth_of(path: Path, named: Path | None, tables: dict[Path, dict[str, Truth
     )
     problems.append(f"{path} has no truth: {where}")
     return None
+
+
+def _sets_in(folder: Path) -> list[Path]:
+    """Folders of recordings in it, in name order: each has a truth of its own, and names of recordings that others have too."""
+    return sorted({file.parent.parent for file in folder.glob("*/*/job.toml")})
 
 
 def _checked(truth: Truth, file: Path, problems: list[str]) -> Truth | None:

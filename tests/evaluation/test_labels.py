@@ -87,3 +87,11 @@ def test_a_named_truth_that_cannot_be_read_stops_everything(tmp_path: Path, cont
         path.write_text(content)
     with pytest.raises(BadInputError, match="truth"):
         label_recordings([recording(tmp_path / "r")], path)
+
+
+def test_a_folder_of_sets_names_the_sets(tmp_path: Path) -> None:
+    for name in ("plain", "hard"):
+        recording(tmp_path / "recordings" / name / "r0001")
+    labelled, problems = label_recordings(find_recordings([tmp_path / "recordings"]))
+    where = tmp_path / "recordings"
+    assert labelled == [] and problems == [f"{where} holds no recordings, its folders do: name {where}/hard and the others"]
