@@ -84,7 +84,8 @@ class Clocks:
 
     def _write(self, row: int, scaled_KM: np.ndarray, center_K: np.ndarray) -> None:
         memory, known_K = self._memory, self._watched_K & ~np.isnan(center_K)
-        common = float(np.mean(center_K[known_K])) if known_K.any() else np.nan
+        known = np.count_nonzero(known_K)
+        common = float(center_K[known_K].sum()) / known if known else np.nan
         memory["clock_level_LM"][row] = _means(scaled_KM, known_K)
         memory["clock_common_L"][row] = common
 

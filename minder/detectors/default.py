@@ -167,7 +167,8 @@ class DefaultDetector:
         self._follow(self._memory.machines, self._memory.metrics, fresh=True)
 
     def _follow(self, machines: Sequence[str], metrics: Sequence[str], fresh: bool = False) -> None:
-        if not fresh and tuple(machines) == self._memory.machines and tuple(metrics) == self._memory.metrics:
+        same = machines is self._memory.machines or tuple(machines) == self._memory.machines
+        if not fresh and same and tuple(metrics) == self._memory.metrics:
             return
         self._memory.follow(machines, metrics)
         self._traits = TraitTable(metrics)
@@ -189,12 +190,12 @@ class DefaultDetector:
         if seen.usable_KM is not None:
             scaled_KM[~seen.usable_KM] = np.nan
         scaled_KM -= memory["standing_KM"]
-        ordered = Ordered(scaled_KM)
+        ordered = Ordered(scaled_KM, whole=seen.usable_KM is None)
         center_K = ordered.median_K()
         phase = phases.follow_phase(memory, traits, time_s, center_K, (seen.gap_s, seen.interval_s))
         if phase.picks_up:  # what was learned of a rest tells nothing of work
             scaled_KM += memory["standing_KM"]
-            ordered = Ordered(scaled_KM)
+            ordered = Ordered(scaled_KM, whole=seen.usable_KM is None)
             memory.forget((*reference.FIELDS, *forerunner.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
             self._stages.middles.clear()
             self._clocks.forget_rows()
@@ -375,7 +376,9 @@ class DefaultDetector:
             barred_now_M |= barred_M
         moved_KM = odd_KM >= self.config.relearn_s
         withheld_KM = (far_KM & ~moved_KM) | barred_now_M
-        taught_KM = ~withheld_KM & ~np.isnan(row.scaled_KM)
+        taught_KM = ~withheld_KM
+        if row.seen.usable_KM is not None:
+            taught_KM &= ~np.isnan(row.scaled_KM)
         warmup_s = max(self.config.warmup_s, 4.0 * row.seen.interval_s)
         lesson = reference.Lesson(taught_KM, gap_s, warmup_s, moved_KM, self._stages.tainted_KM(withheld_KM))
         reference.learn(memory, self._traits, row.scaled_KM - row.center_K[:, None].astype(np.float32), lesson, self._names)

@@ -9,6 +9,7 @@ training has left its usual place: the second witness of a fault.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 
@@ -98,7 +99,7 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
         pass
     elif effect < 0.25:
         memory.set_number("effect_since_s", np.nan)
-    elif np.isnan(memory.number("effect_since_s")):
+    elif isnan(memory.number("effect_since_s")):
         memory.set_number("effect_since_s", time_s)
     phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up)
     phase.arrived, phase.since_move_s = moving and not moves, time_s - memory.number("moving_since_s")
@@ -126,7 +127,7 @@ def _picks_up(memory: Memory, traits: TraitTable, watched_K: np.ndarray, pace: t
     if not (len(risen_K) and risen_K.max() > _PICKED_UP and risen_K.min() > -_HARDLY_FELL):
         memory.set_number("risen_since_s", np.nan)
         return False
-    if np.isnan(memory.number("risen_since_s")):
+    if isnan(memory.number("risen_since_s")):
         memory.set_number("risen_since_s", time_s)
     return time_s - memory.number("risen_since_s") >= max(_PICKED_UP_S, 3.0 * interval_s)
 
@@ -152,12 +153,12 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
     size_K = np.abs(step_K)
     usual_K = _known(jitter_K)
     on_its_way_K = ~(np.abs(center_K - memory["center_K"]) <= _SETTLED * size_K)  # after a large step the fast level lags for minutes
-    memory["center_K"] = np.where(np.isnan(center_K), memory["center_K"], center_K)
+    memory["center_K"] = np.where(np.isnan(center_K), memory["center_K"], center_K) if isnan(center_K.sum()) else center_K
     jump_K = watched_K & (size_K > np.maximum(5.0 * usual_K, 0.12)) & on_its_way_K
     slow = 1.0 - np.exp(-gap_s / 60.0)
     bounded_K = np.minimum(size_K, 3.0 * usual_K)
     followed_K, jittered_K = fast_K + gain * step_K, usual_K + slow * (bounded_K - usual_K)
-    if np.isnan(step_K.sum()):
+    if isnan(step_K.sum()):
         followed_K = np.where(np.isnan(center_K), fast_K, np.where(np.isnan(fast_K), center_K, followed_K))
         jittered_K = np.where(np.isnan(size_K), jitter_K, jittered_K)
     memory["fast_K"], memory["jitter_K"] = followed_K, jittered_K
@@ -172,7 +173,7 @@ def _follow_fast(memory: Memory, center_K: np.ndarray, watched_K: np.ndarray, pa
 def _follow_shift(memory: Memory, center_K: np.ndarray, pace: tuple[float, float], idle: bool) -> np.ndarray:
     """Smoothed distance of the common level from its slow self (learned in `learn_common`)."""
     distance_K = center_K - memory["common_K"]
-    if np.isnan(distance_K.sum()):
+    if isnan(distance_K.sum()):
         distance_K = np.where(np.isnan(distance_K), 0.0, distance_K)
     gap_s, interval_s = pace
     for shift, _, tau_s, _ in _SHIFTS:
@@ -193,14 +194,14 @@ def _has_come_back(memory: Memory, watched_K: np.ndarray) -> bool:
 
 def _known(usual_K: np.ndarray) -> np.ndarray:
     """Usual sizes; a plausible one where nothing is known yet."""
-    return np.where(np.isnan(usual_K), 0.05, usual_K) if np.isnan(usual_K.sum()) else usual_K
+    return np.where(np.isnan(usual_K), 0.05, usual_K) if isnan(usual_K.sum()) else usual_K
 
 
 def _effect(memory: Memory, watched_K: np.ndarray) -> float:
     """The plainer of the two smoothed shifts; two metrics that have left their place make it certain."""
     found = 0.0
     for shift, wobble, _, least in _SHIFTS:
-        z_K = np.abs(memory[shift][watched_K]) / np.maximum(_known(memory[wobble])[watched_K], least)
+        z_K = (np.abs(memory[shift]) / np.maximum(_known(memory[wobble]), least))[watched_K]
         if len(z_K) and z_K.max() > _COUNTS_Z:
             strength_K = np.minimum(np.maximum((z_K - _COUNTS_Z) / 3.0, 0.0), 1.0)
             found = max(found, float(min(1.0, strength_K.sum() / min(2, len(z_K)))))
@@ -240,11 +241,11 @@ def _is_idle(memory: Memory, traits: TraitTable, center_K: np.ndarray) -> bool:
 def _note_idle(memory: Memory, time_s: float, idle: bool, interval_s: float) -> float:
     since_s = memory.number("idle_since_s")
     if idle:
-        if np.isnan(since_s):
+        if isnan(since_s):
             memory.set_number("idle_since_s", time_s)
             return 0.0
         return time_s - since_s
-    if not np.isnan(since_s):
+    if not isnan(since_s):
         lasted_s = time_s - since_s
         grace_s = 12.0 + interval_s if lasted_s < 45.0 else min(150.0, 1.5 * lasted_s)
         memory.set_number("grace_until_s", time_s + grace_s)

@@ -143,25 +143,30 @@ def learn(memory: Memory, traits: TraitTable, rest_KM: np.ndarray, lesson: Lesso
     some_early = bool(early_KM.any())
     staged_KM = gain_KM if lesson.tainted_KM is None else np.where(lesson.tainted_KM, np.float32(0.0), gain_KM)
     for name in names:
-        _learn_spread(memory, name, staged_KM if name.startswith("stage") else gain_KM, early_KM if some_early else None)
-        _set_unit(memory, traits, name, young_KM, unready_KM)
+        whole = not has_gaps(memory[f"{name}_smooth_KM"])
+        _learn_spread(memory, name, staged_KM if name.startswith("stage") else gain_KM, early_KM if some_early else None, whole)
+        _set_unit(memory, traits, name, young_KM, unready_KM, whole)
 
 
 def _bounded(memory: Memory, rest_KM: np.ndarray, moved_KM: np.ndarray) -> np.ndarray:
     """No single sample moves a machine's usual place far: its clock may be early, and all others follow in the next row."""
     limit_KM = np.float32(_ONE_SAMPLE_Z) * memory["all_quick_unit_KM"]
     limit_KM[moved_KM] = np.inf
-    return np.asarray(np.clip(rest_KM, -limit_KM, limit_KM))
+    bounded_KM = np.minimum(rest_KM, limit_KM)
+    np.negative(limit_KM, out=limit_KM)
+    return np.asarray(np.maximum(bounded_KM, limit_KM, out=bounded_KM))  # half the time of a clip
 
 
-def _learn_spread(memory: Memory, name: str, gain_KM: np.ndarray, early_KM: np.ndarray | None) -> None:
-    """A far value moves the usual size by a bounded step only, except in the first looks."""
+def _learn_spread(memory: Memory, name: str, gain_KM: np.ndarray, early_KM: np.ndarray | None, whole: bool) -> None:
+    """A far value moves the usual size by a bounded step only, except in the first looks. whole: no smoothed distance is unknown."""
     spread_KM = memory[f"{name}_spread_KM"]
     size_KM = np.abs(memory[f"{name}_smooth_KM"])
     size_KM *= np.float32(1.25)  # a normal deviate's mean size is 0.8 of its standard deviation
-    if has_gaps(size_KM):
+    if not whole:
         size_KM = np.where(np.isnan(size_KM), spread_KM, size_KM)
-    bounded_KM = np.minimum(size_KM, np.float32(4.0) * spread_KM + np.float32(1e-3))
+    bounded_KM = np.float32(4.0) * spread_KM
+    bounded_KM += np.float32(1e-3)
+    np.minimum(size_KM, bounded_KM, out=bounded_KM)
     if early_KM is not None:
         bounded_KM = np.where(early_KM, size_KM, bounded_KM)
     bounded_KM -= spread_KM
@@ -170,12 +175,12 @@ def _learn_spread(memory: Memory, name: str, gain_KM: np.ndarray, early_KM: np.n
     memory[f"{name}_spread_KM"] = bounded_KM
 
 
-def _set_unit(memory: Memory, traits: TraitTable, name: str, young_KM: np.ndarray, unready_KM: np.ndarray) -> None:
+def _set_unit(memory: Memory, traits: TraitTable, name: str, young_KM: np.ndarray, unready_KM: np.ndarray, whole: bool) -> None:
     """The usual size, but no less than the mean one of all machines (some have only been calm so far) and than the metric's floor;
     larger while little is known, and infinite while nothing is."""
     spread_KM = memory[f"{name}_spread_KM"]
     some_unready = bool(unready_KM.any())
-    if some_unready or has_gaps(memory[f"{name}_smooth_KM"]):
+    if some_unready or not whole:
         known_KM = ~unready_KM & ~np.isnan(memory[f"{name}_smooth_KM"])
         count_K1 = np.maximum(known_KM.sum(axis=1, keepdims=True), 1).astype(np.float32)
         unit_KM = np.maximum(spread_KM, (spread_KM * known_KM).sum(axis=1, keepdims=True) / count_K1)

@@ -99,7 +99,7 @@ class TraitTable:
         self.metrics = tuple(metrics)
         self.place = {name: k for k, name in enumerate(self.metrics)}
         self.is_log_K1 = np.array([[t.scale == "log"] for t in traits], dtype=bool).reshape(-1, 1)
-        self._linear_rows = np.flatnonzero(~self.is_log_K1[:, 0]).tolist()
+        self._linear_runs = _runs(~self.is_log_K1[:, 0])
         self.offset_K1 = self._column([t.offset for t in traits])
         self.floor_K1 = self._column([t.floor for t in traits])
         self.weight_K1 = self._column([t.weight for t in traits])
@@ -130,8 +130,8 @@ class TraitTable:
             scaled_KM = np.maximum(values_KM, values_KM.dtype.type(0.0))  # all rows at once, for there are few others
             scaled_KM += self.offset_K1
             np.log(scaled_KM, out=scaled_KM)
-            for k in self._linear_rows:
-                np.divide(values_KM[k], self.offset_K1[k], out=scaled_KM[k])
+            for run in self._linear_runs:
+                np.divide(values_KM[run], self.offset_K1[run], out=scaled_KM[run])
         return np.asarray(scaled_KM)
 
     def unscale(self, k: int, value: float) -> float:
@@ -143,6 +143,16 @@ class TraitTable:
     @staticmethod
     def _column(values: list[float]) -> np.ndarray:
         return np.array(values, dtype=np.float32).reshape(-1, 1)
+
+
+def _runs(mask_K: np.ndarray) -> list[slice]:
+    """The runs of neighbours that are true.
+
+    >>> _runs(np.array([True, False, True, True]))
+    [slice(0, 1, None), slice(2, 4, None)]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask_K, [False]]).astype(np.int8))).tolist()
+    return [slice(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:
