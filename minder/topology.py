@@ -86,6 +86,7 @@ class Topology:
     standbys: tuple[str, ...] = ()
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rank_machine: Mapping[int, str] = field(default_factory=dict)
+    _ranks: Mapping[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(set(self.machines)) != len(self.machines):
@@ -102,9 +103,14 @@ class Topology:
         if not self.rank_machine:
             placed = {rank: self.machines[rank // self.gpus_per_machine] for rank in range(slots)}
             object.__setattr__(self, "rank_machine", placed)
+        ranks: dict[str, list[int]] = {}
+        for rank, machine in sorted(self.rank_machine.items()):
+            ranks.setdefault(machine, []).append(rank)
+        object.__setattr__(self, "_ranks", {machine: tuple(own) for machine, own in ranks.items()})
 
     def ranks_of(self, machine: str) -> tuple[int, ...]:
-        return tuple(sorted(rank for rank, name in self.rank_machine.items() if name == machine))
+        """Its ranks, ascending; none of a machine that holds none."""
+        return self._ranks.get(machine, ())
 
     def machines_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         """Machines that hold these ranks, in rank order, each once."""

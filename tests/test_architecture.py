@@ -191,6 +191,10 @@ def test_what_runs_inside_training_processes_is_light() -> None:
     assert loaded_by("import minder; minder.heartbeat", {"numpy", "polars", "pydantic", "torch", "httpx"}) == set()
 
 
+def test_the_stacks_of_a_hung_job_are_read_without_waiting_for_arrays() -> None:
+    assert loaded_by("import minder.evaluation.stacks", {"numpy", "polars", "sqlalchemy", "torch"}) == set()
+
+
 @pytest.mark.parametrize("room", ["agent", "launcher"])
 def test_what_runs_beside_jobs_is_light(room: str) -> None:
     modules = [

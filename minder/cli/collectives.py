@@ -22,7 +22,7 @@ def command(
     """
     check_choice("--format", output, ("json", "table"))
     from minder.collectives.report import as_rows
-    from minder.evaluation.dumps import collectives_document
+    from minder.evaluation.collectives import collectives_document
 
     document = collectives_document(folder)
     if output == "json":

@@ -23,7 +23,7 @@ def command(
     import json
 
     from minder.cli.tables import check_choice, print_table
-    from minder.evaluation.dumps import find_in_stacks
+    from minder.evaluation.stacks import find_in_stacks
     from minder.stacks import to_document, to_rows
 
     check_choice("--format", output, ("json", "table"))

@@ -59,7 +59,8 @@ def _judge(scene: Scene, stands: bool) -> Finding:
 def _unheard(scene: Scene, finding: Finding) -> Finding:
     """All others wait, and from one machine there is no stack: worth a look, never an eviction."""
     silent = {member.machine: member.process for member in scene.without}
-    absent = [machine for machine in scene.places.machines if machine not in scene.machines]
+    heard = set(scene.machines)
+    absent = [machine for machine in scene.places.machines if machine not in heard]
     names = {*silent, *absent}
     if len(names) != 1 or not scene.members or len(scene.passive) < scene.size:
         return finding

@@ -19,32 +19,64 @@ _LIBRARY = re.compile(r"\s+from (?P<library>\S+)\s*$")
 _SOURCE = re.compile(r"\s+at (?P<source>\S+?)(?::\d+)?\s*$")
 _PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (?P<file>[^,]+), line (?P<line>\d+), in (?P<name>[\w<>.]+)")
 _PY_BT = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<name>.+?)\s*$')
+_VALUE = re.compile(r"0x(?<=[ =(]0x)[0-9a-f]+(?![\w/.-])")  # an address or a pointer, never a part of a name or a path
+_C_NAME = re.compile(r"[\w.@?]+(?= \()")
 _ATTACHED = re.compile(r"\(process (?P<pid>\d+)\) detached")
 
 
 def parse_gdb(text: str) -> tuple[Thread, ...]:
     """Threads in gdb's order. The main thread is the one whose LWP is the process's pid, else number 1, else the only one."""
-    blocks: list[tuple[int, int | None, str, list[str]]] = []
-    for line in _joined(text):
-        header, row = _THREAD.match(line), _ROW.match(line)
-        if header:
-            name = re.search(r'"([^"]*)"', header.group("rest"))
-            blocks.append((int(header["number"]), int(header["lwp"]) if header["lwp"] else None, name.group(1) if name else "", []))
-        elif row:
-            blocks.append((int(row["number"]), int(row["lwp"]), row["name"], ["#0 " + row["frame"]]))
-        elif line.startswith("#") or _PY_BT.match(line):
-            if not blocks:
-                blocks.append((1, None, "", []))
-            blocks[-1][3].append(line)
+    threads: list[tuple[int, int | None, str, tuple[Frame, ...]]] = []
+    plain = _VALUE.sub("0x0", "\n".join(text.splitlines())).rstrip("\n")
+    last = plain.rpartition("\n")
+    for header, body in _sections(last[0] if last[2].startswith("[") else plain):  # gdb's last word holds the pid
+        own, rows = _read_body(body)
+        if header is not None:
+            name = re.search(r'"([^"]*)"', header["rest"])
+            lwp = int(header["lwp"]) if header["lwp"] else None
+            threads.append((int(header["number"]), lwp, name.group(1) if name else "", own or ()))
+        elif own is not None:
+            threads.append((1, None, "", own))
+        threads += rows
     pid = _ATTACHED.search(text)
-    main = _main_number([(number, lwp) for number, lwp, _, _ in blocks], int(pid["pid"]) if pid else None)
-    return tuple(Thread(_frames(tuple(lines)), name, lwp, number == main) for number, lwp, name, lines in blocks)
+    main = _main_number([(number, lwp) for number, lwp, _, _ in threads], int(pid["pid"]) if pid else None)
+    return tuple(Thread(frames, name, lwp, number == main) for number, lwp, name, frames in threads)
 
 
-def _joined(text: str) -> list[str]:
+def _sections(text: str) -> list[tuple[re.Match[str] | None, str]]:
+    """Each thread's header, and the lines below it; first, without a header, those that stand before all."""
+    first, *pieces = f"\n{text}".split("\nThread ")
+    sections: list[tuple[re.Match[str] | None, str]] = [(None, first)]
+    for piece in pieces:
+        line, _, body = piece.partition("\n")
+        header = _THREAD.match(f"Thread {line}")
+        if header is None:  # a line that begins like one
+            sections[-1] = (sections[-1][0], f"{sections[-1][1]}\nThread {piece}")
+        else:
+            sections.append((header, body))
+    return sections
+
+
+@functools.lru_cache(maxsize=8192)
+def _read_body(body: str) -> tuple[tuple[Frame, ...] | None, tuple[tuple[int, int, str, tuple[Frame, ...]], ...]]:
+    """Frames of the lines below a header (None: there are no such lines), and (number, LWP, name, frames) of each row of `info threads`.
+
+    Thousands of processes stand in the same place: once addresses are taken out, each place is read once.
+    """
+    own: list[str] = []
+    rows: list[tuple[int, int, str, list[str]]] = []
+    for line in _joined(body):
+        if line.startswith("#") or _PY_BT.match(line):
+            (rows[-1][3] if rows else own).append(line)
+        elif row := _ROW.match(line):
+            rows.append((int(row["number"]), int(row["lwp"]), row["name"], ["#0 " + row["frame"]]))
+    return _frames(own) if own else None, tuple((number, lwp, name, _frames(lines)) for number, lwp, name, lines in rows)
+
+
+def _joined(body: str) -> list[str]:
     """gdb breaks long frames over several lines, which begin with blanks."""
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in body.split("\n"):
         if lines and line.startswith("    ") and lines[-1].startswith("#") and not _PY_BT.match(line) and not _ROW.match(line):
             lines[-1] += " " + line.strip()
         else:
@@ -58,8 +90,7 @@ def _main_number(threads: list[tuple[int, int | None]], pid: int | None) -> int 
     return by_pid[0] if by_pid else (1 if 1 in numbers else (numbers[-1] if numbers else None))
 
 
-@functools.lru_cache(maxsize=4096)
-def _frames(lines: tuple[str, ...]) -> tuple[Frame, ...]:
+def _frames(lines: list[str]) -> tuple[Frame, ...]:
     python = [m for line in lines if not line.startswith("#") and (m := _PY_BT.match(line))]
     if python:  # py-bt beside bt: the Python frames say all, the native ones above them what the innermost one does
         native = [frame for line in lines if line.startswith("#") and (frame := _frame(line)) and frame.native]
@@ -83,7 +114,7 @@ def _frame(line: str) -> Frame | None:
 
 def _function(body: str) -> str:
     """`c10d::Work::wait(std::chrono::duration<long>) (this=0x1)`: the last bracket holds values, the one before it types."""
-    plain = re.match(r"[\w.@?]+(?= \()", body)  # a C name; values in its brackets may hold brackets
+    plain = _C_NAME.match(body)  # a C name; values in its brackets may hold brackets
     if plain:
         return plain.group()
     cut = body.rfind(" (")

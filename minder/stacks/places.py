@@ -57,6 +57,8 @@ class Places:
         parallelism = self.topology.parallelism
         groups: dict[tuple[str, ...], None] = {}
         for rank in range(parallelism.world_size):
+            if axis != "ep" and parallelism.coordinates(rank).get(axis):
+                continue  # not the first of its group
             try:
                 ranks = _expert_group(self.topology, rank) if axis == "ep" else parallelism.group(axis, rank)
             except BadInputError:

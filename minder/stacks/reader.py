@@ -45,7 +45,11 @@ def read_captures(folder: Path) -> tuple[Capture, ...]:
     if not folder.is_dir():
         raise BadInputError(f"{folder} is no folder: give one with stack dumps, one file per process")
     home = folder / "stacks" if (folder / "stacks").is_dir() and not _has_dumps(folder) else folder
-    moments = sorted(path for path in home.iterdir() if path.is_dir() and _CAPTURE.match(path.name))
+    named = sorted(path for path in home.iterdir() if path.is_dir() and _CAPTURE.match(path.name))
+    moments = [path for path in named if _time_s(path) is not None]
+    for path in named:
+        if path not in moments:
+            _log.warning("%s: no such day or hour, ignored (name captures like 20260302T061231Z)", path)
     captures = [_read_capture(path) for path in moments] or [_read_capture(home)]
     found = tuple(capture for capture in captures if capture.processes)
     if not any(process.threads for capture in found for process in capture.processes):
@@ -92,8 +96,17 @@ def _read_capture(folder: Path) -> Capture:
     for name, entry in known.items():  # told of, but not dumped
         machine = entry.machine or name
         processes.append(Process(machine, entry.pid, entry.rank, entry.state, problem="there is no dump of it", file=name))
-    time_s = datetime.strptime(folder.name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp() if _CAPTURE.match(folder.name) else None
-    return Capture(tuple(processes), time_s, folder.name, tuple(ignored))
+    return Capture(tuple(processes), _time_s(folder), folder.name, tuple(ignored))
+
+
+def _time_s(folder: Path) -> float | None:
+    """When a capture was taken, by its folder's name; None where that is no time."""
+    if not _CAPTURE.match(folder.name):
+        return None
+    try:
+        return datetime.strptime(folder.name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:  # digits, but no day or hour
+        return None
 
 
 def _read_file(path: Path, entry: _Known | None) -> list[Process]:

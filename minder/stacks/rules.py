@@ -81,14 +81,19 @@ def _compile(patterns: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(f"(?:{part})" for part in parts)) if parts else None
 
 
-@functools.lru_cache(maxsize=65536)
 def read_frame(frame: Frame) -> FrameMeaning:
     """What this frame says, by roles.toml.
 
     >>> read_frame(Frame("all_reduce", "torch/distributed/distributed_c10d.py", 2806)).doing.kind
     'collective'
     """
-    table = _table()
+    return _meaning(frame.function, frame.file, frame.native)
+
+
+@functools.lru_cache(maxsize=65536)
+def _meaning(function: str, file: str, native: bool) -> FrameMeaning:
+    """Whatever the line: in a large job every process may stand at another one."""
+    table, frame = _table(), Frame(function, file, native=native)
     found = {layer: next((rule for rule, matcher in table.layers[layer] if matcher.fits(frame)), None) for layer in _LAYERS}
     return FrameMeaning(
         found["doing"],

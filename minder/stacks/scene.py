@@ -74,7 +74,8 @@ def set_scene(capture: Capture, topology: Topology | None) -> Scene:
     if not any(member.role.stance != "none" for member in training):
         training, helpers = [member for member in everyone if not member.process.child], ()
     guests = _guests(training)
-    training, helpers = [m for m in training if m not in guests], (*helpers, *guests)
+    beside = {id(member) for member in guests}
+    training, helpers = [m for m in training if id(m) not in beside], (*helpers, *guests)
     members = tuple(member for member in training if member.role.stance != "none")
     without = tuple(member for member in training if member.role.stance == "none")
     crowded = _crowded(members)

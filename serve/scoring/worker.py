@@ -56,7 +56,8 @@ def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]
 
 def read_dumps(what: str, folder: Path) -> dict[str, Any]:
     """Fields of StacksResult ("stacks") or CollectivesResult ("collectives") of the dumps in `folder`. Raises MinderError in one line."""
-    from minder.evaluation.dumps import collectives_document, find_in_stacks
+    from minder.evaluation.collectives import collectives_document
+    from minder.evaluation.stacks import find_in_stacks
     from minder.stacks import to_document
 
     with _noting(folder) as notes:
@@ -110,7 +111,8 @@ def _set_limits(most_bytes: int) -> None:
 
 def main() -> None:
     """Serve orders until standard input ends. Argument: the limit on memory in bytes."""
-    for module in ("minder.evaluation.replay", "minder.evaluation.dumps", "minder.telemetry.recording", "serve.scoring.unpack"):
+    evaluation = (f"minder.evaluation.{name}" for name in ("replay", "stacks", "collectives"))
+    for module in (*evaluation, "minder.telemetry.recording", "serve.scoring.unpack"):
         importlib.import_module(module)  # what these hold does not count against the limit
     _set_limits(int(sys.argv[1]))
     print("ready", flush=True)

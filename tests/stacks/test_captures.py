@@ -42,6 +42,16 @@ def test_file_names_tell_machine_pid_and_rank(tmp_path: Path) -> None:
     }
 
 
+def test_a_sub_folder_named_like_a_time_that_does_not_exist_is_no_capture_and_is_told(
+    tmp_path: Path, judge: Judge, caplog: pytest.LogCaptureFixture
+) -> None:
+    Job(tmp_path / "20261399T061231Z", 4).stand(at.READ)
+    Job(tmp_path / "20260302T061231Z", 4).stand(at.GRAD_SYNC).stand(at.READ, [2])
+    assert judge(tmp_path).evict == ("node-0002",)
+    assert any("20261399T061231Z" in record.getMessage() for record in caplog.records)
+    assert judge(tmp_path / "20261399T061231Z").captures == 1
+
+
 def test_processes_json_goes_before_the_name(tmp_path: Path) -> None:
     (tmp_path / "a.out").write_bytes(spy_text([at.GRAD_SYNC], 5))
     rows = [

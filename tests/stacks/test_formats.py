@@ -11,7 +11,7 @@ import places as at
 import pytest
 from dumps import FORMATS, spy_json, spy_text
 
-from minder.stacks import Capture, Process, Thread, analyse, read_dumps
+from minder.stacks import Capture, Frame, Process, Thread, analyse, read_dumps
 from minder.stacks.roles import Role, read_role
 
 DATA = Path(__file__).parent / "data"
@@ -144,6 +144,23 @@ def test_gdb_names_of_compiled_code_are_bared() -> None:
         "??",
     ]
     assert thread.main
+
+
+def test_gdb_addresses_do_not_tell_places_apart_and_names_and_paths_are_not_addresses() -> None:
+    """Where a library lies in memory differs from process to process."""
+
+    def text(base: int, path: str) -> bytes:
+        lines = [
+            f'Thread 1 (Thread 0x{base:x} (LWP 12) "python"):',
+            f"#0  0x{base + 9:x} in sym_0x{base:x}_wait (work=0x{base + 77:x}, flags=(int *) 0x{base:x}) from /x/{path}/libw.so",
+            f"#1  0x{base + 5:x} in _PyEval_EvalFrameDefault (f=Frame 0x{base + 3:x}, for file /data/{path}/t.py, line 3, in go ()) at c:1",
+        ]
+        return "\n".join([*lines, f"[Inferior 1 (process {base}) detached]"]).encode()
+
+    first, second = threads_of(text(0x7F01, "0x7f01"))[0].frames, threads_of(text(0x7F02, "0x7f01"))[0].frames
+    assert first[1] == second[1] == Frame("go", "/data/0x7f01/t.py", 3)
+    assert first[0].function != second[0].function, "a name that holds digits is another name"
+    assert threads_of(text(0x7F01, "0x7f02"))[0].frames[1].file == "/data/0x7f02/t.py"
 
 
 def test_py_bt_and_a_traceback_are_stacks_too() -> None:
