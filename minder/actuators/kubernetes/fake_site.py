@@ -107,7 +107,13 @@ def job_object(kind: str, name: str, **spec: Any) -> Json:
     """One whose only owner of restarts is minder; `spec` overrides parts of it."""
     template = {"spec": {"restartPolicy": "Never"}}
     rules = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]
-    job = {"completionMode": "Indexed", "backoffLimit": 0, "podFailurePolicy": {"rules": rules}, "template": template}
+    job = {
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": rules},
+        "podReplacementPolicy": "Failed",  # what an API server of 1.29 or newer puts beside a podFailurePolicy, and the only value there
+        "template": template,
+    }
     specs: dict[str, Json] = {
         "Job": job,
         "JobSet": {"replicatedJobs": [{"name": "workers", "template": {"spec": job}}]},
