@@ -34,6 +34,7 @@ TOKENS = 60  # of each role: a token may send 50 requests a second
 ROLES: dict[str, dict[str, Any]] = {
     "viewer": {},
     "operator": {},
+    "admin": {},
     "agent": {"machine": "m1"},
     "source": {},
     "elsewhere": {"jobs": ("vision",)},
@@ -52,7 +53,9 @@ class Site:
             ledger.append(kinds.BARRED, {"machine": "m2", "reason": "evicted"}, job="llm", incident="llm-1")
         self.tokens = self._make_tokens()
         self.log = (folder / "log").open("w+")
-        command = [sys.executable, "-m", "minder", "serve", "--listen", "127.0.0.1:0", "--ledger", str(self.ledger)]
+        (folder / "service.toml").write_text("[jobs]\nmost = 1\n")
+        told = ["--ledger", str(self.ledger), "--settings", str(folder / "service.toml")]
+        command = [sys.executable, "-m", "minder", "serve", "--listen", "127.0.0.1:0", *told]
         self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL)
         self.port = self._await_port(folder / "log")
         self.url = f"http://127.0.0.1:{self.port}"

@@ -215,9 +215,43 @@ def odd_document(chance: random.Random) -> Case:
             "/v1/signals/nvsentinel",
             "/v1/signals/gpud?machine=nobody",
             "/v1/policy/dry-run",
+            "/v1/jobs?reason=x",
         )
     )
     return Case("odd documents", "POST", path, "operator", _action(chance), body, harmless=path.startswith("/v1/signals"))
+
+
+def odd_job(chance: random.Random) -> Case:
+    """Jobs that reach for the service's own machine, for other machines, or for more than there is."""
+    agent = "http://127.0.0.1:9"
+    change: dict[str, Any] = chance.choice(
+        (
+            {"agent_token_file": "/etc/shadow"},
+            {"state_dir": "../../.."},
+            {"detector": {"model": "/tmp/model"}},
+            {"telemetry": {"mapping": "/etc/passwd.toml"}},
+            {"telemetry": {"url": "http://169.254.169.254/latest"}},
+            {"telemetry": {"interval_s": chance.choice((0, 1e-300, 1e300, -1))}},
+            {"scoring": {"engine": "ray", "ray_address": "10.0.0.1:6379"}},
+            {"engine": {"kind": chance.choice(("slurm", "kubernetes", "local", None)), "job": "x"}},
+            {"ranks_per_machine": chance.choice((10**9, 10**400, -1, "x"))},
+            {"parallelism": {"tensor": 10**30}},
+            {
+                "machines": [
+                    {"name": "n1", "agent": chance.choice(("http://127.0.0.1@evil.example", "file:///etc/passwd", "http://2130706433"))}
+                ]
+            },
+            {"machines": [{"name": f"n{index}", "agent": agent} for index in range(6_000)]},
+            {"machines": [{"name": chance.choice(("../n", "n\0", "n" * 300, "\ud800")), "agent": agent}]},
+            {"machines": [{"name": "n1", "agent": agent, "local": {"run_dir": "/"}}]},
+            {"name": chance.choice(("../x", "llm", "x" * 300, ""))},
+            {"policy": {"a": [[[[{}]]]]}},
+        )
+    )
+    document = {"name": "odd", "machines": [{"name": "n1", "agent": agent}], **change}
+    headers = _action(chance) | {"Content-Type": chance.choice(("application/json", "application/toml", "text/plain", ""))}
+    body = json.dumps(document).encode()
+    return Case("odd jobs", "POST", "/v1/jobs?reason=x", chance.choice(("admin", "admin", "operator", "elsewhere")), headers, body)
 
 
 def odd_header(chance: random.Random) -> Case:
@@ -272,5 +306,6 @@ FAMILIES: dict[Callable[[random.Random], Case], float] = {
     wrong_token: 12,
     wrong_role: 15,
     odd_document: 18,
+    odd_job: 8,
     odd_header: 10,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -34,6 +35,7 @@ __all__ = [
     "check_url",
     "default_state_dir",
     "load_config",
+    "parse_config",
 ]
 
 _PATHS = ("agent_token_file", "launcher_token_file", "checkpoint_dir", "state_dir", "record_dir")
@@ -299,8 +301,8 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+    config = parse_config(data, str(path))
     try:
-        config = JobConfig(**data)
         config = config.without_launchers() if only_watch else config
         if config.engine is None:
             config.topology()
@@ -308,13 +310,22 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
         config.endpoints()
         config.metrics.token()
         config.tls.context()
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, _key_of(first["loc"], first["type"])))
-        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
     except BadInputError as error:
         raise ConfigError(f"{path}: {error}") from error
     return config
+
+
+def parse_config(data: Mapping[str, Any], where: str) -> JobConfig:
+    """The content of a job.toml as a configuration; its counts and files are not looked at.
+
+    Raises ConfigError with one line: `where`, key, what is wrong.
+    """
+    try:
+        return JobConfig(**data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, _key_of(first["loc"], first["type"])))
+        raise ConfigError(f"{where}: {key + ': ' if key else ''}{first['msg'].removeprefix('Value error, ')}") from error
 
 
 def _key_of(place: tuple[int | str, ...], kind: str) -> tuple[int | str, ...]:

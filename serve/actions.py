@@ -77,7 +77,8 @@ def _reply(answer: Answer, first: bool) -> Response:
 
 async def _action(request: Request, caller: AnyCaller, key: Annotated[str, _KEY]) -> Action:
     body = await request.body()
-    digest = hashlib.sha256(b"\n".join((request.method.encode(), request.url.path.encode(), body))).hexdigest()
+    parts = [request.method.encode(), request.url.path.encode(), body, *([request.url.query.encode()] if request.url.query else [])]
+    digest = hashlib.sha256(b"\n".join(parts)).hexdigest()
     route = getattr(request.scope.get("route"), "path", "?")
     return Action(service_of(request), caller, AnswerKey(caller.token, key, digest), route)
 

@@ -17,6 +17,8 @@ from serve.pages.errors import error_page
 from serve.problems import add_problems
 from serve.routes import decisions, events, health, incidents, jobs, machines, maintenance, pauses, policy, scores, signals, standbys
 from serve.state import Service
+from serve.watching.register import JOB_SCHEMAS
+from serve.watching.watchers import Watchers
 
 __all__ = ["build_app"]
 
@@ -39,11 +41,12 @@ def build_app(service: Service) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(service.tail.follow())
         reading = asyncio.create_task(_read_past(service))
+        watching = asyncio.create_task(Watchers(service).run())
         service.outboxes.start()
         try:
             yield
         finally:
-            for task in (following, reading):
+            for task in (following, reading, watching):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
@@ -78,12 +81,12 @@ async def _read_past(service: Service) -> None:
 
 
 def _describe_problem(app: FastAPI) -> None:
-    """Problem is named by every route but returned by none: put it into the document once."""
+    """What routes name and no route's signature has: put it into the document once."""
     plain = app.openapi
 
     def openapi() -> dict[str, object]:
         document = plain()
-        document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        document.setdefault("components", {}).setdefault("schemas", {}).update({"Problem": Problem.model_json_schema(), **JOB_SCHEMAS})
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -23,7 +23,7 @@ def bundle_of(service: Service, found: Incident) -> bytes:
 def places_of(service: Service, found: Incident) -> dict[str, dict[str, str]]:
     """Machine to {"rack", "switch", "serial", ...}; what is not known is not in it."""
     places = find_places(registered_of(service, found))
-    config = service.settings.jobs.get(found.job or "")
+    config = service.known.config(found.job or "")
     for machine in config.machines if config is not None else ():
         told = {"rack": machine.rack, "switch": machine.switch, "serial": machine.serial}
         places.setdefault(machine.name, {}).update({key: value for key, value in told.items() if value})

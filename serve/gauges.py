@@ -32,7 +32,7 @@ class _Sight(CollectorRegistry):
         info.add_metric([__version__], 1.0)
         yield info
         yield CounterMetricFamily("minder_service_ledger_read_failures", "Looks for new events that failed.", value=service.tail.failures)
-        opened = Counter({job: 0 for job in service.settings.jobs if self._sees(job)})
+        opened = Counter({job: 0 for job in service.known.configs() if self._sees(job)})
         for listed in service.incidents.unfinished():
             if self._sees(listed.summary.job):
                 opened[listed.summary.job or ""] += 1
@@ -47,7 +47,7 @@ class _Sight(CollectorRegistry):
         now_s = self._service.clock.now_s()
         about = "Since the job's controller last wrote its status; a controller that runs does so every second."
         ages = GaugeMetricFamily("minder_service_controller_status_age_seconds", about, labels=["training_job"])
-        for job, path in sorted(self._service.settings.status_files.items()):
+        for job, path in sorted(self._service.known.status_files().items()):
             if self._sees(job):
                 status = read_status(path)
                 if status is not None and status.get("phase") in ("finished", "failed"):

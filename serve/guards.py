@@ -15,6 +15,7 @@ __all__ = ["UPLOAD_PATHS", "BodyBounds", "Measured"]
 
 UPLOAD_PATHS = ("/v1/scores", "/v1/stacks", "/v1/collectives")
 SIGNALS_PATH = "/v1/signals"
+JOBS_PATH = "/v1/jobs"
 
 
 class BodyBounds:
@@ -39,6 +40,8 @@ class BodyBounds:
     def _most(self, path: str) -> int:
         if path in UPLOAD_PATHS:
             return self._limits.upload_bytes
+        if path == JOBS_PATH:
+            return self._limits.job_bytes
         return self._limits.signal_bytes if path.startswith(SIGNALS_PATH) else self._limits.body_bytes
 
 

@@ -14,17 +14,20 @@ from minder.types import LedgerEvent
 __all__ = ["JOB_KINDS", "JobIndex", "JobPast"]
 
 _REPLACED = (kinds.GENERATION_STARTED, kinds.FIRST_STEP, kinds.JOB_ENDED)
-_LASTING = (kinds.JOB_REGISTERED, kinds.BARRED, kinds.UNBARRED)
+_WATCHES = (kinds.JOB_WATCHED, kinds.JOB_UNWATCHED)
+_LASTING = (kinds.JOB_REGISTERED, kinds.BARRED, kinds.UNBARRED, *_WATCHES)
 JOB_KINDS = (*_LASTING, *_REPLACED)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPast:
-    """What a job's events lead to; not to be changed. registered: its newest registration. machines: by rank, each once."""
+    """What a job's events lead to; not to be changed. registered: its newest registration. machines: by rank, each once.
+    watched: by which the service was told to watch it, None where it does not."""
 
     registered: LedgerEvent | None
     state: JobState
     machines: tuple[str, ...]
+    watched: LedgerEvent | None = None
 
 
 @dataclass(slots=True)
@@ -33,11 +36,14 @@ class _Kept:
     registered: LedgerEvent | None = None
     newest: dict[str, LedgerEvent] = field(default_factory=dict)
     bars: dict[str, LedgerEvent] = field(default_factory=dict)
+    watched: LedgerEvent | None = None
 
     def add(self, event: LedgerEvent) -> None:
         if event.kind == kinds.JOB_REGISTERED:
             self.registered = event
             self.runs.append(dataclasses.replace(event, payload={}))
+        elif event.kind in _WATCHES:
+            self.watched = event if event.kind == kinds.JOB_WATCHED else None
         elif event.kind in _REPLACED:
             self.newest[event.kind] = event
         else:
@@ -46,7 +52,8 @@ class _Kept:
     def fold(self, name: str) -> JobPast:
         events = sorted((*self.runs, *self.newest.values(), *self.bars.values()), key=lambda event: event.id)
         state = fold_job(name, events)
-        return JobPast(self.registered, state, tuple(dict.fromkeys(machine for _, machine in sorted(state.rank_machine.items()))))
+        machines = tuple(dict.fromkeys(machine for _, machine in sorted(state.rank_machine.items())))
+        return JobPast(self.registered, state, machines, self.watched)
 
 
 class JobIndex:

@@ -27,6 +27,7 @@ class Limits:
     machine_rate: float = 0.1  # signals about one machine
     machine_burst: float = 60.0
     signal_bytes: int = 1024 * 1024
+    job_bytes: int = 1024 * 1024
     body_bytes: int = 64 * 1024
     body_s: float = 60.0  # until a request's body must be here
     upload_bytes: int = 64 * 1024 * 1024
@@ -43,7 +44,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """ledger: a path or URL. jobs: the configurations whose policy and status the service may show, by job name.
-    file: what service.toml says."""
+    file: what service.toml says, path: where it is."""
 
     ledger: str
     jobs: dict[str, JobConfig] = field(default_factory=dict)
@@ -51,3 +52,4 @@ class Settings:
     limits: Limits = Limits()
     certified_machines: bool = False  # agents and launchers must show a certificate of their machine
     file: ServiceFile = field(default_factory=ServiceFile)
+    path: Path | None = None

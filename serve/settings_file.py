@@ -12,22 +12,26 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 from minder.errors import ConfigError
 from serve.identity.oidc_settings import OidcSettings
 from serve.notify.targets import Target, demand_address
+from serve.watching.settings import JobsSettings
 
 __all__ = ["ServiceFile", "load_settings"]
 
-_FILE_KEYS = ("url_file", "secret_file", "token_file", "ca_file", "jwks_file", "client_secret_file")
+_FILE_KEYS = (
+    "url_file", "secret_file", "token_file", "ca_file", "jwks_file", "client_secret_file", "agent_token_file", "cert_file", "key_file",
+)  # fmt: skip
 
 
 class ServiceFile(BaseModel):
     """What the service is told besides its command line. public_url: where people reach the service's pages; links in messages begin
     with it. notify: who is told of verdicts, a [[notify]] table for each. oidc: an identity provider whose tokens count too, and with
-    whom people may sign in to the pages."""
+    whom people may sign in to the pages. jobs: jobs may be registered through the API, within what it says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     public_url: str | None = None
     notify: tuple[Target, ...] = ()
     oidc: OidcSettings | None = None
+    jobs: JobsSettings | None = None
 
     @field_validator("public_url")
     @classmethod
@@ -73,6 +77,11 @@ def load_settings(path: Path) -> ServiceFile:
             found.oidc.sign_in.secret()
         except ConfigError as error:
             raise ConfigError(f"{path}: oidc.sign_in: {error}") from error
+    if found.jobs is not None:
+        try:
+            found.jobs.check()
+        except ConfigError as error:
+            raise ConfigError(f"{path}: jobs: {error}") from error
     for target in found.notify:
         try:
             target.check()

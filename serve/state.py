@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ from serve.scoring.pool import ScoringPool
 from serve.settings import Settings
 from serve.shared_parts import SharedParts
 from serve.tail import Tail
+from serve.watching.known import KnownJobs
 
 __all__ = ["Service", "open_service", "service_of"]
 
@@ -62,6 +64,12 @@ class Service:
     outboxes: Outboxes = field(default_factory=Outboxes)
     parts: SharedParts = field(default_factory=SharedParts)
     open_streams: int = 0
+    registering: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def known(self) -> KnownJobs:
+        """The jobs whose configuration this service has."""
+        return KnownJobs(self.settings, self.jobs)
 
     @property
     def location(self) -> str:

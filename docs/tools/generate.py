@@ -112,12 +112,14 @@ def _service_tables() -> tuple[tuple[str, str, Any], ...]:
     from serve.identity.oidc_settings import OidcSettings, SignInSettings
     from serve.notify.targets import Target
     from serve.settings_file import ServiceFile
+    from serve.watching.settings import JobsSettings
 
     return (
         ("The file", "", ServiceFile),
         ("Who is told", "[[notify]]", Target),
         ("Identity provider", "[oidc]", OidcSettings),
         ("Signing in", "[oidc.sign_in]", SignInSettings),
+        ("Jobs that are registered", "[jobs]", JobsSettings),
     )
 
 

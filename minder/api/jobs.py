@@ -11,7 +11,8 @@ __all__ = ["Job", "JobDetail"]
 
 
 class Job(Answer):
-    """A job of the ledger. phase: of its newest run. machines: those with ranks now, none once it is over."""
+    """A job of the ledger. phase: of its newest run. machines: those with ranks now, none once it is over.
+    watched: it was registered here, and the service watches it."""
 
     name: str
     phase: Literal["starting", "running", "recovering", "finished", "failed"]
@@ -21,6 +22,7 @@ class Job(Answer):
     machines: tuple[str, ...]
     barred: tuple[str, ...]
     open_incidents: tuple[str, ...]
+    watched: bool = False
 
 
 class JobDetail(Job):

@@ -34,6 +34,7 @@ VERBS = {
     "plan": "What the next job needs: standbys, and the ETTR that it may expect.",
     "machine": "Machines that were evicted: list, return, and whether it was right.",
     "decision": "Evictions that wait for an operator: list, approve, reject.",
+    "job": "Jobs that a service watches: register, list, end.",
     "pause": "Stop actions (never alarms) for a while.",
     "unpause": "Let minder act again.",
     "maintenance": "Planned windows in which minder does not act: add, list, end.",

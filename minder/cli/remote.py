@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from minder.client.ledger import RemoteLedger
     from minder.incidents import Ledger
 
-__all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "open_ledger"]
+__all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "open_client", "open_ledger"]
 
-REMOTE_VERBS = frozenset({"decision", "incidents", "machine", "maintenance", "pause", "unpause", "report"})
+REMOTE_VERBS = frozenset({"decision", "incidents", "job", "machine", "maintenance", "pause", "unpause", "report"})
 _chosen: ContextVar[Server | None] = ContextVar("server", default=None)
 
 
@@ -57,6 +57,14 @@ def open_ledger(ledger: str | None) -> Ledger | RemoteLedger:
     from minder.incidents import Ledger, find_ledger
 
     return Ledger(find_ledger(ledger), create=False)
+
+
+def open_client() -> Client:
+    """For verbs that need a service. Raises BadInputError where none is named."""
+    server = _chosen.get()
+    if server is None:
+        raise BadInputError("this needs a service: give --server URL before the verb, or set MINDER_SERVER")
+    return _client(server)
 
 
 def demand_note(text: str, option: str) -> str:
@@ -102,6 +110,6 @@ def _token(server: Server) -> str:
 
     if server.token_file is not None:
         return read_token(server.token_file)
-    if os.environ.get("MINDER_TOKEN"):
-        return os.environ["MINDER_TOKEN"]
+    if (told := os.environ.get("MINDER_TOKEN", "")).strip():
+        return told
     raise BadInputError(f"{server.url} wants a token: give --token-file, or set MINDER_TOKEN_FILE; `minder token create` makes one there")

@@ -43,7 +43,7 @@ def command(
     jobs = {item.name: item for item in (load_config(path, only_watch=True) for path in config or ())}
     files = {name: state_dir_of(item) / "status.json" for name, item in jobs.items()}
     told = ServiceFile() if settings is None else load_settings(settings)
-    whole = Settings(find_ledger(ledger), jobs, files, certified_machines=tls_client_ca is not None, file=told)
+    whole = Settings(find_ledger(ledger), jobs, files, certified_machines=tls_client_ca is not None, file=told, path=settings)
     certificate, key, authority = (None if path is None else str(path) for path in (tls_cert, tls_key, tls_client_ca))
     run_service(whole, Listening(host, port, certificate, key, plain_http, authority))
 

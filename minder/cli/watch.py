@@ -37,6 +37,10 @@ def command(
     ] = None,
     ray_address: Annotated[str | None, typer.Option(help="With --engine ray: the Ray head, like 10.0.0.7:6379.")] = None,
     duration: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")] = None,
+    registered: Annotated[
+        str | None, typer.Option(help="Instead: a job that was registered with the service; it starts such watchers itself.")
+    ] = None,
+    settings: Annotated[Path | None, typer.Option(help="With --registered: the service's service.toml.")] = None,
 ) -> None:
     """Attach to a running job and print verdicts as they come. Without --act it takes no action, and changes nothing about the job.
 
@@ -57,8 +61,13 @@ def command(
 
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
-    if (job is None) == (pids is None):
-        raise BadInputError("give either --job job.toml or --pids with training processes of this machine")
+    if (job, pids, registered).count(None) != 2:
+        raise BadInputError("give either --job job.toml, or --pids with training processes of this machine, or --registered NAME")
+    if registered is not None:
+        if act or log or log_pattern:
+            raise BadInputError("--act, --log and --log-pattern do not go with --registered: [jobs] in service.toml says what may be done")
+        _watch_registered(registered, settings, output, duration)
+        return
     StepReader(log_pattern)  # what is wrong with a pattern is said here, not in an agent's log
     with contextlib.ExitStack() as stack:
         if job is not None:
@@ -83,6 +92,24 @@ def command(
             config = place_machines(load_config(job, only_watch=True), only_watch=True)  # the job may have moved while we waited
             app = build(config.scored_by(engine, ray_address), act=act, ledger=ledger, shows=shows)
         _watch(app, output, duration, ends_with_job=job is None)
+
+
+def _watch_registered(name: str, settings: Path | None, output: str, duration: float | None) -> None:
+    """Until the registration ends, or the service that started this."""
+    import os
+
+    from minder.app import build
+    from minder.engine import place_machines
+    from minder.incidents import find_ledger
+    from serve.watching.stay import Registration
+
+    os.environ.setdefault("MINDER_LEDGER", find_ledger(None))  # a registration stands in a ledger, not in the job's state folder
+    registration = Registration(os.environ["MINDER_LEDGER"], name, settings)
+    registration.end_with()
+    config = registration.config()
+    with _leading(config) as (ledger, shows):
+        config = place_machines(config, only_watch=True)
+        _watch(build(config, act=registration.acts, ledger=ledger, shows=shows), output, duration, ends_with_job=False)
 
 
 @contextlib.contextmanager

@@ -34,9 +34,10 @@ class Calls:
         """The body of a read that is a file."""
         return self._send("GET", path).content
 
-    def act(self, path: str, body: Mapping[str, Any]) -> Any:
+    def act(self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", **arguments: Any) -> Any:
         """The JSON of an action. It is sent again with the same key if no answer comes: the service does it once."""
-        return self._json("POST", path, json=body, headers={"Idempotency-Key": uuid.uuid4().hex})
+        headers = {**arguments.pop("headers", {}), "Idempotency-Key": uuid.uuid4().hex}
+        return self._json(method, path, headers=headers, **({} if body is None else {"json": body}), **arguments)
 
     def post(self, path: str, **arguments: Any) -> Any:
         """The JSON of a request that changes nothing."""

@@ -32,13 +32,27 @@ Item = TypeVar("Item", bound=Answer)
 _TABLES = {".parquet": "application/vnd.apache.parquet", ".arrow": "application/vnd.apache.arrow.file"}
 
 
+def _demand_token(token: str) -> str:
+    """Blanks around it, such as a file's line break, do not belong to it."""
+    found = token.strip()
+    if not found:
+        raise BadInputError("the token is empty: give the one that `minder token create` printed")
+    if not (found.isascii() and found.isprintable()) or " " in found:
+        raise BadInputError("the token holds a character that no token has: give the one that `minder token create` printed")
+    return found
+
+
 class Client:
     """Every method raises BadInputError where the service refuses, WireError where it does not answer; both with one line."""
 
     def __init__(self, url: str, token: str, *, timeout_s: float = 120.0, http: httpx.Client | None = None) -> None:
-        """`url`: like "http://127.0.0.1:9400". `http`: another transport, which is closed with this client."""
+        """`url`: like "http://127.0.0.1:9400". `http`: another transport, which is closed with this client.
+
+        Raises BadInputError for a token that cannot be one, before anything is sent.
+        """
+        bearer = _demand_token(token)
         self._http = http or httpx.Client(base_url=url, timeout=httpx.Timeout(timeout_s, connect=5.0))
-        self._http.headers["Authorization"] = f"Bearer {token}"
+        self._http.headers["Authorization"] = f"Bearer {bearer}"
         self.calls = Calls(self._http)
 
     def close(self) -> None:
@@ -158,6 +172,15 @@ class Client:
     def retest(self, machine: str, reason: str, job: str | None = None) -> Recorded:
         """Have the site's test of a machine run by its agent; `machine(name).retest` says what came of it."""
         return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/retest", {"reason": reason, "job": job}))
+
+    def register_job(self, content: bytes, reason: str) -> Recorded:
+        """Have the service watch a job. content: of its job.toml, as TOML."""
+        headers = {"Content-Type": "application/toml"}
+        return Recorded.model_validate(self.calls.act("/v1/jobs", params={"reason": reason}, content=content, headers=headers))
+
+    def end_job(self, name: str, reason: str) -> Recorded:
+        """Watch a registered job no longer; its history stays."""
+        return Recorded.model_validate(self.calls.act(f"/v1/jobs/{name}", method="DELETE", params={"reason": reason}))
 
     def add_note(self, incident: str, text: str) -> Recorded:
         return Recorded.model_validate(self.calls.act(f"/v1/incidents/{incident}/notes", {"text": text}))

@@ -24,6 +24,8 @@ __all__ = [
     "INTENT",
     "JOB_ENDED",
     "JOB_REGISTERED",
+    "JOB_UNWATCHED",
+    "JOB_WATCHED",
     "MAINTENANCE",
     "MAINTENANCE_ENDED",
     "NOTE",
@@ -49,6 +51,10 @@ __all__ = [
 JOB_REGISTERED = "job_registered"
 # {outcome: "finished" | "failed", detail?}
 JOB_ENDED = "job_ended"
+# An administrator had the service watch a job. {config: the content of its job.toml, reason, by, token}
+JOB_WATCHED = "job_watched"
+# The service watches it no longer. {reason, by, token}
+JOB_UNWATCHED = "job_unwatched"
 # A controller took over the job. {version?, pid?}
 CONTROLLER_STARTED = "controller_started"
 # {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?}

@@ -103,6 +103,8 @@ def _maintenance(payload: Payload) -> str:
 _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.JOB_REGISTERED: lambda p: f"job registered with {len(p.get('machines') or ())} machines",
     kinds.JOB_ENDED: lambda p: f"job {p.get('outcome', 'ended')}{_tail(p, 'detail')}",
+    kinds.JOB_WATCHED: lambda p: f"the service is to watch the job{_tail(p, 'reason')}",
+    kinds.JOB_UNWATCHED: lambda p: f"the service watches the job no longer{_tail(p, 'reason')}",
     kinds.CONTROLLER_STARTED: lambda p: "a controller took over",
     kinds.GENERATION_STARTED: lambda p: f"generation {p.get('generation')} started{_tail(p, 'reason')}",
     kinds.VERDICT: _verdict,

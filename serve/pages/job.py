@@ -112,7 +112,7 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
 
 
 def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str, Any]], by: str, blind: bool) -> list[Group]:
-    config = service.settings.jobs.get(detail.name)
+    config = service.known.config(detail.name)
     parallelism = None if config is None else config.topology().parallelism
     racks = {} if config is None else {machine.name: machine.rack or "no rack is recorded" for machine in config.machines}
     placed: dict[str, set[int]] = {}
@@ -165,13 +165,13 @@ def _cell(name: str, row: Mapping[str, Any] | None, blind: bool) -> Cell:
 
 def _live(service: Service, name: str) -> dict[str, Any] | None:
     """What its controller wrote last of the telemetry; None where the service does not see that."""
-    path = service.settings.status_files.get(name)
+    path = service.known.status_file(name)
     return None if path is None else read_status(path.with_name("live.json"))
 
 
 def _files(service: Service, name: str) -> tuple[pathlib.Path, ...]:
     """What the job's controller writes for this page."""
-    path = service.settings.status_files.get(name)
+    path = service.known.status_file(name)
     return () if path is None else (path, path.with_name("live.json"))
 
 

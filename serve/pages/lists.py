@@ -31,7 +31,7 @@ Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
 _ROWS = 50
 # What people and their tokens did; the controller's own events are on the incidents' pages.
 _AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN, kinds.APPROVAL_SETTLED,
-          kinds.SIGNED_IN)  # fmt: skip
+          kinds.SIGNED_IN, kinds.JOB_WATCHED, kinds.JOB_UNWATCHED, kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED)  # fmt: skip
 _EVERYTHING = tuple(sorted({str(getattr(kinds, name)) for name in kinds.__all__} - {kinds.EVIDENCE}))
 
 

@@ -126,7 +126,7 @@ def models(request: Request, visitor: Seen, versions: bool = False) -> Response:
     """Which detector reads each job's telemetry, which looks on, and what these said of themselves. versions: and what is registered,
     which the page asks for by itself where scripts run: the registry may take its time."""
     service = service_of(request)
-    told = sorted((name, config.detector) for name, config in service.settings.jobs.items() if sees(visitor.caller, name))
+    told = sorted((name, config.detector) for name, config in service.known.configs().items() if sees(visitor.caller, name))
     query = EventQuery(kinds=(kinds.SHADOW, kinds.DRIFT), newest_first=True, limit=200)
     events: list[LedgerEvent] = [event for event in service.events.select(query) if sees(visitor.caller, event.job)]
     newest = {(event.job, event.kind): event for event in reversed(events)}

@@ -1,7 +1,8 @@
-"""Jobs: what the ledger knows of them, and what their controllers wrote last."""
+"""Jobs: what the ledger knows of them, what their controllers wrote last, and which of them this service is to watch."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -9,21 +10,26 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from minder.api.access import Caller
-from minder.api.fields import JobName, Page
+from minder.api.fields import JobName, Page, Text
+from minder.api.incidents import Recorded
 from minder.api.jobs import Job, JobDetail
 from minder.clock import format_time
 from minder.controller.status import read_status
-from serve.access import Viewer, demand_job, sees
+from serve.access import Admin, Viewer, demand_job, sees
+from serve.actions import Act
 from serve.answers import tagged
 from serve.job_index import JobPast
 from serve.problems import refuse
 from serve.routes.incidents import Limit
 from serve.state import Service, service_of
+from serve.watching.allowed import read_document
+from serve.watching.register import JOB_BODY, plan_end, plan_register
 
 __all__ = ["job_detail", "job_ranks", "job_status", "jobs_page", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Name = Annotated[JobName, Path(max_length=63)]
+Reason = Annotated[Text, Query(description="Why; it stands in the audit trail.")]
 
 
 @router.get("", response_model=Page[Job])
@@ -37,7 +43,7 @@ def jobs_page(service: Service, caller: Caller, limit: int, cursor: str | None =
     pasts = service.jobs.pasts()
     rest = sorted(name for name in pasts if sees(caller, name) and (cursor is None or name > cursor))
     opened = _open_incidents(service)
-    items = tuple(Job.model_validate(_fields(name, pasts[name], opened)) for name in rest[:limit])
+    items = tuple(Job.model_validate(_fields(service, name, pasts[name], opened)) for name in rest[:limit])
     return Page[Job](items=items, next=rest[limit - 1] if len(rest) > limit else None)
 
 
@@ -45,6 +51,28 @@ def jobs_page(service: Service, caller: Caller, limit: int, cursor: str | None =
 def show_job(request: Request, caller: Viewer, name: Name) -> Response:
     """One job, with its controller's last status where the service was told of its job.toml."""
     return tagged(request, job_detail(service_of(request), caller, name))
+
+
+@router.post("", status_code=201, response_model=Recorded, openapi_extra={"requestBody": JOB_BODY})
+async def register_job(request: Request, caller: Admin, reason: Reason, act: Act) -> Response:
+    """Have this service watch a job. The body is the content of its job.toml, as JSON or TOML.
+
+    It is watched only, and in dry run unless the service's own settings ([jobs]) say otherwise; so do they of whatever is of this
+    service's machine: token files, certificates, folders. 422 says which key does not hold, 409 that the name is taken.
+    """
+    service, body = service_of(request), await request.body()
+
+    def perform() -> Response:
+        with service.registering:
+            return act.perform(lambda: plan_register(service, caller, read_document(body, request.headers.get("content-type", "")), reason))
+
+    return await asyncio.to_thread(perform)
+
+
+@router.delete("/{name}", status_code=201, response_model=Recorded)
+def end_job(request: Request, caller: Admin, name: Name, reason: Reason, act: Act) -> Response:
+    """Watch a registered job no longer. The job is not touched; its incidents and events stay."""
+    return act.perform(lambda: plan_end(service_of(request), caller, name, reason))
 
 
 def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
@@ -56,13 +84,13 @@ def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
     status = job_status(service, name)
     now_s = service.clock.now_s()
     age_s = None if status is None else round(max(0.0, now_s - float(status.get("now_s", 0.0))), 1)
-    fields = _fields(name, past, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
+    fields = _fields(service, name, past, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
     return JobDetail.model_validate(fields)
 
 
 def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
     """What its controller wrote last; None where the service does not see that."""
-    path = service.settings.status_files.get(name)
+    path = service.known.status_file(name)
     status = None if path is None else read_status(path)
     return status if status is not None and status.get("job") == name else None
 
@@ -70,7 +98,11 @@ def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
 def job_ranks(service: Service, name: str) -> Mapping[int, str]:
     """Rank to machine now."""
     past = service.jobs.pasts().get(name)
-    return {} if past is None else past.state.rank_machine
+    if past is None:
+        return {}
+    config = service.known.config(name) if past.watched is not None else None
+    known = config is not None and config.engine is None
+    return past.state.rank_machine or (config.topology().rank_machine if config is not None and known else {})
 
 
 def _open_incidents(service: Service) -> dict[str | None, list[str]]:
@@ -80,15 +112,24 @@ def _open_incidents(service: Service) -> dict[str | None, list[str]]:
     return found
 
 
-def _fields(name: str, past: JobPast, opened: Mapping[str | None, Sequence[str]]) -> dict[str, object]:
-    state = past.state
+def _fields(service: Service, name: str, past: JobPast, opened: Mapping[str | None, Sequence[str]]) -> dict[str, object]:
+    state, watched = past.state, past.watched is not None
+    phase = _watched_phase(service, name) if watched else state.phase
+    machines = past.machines or (tuple(dict.fromkeys(job_ranks(service, name).values())) if watched else ())
     return {
         "name": name,
-        "phase": state.phase,
+        "phase": phase,
         "generation": state.generation,
         "runs": state.run,
         "registered": None if past.registered is None else format_time(past.registered.time_s),
-        "machines": past.machines,
+        "machines": machines,
         "barred": tuple(sorted(state.barred)),
         "open_incidents": tuple(opened.get(name, ())),
+        "watched": watched,
     }
+
+
+def _watched_phase(service: Service, name: str) -> str:
+    """Nobody tells the ledger how a job stands that is only watched: its watcher does."""
+    told = (job_status(service, name) or {}).get("phase")
+    return str(told) if told in ("running", "recovering") else "starting"

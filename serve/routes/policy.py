@@ -36,7 +36,11 @@ def policy_settings(service: Service, caller: Caller, job: str | None) -> Policy
     """403 where the caller's token does not cover the job."""
     if job is not None:
         demand_job(caller, job)
-    source = f"job.toml of {job}" if job in service.settings.jobs else "defaults: the service was not told of a job.toml"
+    source = (
+        f"job.toml of {job}"
+        if job is not None and service.known.config(job) is not None
+        else "defaults: the service was not told of a job.toml"
+    )
     settings = dataclasses.asdict(_settings(service, job))
     status = None if job is None else job_status(service, job)
     if status is not None and isinstance(status.get("dry_run"), bool):
@@ -65,5 +69,5 @@ def try_policy(service: Service, caller: Caller, body: DryRunRequest) -> DryRun:
 
 
 def _settings(service: Service, job: str | None) -> PolicyConfig:
-    config = service.settings.jobs.get(job or "")
+    config = service.known.config(job or "")
     return PolicyConfig() if config is None else config.policy_config(act=False)

@@ -80,7 +80,7 @@ def registered_models(service: Service, caller: Caller) -> Models:
     known = service.models.read()
     jobs = tuple(
         JobModel(job=name, detector=config.detector.uri, shadow=config.detector.shadow)
-        for name, config in sorted(service.settings.jobs.items())
+        for name, config in sorted(service.known.configs().items())
         if sees(caller, name)
     )
     champion = next((item for item in known.versions if item.champion), None)

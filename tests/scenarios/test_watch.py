@@ -53,7 +53,7 @@ class Site:
         self.log = folder / "rank0.log"
         self.lines: list[dict[str, Any]] = []
         self._stack = stack
-        self._ports = [free_port() for _ in range(3)]
+        self.ports = [free_port() for _ in range(3)]
         (folder / "token").write_text(TOKEN)
         (folder / "token").chmod(0o600)
         self.ranks = [self._rank(rank, free) for free in [free_port()] for rank in range(3)]
@@ -73,14 +73,14 @@ class Site:
 
     def agent(self, machine: int) -> subprocess.Popen[Any]:
         pid = str(self.ranks[machine].pid)
-        flags = ["--listen", f"127.0.0.1:{self._ports[machine]}", "--machine", f"m{machine}", "--token-file", str(self.folder / "token")]
+        flags = ["--listen", f"127.0.0.1:{self.ports[machine]}", "--machine", f"m{machine}", "--token-file", str(self.folder / "token")]
         flags += ["--run-dir", str(self.folder / f"run{machine}"), "--pids", pid, "--processes-of", pid, "--gpu", "off"]
         flags += ["--log", str(self.log)] if machine == 0 else []
         output = self._stack.enter_context((self.folder / f"agent{machine}.log").open("ab"))
         return self.spawn([sys.executable, "-m", "minder", "agent", *flags], output)
 
     def watch(self) -> subprocess.Popen[Any]:
-        machines = [f'[[machines]]\nname = "m{index}"\nagent = "http://127.0.0.1:{port}"' for index, port in enumerate(self._ports)]
+        machines = [f'[[machines]]\nname = "m{index}"\nagent = "http://127.0.0.1:{port}"' for index, port in enumerate(self.ports)]
         head = f'name = "plain"\nagent_token_file = "{self.folder}/token"\nstate_dir = "{self.folder}/state"\n'
         (self.folder / "job.toml").write_text(head + "\n".join(machines))
         errors = self._stack.enter_context((self.folder / "watch.log").open("wb"))

@@ -22,7 +22,9 @@ from minder.store.tokens import TokenRecord, new_id
 from serve.app import build_app
 from serve.guards import UPLOAD_PATHS
 from serve.settings import Limits, Settings
+from serve.settings_file import ServiceFile
 from serve.state import open_service
+from serve.watching.settings import JobsSettings
 
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
 EXAMPLES = int(os.environ.get("MINDER_CONTRACT_EXAMPLES", "2"))  # for each operation and mode
@@ -30,10 +32,11 @@ EXAMPLES = int(os.environ.get("MINDER_CONTRACT_EXAMPLES", "2"))  # for each oper
 
 @pytest.fixture(scope="module")
 def headers_and_schema(past: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], BaseSchema]]:
-    """The document of a service that refuses nobody for being quick, and the headers of an operator."""
+    """The document of a service that refuses nobody for being quick, and the headers of an administrator."""
     ledger = shutil.copy(past, tmp_path_factory.mktemp("contract") / "ledger.db")
-    service = open_service(Settings(str(ledger), limits=Limits(rate=1e6, burst=1e6, failure_rate=1e6, failure_burst=1e6)))
-    token = service.tokens.create(TokenRecord(new_id(), "alice", "operator", time.time(), "root"))
+    limits = Limits(rate=1e6, burst=1e6, failure_rate=1e6, failure_burst=1e6)
+    service = open_service(Settings(str(ledger), limits=limits, file=ServiceFile(jobs=JobsSettings())))
+    token = service.tokens.create(TokenRecord(new_id(), "alice", "admin", time.time(), "root"))
     yield {"Authorization": f"Bearer {token}"}, schemathesis.openapi.from_asgi("/v1/openapi.json", build_app(service))
     service.close()
 

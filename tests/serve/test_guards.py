@@ -82,9 +82,11 @@ def test_the_contract_names_every_route_its_problems_and_its_scheme(http: httpx.
     assert open_ones == {"/v1/health", "/v1/ready"}
     no_actions = (*UPLOAD_PATHS, "/v1/policy/dry-run")  # signals are taken once by their own ids
     actions = [
-        item for (path, method), item in operations.items() if method == "post" and path not in no_actions and "/signals" not in path
+        item
+        for (path, method), item in operations.items()
+        if method in ("post", "delete") and path not in no_actions and "/signals" not in path
     ]
-    assert len(actions) == 11
+    assert len(actions) == 13
     for item in actions:
         assert any(parameter["name"].lower() == "idempotency-key" and parameter["required"] for parameter in item["parameters"])
     assert set(document["components"]["schemas"]) >= {"Problem", "IncidentDetail", "ScoreResult"} and json.dumps(document)

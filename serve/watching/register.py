@@ -1,0 +1,77 @@
+"""A job is registered, or not watched any more: what is checked, and which events say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from minder.api.access import Caller
+from minder.config import JobConfig
+from minder.incidents import kinds
+from serve.access import demand_job
+from serve.actions import Planned
+from serve.problems import refuse
+from serve.state import Service
+from serve.watching.allowed import allow_config
+
+__all__ = ["JOB_BODY", "JOB_SCHEMAS", "plan_end", "plan_register"]
+
+# FastAPI knows no TOML: the body is described here.
+JOB_SCHEMAS: dict[str, Any] = models_json_schema([(JobConfig, "validation")], ref_template="#/components/schemas/{model}")[1]["$defs"]
+JOB_BODY: dict[str, Any] = {
+    "required": True,
+    "description": "The content of a job.toml.",
+    "content": {
+        "application/json": {"schema": {"$ref": "#/components/schemas/JobConfig"}},
+        "application/toml": {"schema": {"type": "string"}},
+    },
+}
+
+
+def plan_register(service: Service, caller: Caller, document: Mapping[str, Any], reason: str) -> tuple[list[Planned], str]:
+    """403 where the service registers no jobs or the token does not cover this one, 409 where the name is taken or there are enough.
+    Raises BadInputError for what does not hold."""
+    settings = service.settings.file.jobs
+    if settings is None:
+        raise refuse(403, "this service registers no jobs: give it a [jobs] table in its service.toml (minder serve --settings)")
+    config = allow_config(document, settings)
+    demand_job(caller, config.name)
+    registered = service.known.registered()
+    if config.name in registered:
+        raise refuse(409, f'a job "{config.name}" is watched already: DELETE /v1/jobs/{config.name} ends that')
+    past = service.jobs.pasts().get(config.name)
+    if config.name in service.settings.jobs or (past is not None and past.state.phase not in ("finished", "failed")):
+        raise refuse(409, f'the name "{config.name}" is taken by a job with a controller of its own: choose another')
+    if len(registered) >= settings.most:
+        raise refuse(409, f"{len(registered)} jobs are watched already, as many as [jobs] allows: end one, or raise jobs.most")
+    content = config.model_dump(mode="json", exclude_defaults=True)
+    watched = Planned(kinds.JOB_WATCHED, {"config": content, "reason": reason}, config.name)
+    told = "evicting for real" if settings.act and config.engine is not None else "in dry run"
+    return [Planned(kinds.JOB_REGISTERED, _run(config), config.name), watched], f"{config.name} is watched from now on, {told}"
+
+
+def plan_end(service: Service, caller: Caller, name: str, reason: str) -> tuple[list[Planned], str]:
+    """403 where the caller's token does not cover the job, 404 where it is not registered."""
+    demand_job(caller, name)
+    if name not in service.known.registered():
+        raise refuse(404, f'no job "{name}" was registered here: GET /v1/jobs says which are `watched`')
+    ended = Planned(kinds.JOB_ENDED, {"outcome": "finished", "detail": "it is watched no longer"}, name)
+    return [Planned(kinds.JOB_UNWATCHED, {"reason": reason}, name), ended], f"{name} is watched no longer; its history stays"
+
+
+def _run(config: JobConfig) -> dict[str, Any]:
+    """As a controller registers a run (minder.incidents.kinds.JOB_REGISTERED)."""
+    inside = [machine.name for machine in config.machines if not machine.standby]
+    domains = {
+        machine.name: {key: value for key, value in (("rack", machine.rack), ("switch", machine.switch)) if value}
+        for machine in config.machines
+    }
+    return {
+        "machines": inside,
+        "standbys": [machine.name for machine in config.machines if machine.standby],
+        "gpus": len(inside) * config.ranks_per_machine,
+        "domains": {machine: found for machine, found in domains.items() if found},
+        "serials": {machine.name: machine.serial for machine in config.machines if machine.serial},
+    }

@@ -1,0 +1,92 @@
+"""The [jobs] table of the service's settings: what a job that is registered through the API may ask for."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from minder.config import TlsConfig
+from minder.resources import default_state_dir
+from minder.wire.tokens import read_token
+
+__all__ = ["JobsSettings", "allows_host", "watch_dir"]
+
+_PATTERN = re.compile(r"(\*|[A-Za-z0-9-])+(\.(\*|[A-Za-z0-9-])+)*")
+
+
+class JobsSettings(BaseModel):
+    """Without this table no job is registered through the API. A registered job is watched by a process of this service, and in dry run.
+    agent_token_file: the token of its agents. ca_file: who signs their certificates (PEM); cert_file, key_file: the watcher's own.
+    hosts: where its agents and its Prometheus may be: names ("*" stands for anything without a dot), addresses, networks; the token goes
+    to no other. engines: which an [engine] table of it may name. act: evict for real, where it has an [engine]. most: how many are watched
+    at once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agent_token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    hosts: tuple[str, ...] = ("localhost", "127.0.0.0/8", "::1")
+    engines: tuple[Literal["slurm", "kubernetes"], ...] = ()
+    act: bool = False
+    most: int = Field(default=20, ge=1, le=200)
+
+    @field_validator("hosts")
+    @classmethod
+    def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if _network(host) is None and not _PATTERN.fullmatch(host):
+                raise ValueError(f'"{host}" is no name, address or network: write "node-*.example.org", "10.0.0.7" or "10.0.0.0/16"')
+        return hosts
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> JobsSettings:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("give both cert_file and key_file, or neither")
+        return self
+
+    @property
+    def tls(self) -> TlsConfig:
+        return TlsConfig(ca=self.ca_file, cert=self.cert_file, key=self.key_file)
+
+    def check(self) -> None:
+        """Raises ConfigError for a file that cannot be used."""
+        if self.agent_token_file is not None:
+            read_token(self.agent_token_file)
+        self.tls.context()
+
+
+def allows_host(settings: JobsSettings, host: str) -> bool:
+    """Whether a job may name this host. A name is not looked up.
+
+    >>> allows_host(JobsSettings(hosts=("10.0.0.0/16", "node-*.lan")), "node-7.lan")
+    True
+    >>> allows_host(JobsSettings(hosts=("10.0.0.0/16", "node-*.lan")), "node-7.evil.lan")
+    False
+    """
+    address = _network(host)
+    if address is not None:
+        networks = [network for told in settings.hosts if (network := _network(told)) is not None]
+        return any(address.version == network.version and address.subnet_of(network) for network in networks)  # type: ignore[arg-type]
+    return any(_network(told) is None and _matches(told, host) for told in settings.hosts)
+
+
+def watch_dir(job: str) -> Path:
+    """Where the watcher of a registered job keeps its state."""
+    return default_state_dir() / "registered" / job
+
+
+def _matches(pattern: str, host: str) -> bool:
+    return re.fullmatch("[^.]*".join(map(re.escape, pattern.lower().split("*"))), host.lower()) is not None
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
