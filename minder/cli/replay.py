@@ -21,7 +21,7 @@ _FORMATS = ("jsonl", "table")
 
 
 def command(
-    recordings: Annotated[list[Path], typer.Argument(help="Recording folders (each has a job.toml).", show_default=False)],
+    recordings: Annotated[list[Path], typer.Argument(help="Recordings (folders with a job.toml), or folders of them.", show_default=False)],
     output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",
     until: Annotated[str | None, typer.Option(help="Only what was known at this time (ISO 8601, inclusive).")] = None,
     engine: Annotated[str | None, typer.Option(help="Where they are scored: process (default), or ray, an actor per recording.")] = None,
@@ -34,11 +34,13 @@ def command(
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
     until_s = _read_until(until)
+    from minder.evaluation.labels import recordings_in
     from minder.scoring.config import ScoringConfig, scoring_of
 
     scoring = scoring_of(ScoringConfig(), engine, ray_address)
     failed = False
-    for path, found in _replayed(recordings, until_s, scoring):
+    each = [path for named in recordings for path in recordings_in(named)]
+    for path, found in _replayed(each, until_s, scoring):
         try:
             _print(path.resolve().name, found, output)
         except BadInputError as error:

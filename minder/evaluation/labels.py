@@ -12,7 +12,7 @@ from pathlib import Path
 from minder.errors import BadInputError, RecordingError
 from minder.telemetry.events import Truth, read_truths
 
-__all__ = ["Labelled", "find_recordings", "label_recordings"]
+__all__ = ["Labelled", "find_recordings", "label_recordings", "recordings_in"]
 
 _FILE = "truth.json"
 
@@ -27,12 +27,13 @@ class Labelled:
 
 def find_recordings(paths: Iterable[Path]) -> list[Path]:
     """Recording folders, each once; a folder that is no recording but holds some stands for them, in name order."""
-    found: dict[Path, None] = {}
-    for path in paths:
-        folder = path.resolve()
-        inner = [] if (folder / "job.toml").exists() or not folder.is_dir() else sorted(folder.glob("*/job.toml"))
-        found |= dict.fromkeys([file.parent for file in inner] or [folder])
-    return list(found)
+    return list(dict.fromkeys(found for path in paths for found in recordings_in(path.resolve())))
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """A recording itself; else those that the folder holds, in name order; else the folder, for whoever reads it to refuse."""
+    inner = [] if (folder / "job.toml").exists() else sorted(folder.glob("*/job.toml"))
+    return [file.parent for file in inner] or [folder]
 
 
 def label_recordings(paths: Sequence[Path], truth: Path | None = None) -> tuple[list[Labelled], list[str]]:

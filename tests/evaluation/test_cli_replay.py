@@ -56,3 +56,16 @@ def test_bad_options_are_one_line_and_status_2(hang: tuple[Path, Any], arguments
     captured = capsys.readouterr()
     assert captured.out == ""
     assert len(captured.err.splitlines()) == 1
+
+
+def test_a_folder_of_recordings_stands_for_them_as_in_evaluate(
+    hang: tuple[Path, Any], healthy: tuple[Path, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where a truth.json lies beside them, which replay never reads."""
+    for name, source in (("b", hang[0]), ("a", healthy[0])):
+        (tmp_path / "set").mkdir(exist_ok=True)
+        (tmp_path / "set" / name).symlink_to(source)
+    (tmp_path / "set" / "truth.json").write_text("no truth")
+    assert main(["replay", str(tmp_path / "set")]) == 0
+    captured = capsys.readouterr()
+    assert [json.loads(line)["machines"] for line in captured.out.splitlines()] == [[hang[1].culprit]] and captured.err == ""
