@@ -204,8 +204,10 @@ def _import_mlflow() -> Any:
     os.environ.setdefault("DO_NOT_TRACK", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # a command says what it does by itself
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    import mlflow
-    import mlflow.pyfunc
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm in a notebook without ipywidgets; the bars are off anyway
+        import mlflow
+        import mlflow.pyfunc
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)

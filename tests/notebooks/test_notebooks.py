@@ -70,6 +70,8 @@ def test_a_notebook_runs_and_makes_its_figures(path: Path, monkeypatch: pytest.M
         cell["id"] for cell in notebook.cells if cell.cell_type == "code" and _FIGURE.search(cell.source) and not has_figure(cell.outputs)
     ]
     assert bare == []
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"] == [], "a reader sees warnings"
     assert sum(has_figure(cell.outputs) for cell in notebook.cells if cell.cell_type == "code") >= 2
 
 
