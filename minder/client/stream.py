@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -18,15 +18,19 @@ __all__ = ["follow_events", "parse_stream"]
 _SILENCE_S = 45.0  # three times the service's sign of life
 
 
-def follow_events(client: Client, *, job: str | None = None, since_id: int | None = None, attempts: int = 10) -> Iterator[Event]:
+def follow_events(
+    client: Client, *, job: str | None = None, since_id: int | None = None, attempts: int = 10, kinds: Sequence[str] | None = None
+) -> Iterator[Event]:
     """New events, for ever; after `since_id` if given. A lost connection is taken up behind the last event, so none is missed.
+    kinds: only these; "scores" among them adds the machines' scores as they are, every five seconds.
 
     Raises WireError after `attempts` connections in a row that brought nothing, BadInputError where the service refuses.
     """
     failed, last = 0, since_id
     while failed < attempts:
         headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": str(last)})
-        given: dict[str, Any] = {"params": {"job": job} if job else {}, "timeout": httpx.Timeout(_SILENCE_S, connect=5.0)}
+        params: dict[str, Any] = ({"job": job} if job else {}) | ({"kind": list(kinds)} if kinds else {})
+        given: dict[str, Any] = {"params": params, "timeout": httpx.Timeout(_SILENCE_S, connect=5.0)}
         try:
             with client.calls.http.stream("GET", "/v1/events/stream", headers=headers, **given) as answer:
                 if not answer.is_success:

@@ -23,6 +23,7 @@ from minder.store.events import EventQuery
 from minder.types import LedgerEvent
 from serve.access import Viewer, authenticate_again, sees
 from serve.answers import cursor_id, tagged
+from serve.live_scores import SCORES, ScoreFeed
 from serve.problems import refuse
 from serve.routes.incidents import Cursor, since_seconds
 from serve.state import Service, service_of
@@ -48,6 +49,7 @@ class Filter:
     job: str | None = None
     kinds: tuple[str, ...] | None = None
     incident: str | None = None
+    scores: bool = False
 
     def takes(self, event: LedgerEvent) -> bool:
         if not sees(self.caller, event.job):
@@ -108,6 +110,11 @@ def _known(given: list[str] | None) -> tuple[str, ...] | None:
     return tuple(given)
 
 
+def _with_scores(given: list[str] | None) -> tuple[bool, tuple[str, ...] | None]:
+    """Whether scores are wanted too, and which kinds of the ledger's events."""
+    return (True, _known([name for name in given if name != SCORES])) if given is not None and SCORES in given else (False, _known(given))
+
+
 def event_answer(event: LedgerEvent) -> Event:
     """An event without what was captured, which can be megabytes."""
     data = {key: value for key, value in event.payload.items() if event.kind != kinds.EVIDENCE or key != "data"}
@@ -131,9 +138,11 @@ async def stream_events(
     """New events as they are written, as server-sent events: `id`, `event` (the kind), `data` (an Event as JSON).
 
     A comment every 15 seconds says that the stream is alive; `event: degraded` that the ledger cannot be read. A client that
-    comes back with Last-Event-ID misses nothing. The stream ends when the token does.
+    comes back with Last-Event-ID misses nothing. The stream ends when the token does. With `kind=scores` among the kinds it also has
+    the scores of the jobs whose controllers this service sees, every five seconds where they changed (1 is the threshold).
     """
-    service, wanted = service_of(request), Filter(caller, job, _known(kind), incident)
+    service, (scores, names) = service_of(request), _with_scores(kind)
+    wanted = Filter(caller, job, names, incident, scores)
     if service.open_streams >= service.settings.limits.streams:
         raise refuse(429, "too many event streams are open: close some, or read pages of /v1/events", Retry_After="30")
     since_id = seen if seen is not None else await asyncio.to_thread(service.events.last_id)
@@ -156,6 +165,8 @@ async def stream_lines(service: Service, wanted: Filter, since_id: int, request:
     """The stream's text, piece by piece."""
     yield ": events of the ledger\n\n"
     checked_s, failures = time.monotonic(), service.tail.failures
+    spoken_s = checked_s
+    feed = ScoreFeed(service, lambda job: sees(wanted.caller, job), wanted.job) if wanted.scores else None
     while True:
         if time.monotonic() - checked_s > _RECHECK_S:
             checked_s = time.monotonic()
@@ -165,12 +176,19 @@ async def stream_lines(service: Service, wanted: Filter, since_id: int, request:
             failures = service.tail.failures
             yield 'event: degraded\ndata: {"what": "the ledger cannot be read: nothing is known of what happens now"}\n\n'
         try:
-            new = await service.tail.after(since_id, _SILENCE_S)
+            pieces = [] if feed is None else await asyncio.to_thread(feed.pieces, since_id)
+            for piece in pieces:
+                yield piece
+            new = await service.tail.after(since_id, _SILENCE_S if feed is None else min(_SILENCE_S, feed.wait_s()))
         except LedgerError:
             await asyncio.sleep(1.0)
             continue
-        if not new:
+        if new or pieces:
+            spoken_s = time.monotonic()
+        elif time.monotonic() - spoken_s >= _SILENCE_S - 1.0:
+            spoken_s = time.monotonic()
             yield ": alive\n\n"
+        if not new:
             continue
         since_id = new[-1].id
         for event in new:

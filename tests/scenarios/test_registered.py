@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from minder.cli import main
-from minder.client import Client
+from minder.client import Client, follow_events
 from minder.store.tokens import TokenRecord, TokenStore, new_id
 
 
@@ -103,6 +103,8 @@ def test_a_registered_job_gets_verdicts_also_after_the_service_was_killed(tmp_pa
         begun = step(client)
         plain.wait_for(lambda: step(client) > begun + 20, "20 steps more")
         assert list(client.incidents(job="plain")) == []
+        scores = next(follow_events(client, job="plain", kinds=["scores"]))
+        assert scores.data["state"] == "fresh" and set(scores.data["scores"]) == {"m0", "m1", "m2"}
         site.ranks[1].send_signal(signal.SIGSTOP)
         incident = plain.wait_for(lambda: list(client.incidents(job="plain")), "an incident")[0]
         assert incident.machines == ("m1",) and incident.cause == "stall"
