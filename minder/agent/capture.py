@@ -164,8 +164,9 @@ def _logs(processes: Sequence[JobProcess]) -> dict[str, list[str]]:
             with Path(process.log).open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(max(0, size - _LOG_BYTES))
-                lines = file.read().decode(errors="replace").splitlines()
+                text = file.read().decode(errors="replace").rstrip("\r\n")
         except OSError:
             continue
-        found[name] = lines[-_LOG_LINES:]
+        lines = text.split("\n")[-_LOG_LINES:] if text else []
+        found[name] = [line.rstrip("\r").rpartition("\r")[2] for line in lines]  # of a progress bar its last state
     return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minder.signals.spikes import Spike, StepSpikes
-from minder.signals.steps import StepLine, StepReader
+from minder.signals.steps import StepLine, StepReader, split_lines
 
 __all__ = ["LoggedSteps", "StepLog"]
 
@@ -63,6 +63,7 @@ class StepLog:
         """The job began anew: its steps count from here."""
         self.steps = None
         self._series.forget()
+        self._reader.forget()
 
     def take_spikes(self) -> list[tuple[float, Spike]]:
         """(when read, spike) of the loss and the gradient norm since the last call. Any thread."""
@@ -112,10 +113,10 @@ class StepLog:
             self._close()
             return []
         rest = self._rest if start == self._offset else b""
-        *lines, self._rest = (rest + data).split(b"\n")
-        self._rest = self._rest[-_CHUNK_BYTES:]
+        lines, rest = split_lines(rest + data)
+        self._rest = rest[-_CHUNK_BYTES:]
         self._offset = start + len(data)
-        return [part for line in lines for part in line.decode(errors="replace").split("\r")]
+        return lines
 
     def _open(self) -> bool:
         """The first time at the end of what is there: yesterday's steps are none of today's."""

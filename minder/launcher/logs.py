@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from minder.signals.steps import StepLine, StepReader
+from minder.signals.steps import StepLine, StepReader, split_lines
 
 __all__ = ["LogFollower"]
 
@@ -24,9 +24,14 @@ class LogFollower:
         self._offset = path.stat().st_size if path.exists() else 0
         self._rest = b""
         self._reader = StepReader(pattern)
+        self._writer: object = None
 
-    def read_steps(self) -> list[StepLine]:
-        """Steps in the new lines; at most 256 KiB of log are read per look, the newest."""
+    def read_steps(self, writer: object = None) -> list[StepLine]:
+        """Steps in the new lines; at most 256 KiB of log are read per look, the newest. Another `writer` (who prints into it, in which
+        generation) begins anew."""
+        if writer != self._writer:
+            self._writer = writer
+            self._reader.forget()
         steps = [self._reader.read(line) for line in self._new_lines()]
         self._rotate()
         return [step for step in steps if step is not None]
@@ -45,10 +50,10 @@ class LogFollower:
         except OSError:
             return []
         rest = self._rest if start == self._offset else b""
-        *lines, self._rest = (rest + data).split(b"\n")
-        self._rest = self._rest[-_CHUNK_BYTES:]
+        lines, rest = split_lines(rest + data)
+        self._rest = rest[-_CHUNK_BYTES:]
         self._offset = start + len(data)
-        return [part for line in lines for part in line.decode(errors="replace").split("\r")]
+        return lines
 
     def _rotate(self) -> None:
         try:

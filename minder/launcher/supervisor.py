@@ -88,10 +88,11 @@ class Supervisor:
         while True:
             await asyncio.sleep(_LOG_INTERVAL_S)
             for slot, log in zip(self._slots, self._logs, strict=True):
-                steps = log.read_steps()
-                if slot.worker is not None and slot.worker.state == "running":
+                worker = slot.worker
+                steps = log.read_steps(None if worker is None else (worker.pid, worker.generation))
+                if worker is not None and worker.state == "running":
                     for step in steps:
-                        slot.worker.tell_step(step.step, step.loss, step.grad_norm)
+                        worker.tell_step(step.step, step.loss, step.grad_norm)
 
     async def end_all(self, grace_s: float) -> None:
         """End every worker and wait for it."""

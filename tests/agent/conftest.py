@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 TOKEN = "a-token-of-the-tests"
@@ -157,6 +158,8 @@ class Bench:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
+        for started in psutil.Process(process.pid).children(recursive=True):
+            started.kill()
         process.send_signal(signal.SIGCONT)
         process.kill()
     process.wait()

@@ -1,4 +1,4 @@
-"""How often the connections are looked at in one capture."""
+"""How often the connections are looked at in one capture, and what it shows of a log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,3 +39,10 @@ def test_looks_that_cost_much_are_fewer_and_never_less_than_two(monkeypatch: pyt
         times_s = looks(samples=10, interval_s=0.1)
         assert 2 <= len(times_s) <= 4 and time.monotonic() - begun_s < 2.0
         assert len(looks(samples=2, interval_s=0.01)) == 2
+
+
+def test_a_progress_bar_does_not_push_the_last_words_out(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"before {n}\n" for n in range(5)) + "".join(f"\r {n}/900 [00:10<05:12, 1.25it/s]" for n in range(900)))
+    answer = asyncio.run(capture("m0", [JobProcess(os.getpid(), "j", 0, log=str(log))], parse_request({"what": ["logs"]})))
+    assert answer["logs"] == {"rank0": [*(f"before {n}" for n in range(5)), " 899/900 [00:10<05:12, 1.25it/s]"]}

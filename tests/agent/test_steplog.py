@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,39 @@ def test_a_step_that_falls_back_is_a_resumed_job(tmp_path: Path) -> None:
     assert log.steps is not None and (log.steps.step, log.steps.first_step, log.steps.first_time_s) == (41, 41, 2.0)
     log.forget()
     assert log.steps is None
+
+
+BAR = """
+import sys
+from tqdm import tqdm
+training = tqdm(total=1000, mininterval=0)
+for step in range(40):
+    training.update()
+    if step == 20:
+        evaluation = tqdm(total=50, mininterval=0, leave=False, position=1)
+        evaluation.update(30)
+        evaluation.close()
+sys.stdin.read()
+"""
+
+
+def test_a_progress_bar_is_followed_while_it_is_drawn(tmp_path: Path) -> None:
+    """A real one ends no line before its job ends: what it drew last but one is known all the same."""
+    path = tmp_path / "log"
+    path.touch()
+    log = StepLog(path)
+    log.poll(0.0)
+    with path.open("wb") as output:
+        job = subprocess.Popen([sys.executable, "-c", BAR], stdin=subprocess.PIPE, stderr=output)
+    try:
+        end_s = time.monotonic() + 60.0
+        while log.steps is None or log.steps.step < 39 + 30:
+            assert time.monotonic() < end_s and job.poll() is None, path.read_text()
+            log.poll(1.0)
+            time.sleep(0.02)
+    finally:
+        job.communicate(b"")
+    assert job.returncode == 0
 
 
 def test_a_sites_own_lines(tmp_path: Path) -> None:

@@ -39,3 +39,15 @@ def test_a_sites_own_pattern_counts(tmp_path: Path) -> None:
     follower = LogFollower(log, 1 << 20, r"schritt=(?P<step>\d+) verlust=(?P<loss>[\d.]+)")
     log.write_text("schritt=12 verlust=3.5\n")
     assert [(step.step, step.loss) for step in follower.read_steps()] == [(12, 3.5)]
+
+
+def test_a_bar_is_read_while_it_is_drawn_and_another_process_draws_its_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    follower = LogFollower(log, 1 << 20)
+    with log.open("a") as file:
+        file.write("\r 3%|3  | 349/400 [05:49<00:51, 1.00it/s]\r 3%|3  | 350/400 [05:50<00:50, 1.00it/s]\r")
+    assert [step.step for step in follower.read_steps((17, 1))] == [349, 350]
+    with log.open("a") as file:
+        file.write("\r 3%|3  | 301/400 [00:01<01:40, 1.00it/s]\r")
+    assert [step.step for step in follower.read_steps((18, 2))] == [301]

@@ -57,6 +57,45 @@ def test_a_trainers_dict_belongs_to_its_progress_bar() -> None:
     assert reader.read("  3%|3         | 13/400 [00:12<09:12,  2.00s/it]") == StepLine(13, seconds=2.0)
 
 
+def bar(step: int, total: int, elapsed: str = "00:10") -> str:
+    return f"  {100 * step // total}%|###       | {step}/{total} [{elapsed}<05:12,  1.25it/s]"
+
+
+def steps(reader: StepReader, *lines: str) -> list[int | None]:
+    return [found.step if (found := reader.read(line)) is not None else None for line in lines]
+
+
+def test_no_bar_hides_the_trainings_own() -> None:
+    """Shards of a checkpoint, an evaluation that never draws its last step, then the training's bar again."""
+    told = steps(StepReader(), bar(4, 4), bar(1, 400), bar(12, 400), bar(20, 900), bar(870, 900), bar(13, 400), bar(14, 400))
+    assert None not in told and told == sorted(set(told))
+
+
+def test_epochs_count_on() -> None:
+    epochs = [bar(2, 3), bar(3, 3), bar(1, 2, "00:30"), bar(1, 3, "00:01"), bar(2, 3), bar(3, 3), bar(2, 2, "01:00"), bar(1, 3, "00:01")]
+    assert steps(StepReader(), *epochs) == [2, 3, 4, 5, 6, 7, 8, 9]
+    cut_short = [bar(300, 400, "05:00"), bar(1, 400, "00:01"), bar(2, 400, "00:02")]
+    assert steps(StepReader(), *cut_short) == [300, 301, 302]
+
+
+def test_another_rank_that_is_behind_is_no_step() -> None:
+    assert steps(StepReader(), bar(12, 400), bar(11, 400), bar(13, 400), bar(12, 400), bar(14, 400)) == [12, None, 13, None, 14]
+
+
+def test_numbers_and_bars_of_one_log_agree() -> None:
+    reader = StepReader()
+    assert steps(reader, bar(49, 400), "{'loss': 2.5, 'step': 50}", bar(50, 400), bar(51, 400)) == [49, 50, None, 51]
+    assert steps(reader, bar(60, 900), "{'loss': 2.4, 'step': 52}", bar(52, 400)) == [111, 111, 112]
+    assert steps(reader, "{'loss': 2.6, 'step': 41}", bar(42, 400, "00:00")) == [41, 42], "a step that falls is a job that began again"
+
+
+def test_a_job_that_began_again_begins_its_bars_again() -> None:
+    reader = StepReader()
+    assert steps(reader, bar(350, 400)) == [350]
+    reader.forget()
+    assert steps(reader, bar(301, 400)) == [301]
+
+
 def test_a_loss_that_is_nan_stays_visible() -> None:
     found = StepReader().read("iter 10: loss nan, time 1.00ms")
     assert found is not None and found.loss is not None and math.isnan(found.loss)
