@@ -1,8 +1,9 @@
 """The job steps, but slowly: in a synchronous job the slow machine is the one that does not wait.
 
-Two witnesses, neither of which is a throttle counter: the share of instants at which a machine's training process was busy
+Two witnesses carry it, neither of which is a throttle counter: the share of instants at which a machine's training process was busy
 (its peers sleep in the collective), and the round trips of its connections (its peers have at least one fast one). Both are
-compared with the machine's own past first, then with its peers; and what the busy one gained must explain what the steps lost.
+compared with the machine's own past first, then with its peers; and what the busy one gained must explain what the steps lost. The
+processor's own signs (a queue for it, its use, a quota that ran out) confirm: any two of them may be a neighbour's doing, three are not.
 Sources: seed-systems.md (stragglers); peers.md (f) 6 and 7: all slow together is nobody's fault.
 """
 
@@ -28,14 +29,14 @@ _RELEARN_S = 300.0  # so long the pace before the slowness stays the usual one; 
 _EXPLAINED = 0.5  # at least this share of the time that a step lost must be time for which the leader was busy longer
 _PAST_S, _NOW_S = 3.0, 2.0  # a past, and a present, are at least so many seconds of values
 _DISTINCT = 3.0  # the leader's rise over the next one's: on a crowded host everybody is a bit busier
-_METRICS = ("job_busy_ratio", "job_run_delay_ratio", "tcp_round_trip_seconds", "tcp_send_queue_bytes")
-_MIN_EXCESS = {"job_busy_ratio": 0.15, "job_run_delay_ratio": 0.15, "tcp_round_trip_seconds": 0.002, "tcp_send_queue_bytes": 2000.0}
-_WEIGHT = {"job_busy_ratio": 0.75, "job_run_delay_ratio": 0.4, "tcp_round_trip_seconds": 0.5, "tcp_send_queue_bytes": 0.4}
-_PLAIN = {
-    "job_busy_ratio": "its training process is busy while its peers wait",
-    "job_run_delay_ratio": "its training process waits for a processor",
-    "tcp_round_trip_seconds": "its connections have slow round trips",
-    "tcp_send_queue_bytes": "its connections cannot send what they hold",
+# metric: (least rise that counts, weight, in plain words)
+_WITNESSES = {
+    "job_busy_ratio": (0.15, 0.75, "its training process is busy while its peers wait"),
+    "job_run_delay_ratio": (0.15, 0.4, "its training process waits for a processor"),
+    "cpu_usage_ratio": (0.3, 0.4, "its processors are busy while its peers' rest"),
+    "cpu_throttled_ratio": (0.3, 0.4, "its processor quota runs out"),
+    "tcp_round_trip_seconds": (0.002, 0.5, "its connections have slow round trips"),
+    "tcp_send_queue_bytes": (2000.0, 0.4, "its connections cannot send what they hold"),
 }
 
 
@@ -48,7 +49,7 @@ class SlowdownRule:
         self._progress = progress
         self._factor = factor
         self._hold_s = hold_s
-        self._past = Past(_METRICS)
+        self._past = Past(tuple(_WITNESSES))
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._slow_since_s: float | None = None
         self._slow_at_s = -math.inf  # when steps were last seen slow
@@ -92,7 +93,7 @@ class SlowdownRule:
         return self._usual_s if kept else self._progress.typical_s
 
     def _name(self, observation: Observation, since_s: float) -> tuple[Suspect, ...]:
-        findings = [item for metric in _METRICS if (item := self._deviator(metric, since_s, observation)) is not None]
+        findings = [item for metric in _WITNESSES if (item := self._deviator(metric, since_s, observation)) is not None]
         series = flow_facts.data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 6.0)
         findings += [*flow_facts.find_slow_paths(series), *flow_facts.find_backlog(series)]
         ranked = fuse_findings(findings)
@@ -133,12 +134,13 @@ class SlowdownRule:
         now = {machine: float(np.mean(after[machine])) for machine in compared}
         first, second, *_ = order = sorted(compared, key=lambda machine: past[machine] - now[machine])
         top = now[first] - past[first]
-        if top < _MIN_EXCESS[metric] or top < _DISTINCT * max(now[second] - past[second], 0.0):
+        least, weight, plain = _WITNESSES[metric]
+        if top < least or top < _DISTINCT * max(now[second] - past[second], 0.0):
             return None
         if metric == "job_busy_ratio" and not self._explains(past[first], now[first], observation.now_s):
             return None
         expected = float(np.median([now[machine] for machine in order[1:]]))
-        return FlowFinding(first, metric, _WEIGHT[metric], _PLAIN[metric], now[first], expected)
+        return FlowFinding(first, metric, weight, plain, now[first], expected)
 
     def _explains(self, past_ratio: float, now_ratio: float, now_s: float) -> bool:
         """Whether a machine that was busy for these shares of a step can be what the steps wait for."""
@@ -147,6 +149,6 @@ class SlowdownRule:
 
     @staticmethod
     def _evidence(item: FlowFinding, since_s: float) -> Evidence:
-        metric = item.kind if item.kind in _METRICS else "tcp_round_trip_seconds"
-        source = "telemetry" if item.kind in _METRICS else "flows"
+        metric = item.kind if item.kind in _WITNESSES else "tcp_round_trip_seconds"
+        source = "telemetry" if item.kind in _WITNESSES else "flows"
         return Evidence(source, item.machine, item.message, metric, None, item.observed, item.expected, since_s)
