@@ -27,6 +27,7 @@ from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import SampleSource, Stages
 from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller
+from minder.controller.unsaved import CheckpointLook
 from minder.controller.watched import WatchedJob
 from minder.detectors.drift import DriftMonitor
 from minder.engine import EngineParts, wire_engine
@@ -230,7 +231,7 @@ def build(
     judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
-    context = context_maker(config.name, topology, policy.config.domain_window_s, (progress, fleet, ledger), watched)
+    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, CheckpointLook(config.checkpoint_dir))
     stages = Stages(
         fleet=fleet,
         source=build_source(config),

@@ -17,7 +17,7 @@ from minder.app import App, build, build_source
 from minder.config import JobConfig, MachineConfig, MetricsConfig, TelemetryConfig
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import kinds
-from minder.types import MachineView, Verdict, WorkerView
+from minder.types import Evidence, MachineView, Verdict, WorkerView
 
 DEAD = "http://127.0.0.1:9"
 
@@ -158,6 +158,30 @@ def test_the_policy_sees_who_is_dead_who_is_lost_and_what_is_shared(built: Any) 
     assert seen().machines_lost == {"m2"}
     views["m2"] = replace(views["m2"], launcher_age_s=30.0)
     assert seen().machines_lost == {"m2"}
+
+
+def test_a_slow_machine_is_worth_a_restart_only_where_little_work_is_lost(built: Any, tmp_path: Path) -> None:
+    """A loss of half a percent for a day against an hour of work that no checkpoint holds; then one is saved."""
+    from minder.recovery.manifest import Manifest, ManifestFile, checkpoint_path, publish
+
+    app = built(act=True, checkpoint_dir=str(tmp_path / "checkpoints"))
+    app.state.generation, app.state.phase = 1, "running"
+    app.state.rank_machine = {0: "m0", 1: "m1", 2: "m2"}
+    app.controller._stages.progress.step = 3600.0
+    steps = Evidence("heartbeat", "m1", metric="step_seconds", observed=1.0, expected=0.995)
+    verdict = Verdict(time.time(), "machine", "evict", ("m1",), "slowdown", 1.0, time.time() - 5, (steps,))
+
+    def decide(saved_step: int) -> Any:
+        path = checkpoint_path(tmp_path / "checkpoints", saved_step, 1)
+        path.mkdir(parents=True)
+        publish(Manifest(path, saved_step, 1, 1, 0.0, (ManifestFile("part", 1, "0" * 64),)))
+        context = app.controller._stages.context(app.state, ("s0",), time.time())
+        return app.controller._stages.policy.decide([verdict], app.ledger.history("llm", time.time()), context)[0]
+
+    costly, cheap = decide(100), decide(3599)
+    assert (costly.action, costly.reason) == ("page", "below_break_even")
+    assert costly.price.acting_gpu_s == 3 * (10 + 3500)
+    assert cheap.action == "evict" and cheap.price.acting_gpu_s == 3 * (10 + 1)
 
 
 def test_a_decision_lists_every_job_that_would_die(built: Any) -> None:

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from minder.controller.state import JobState
+from minder.controller.unsaved import CheckpointLook, restart_s, unsaved_s
 from minder.controller.watched import WatchedJob
 from minder.incidents import Ledger
+from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.topology import Topology
 from minder.types import MachineView
@@ -19,7 +21,12 @@ __all__ = ["context_maker"]
 
 
 def context_maker(
-    name: str, topology: Topology, domain_window_s: float, sources: tuple[Progress, Fleet, Ledger], watched: WatchedJob | None
+    name: str,
+    topology: Topology,
+    config: PolicyConfig,
+    sources: tuple[Progress, Fleet, Ledger],
+    watched: WatchedJob | None,
+    checkpoints: CheckpointLook,
 ) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
     """What makes the context of one tick from the state, the standbys and the time (unix seconds)."""
     progress, fleet, ledger = sources
@@ -40,12 +47,12 @@ def context_maker(
             standbys_ready=tuple(standbys),
             domains=domains,
             gpus=len(state.rank_machine) or 1,
-            since_checkpoint_s=typical_s if math.isfinite(typical_s) else 1.0,
-            expected_restart_s=10.0,
+            since_checkpoint_s=unsaved_s(progress, checkpoints.newest_step, config.assumed_unsaved_s),
+            expected_restart_s=restart_s(progress, math.inf if watched is not None else state.generation_start_s),
             workers_dead=dead and state.phase in ("running", "starting"),
             machines_lost=lost,
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
-            suspects=ledger.suspects(now_s - domain_window_s),
+            suspects=ledger.suspects(now_s - config.domain_window_s),
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
         )
 

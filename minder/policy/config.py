@@ -20,6 +20,7 @@ _SECONDS = (
     "operation_timeout_s",
     "response_s",
     "slowdown_horizon_s",
+    "assumed_unsaved_s",
     "approval_timeout_s",
 )
 _WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve")}
@@ -56,6 +57,8 @@ class PolicyConfig:
     slowdown_horizon_s: float = 86_400.0
     # Share of speed taken as lost where nobody could measure it.
     assumed_slowdown_share: float = 0.1
+    # Work taken as lost by a restart where neither a checkpoint's manifest nor a declared checkpoint phase tells it.
+    assumed_unsaved_s: float = 900.0
     # Act only where waiting costs at least so many times what acting costs.
     break_even: float = 1.0
     # Evict machines on which other jobs run too (each decision lists them).

@@ -23,17 +23,18 @@ def price_of(case: Case) -> Price:
     """Acting: restart plus the work since the last checkpoint, on every GPU of the job.
 
     Waiting, weighed by the verdict's confidence: a stopped job loses everything until a person comes, and then pays the same
-    restart; a slow one loses a share of its speed for the rest of its time.
+    restart; a slow one loses a share of its speed for the rest of its time. Where workers are dead, the restart comes whoever is to
+    blame: that part has no doubt.
     """
-    context, config = case.context, case.config
+    context, config, confidence = case.context, case.config, case.verdict.confidence
     gpus = max(1, context.gpus)
     acting_s = context.expected_restart_s + context.since_checkpoint_s
     if case.verdict.cause in ("slowdown", "unknown") and not context.workers_dead:
         horizon_s = config.slowdown_horizon_s if context.remaining_s is None else context.remaining_s
-        waiting_s = speed_lost_share(case) * horizon_s
+        waiting_s = speed_lost_share(case) * horizon_s * confidence
     else:
-        waiting_s = config.response_s + acting_s
-    return Price(acting_gpu_s=gpus * acting_s, waiting_gpu_s=gpus * waiting_s * case.verdict.confidence)
+        waiting_s = config.response_s * confidence + acting_s * (1.0 if context.workers_dead else confidence)
+    return Price(acting_gpu_s=gpus * acting_s, waiting_gpu_s=gpus * waiting_s)
 
 
 def speed_lost_share(case: Case) -> float:

@@ -32,6 +32,7 @@ class Progress:
         self.steps_in_generation = 0
         self.phase = ""
         self.phase_since_s = math.nan
+        self.saved_s = math.nan  # end of the generation's last declared checkpoint
         self.by_machine: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # (step, time) of the generation's first step
         self._first_step: float = math.nan
@@ -106,6 +107,7 @@ class Progress:
         """The wall clock was set forward by so much: what is remembered lies as far back as before."""
         self.advanced_s += by_s
         self.phase_since_s += by_s
+        self.saved_s += by_s
         self.first = None if self.first is None else (self.first[0], self.first[1] + by_s)
         for times in (self._durations, self._recent, self._gaps):
             moved = [(at_s + by_s, seconds) for at_s, seconds in times]
@@ -120,6 +122,7 @@ class Progress:
         self.by_machine = {}
         self.first = None
         self.phase = ""
+        self.saved_s = math.nan
         self._open = {}
         self._first_step = math.nan
         self._recent.clear()
@@ -136,6 +139,8 @@ class Progress:
                 self._open.pop(signal.machine or "", None)
                 if signal.data.get("state") == "begin":
                     self._open[signal.machine or ""] = str(signal.data["phase"])
+                elif signal.data["phase"] == "checkpoint":
+                    self.saved_s = signal.time_s if math.isnan(self.saved_s) else max(self.saved_s, signal.time_s)
                 self.advanced_s = max(self.advanced_s, signal.time_s) if self.advanced_s == self.advanced_s else math.nan
         views = [view for machine, view in observation.fleet.items() if job is None or machine in job.machines]
         fresh = [view for view in views if _age_s(view) < _FRESH_S]
@@ -145,6 +150,7 @@ class Progress:
         open_now += [phase for machine, phase in self._open.items() if machine not in told_by_launcher]
         if self.phase and not open_now:
             self.advanced_s = observation.now_s  # the pause just ended: silence counts from here
+            self.saved_s = observation.now_s if self.phase == "checkpoint" else self.saved_s
         if open_now and not self.phase:
             self.phase_since_s = observation.now_s
         self.phase = (open_now[0] or "") if open_now else ""

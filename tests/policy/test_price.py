@@ -18,6 +18,14 @@ def test_a_stopped_job_loses_everything_until_a_person_comes(case: Make, accuse:
     assert found.waiting_gpu_s == 8 * (600 + 30) * 0.5
 
 
+def test_work_that_is_lost_in_any_case_does_not_speak_against_a_restart(case: Make, accuse: Accuse) -> None:
+    """A day without a checkpoint: where workers are dead it is lost already, where the job only stands it may yet go on."""
+    day = {"since_checkpoint_s": 86_400.0}
+    dead = price(case(accuse("m1", confidence=0.9), workers_dead=True, **day))
+    assert dead.action is None
+    assert price(case(accuse("m1", confidence=0.9), **day)).reason == "below_break_even"
+
+
 def test_a_slow_job_loses_a_share_for_the_rest_of_its_time(case: Make, accuse: Accuse) -> None:
     slow = accuse("m1", cause="slowdown", confidence=1.0)
     assert price_of(case(slow, speed_lost_share=0.25, remaining_s=1000.0)).waiting_gpu_s == 8 * 250
