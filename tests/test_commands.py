@@ -25,6 +25,7 @@ FROZEN_VERBS = {
     "incidents",
     "machine",
     "decision",
+    "job",
     "report",
     "plan",
     "pause",
@@ -71,9 +72,9 @@ def test_the_verbs_are_these() -> None:
 @pytest.mark.parametrize("line", command_lines())
 def test_help_shows_an_example_whose_options_exist(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(line, monkeypatch, capsys)
-    example = re.search(rf"Example:\s+(minder {line}\b.*)", text)
+    example = re.search(rf"Example:\s+(minder (?:--server \S+ )?{line}\b.*)", text)
     assert example, text
-    typed = shlex.split(example.group(1).strip(" │"))
+    typed = shlex.split(re.sub(r"--server \S+ ", "", example.group(1).strip(" │")))
     own = typed[: typed.index("--")] if "--" in typed else typed
     options = {word.split("=")[0] for word in own if word.startswith("-")}
     assert {
@@ -99,15 +100,16 @@ def test_a_file_that_is_not_there_is_one_line_and_exit_2(tmp_path: Path, capsys:
 
 
 def typed_in_documents() -> list[str]:
-    """Every command that README.md or a page of docs/ tells the reader to type, from its indented blocks and its bash blocks.
+    """Every command of ours that a page tells the reader to type, from its indented blocks and its bash blocks.
 
     The reference of commands is written from the commands themselves.
     """
-    pages = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference")]
+    front = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "notebooks/README.md", "datasets/README.md")]
+    pages = [*front, *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference")]
     texts = [page.read_text(encoding="utf-8") for page in pages]
     lines = [line for text in texts for line in text.splitlines() if line.startswith("    ")]
     lines += [f"    {line.strip()}" for text in texts for block in re.findall(BASH, text) for line in block.splitlines()]
-    typed = [re.sub(r"\s+#.*", "", line).strip() for line in lines if re.match(r"    (\.venv/bin/)?minder ", line)]
+    typed = [re.sub(r"\s+#.*", "", line).strip() for line in lines if re.match(r" {4,}(\.venv/bin/)?minder ", line)]
     return list(dict.fromkeys(line.removeprefix(".venv/bin/") for line in typed))
 
 

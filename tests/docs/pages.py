@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +26,54 @@ healthy_share = 0.3
 intervals_s = [10]
 metrics = [12, 16]
 """
+_FENCE = re.compile(r'^ *```(\w*)(?: title="([\w./-]+)")?')
 _COMMENT = re.compile(r"\s+#\s.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """page: from the checkout's root. language: of a fence, "" if it names none; "indented" without a fence. line: where it begins."""
+
+    page: str
+    line: int
+    language: str
+    title: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """Its lines without what is said about them, blank ones left out."""
+        lines = [_COMMENT.sub("", line.strip()) for line in self.text.splitlines()]
+        return [line for line in lines if line and not line.startswith("#")]
+
+
+def _whole(lines: list[str]) -> str:
+    return textwrap.dedent("\n".join([*lines, ""]))
+
+
+def blocks(page: str) -> list[Block]:
+    """Every fenced block of a page, and every indented one."""
+    found: list[Block] = []
+    fence: tuple[int, str, str] | None = None
+    inner: list[str] = []
+    begin = 0
+    for number, line in enumerate([*(ROOT / page).read_text(encoding="utf-8").splitlines(), ""], start=1):
+        mark = _FENCE.match(line)
+        indented = fence is None and not mark and line.startswith("    ") and line.strip()
+        if begin and not indented and line.strip():
+            found.append(Block(page, begin, "indented", "", _whole(inner)))
+        if indented and not begin:
+            begin, inner = number, []
+        elif not indented and line.strip():
+            begin = 0
+        if fence is not None and mark:
+            found.append(Block(page, *fence, _whole(inner)))
+            fence = None
+        elif mark:
+            fence, inner = (number, mark[1], mark[2] or ""), []
+        else:
+            inner.append(line)
+    return found + ([Block(page, begin, "indented", "", _whole(inner))] if begin else [])
 
 
 def typed(page: str) -> list[str]:
@@ -44,6 +92,11 @@ def replaced(lines: list[str], words: Mapping[str, str]) -> list[str]:
         assert any(said in line for line in lines), f"the page no longer says {said}"
         lines = [line.replace(said, meant) for line in lines]
     return lines
+
+
+def environment() -> dict[str, str]:
+    """In which `python` finds this checkout."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 class Shell:

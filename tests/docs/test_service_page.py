@@ -104,3 +104,34 @@ def test_every_line_of_the_page_does_what_it_says(site: SimpleNamespace) -> None
     with Ledger(site.folder / "ledger.db") as ledger:
         told = {event.kind for event in ledger.events() if event.payload.get("by") == "alice"}
     assert told >= {kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.UNBARRED}
+
+
+def test_the_client_of_the_page_asks_a_real_service(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    """Up to the first event that it follows: the stream has no end."""
+    (text,) = [text for text in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S) if "Client(" in text]
+    datasets = PAGE.parents[1] / "datasets"
+    words = {
+        "http://127.0.0.1:9400": site.url,
+        '"recordings/mine"': repr(str(site.recording)),
+        '"dumps/stacks"': repr(str(datasets / "stacks" / "stopped_rank")),
+        '"dumps/collectives"': repr(str(datasets / "hang" / "collectives")),
+    }
+    for said, meant in words.items():
+        assert said in text, f"the page no longer says {said}"
+        text = text.replace(said, meant)
+    going = threading.Event()
+    with Ledger(site.folder / "ledger.db") as ledger:
+
+        def go_on() -> None:
+            while not going.wait(0.5):
+                ledger.append(kinds.PAUSE, {"all": True, "reason": "something happens"}, job="llm-70b")
+
+        events = threading.Thread(target=go_on)
+        events.start()
+        try:
+            exec(text.rstrip() + "; break\n", {"token": site.token})
+        finally:
+            going.set()
+            events.join()
+    opened, _, captured, event = capsys.readouterr().out.splitlines()
+    assert opened.startswith("llm-70b-2 ('m1',)") and captured.endswith("(2,)") and "llm-70b" in event
