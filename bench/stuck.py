@@ -177,6 +177,7 @@ def judge(name: str, culprits: Sequence[str], began_s: float, events: Sequence[L
     named = list(dict.fromkeys(machine for event in verdicts for machine in event.payload["machines"]))
     evicted = list(dict.fromkeys(str(event.payload["machine"]) for event in events if event.kind == kinds.BARRED))
     first = verdicts[0].payload if verdicts else {}
+    alarms = [event.time_s for event in events if event.kind == kinds.NOTE and " alarm: " in str(event.payload.get("text"))]
     return {
         "kind": name,
         "right": set(named) == set(culprits) and set(evicted) == (set() if KINDS[name].paged else set(culprits)),
@@ -184,6 +185,7 @@ def judge(name: str, culprits: Sequence[str], began_s: float, events: Sequence[L
         "evicted": evicted,
         "verdict": first.get("kind"),
         "after_s": round(verdicts[0].time_s - began_s, 1) if verdicts else None,
+        "alarm_after_s": round(min(alarms) - began_s, 1) if alarms else None,
         "sources": list(first.get("sources", ())),
         "says": [item["message"] for item in first.get("evidence", ()) if item["source"] in ("stacks", "collectives")],
         "load": round(os.getloadavg()[0], 1),
@@ -220,18 +222,21 @@ def _let_go(stage: Stage) -> None:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """All rows of one kind in one line. Of a seed that ran twice the later row counts."""
     rows = list({(row["kind"], row["masked"], row["seed"]): row for row in rows}.values())
-    lines = ["| what happens | expected | right | named | first verdict after s | sources | load |", "|---|---|---|---|---|---|---|"]
+    lines = ["| what happens | expected | right | named | first verdict after s | alarm after s | sources | load |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
     for name, masked in dict.fromkeys((row["kind"], row["masked"]) for row in rows):
         mine = [row for row in rows if (row["kind"], row["masked"]) == (name, masked)]
         named = {("a machine" if row.get("named") else "") or row.get("verdict") or "nobody" for row in mine}
         after = ", ".join(f"{row['after_s']:.0f}" for row in mine if row.get("after_s") is not None) or "-"
+        alarm = ", ".join(f"{row['alarm_after_s']:.0f}" for row in mine if row.get("alarm_after_s") is not None) or "-"
         sources = sorted({source for row in mine for source in row.get("sources", ())})
         expected = ("its machine, by a page" if KINDS[name].paged else "its machine") if KINDS[name].machine else "no machine"
         what = KINDS[name].what + (" (masked)" if masked else "")
         right = f"{sum(row['right'] for row in mine)}/{len(mine)}"
         loads = [row["load"] for row in mine if "load" in row]
         load = f"{min(loads):.0f} to {max(loads):.0f}" if loads else "-"
-        lines.append(f"| {what} | {expected} | {right} | {', '.join(sorted(named))} | {after} | {', '.join(sources) or '-'} | {load} |")
+        cells = (what, expected, right, ", ".join(sorted(named)), after, alarm, ", ".join(sources) or "-", load)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -77,6 +77,9 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("job_processes", "1", 0.0, 1e6, "job"),
     Metric("job_memory_bytes", "B", 0.0, 1e15, "job"),
     Metric("job_threads", "1", 0.0, 1e7, "job"),
+    # As NCCL's Inspector counts them: operations that completed, and the bytes of their messages.
+    Metric("nccl_operations_total", "1", 0.0, _HUGE, "job", counter=True),
+    Metric("nccl_throughput_bytes_per_second", "B/s", 0.0, 1e15, "job"),
     Metric("oom_kills_total", "1", 0.0, _HUGE, "host", counter=True),
 )
 

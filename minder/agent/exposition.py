@@ -33,6 +33,7 @@ def _names(counter: str) -> set[str]:
 
 
 _RATES = {
+    "nccl_bytes": ("nccl_throughput_bytes_per_second",),
     "tcp_receive_bytes": ("tcp_throughput_bytes_per_second",),
     "tcp_transmit_bytes": ("tcp_throughput_bytes_per_second",),
     "rdma_receive_bytes": ("rdma_throughput_bytes_per_second",),

@@ -12,6 +12,7 @@ from typing import Any
 from minder.agent.exits import ExitWatch
 from minder.agent.exposition import hide
 from minder.agent.limit import bound
+from minder.agent.nccl import InspectorFolder
 from minder.agent.options import AgentOptions
 from minder.agent.processes import describe_processes
 from minder.agent.ring import SignalRing
@@ -51,6 +52,7 @@ class Sampler:
         self.table = JobTable(options.run_dir, options.pids, options.finds_jobs, cgroup.processes_file() if cgroup else None)
         self._exits = ExitWatch(options.machine, ring.append)
         self._logs = [StepLog(path, options.log_pattern) for path in options.logs]
+        self._nccl = InspectorFolder(options.nccl_inspector, (options.machine,)) if options.nccl_inspector is not None else None
         self._seen: frozenset[int] | None = None
         self._had_any = False  # also while nothing of the job is left: a scheduler may take a while to start it again
         self._job = JobExporter()
@@ -65,6 +67,8 @@ class Sampler:
             "nic": NicExporter(options.interfaces).read,
             "gpu": self._gpu.read,
         }
+        if self._nccl is not None:
+            self._independent["nccl"] = lambda now_s, nccl=self._nccl: nccl.read()  # type: ignore[misc]
         self._latest: tuple[float, Reading] | None = None
         self._scraped_s = -math.inf
         self._errors = 0
@@ -87,6 +91,8 @@ class Sampler:
     def start(self) -> None:
         for log in self._logs:
             log.start()
+        if self._nccl is not None:
+            self._nccl.start()
         self._exits.start()
         self._thread.start()
 
@@ -95,6 +101,8 @@ class Sampler:
         self._thread.join(2.0)
         for log in self._logs:
             log.stop()
+        if self._nccl is not None:
+            self._nccl.stop()
         self._exits.stop()
         self._gpu.close()
 
@@ -156,6 +164,8 @@ class Sampler:
                 log.forget()
         self._had_any = self._had_any or bool(pids)
         self._exits.follow(processes)
+        if self._nccl is not None:
+            self._nccl.follow([process.pid for process in processes])
         self.processes, self._seen = processes, pids
 
     def _guarded(self, name: str, reading: Reading, read: Callable[[], Reading]) -> None:

@@ -5,15 +5,15 @@ A thread of its own reads: a log on a file server that hangs must stop neither t
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from minder.agent.tail import Tail
 from minder.signals.spikes import Spike, StepSpikes
-from minder.signals.steps import StepLine, StepReader, split_lines
+from minder.signals.steps import StepLine, StepReader
 
 __all__ = ["LoggedSteps", "StepLog"]
 
@@ -44,16 +44,12 @@ class StepLog:
         self._reader = StepReader(pattern)
         self._series = StepSpikes()
         self._spikes: deque[tuple[float, Spike]] = deque(maxlen=16)
-        self._handle: int | None = None
-        self._inode = 0
-        self._offset = 0
-        self._rest = b""
-        self._opened_before = False
+        self._tail = Tail(path, _CHUNK_BYTES)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"minder-log-{path.name}", daemon=True)
 
     def start(self) -> None:
-        self._open()
+        self._tail.open()
         self._thread.start()
 
     def stop(self) -> None:
@@ -71,7 +67,7 @@ class StepLog:
 
     def poll(self, now_s: float) -> None:
         """Read what was appended since the last look; at most 256 KiB, the newest."""
-        for line in self._new_lines():
+        for line in self._tail.lines():
             found = self._reader.read(line)
             if found is not None:
                 self._note(found, now_s)
@@ -90,56 +86,4 @@ class StepLog:
     def _run(self) -> None:
         while not self._stop.wait(_LOOK_S):
             self.poll(time.time())
-        self._close()
-
-    def _new_lines(self) -> list[str]:
-        lines = self._read()
-        if self._was_replaced():  # what the old file still held is read; now the new one, from its beginning
-            self._close()
-            lines += self._read()
-        return lines
-
-    def _read(self) -> list[str]:
-        if self._handle is None and not self._open():
-            return []
-        assert self._handle is not None
-        try:
-            size = os.fstat(self._handle).st_size
-            if size < self._offset:
-                self._offset, self._rest = 0, b""
-            start = max(self._offset, size - _CHUNK_BYTES)
-            data = os.pread(self._handle, _CHUNK_BYTES, start) if size > start else b""
-        except OSError:
-            self._close()
-            return []
-        rest = self._rest if start == self._offset else b""
-        lines, rest = split_lines(rest + data)
-        self._rest = rest[-_CHUNK_BYTES:]
-        self._offset = start + len(data)
-        return lines
-
-    def _open(self) -> bool:
-        """The first time at the end of what is there: yesterday's steps are none of today's."""
-        try:
-            self._handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            self._opened_before = True
-            return False
-        status = os.fstat(self._handle)
-        self._inode, self._rest = status.st_ino, b""
-        self._offset = 0 if self._opened_before else status.st_size
-        self._opened_before = True
-        return True
-
-    def _was_replaced(self) -> bool:
-        if self._handle is None:
-            return False
-        try:
-            return self.path.stat().st_ino != self._inode
-        except OSError:
-            return False
-
-    def _close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self._tail.close()

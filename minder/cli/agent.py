@@ -29,6 +29,10 @@ def command(
         list[Path] | None, typer.Option(help="Follow this log for steps of a job that calls nothing of ours; repeat for more.")
     ] = None,
     log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
+    nccl_inspector: Annotated[
+        Path | None,
+        typer.Option(envvar="MINDER_AGENT_NCCL_INSPECTOR", help="Follow the files that the NCCL Inspector writes into this folder."),
+    ] = None,
     hide: Annotated[str | None, typer.Option(envvar="MINDER_AGENT_HIDE", help="Metrics not to export, comma separated.")] = None,
     gpu: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",
     retest: Annotated[
@@ -73,6 +77,7 @@ def command(
         gpu=gpu,
         logs=tuple(log or ()),
         log_pattern=log_pattern,
+        nccl_inspector=nccl_inspector,
         retest=split_command(retest),
         retest_deadline_s=retest_deadline,
         tls=server_tls(tls_cert, tls_key, tls_client_ca),

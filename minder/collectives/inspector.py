@@ -1,4 +1,4 @@
-"""NCCL Inspector's records: one JSON object per completed collective (docs/collectives.md has the fields).
+"""NCCL Inspector's records: one JSON object per completed operation (docs/collectives.md has the fields).
 
 The plugin writes on completion, so a collective that hangs leaves no record: what counts is that records stop.
 """
@@ -19,7 +19,7 @@ _MAX_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class InspectorRecord:
-    """One completed collective of one rank. Bandwidths in GB/s as NCCL reports them; None where not given."""
+    """One completed collective, send or receive of one rank. Bandwidths in GB/s as NCCL reports them; None where not given."""
 
     time_s: float
     communicator: str
@@ -55,14 +55,20 @@ def read_inspector(lines: Iterable[str]) -> InspectorLog:
         try:
             if len(line) > _MAX_LINE:
                 raise ValueError("too long")
-            records.append(_record(json.loads(line)))
-        except (ValueError, KeyError, TypeError, RecursionError):
+            item = json.loads(line)
+            if "coll_perf" in item or "p2p_perf" in item or "dump_stats" not in item:  # those tell what the plugin had to leave out
+                records.append(_record(item))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             skipped += 1
     return InspectorLog(tuple(records), skipped)
 
 
 def _record(item: Mapping[str, Any]) -> InspectorRecord:
-    header, metadata, performance = item["header"], item["metadata"], item["coll_perf"]
+    kind = "p2p" if "p2p_perf" in item else "coll"
+    header, metadata, performance = item["header"], item["metadata"], item[f"{kind}_perf"]
+    size_bytes, sequence = int(performance[f"{kind}_msg_size_bytes"]), int(performance[f"{kind}_sn"])
+    if size_bytes < 0 or sequence < 0:
+        raise ValueError("less than nothing")
     return InspectorRecord(
         time_s=float(metadata["dump_timestamp_us"]) / 1e6,
         communicator=str(header["id"]),
@@ -70,12 +76,12 @@ def _record(item: Mapping[str, Any]) -> InspectorRecord:
         ranks=int(header["n_ranks"]),
         host=str(metadata.get("hostname", "")),
         pid=None if metadata.get("pid") is None else int(metadata["pid"]),
-        operation=str(performance["coll"]),
-        sequence=int(performance["coll_sn"]),
-        size_bytes=int(performance["coll_msg_size_bytes"]),
-        duration_s=float(performance["coll_exec_time_us"]) / 1e6,
-        algorithm_gb_per_s=_number(performance.get("coll_algobw_gbs")),
-        bus_gb_per_s=_number(performance.get("coll_busbw_gbs")),
+        operation=str(performance[kind]),
+        sequence=sequence,
+        size_bytes=size_bytes,
+        duration_s=float(performance[f"{kind}_exec_time_us"]) / 1e6,
+        algorithm_gb_per_s=_number(performance.get(f"{kind}_algobw_gbs")),
+        bus_gb_per_s=_number(performance.get(f"{kind}_busbw_gbs")),
     )
 
 

@@ -22,10 +22,11 @@ Alarm = Literal["failure", "straggler"]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One finished operation of one sampled rank."""
+    """Operations of one sampled rank that finished: one, or as many as were counted at once."""
 
     time_s: float
     size_bytes: int
+    operations: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,9 @@ def check_window(
         throughput = sum(one.size_bytes for one in inside) / window_s
     is_less = normal is not None and throughput < _SLOW_SHARE * normal.throughput_bytes_per_s  # NaN is not less
     if len(inside) < _LEAST_COMPLETIONS:
-        slow = normal is not None and window_s / len(inside) > _LONG_TIMES * normal.interval_s
+        slow = normal is not None and window_s / sum(one.operations for one in inside) > _LONG_TIMES * normal.interval_s
         return ("straggler" if slow else None), normal
-    interval_s = (inside[-1].time_s - inside[0].time_s) / (len(inside) - 1)
+    interval_s = (inside[-1].time_s - inside[0].time_s) / sum(one.operations for one in inside[1:])
     if normal is not None and (is_less or interval_s > _LONG_TIMES * max(normal.interval_s, 1e-9)):
         return "straggler", normal
     if math.isnan(throughput) and normal is not None:

@@ -50,3 +50,17 @@ def test_steps_of_before_a_job_was_started_again_are_not_its_own(tmp_path: Path,
         file.write(" iteration 3/ 100 | lm loss: 2.0 |\n")
     log.poll(2.0)
     assert log.steps is not None and (log.steps.first_step, log.steps.first_time_s) == (3, 2.0)
+
+
+def test_the_agent_reads_the_ports_of_its_rdma_adapters(tmp_path: Path) -> None:
+    """A folder laid out as /sys/class/infiniband is; port_*_data counts words of four bytes."""
+    counters = tmp_path / "infiniband" / "mlx5_0" / "ports" / "1" / "counters"
+    counters.mkdir(parents=True)
+    (counters.parent / "state").write_text("4: ACTIVE\n")
+    sampler = Sampler(AgentOptions(machine="m0", run_dir=tmp_path, gpu="off", infiniband_root=tmp_path / "infiniband"), SignalRing())
+    for words in (1000, 1500):
+        (counters / "port_rcv_data").write_text(f"{words}\n")
+        (counters / "port_xmit_data").write_text(f"{2 * words}\n")
+        reading = sampler.sample()
+    assert (reading.counters["rdma_receive_bytes", "mlx5_0"], reading.counters["rdma_transmit_bytes", "mlx5_0"]) == (2000, 4000)
+    assert reading.counters["agent_errors", None] == 0

@@ -57,5 +57,6 @@ def test_a_rank_whose_code_slows_every_step_is_named_by_a_vote_and_stays(stuck: 
     row = stuck.run("slow-python", False, tmp_path, 0)
     assert row["right"] and row["verdict"] == "machine", row
     assert any("of 5 rounds" in said and "count_tokens" in said for said in row["says"]), row
+    assert 0 < row["alarm_after_s"] < row["after_s"], "the trigger says that something is slow long before it is known who"
     recorded = [item.source for sighting in read_recording(tmp_path / "recording").sightings for item in sighting.statements]
     assert recorded == ["round"] * 5

@@ -144,3 +144,79 @@ def test_a_job_that_saves_after_every_few_steps_is_watched_in_between(scene: Any
         job.run(6, rate=0.7)
         job.run(1, rate=0.0, phase="checkpoint")
     assert job.run(4, rate=0.7)[-1].requests == {"flows"}
+
+
+class Inspected(Job):
+    """A job whose machines tell what NCCL completes: so many operations a second, each of 1,000 bytes, on each of `told` machines."""
+
+    def __init__(self, scene: Any, told: int = 4) -> None:
+        super().__init__(scene)
+        self.told, self.operations = told, 0.0
+
+    def spin(self, seconds: int, operations: float, step_every: int = 30, phase: str | None = None) -> list[RuleResult]:
+        begin = len(self.results)
+        for _ in range(seconds):
+            self.now_s += 1.0
+            self.operations += operations
+            if int(self.now_s) % step_every == 0 and phase is None:
+                self.steps += 1
+                self.scene.answer(self.now_s, int(self.steps))
+            observation = self.scene.see(self.now_s + 0.1)
+            values = np.full((1, len(self.scene.machines), 2), np.nan)
+            values[0, : self.told] = self.operations, 1000.0 * operations
+            metrics = ("nccl_operations_total", "nccl_throughput_bytes_per_second")
+            present = np.ones((1, len(self.scene.machines)), dtype=bool)
+            window = Window(np.array([observation.now_s]), self.scene.machines, metrics, values, present)
+            observation = replace(observation, window=window)
+            self.progress.update(observation)
+            self.results.append(self.rule.observe(observation))
+        return self.results[begin:]
+
+
+def test_operations_of_nccl_alarm_long_before_a_step_is_missed(scene: Any) -> None:
+    """A step takes 30 s: by steps, nothing could be said for a minute and a half."""
+    job = Inspected(scene)
+    assert set(map(repr, job.spin(180, 50.0))) == {repr(QUIET)}
+    slow = job.spin(15, 20.0)
+    assert slow[-1] == RuleResult((), frozenset({"flows"}))
+    assert job.rule.alarm.startswith("straggler alarm: NCCL operations") and "4 of 4" in job.rule.alarm
+
+
+def test_no_operation_for_ten_seconds_is_a_failure_whatever_the_steps(scene: Any) -> None:
+    job = Inspected(scene)
+    job.spin(180, 50.0)
+    stands = job.spin(14, 0.0, step_every=1000)
+    assert stands[2] == QUIET and stands[-1].requests == {"flows"}
+    assert job.rule.alarm.startswith("failure alarm: no NCCL operation completed in 10 s")
+
+
+def test_records_that_end_while_steps_go_on_are_a_full_disk_and_no_alarm(scene: Any) -> None:
+    job = Inspected(scene)
+    job.spin(60, 50.0, step_every=2)
+    assert set(map(repr, job.spin(60, 0.0, step_every=2))) == {repr(QUIET)}
+
+
+def test_a_job_that_talks_once_in_a_while_is_given_its_own_pauses(scene: Any) -> None:
+    """Gradients are reduced every 12 s, a hundred operations at once, and nothing in between."""
+    job = Inspected(scene)
+    for _ in range(20):
+        job.spin(11, 0.0, step_every=12)
+        job.spin(1, 100.0, step_every=12)
+    assert set(map(repr, job.results)) == {repr(QUIET)}
+    job.spin(50, 0.0, step_every=1000)
+    assert job.rule.alarm.startswith("failure alarm: no NCCL operation completed in 36 s")
+
+
+def test_a_phase_stops_the_clock_for_operations_too(scene: Any) -> None:
+    job = Inspected(scene)
+    job.spin(180, 50.0)
+    for machine in scene.machines:
+        scene.worker(machine, phase="checkpoint")
+    assert set(map(repr, job.spin(60, 0.0, phase="checkpoint"))) == {repr(QUIET)}
+
+
+def test_machines_without_the_inspector_are_judged_by_their_steps(scene: Any) -> None:
+    job = Inspected(scene, told=1)
+    job.spin(40, 50.0, step_every=2)
+    job.spin(40, 50.0, step_every=1000)
+    assert job.rule.alarm.startswith("failure alarm: no step completed") and "3 of 4" in job.rule.alarm
