@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -36,10 +36,11 @@ class ReportedSignal(Request):
     def _is_whole(self) -> ReportedSignal:
         states = {"link": ("up", "down"), "report": ("begin", "end", None)}.get(self.kind, (None,))
         if self.state not in states:
-            raise ValueError(f'kind "{self.kind}" has state {" or ".join(str(state) for state in states if state) or "none"}')
+            told = " or ".join(f'"{state}"' for state in states if state)
+            raise ValueError(f'a signal of kind "{self.kind}" ' + (f"has state {told}" if told else "has no state: leave it out"))
         needed = {"xid": "code", "kernel": "message", "report": "name"}.get(self.kind)
         if needed is not None and getattr(self, needed) is None:
-            raise ValueError(f'kind "{self.kind}" needs {needed}')
+            raise ValueError(f'a signal of kind "{self.kind}" needs {needed}')
         return self
 
 
@@ -48,6 +49,14 @@ class SignalsRequest(Request):
 
     signals: Annotated[tuple[ReportedSignal, ...], Field(min_length=1, max_length=MOST_SIGNALS)]
     job: JobName | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_list_of_them(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "signals" not in given:
+            one = '{"id": "probe-17", "kind": "xid", "machine": "node-0002", "code": 79}'
+            raise ValueError(f'signals stand in a list, also a single one: send {{"signals": [{one}]}}')
+        return given
 
 
 class SignalsTaken(Answer):

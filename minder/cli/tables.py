@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import getpass
 import os
+import pwd
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
 from minder.errors import BadInputError
 
 __all__ = ["check_choice", "operator_name", "print_table"]
+
+_LOGIN = Path("/proc/self/loginuid")
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -27,8 +31,17 @@ def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
 
 
 def operator_name() -> str:
-    """Who typed the command; the person behind sudo."""
+    """Who typed the command; the person behind sudo, doas or su, as far as the environment or the kernel's login id tells."""
     try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
+        behind = os.environ.get("SUDO_USER") or os.environ.get("DOAS_USER") or (_login_name() if os.getuid() == 0 else None)
+        return behind or getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def _login_name() -> str | None:
+    """Of the session that this process belongs to: su does not change it. None where nobody logged in, as in a container."""
+    try:
+        return pwd.getpwuid(int(_LOGIN.read_text())).pw_name
+    except (KeyError, OSError, ValueError, OverflowError):
+        return None

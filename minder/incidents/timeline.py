@@ -134,7 +134,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.CLOSED: lambda p: f"closed by {p.get('by') or 'operator'}{_tail(p, 'note')}",
     kinds.SOURCE_ERROR: lambda p: f"source {p.get('source')} failed{_tail(p, 'error')}",
     kinds.DEGRADED: lambda p: f"degraded: {p.get('what')}{_tail(p, 'detail')}",
-    kinds.TOKEN: lambda p: f"token {p.get('name')} ({p.get('role')}) {p.get('what')}{_tail(p, 'by', 'reason')}",
+    kinds.TOKEN: lambda p: f"token {p.get('name')} ({p.get('role')}) {p.get('what')} by {p.get('by')}{_tail(p, 'reason')}",
     kinds.SIGNED_IN: lambda p: f"{p.get('name')} ({p.get('role')}) signed in: {p.get('subject')} of {p.get('issuer')}",
     kinds.SHADOW: lambda p: f"{p.get('detector') or 'a challenger'} would have said: {_verdict(p.get('verdict') or {})}",
     kinds.DRIFT: lambda p: f"{p.get('metric') or 'a metric'} has left the range that the detector was trained on",

@@ -17,9 +17,10 @@ __all__ = ["describe_panel", "draw_excerpt", "draw_panel"]
 _WIDTH, _HEIGHT = 640, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 24, 30
 _STYLE = (
-    "svg{background:#fff;color:#14181d;font:13px system-ui,sans-serif}text{fill:currentColor}.x-band{fill:#0b4fa8;opacity:.16}"
+    "svg{background:#fff;color:#14181d;font:13px system-ui,sans-serif}text{fill:currentColor}"
+    ".x-band{fill:#0b4fa8;fill-opacity:.16;stroke:#0b4fa8}"
     ".x-middle{stroke:#0b4fa8}.x-line{stroke:#b3131f}.x-dot{fill:#b3131f}.x-mark{stroke:currentColor}.x-grid{stroke:#c3cbd3}"
-    "@media(prefers-color-scheme:dark){svg{background:#11151a;color:#e8ecf0}.x-band{fill:#8ab8ff;opacity:.22}.x-middle{stroke:#8ab8ff}"
+    "@media(prefers-color-scheme:dark){svg{background:#11151a;color:#e8ecf0}.x-band{fill:#8ab8ff;fill-opacity:.22;stroke:#8ab8ff}.x-middle{stroke:#8ab8ff}"
     ".x-line{stroke:#ff7b72}.x-dot{fill:#ff7b72}.x-grid{stroke:#3a444f}}"
 )
 _Point = tuple[float, float]
@@ -118,9 +119,11 @@ def _marks(excerpt: TelemetryExcerpt, begin_s: float, end_s: float, across: _Pla
         yield f'<text x="{x}" y="{base + 18}" text-anchor="middle">{"0 s" if seconds == 0 else f"{seconds:+.0f} s"}</text>'
     shown = [item for item in (("fault", excerpt.fault_s, "6 4"), ("verdict", excerpt.verdict_s, "2 3")) if begin_s <= item[1] <= end_s]
     for number, (word, time_s, dash) in enumerate(shown):
-        x, anchor = across(time_s), "end" if number == 0 and len(shown) > 1 else "start"
+        x = across(time_s)
+        late = x > _WIDTH - _RIGHT - 60 and number > 0  # no room for the word behind it
+        anchor = "end" if late or (number == 0 and len(shown) > 1) else "start"
         yield f'<line class="x-mark" stroke-dasharray="{dash}" x1="{x}" x2="{x}" y1="{_TOP - 8}" y2="{base}"/>'
-        yield f'<text x="{x + (-4 if anchor == "end" else 4)}" y="{_TOP - 8}" text-anchor="{anchor}">{word}</text>'
+        yield f'<text x="{x + (-4 if anchor == "end" else 4)}" y="{_TOP + (8 if late else -8)}" text-anchor="{anchor}">{word}</text>'
 
 
 def _ticks(low: float, high: float, most: int = 4) -> list[float]:

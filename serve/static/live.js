@@ -10,6 +10,7 @@
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     return {
       ink: dark ? "#e8ecf0" : "#14181d", grid: dark ? "#2a323b" : "#e3e7eb", band: dark ? "rgba(138,184,255,.22)" : "rgba(11,79,168,.16)",
+      edge: dark ? "#5f86c0" : "#4f7fbf",
       middle: dark ? "#8ab8ff" : "#0b4fa8", lines: dark ? ["#ff7b72", "#ffcb6b", "#d2a8ff", "#7fdca4", "#ff8ae2"] : ["#b3131f", "#8a5300", "#6f2dbd", "#0b6b3a", "#b5179e"],
     };
   }
@@ -33,8 +34,8 @@
       axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1e3).toISOString().slice(11, 19)) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => short(tick, panel.unit)) }],
       series: [
         { label: "UTC", value: (_, seconds) => (seconds ? new Date(seconds * 1e3).toISOString().slice(11, 19) : "-") },
-        { label: "peers, highest", stroke: "transparent", value: say, points: { show: false } },
-        { label: "peers, lowest", stroke: "transparent", value: say, points: { show: false } },
+        { label: "peers, highest", stroke: c.edge, width: 1, value: say, points: { show: false } },
+        { label: "peers, lowest", stroke: c.edge, width: 1, value: say, points: { show: false } },
         { label: "peers, median", stroke: c.middle, width: 1.5, value: say, points: { show: false } },
         ...names.map((name, index) => ({ label: name, stroke: c.lines[index % 5], dash: dashes[index % 5], width: 2.5, value: say, points: { show: false } })),
       ],

@@ -17,12 +17,35 @@
     }
   }
 
+  // What changed in a polled part is said once, in the page's live region; nothing is said of what stood there from the start.
+  const news = document.getElementById("news");
+  const toldOf = () => document.querySelector("[data-news]")?.dataset.news || "";
+  let told = toldOf();
+  function tell() {
+    if (!news || toldOf() === told) return;
+    told = toldOf();
+    news.textContent = told;
+  }
+
+  // A link of a polled part that has the focus keeps it.
+  let focused = "";
+  document.addEventListener("htmx:afterSettle", (event) => {
+    tell();
+    if (focused && document.activeElement === document.body) {
+      [...event.detail.target.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
+    }
+    focused = "";
+  });
+
   // A part that has not changed is not put in again: whoever reads or tabs through it stays where they are.
   const shown = new WeakMap();
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { target, xhr } = event.detail;
     if (shown.get(target) === xhr.responseText) event.detail.shouldSwap = false;
-    else if (event.detail.shouldSwap) shown.set(target, xhr.responseText);
+    else if (event.detail.shouldSwap) {
+      shown.set(target, xhr.responseText);
+      focused = (target.contains(document.activeElement) && document.activeElement.getAttribute("href")) || "";
+    }
   });
 
   let heard = new Date();

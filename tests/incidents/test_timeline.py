@@ -28,6 +28,12 @@ def test_every_kind_has_words_even_for_an_empty_payload(kind: str) -> None:
         (kinds.RECOVERY_PHASE, {"phase": "load", "state": "end", "detail": "step 40"}, "load ends: step 40"),
         (kinds.AMBIGUOUS, {"detail": "timed out"}, "not known whether it happened: timed out"),
         (kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed", "by": "ann"}, "m2 was found: confirmed: ann"),
+        (kinds.TOKEN, {"name": "ci", "role": "viewer", "what": "created", "by": "ann"}, "token ci (viewer) created by ann"),
+        (
+            kinds.TOKEN,
+            {"name": "ci", "role": "viewer", "what": "revoked", "by": "ann", "reason": "x"},
+            "token ci (viewer) revoked by ann: x",
+        ),
     ],
 )
 def test_what_happened_in_words(kind: str, payload: dict[str, object], line: str) -> None:

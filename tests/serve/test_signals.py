@@ -177,3 +177,18 @@ def test_what_is_said_of_half_the_machines_accuses_nobody(http: httpx.Client, le
     assert (left.machines, left.tier) == (("m2",), "watch")
     assert inbox.take(NOW_S + 2) == []
     assert rule.observe(Observation(NOW_S + 700, job=view)).suspects == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ([XID], 'body: signals stand in a list, also a single one: send {"signals": [{"id": '),
+        (XID, 'body: signals stand in a list, also a single one: send {"signals": [{"id": '),
+        ({"signals": [XID | {"state": "down"}]}, 'body.signals.0: a signal of kind "xid" has no state: leave it out'),
+        ({"signals": [{"id": "l", "kind": "link", "machine": "m1"}]}, 'body.signals.0: a signal of kind "link" has state "up" or "down"'),
+        ({"signals": [{"id": "r", "kind": "report", "machine": "m1"}]}, 'body.signals.0: a signal of kind "report" needs name'),
+    ],
+)
+def test_what_is_wrong_with_a_signal_is_said_with_how_to_mend_it(http: httpx.Client, as_: As, body: Any, said: str) -> None:
+    answer = http.post("/v1/signals", headers=as_("source"), json=body)
+    assert answer.status_code == 422 and answer.json()["detail"].startswith(said)

@@ -1,0 +1,215 @@
+"""Every page in a real browser, light and dark: contrast measured, keyboard only, landmarks and headings, what changes is said."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.clock import FakeClock
+from minder.incidents import Ledger, kinds
+from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.types import Decision, Price
+from tests.serve.conftest import verdict_of, write_past
+
+BROWSER = Path("/usr/bin/chromium")
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300), pytest.mark.skipif(not BROWSER.exists(), reason="needs Debian's chromium")]
+MEASURE = (Path(__file__).parent / "contrast.js").read_text()
+STATIC = Path(__file__).resolve().parents[2] / "serve" / "static"
+PAGES = ["/", "/incidents", "/incidents/llm-1", "/incidents/llm-2", "/jobs/llm", "/machines", "/machines/m2", "/standbys", "/pauses",
+         "/policy?job=llm", "/models", "/audit?kind=all", "/nothing"]  # fmt: skip
+SCORES = {"n0": 0.0, "n1": 0.3, "n2": 0.6, "n3": 1.4, "n4": None, "n5": 0.0}
+STOPS = """() => {
+    const all = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
+    window.stops = [...document.querySelectorAll(all)].filter((e) => e.checkVisibility({ checkVisibilityCSS: true }) && !e.disabled);
+    return window.stops.filter((e) => e.type !== "radio" || e === document.querySelector(`[name=${e.name}]`)).length;
+}"""  # of radio buttons with one name the keyboard stops at one
+UNLABELLED = """[...document.querySelectorAll("input:not([type=hidden]), select, textarea")]
+    .filter((e) => !e.labels.length && !e.ariaLabel && !e.getAttribute("aria-labelledby")).map((e) => e.name)"""
+PICTURES = os.environ.get("MINDER_PAGE_PICTURES")  # a folder: keep a screenshot of everything
+
+
+def write_ledger(path: Path, now_s: float) -> None:
+    """Everything that a page may show: an incident that is over, one with a question, a pause, a bar, trouble, a retest."""
+    with Ledger(path, clock=FakeClock(now_s)) as ledger:
+        write_past(ledger, begin_s=now_s - 1000.0)
+        verdict = verdict_of("n3", now_s - 50.0)
+        name = ledger.open_incident(verdict, job="llm", time_s=now_s - 50.0)
+        panel = {"low": [530.0] * 3, "middle": [540.0] * 3, "high": [550.0] * 3, "line": [541.0, 541.0, 130.0]}
+        times = {"fault_s": now_s - 58.0, "verdict_s": now_s - 50.0, "peers": 5, "times": [now_s - 70.0, now_s - 60.0, now_s - 50.0]}
+        excerpt = {"machine": "n3", "what": "telemetry", "data": {**times, "metrics": {"gpu_power_draw_watts": panel}}}
+        ledger.append(kinds.EVIDENCE, excerpt, job="llm", incident=name)
+        decision = Decision("evict-n3", now_s - 49.0, "evict", ("n3",), "act", "", verdict, Price(1.0, 9.0), ("s1",))
+        asked = {"decision": decision, "until_s": now_s + 6000.0, "on_timeout": "page", "generation": 2, "incidents": [name]}
+        ledger.append_once(kinds.APPROVAL_ASKED, asked, job="llm", incident=name, operation_id="evict-n3")
+        ranks = {str(rank): machine for rank, machine in enumerate(SCORES)}
+        ledger.append(kinds.GENERATION_STARTED, {"generation": 3, "rank_machine": ranks}, job="llm")
+        ledger.append(kinds.FIRST_STEP, {"step": 50, "generation": 3}, job="llm")
+        ledger.append(kinds.PAUSE, {"scope": "rack", "target": "r1", "until_s": now_s + 600, "reason": "firmware", "by": "ann"})
+        ledger.append(kinds.DEGRADED, {"what": "telemetry is late", "detail": "3 s"}, job="llm")
+        ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed", "note": "HBM", "by": "ann"}, incident="llm-1")
+
+
+def write_status(folder: Path, now_s: float) -> None:
+    """What its controller would have written, with every colour of the grid."""
+    rows: list[dict[str, Any]] = [
+        {"name": name, "role": "training", "agent_age_s": 0.4, "launcher_age_s": 0.4, "workers": ["running"], "step": 50, "score": score}
+        for name, score in SCORES.items()
+    ]
+    rows[5]["agent_age_s"] = rows[5]["launcher_age_s"] = None
+    status = {"job": "llm", "now_s": now_s + 3600.0, "generation": 3, "phase": "running", "machines": rows, "step": 50, "dry_run": True,
+              "message": "", "errors": {"telemetry": 3}, "undecided": 0}  # fmt: skip
+    times = [now_s - 600 + 5 * row for row in range(120)]
+    panel = {"low": [500.0] * 120, "middle": [540.0] * 120, "high": [560.0] * 120, "lines": {"n3": [130.0] * 120, "n2": [520.0] * 120}}
+    live = {"now_s": now_s, "machines": 6, "standouts": ["n3", "n2"], "times": times, "metrics": {"gpu_power_draw_watts": panel}}
+    (folder / "status.json").write_text(json.dumps(status))
+    (folder / "live.json").write_text(json.dumps(live))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
+    """A real service with all of that: its address, an operator's token, the ledger."""
+    folder, now_s = tmp_path_factory.mktemp("site"), time.time()
+    write_ledger(folder / "ledger.db", now_s)
+    write_status(folder, now_s)
+    machines = "".join(f'[[machines]]\nname = "{name}"\nrack = "r{index // 3}"\n' for index, name in enumerate(SCORES))
+    (folder / "job.toml").write_text(f'name = "llm"\nstate_dir = "{folder}"\n{machines}')
+    store = TokenStore(folder / "ledger.db")
+    token = store.create(TokenRecord(new_id(), "ann", "operator", now_s, "root"))
+    store.close()
+    words = ["serve", "--listen", "127.0.0.1:0", "--ledger", str(folder / "ledger.db"), "--config", str(folder / "job.toml")]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "-m", "minder", *words], stderr=log)
+    while not (found := re.findall(r"http://127\.0\.0\.1:\d+", (folder / "log").read_text())):
+        assert process.poll() is None, (folder / "log").read_text()
+        time.sleep(0.1)
+    yield found[0], token, folder / "ledger.db"
+    process.terminate()
+    assert process.wait(60) == 0
+
+
+def enter(tab: Any, site: tuple[str, str, Path]) -> None:
+    tab.goto(f"{site[0]}/sign-in")
+    tab.fill("#token", site[1])
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(f"{site[0]}/")
+
+
+def show(tab: Any, site: tuple[str, str, Path], page: str) -> None:
+    tab.goto(site[0] + page)
+    if page.startswith("/jobs"):
+        tab.wait_for_selector(".panel canvas")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_graphics_stand_out_from_their_paper(tab: Any, site: tuple[str, str, Path], scheme: str) -> None:
+    """At least 4.5 for text of any size, 3 for the edges and lines that tell something (WCAG 2.2, 1.4.3 and 1.4.11)."""
+    tab.emulate_media(color_scheme=scheme)
+    found = {}
+    tab.goto(f"{site[0]}/sign-in")
+    for page in ["/sign-in", *PAGES]:
+        if page == PAGES[0]:
+            enter(tab, site)
+        for width in (1280, 390):
+            tab.set_viewport_size({"width": width, "height": 900})
+            show(tab, site, page)
+            found[page] = tab.evaluate(MEASURE)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"{page} is wider than {width}"
+            if PICTURES:
+                name = re.sub(r"\W+", "-", page).strip("-") or "fleet"
+                tab.screenshot(path=f"{PICTURES}/{name}-{scheme}-{width}.png", full_page=True)
+    assert all(found.values())
+    least = {
+        kind: min((item["ratio"], item["what"]) for items in found.values() for item in items if item["kind"] == kind)
+        for kind in ("text", "graphic")
+    }
+    print(scheme, sum(map(len, found.values())), "pairs of colours; least", least)
+    low = {
+        f"{item['what']} {item['colour']} on {item['paper']}: {item['ratio']:.2f}"
+        for items in found.values()
+        for item in items
+        if item["ratio"] < (4.5 if item["kind"] == "text" else 3.0)
+    }
+    assert low == set(), "\n".join(sorted(low))
+    assert tab.troubles == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_read_by_its_structure(tab: Any, site: tuple[str, str, Path], page: str) -> None:
+    enter(tab, site)
+    show(tab, site, page)
+    assert tab.title() and tab.get_attribute("html", "lang") == "en"
+    assert [tab.locator(part).count() for part in ("main", "body > header", "body > footer", "h1")] == [1] * 4
+    assert tab.locator("nav:not([aria-label])").count() == 0
+    levels = [int(tag[1]) for tag in tab.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => e.tagName)")]
+    assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels)), levels
+    assert tab.evaluate(UNLABELLED) == []
+    assert tab.locator("th:not([scope]):not([aria-hidden] *)").count() == 0
+    assert tab.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id).filter((id, at, all) => all.indexOf(id) !== at)") == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_works_with_the_keyboard_alone(tab: Any, site: tuple[str, str, Path], page: str) -> None:
+    """The first stop is the way past the navigation; every stop is seen, in the order of the page; nothing is a trap."""
+    enter(tab, site)
+    show(tab, site, page)
+    expected = tab.evaluate(STOPS)
+    look = """() => { const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
+        return [window.stops.indexOf(e), s.outlineStyle, parseFloat(s.outlineWidth), r.right > 0 && r.bottom > 0, e.textContent.trim()] }"""
+    visited = []
+    for stop in range(min(expected, 60)):
+        tab.keyboard.press("Tab")
+        at, style, width, is_seen, text = tab.evaluate(look)
+        assert at >= 0 and style != "none" and width >= 2 and is_seen, (page, stop, text, style, width)
+        visited.append(at)
+        if stop == 0:
+            assert text == "Skip to the content"
+    assert visited == sorted(visited) and len(set(visited)) == len(visited)
+    show(tab, site, page)
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("document.activeElement.id") == "main"
+
+
+def test_what_changes_is_said_and_takes_nobody_s_place(tab: Any, site: tuple[str, str, Path]) -> None:
+    """A new incident is put into a polite live region, once; the link that has the focus keeps it."""
+    enter(tab, site)
+    tab.focus("#fleet a[href='/jobs/llm']")
+    assert tab.text_content("#news") == "" and tab.get_attribute("#news", "role") == "status"
+    with Ledger(site[2]) as ledger:
+        ledger.open_incident(verdict_of("n1", time.time()), job="llm")
+    tab.wait_for_selector("#news:has-text('2 incidents are open')", state="attached")
+    assert tab.evaluate("document.activeElement.getAttribute('href')") == "/jobs/llm"
+
+
+def test_lines_of_the_live_panels_stand_out_too() -> None:
+    """They are drawn on a canvas, so their colours are read where they are written."""
+    css, script = (STATIC / "minder.css").read_text(), (STATIC / "live.js").read_text()
+    papers = re.findall(r"--paper: (#\w{6})", css)
+    pairs = re.findall(r'(\w+): dark \? (\[[^]]*\]|"[^"]*") : (\[[^]]*\]|"[^"]*")', script)
+    assert {name for name, _, _ in pairs} == {"ink", "grid", "band", "edge", "middle", "lines"}
+    for name, dark, light in pairs:
+        least = {"grid": 1.0, "band": 1.0, "ink": 4.5}.get(name, 3.0)
+        for paper, told in ((papers[1], dark), (papers[0], light)):
+            for colour in re.findall(r"#\w{6}", told):
+                assert ratio(colour, paper) >= least, (name, colour, paper)
+
+
+def ratio(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
