@@ -29,6 +29,7 @@ from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller
 from minder.controller.unsaved import CheckpointLook
 from minder.controller.watched import WatchedJob
+from minder.detectors.contract import Detector
 from minder.detectors.drift import DriftMonitor
 from minder.engine import EngineParts, wire_engine
 from minder.equip import equip_detector, equip_model, open_model
@@ -263,11 +264,14 @@ def _rules_maker(
     topology, xid_rules = config.topology(), load_xid_rules()
     make_detector = equip_model(model) if scoring is None else scoring.maker(config.name, model)
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
+    shadow = config.detector.shadow
+    make_challenger = None if shadow is None else equip_detector(shadow)  # read once: rules are made again when the clock is set
 
     def rules() -> list[Rule]:
         telemetry = GatedRule(TelemetryRule(make_detector(stages_of)), progress)
         found = live_rules(progress, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism)
-        return [*found, *_beside(config, progress, ledger, stages_of, model.ranges)]
+        challenger = None if make_challenger is None else make_challenger(stages_of)
+        return [*found, *_beside(config, progress, ledger, challenger, model.ranges)]
 
     return rules
 
@@ -305,13 +309,12 @@ def _aligner(config: JobConfig) -> Aligner:
 
 
 def _beside(
-    config: JobConfig, progress: Progress, ledger: Ledger, stages: Mapping[str, object], ranges: Mapping[str, tuple[float, float]]
+    config: JobConfig, progress: Progress, ledger: Ledger, challenger: Detector | None, ranges: Mapping[str, tuple[float, float]]
 ) -> list[Beside]:
     """What looks on and never decides: the challenger, and drift from the range that the detector was trained on."""
     parts: dict[str, Part] = {}
-    if config.detector.shadow is not None:
-        parts["shadow"] = Shadow(config.detector.shadow, equip_detector(config.detector.shadow)(stages), progress)
-    ranges = open_model(config.detector.uri).ranges
+    if challenger is not None:
+        parts["shadow"] = Shadow(str(config.detector.shadow), challenger, progress)
     if config.detector.drift and ranges:
         parts["drift"] = watch_drift(DriftMonitor(ranges))
     return [Beside(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []

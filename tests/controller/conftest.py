@@ -331,7 +331,7 @@ def new_world(tmp_path: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatc
 class Paper:
     """A controller as `minder run --act` builds it, on a clock of our own, of a job on paper: four machines, two standbys."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, ledger: Path) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, ledger: Path, **settings: Any) -> None:
         self.clock = FakeClock(time.time())
         self.folder = folder
         self.job = PaperJob(self.clock, (*MACHINES, *STANDBYS), len(MACHINES))
@@ -341,7 +341,7 @@ class Paper:
         url = "http://127.0.0.1:9"
         machines = tuple(MachineConfig(name=name, agent=url, launcher=url, standby=name in STANDBYS) for name in (*MACHINES, *STANDBYS))
         policy = {"cooldown_s": 20.0, "breaker_share": 0.5}
-        config = JobConfig(name="llm", machines=machines, state_dir=str(folder), policy=policy)
+        config = JobConfig(name="llm", machines=machines, state_dir=str(folder), policy=policy, **settings)
         self.ledger = Ledger(ledger, clock=self.clock)
         self.app = minder.app.build(config, act=True, clock=self.clock, ledger=self.ledger)
         self.app.begin()
@@ -373,11 +373,11 @@ def fake_host() -> type[FakeHost]:
 
 @pytest.fixture
 def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Paper]]:
-    """paper(ledger=PATH): a job on paper that steps, with what it needs to know of its telemetry learned."""
+    """paper(ledger=PATH, **settings of job.toml): a job on paper that steps, with what it needs to know of its telemetry learned."""
     made: list[Paper] = []
 
-    def make(ledger: Path = tmp_path / "ledger.db") -> Paper:
-        made.append(Paper(tmp_path, monkeypatch, ledger))
+    def make(ledger: Path = tmp_path / "ledger.db", **settings: Any) -> Paper:
+        made.append(Paper(tmp_path, monkeypatch, ledger, **settings))
         made[-1].tick(60)
         return made[-1]
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from minder.config import DetectorConfig
 from minder.controller.beside import Beside, Shadow, watch_drift
 from minder.detectors.drift import DriftConfig, DriftMonitor
 from minder.errors import LedgerError
 from minder.incidents import kinds
+from minder.registry.folder import Model, write_model
 from minder.types import Observation, RuleResult, Scores, Window
 from minder.verdicts.progress import Progress
 
@@ -74,3 +78,19 @@ def test_a_ledger_that_fails_is_the_controllers_to_tell() -> None:
     beside = Beside(refuse, {"shadow": Shadow("x", Accuser(), Progress())})
     assert beside.observe(observation(0.0)) == RuleResult()
     assert beside.errors == 1
+
+
+def test_a_challenger_looks_on_at_a_live_job_whose_champion_says_nothing(paper: Callable[..., Any], tmp_path: Path) -> None:
+    """Nothing but the ledger hears of it, and neither model is read again when the clock is set."""
+    for name, patience_s in (("deaf", 1e9), ("challenger", 90.0)):
+        write_model(Model("default", {"patience_s": patience_s}, {"cpu_usage_ratio": (0.0, 1.0)}), tmp_path / name)
+    world = paper(detector=DetectorConfig(model=str(tmp_path / "deaf"), shadow=str(tmp_path / "challenger")))
+    for name in ("deaf", "challenger"):
+        shutil.rmtree(tmp_path / name)
+    world.clock.set_forward(20.0)
+    world.tick(120)
+    world.hit("m1", "slow")
+    world.tick(120)
+    (event,) = world.told(kinds.SHADOW)
+    assert (event.payload["detector"], event.payload["verdict"]["machines"]) == (str(tmp_path / "challenger"), ["m1"])
+    assert not world.told(kinds.INTENT), "a challenger evicts nobody"
