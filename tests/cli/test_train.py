@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +15,10 @@ import polars as pl
 import pytest
 
 from minder.cli import main
+from minder.equip import open_model
+from minder.errors import BadInputError
 
-pytestmark = pytest.mark.server  # two trainings and four comparisons: some twenty seconds
+pytestmark = pytest.mark.server  # four trainings and four comparisons: some forty seconds
 
 BEGIN_S, ROWS, STEP_S, MACHINES, ONSET = 1_772_431_200, 60, 5, 8, 36
 BUSY = {"gpu_power_draw_watts": 550.0, "gpu_duty_cycle_ratio": 0.95, "gpu_sm_activity_ratio": 0.7, "rdma_throughput_bytes_per_second": 1e11}
@@ -137,3 +142,70 @@ def test_bad_input_is_one_line_and_exit_2(site: Path, arguments: list[str], caps
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and len(captured.err.splitlines()) == 1
+
+
+TINY = '[data]\nrecordings = ["recordings"]\nheld_back = 0.4\n[network]\nsteps = 12\nwindows = 64\n'
+
+
+def test_a_trained_reference_brings_its_weights_order_loss_and_pictures(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import mlflow
+
+    from minder.registry.mlflow_registry import Registry
+
+    (site / "tiny.toml").write_text(f'name = "tiny"\ndetector = "minder"\nseed = 11\n{TINY}')
+    assert main(["train", "tiny.toml", "--out", "tiny", "--format", "json"]) == 0
+    uri = json.loads(capsys.readouterr().out)["model"]
+    client, version = mlflow.MlflowClient(), Registry().version(int(uri.rpartition("/")[2]))
+    run = client.get_run(version.run_id).data
+    loss = [point.value for point in client.get_metric_history(version.run_id, "loss")]
+    assert len(loss) > 1 and loss[-1] < loss[0]
+    assert {f"reconstruction_error.{name}" for name in BUSY} <= set(run.metrics) and run.metrics["heldout.quiet"] == 1.0
+    pages, figures = ({item.path for item in client.list_artifacts(version.run_id, name)} for name in ("evaluation", "evaluation/figures"))
+    assert pages >= {"evaluation/report.html", "evaluation/report.json"} and "evaluation/figures/confusion-01.png" in figures
+    model = mlflow.models.get_model_info(uri)
+    assert model.signature is not None and {"timestamp", "machine", *BUSY} == set(model.signature.inputs.input_names())
+    stored = {path.name for path in (site / "state" / "mlflow-artifacts").rglob("*") if path.is_file()}
+    assert "weights.safetensors" in stored and not {name for name in stored if name.endswith((".pkl", ".pt", ".pth", ".joblib"))}
+    found = open_model(uri)
+    assert set(found.network["order"]) == set(BUSY) and {array.shape[0] for array in found.arrays.values()} == {len(BUSY)}
+    assert main(["evaluate", "recordings/r10", "--detector", uri, "--format", "json"]) == 0, "a healthy one, through its own networks"
+    assert json.loads(capsys.readouterr().out)["summary"]["quiet"] == 1
+
+
+def test_mlflow_runs_the_project_in_this_environment(site: Path) -> None:
+    """What docs/training.md shows: the run that `mlflow run` begins holds what `minder train` measured."""
+    import mlflow
+
+    database = f"sqlite:///{site}/project.db"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    environment |= {"MLFLOW_TRACKING_URI": database, "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
+    project = str(Path(__file__).parents[2] / "models")
+    words = ["run", project, "--env-manager", "local", "-P", f"recipe={site / 'good.toml'}"]
+    done = subprocess.run([sys.executable, "-m", "mlflow", *words], env=environment, cwd=site, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    client = mlflow.MlflowClient(database, database)
+    (run,) = client.search_runs([item.experiment_id for item in client.search_experiments()])
+    assert run.info.status == "FINISHED" and run.data.params["recipe_name"] == "good" and run.data.metrics["heldout.recall"] == 1.0
+    (version,) = client.search_model_versions("name='minder-detector'")
+    assert version.run_id == run.info.run_id
+
+
+def test_a_model_that_is_a_pickle_is_refused_and_not_opened(site: Path) -> None:
+    """MLflow's own way to store a Python model is a pickle, which runs whatever its author wrote when it is loaded."""
+    import cloudpickle
+    import mlflow
+
+    from minder.registry.mlflow_registry import Registry
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(site / "exploded"),)
+
+    Registry()
+    with mlflow.start_run():
+        mlflow.pyfunc.log_model(name="theirs", python_model=mlflow.pyfunc.PythonModel(), registered_model_name="theirs")
+    (pickled,) = site.rglob("python_model.pkl")
+    pickled.write_bytes(cloudpickle.dumps(Bomb()))
+    with pytest.raises(BadInputError, match="minder train"):
+        open_model("models:/theirs/1")
+    assert not (site / "exploded").exists()
