@@ -140,25 +140,29 @@ class Registry:
     @contextmanager
     def _run(self, name: str) -> Iterator[str]:
         """The run that `mlflow run` began, if it began it here; else a new one in our experiment."""
-        begun_in = self._experiment_of(os.environ.get("MLFLOW_RUN_ID"))
-        if begun_in is not None:
-            self._mlflow.set_experiment(experiment_id=begun_in)
-        else:
-            os.environ.pop("MLFLOW_RUN_ID", None)
-            if self._client.get_experiment_by_name(_EXPERIMENT) is None:
-                self._client.create_experiment(_EXPERIMENT, artifact_location=_artifacts_beside(self.uri))
-            self._mlflow.set_experiment(_EXPERIMENT)
-        with self._mlflow.start_run(run_name=name) as run:
+        begun = os.environ.pop("MLFLOW_RUN_ID", None)
+        if begun is not None and not self._has_run(begun):
+            begun = None
+        # By number, not with set_experiment(): that would stay in this process's environment, and mislead what it starts later.
+        experiment = self._experiment() if begun is None else None
+        with self._mlflow.start_run(run_id=begun, experiment_id=experiment, run_name=name) as run:
             yield run.info.run_id
 
-    def _experiment_of(self, run_id: str | None) -> str | None:
-        """The experiment of a run, None where there is no such run here."""
+    def _has_run(self, run_id: str) -> bool:
         from mlflow.exceptions import MlflowException
 
         try:
-            return None if run_id is None else str(self._client.get_run(run_id).info.experiment_id)
+            self._client.get_run(run_id)
         except MlflowException:
-            return None
+            return False
+        return True
+
+    def _experiment(self) -> str:
+        """The number of our experiment, made where there is none."""
+        found = self._client.get_experiment_by_name(_EXPERIMENT)
+        if found is not None:
+            return str(found.experiment_id)
+        return str(self._client.create_experiment(_EXPERIMENT, artifact_location=_artifacts_beside(self.uri)))
 
     def _log_files(self, run_id: str, files: Mapping[str, bytes]) -> None:
         with tempfile.TemporaryDirectory() as scratch:

@@ -110,9 +110,8 @@ class Shell:
             path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {name} "$@"\n')
             path.chmod(0o755)
         here = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "MINDER_STATE_DIR": str(folder / "state")}
-        self.variables = {**os.environ, **here, **variables}
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
-            self.variables.pop(name, None)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+        self.variables = {**clean, **here, **variables}
 
     def type(self, line: str, status: tuple[int, ...] = (0,), limit_s: float = 600.0) -> str:
         """What it prints on both. Fails with all of it unless it ends with one of these."""

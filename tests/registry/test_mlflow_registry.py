@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def test_runs_hold_what_was_measured(registry: Registry) -> None:
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
     assert [(point.step, point.value) for point in history] == [(0, 1.0), (50, 0.5)]
     assert [item.path for item in mlflow.MlflowClient().list_artifacts(run.info.run_id)] == ["a"]
+
+
+def test_a_training_leaves_no_experiment_behind_in_the_environment(registry: Registry) -> None:
+    """Whatever this process starts later would log into it, or fail where the tracking server does not have it."""
+    assert registry.champion() is not None
+    assert "MLFLOW_EXPERIMENT_ID" not in os.environ
 
 
 def test_all_of_it_lies_in_the_state_directory(registry: Registry, state_dir: Path) -> None:
