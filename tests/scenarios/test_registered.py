@@ -76,6 +76,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.mark.timeout(280)
+@pytest.mark.lab
 def test_a_registered_job_gets_verdicts_also_after_the_service_was_killed(tmp_path: Path, plain: ModuleType, stack: ExitStack) -> None:
     site: Any = plain.Site(tmp_path, stack)
     served = Served(tmp_path, stack)
