@@ -1,6 +1,7 @@
 """The faults: how often they happen, what they do to the job, and which metric groups of the culprit may show them.
 
-Shares: Minder (NSDI'25) table 1, seven months; what it does not list, from ByteRobust (SOSP'25) table 1, in the same unit: percent.
+Shares: Minder (NSDI'25) table 1, seven months; what it does not list, from ByteRobust (SOSP'25) table 1, in the same unit: percent. MFU
+decline there, 0.8, is slow_gpu and thermal_throttle here, each; a switch that fails is in neither: 0.5 is ours. Another mix: fleet.py.
 Which group shows a fault is only known in words (no single metric covers all faults, CPU and GPU cover most, PCIe downgrading shows in
 congestion counters, network faults in congestion and throughput, "or" between them): the chances below are ours.
 """
@@ -13,12 +14,13 @@ from typing import Literal
 
 import numpy as np
 
+from minder.simulate.cluster.fleet import fleet_counts
 from minder.simulate.cluster.recipe import FaultRules
 from minder.simulate.cluster.scene import FaultPlan
 from minder.simulate.cluster.shape import JobShape
 from minder.simulate.cluster.streams import Streams, draw
 
-__all__ = ["FAULTS", "Fault", "draw_fault"]
+__all__ = ["FAULTS", "Fault", "draw_fault", "share_of"]
 
 Effect = Literal["stall", "slow", "crash", "silent", "flapping"]
 
@@ -98,14 +100,21 @@ def draw_fault(rules: FaultRules, shape: JobShape, streams: Streams, duration_s:
     rng = streams.of("fault")
     if rng.random() < rules.healthy_share:
         return None
-    kinds = rules.kinds or tuple(kind for kind, fault in FAULTS.items() if not fault.held_out)
-    share = np.array([1.0 if rules.even else FAULTS[kind].share for kind in kinds])
+    kinds = rules.kinds or tuple(kind for kind, fault in FAULTS.items() if not fault.held_out and share_of(kind, rules))
+    share = np.array([share_of(kind, rules) for kind in kinds])
     kind = str(rng.choice(kinds, p=share / share.sum()))
     onset_s = draw(rng, rules.early_onset_s if rng.random() < rules.early_share else rules.onset_s)
     severity = draw(rng, rules.weak_severity if rng.random() < rules.weak_share else rules.severity)
     culprit = int(rng.integers(len(shape.machines)))
     echo_s = 0.0 if rng.random() < 0.3 else draw(rng, rules.echo_s)
     return FaultPlan(kind, _hit(kind, culprit, shape), min(onset_s, duration_s - 120.0), severity, echo_s, draw(rng, rules.ramp_s))
+
+
+def share_of(kind: str, rules: FaultRules) -> float:
+    """How often the kind happens beside others: percent of the published mix, or faults counted in the fleet; 0.0 if never."""
+    if rules.even:
+        return 1.0
+    return FAULTS[kind].share if rules.mix == "published" else float(fleet_counts().get(kind, 0))
 
 
 def _hit(kind: str, culprit: int, shape: JobShape) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -53,10 +53,11 @@ class ScheduleRules(_Rules):
 
 
 class FaultRules(_Rules):
-    """Which faults, when and how strong. kinds empty: all that are not held out, in the published mix."""
+    """Which faults, when and how strong. kinds empty: all that are not held out and that happen in the mix."""
 
     kinds: tuple[str, ...] = ()
-    even: bool = False  # every kind equally often instead of the published mix
+    mix: Literal["published", "fleet"] = "published"  # of two papers (faults.py), or as counted on 400 real servers (fleet.py)
+    even: bool = False  # every kind equally often instead of the mix
     healthy_share: Share = 0.25
     onset_s: Range = (300.0, 800.0)
     early_share: Share = 0.0
@@ -111,9 +112,12 @@ class Recipe(_Rules):
     @field_validator("faults")
     @classmethod
     def _known_faults(cls, rules: FaultRules) -> FaultRules:
-        from minder.simulate.cluster.faults import FAULTS
+        from minder.simulate.cluster.faults import FAULTS, share_of
 
         _known(rules.kinds, FAULTS)
+        never = [kind for kind in rules.kinds if not share_of(kind, rules)]
+        if never:
+            raise ValueError(f'{", ".join(never)} never happened in the mix "{rules.mix}": leave it out of kinds, or say even = true')
         return rules
 
     @field_validator("nuisances")

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from minder.simulate.cluster.faults import FAULTS
+from minder.simulate.cluster.faults import FAULTS, draw_fault
+from minder.simulate.cluster.fleet import FLEET, fleet_counts
+from minder.simulate.cluster.recipe import JobRules, Recipe, load_recipe
+from minder.simulate.cluster.shape import draw_shape
+from minder.simulate.cluster.streams import Streams
+
+SHARED = Path(os.environ.get("MINDER_SHARED", Path(__file__).resolve().parents[4] / "shared"))
+STATISTICS = SHARED / "data/fleet_faults/fault_statistics.json"
 
 STALLS = [kind for kind, fault in FAULTS.items() if fault.effect in ("stall", "crash", "silent") and fault.reach == 1]
 SLOWS = [kind for kind, fault in FAULTS.items() if fault.effect == "slow"]
@@ -84,3 +96,69 @@ def test_the_mix_is_the_published_one() -> None:
     hardware = {"ecc_error": 38.9, "pcie_downgrade": 6.6, "nic_drop": 5.7, "gpu_card_drop": 2.0, "nvlink_error": 1.7, "optical_cable": 0.9}
     software = {"cuda_execution_error": 14.6, "gpu_execution_error": 7.7, "hdfs_error": 5.7, "machine_unreachable": 6.0}
     assert {kind: FAULTS[kind].share for kind in hardware | software} == hardware | software
+
+
+def test_what_minder_does_not_list_is_as_often_as_byterobust_counted() -> None:
+    """ByteRobust (SOSP'25) table 1: 55,365 symptoms in three months."""
+    counted = {
+        "slow_cpu": 6095, "out_of_memory": 5567, "hang": 5506, "disk_full": 2755, "link_flapping": 1599, "filesystem_mount": 1176,
+        "slow_gpu": 442, "thermal_throttle": 442, "kernel_panic": 203,
+    }  # fmt: skip
+    assert {kind: FAULTS[kind].share for kind in counted} == {kind: round(100 * count / 55_365, 1) for kind, count in counted.items()}
+    minder = {"ecc_error", "pcie_downgrade", "nic_drop", "gpu_card_drop", "nvlink_error", "optical_cable"}
+    minder |= {"cuda_execution_error", "gpu_execution_error", "hdfs_error", "machine_unreachable"}
+    assert set(FAULTS) - minder - set(counted) == {"switch_down"}  # whose share is ours
+
+
+COUNTED = {
+    "ecc_error": 61, "nic_drop": 59, "gpu_execution_error": 51, "pcie_downgrade": 26, "optical_cable": 11, "hang": 9, "gpu_card_drop": 6,
+    "machine_unreachable": 5, "nvlink_error": 3, "kernel_panic": 3, "filesystem_mount": 3, "thermal_throttle": 2,
+}  # fmt: skip
+
+
+def test_the_fleets_mix_is_what_was_counted_on_400_servers() -> None:
+    """InfiniteHBD's fault trace, fault_statistics.json: 584 faults, 298 of hardware, 24 of software, 262 others."""
+    assert sum(count for count, _ in FLEET.values()) == 298 + 24 + 262
+    per_class = {
+        "GPU": 158,
+        "Parameter Plane Cable": 40,
+        "NIC": 30,
+        "Power Supply": 26,
+        "Fan": 33,
+        "Unknown Error": 144,
+        "Stress Test Failure": 97,
+    }
+    assert {name: sum(count for (group, _), (count, _) in FLEET.items() if group == name) for name in per_class} == per_class
+    assert fleet_counts() == COUNTED and set(COUNTED) <= set(FAULTS)
+
+
+@pytest.mark.skipif(not STATISTICS.exists(), reason="the real data lie beside the project, where they do")
+def test_every_entry_of_the_real_trace_is_in_the_fleets_table() -> None:
+    found: dict[tuple[str, str], int] = {}
+    for level in json.loads(STATISTICS.read_text()).values():
+        for group, entries in level.items():
+            for entry, count in entries.items() if group != "LevelTotal" else ():
+                if entry != "ClassTotal":
+                    found[group, entry] = found.get((group, entry), 0) + count
+    assert {key: count for key, (count, _) in FLEET.items()} == found
+
+
+@pytest.mark.parametrize("name", ["fleet", "plain"])
+def test_faults_are_drawn_as_often_as_the_mix_says(name: str) -> None:
+    """Of 4,000 recordings each kind's number is within four standard deviations of what the mix expects."""
+    rules = load_recipe(name).faults.model_copy(update={"healthy_share": 0.0})
+    shape = draw_shape(JobRules(), np.random.default_rng(0))
+    plans = [draw_fault(rules, shape, Streams(name, 5, index), 1200.0) for index in range(4000)]
+    drawn = Counter(plan.kind for plan in plans if plan is not None)
+    mix = COUNTED if name == "fleet" else {kind: fault.share for kind, fault in FAULTS.items() if not fault.held_out}
+    assert set(drawn) == set(mix)
+    for kind, weight in mix.items():
+        share = weight / sum(mix.values())
+        assert abs(drawn[kind] - 4000 * share) < 4.0 * np.sqrt(4000 * share * (1 - share)), kind
+
+
+def test_a_kind_that_never_happens_in_the_mix_is_refused() -> None:
+    with pytest.raises(ValidationError, match="link_flapping never happened in the mix"):
+        Recipe.model_validate({"name": "x", "title": "x", "seed": 1, "faults": {"mix": "fleet", "kinds": ["hang", "link_flapping"]}})
+    even = {"mix": "fleet", "even": True, "kinds": ["link_flapping"]}
+    assert Recipe.model_validate({"name": "x", "title": "x", "seed": 1, "faults": even}).faults.kinds == ("link_flapping",)
