@@ -33,8 +33,9 @@ class Advice(Protocol):
     def high(self) -> int: ...
 
 
-def draw_departures(departures: Sequence[tuple[str, float, str | None]], title: str) -> bytes:
-    """PNG: a row per machine, those that left most often on top, a sign per departure. departures: (machine, unix seconds, outcome)."""
+def draw_departures(departures: Sequence[tuple[str, float, str | None]], title: str, period: tuple[float, float]) -> bytes:
+    """PNG: a row per machine, those that left most often on top, a sign per departure. departures: (machine, unix seconds, outcome);
+    period: unix seconds of its two ends."""
     count: dict[str, int] = {}
     for machine, _, _ in departures:
         count[machine] = count.get(machine, 0) + 1
@@ -44,13 +45,15 @@ def draw_departures(departures: Sequence[tuple[str, float, str | None]], title: 
         mine = [item for item in departures if item[2] == outcome and item[0] in rows]
         if mine:
             times = np.array([time_s for _, time_s, _ in mine]).astype("datetime64[s]")
-            axis.scatter(times, [rows.index(machine) for machine, _, _ in mine], s=62, color=colour, marker=sign, label=label, zorder=3)
+            looks: dict[str, Any] = {"s": 62, "color": colour, "marker": sign, "label": label, "zorder": 3, "clip_on": False}
+            axis.scatter(times, [rows.index(machine) for machine, _, _ in mine], **looks)
     again = sum(count[machine] > 1 for machine in rows)
     if again:
         axis.axhspan(-0.5, again - 0.5, color=ORANGE, alpha=0.16, zorder=0)
         axis.annotate("more than once", (0.995, 0.0), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=10)
     axis.set_yticks(range(len(rows)), [plain(machine) for machine in rows], fontsize=9.5)
     axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_xlim(*np.array(period).astype("datetime64[s]"))
     _dates(axis)
     axis.set_title(plain(title), loc="left", fontweight="bold")
     grid(axis, "both")

@@ -10,7 +10,7 @@ from minder.errors import BadInputError
 from minder.reliability.account import Account
 from minder.reliability.failures import FailureCount, count_failures, find_departures
 from minder.reliability.reading import read_account
-from minder.reliability.standbys import FEW_FAILURES, FailureRate, StandbyAdvice, estimate_rate
+from minder.reliability.standbys import DEFAULT_RATE, FEW_FAILURES, FailureRate, StandbyAdvice, estimate_rate
 
 __all__ = ["CountedRate", "advice_json", "advice_notes", "advice_rows", "rate_from_account", "rate_from_ledger"]
 
@@ -53,10 +53,14 @@ def advice_notes(rate: FailureRate, percentile: float, counted: CountedRate | No
     count = counted.count
     lines.append(
         f"counted: machines that left {count.failures} (evicted {count.evicted}, in a dry run {count.dry}; confirmed {count.confirmed}, "
-        f"no fault found {count.no_fault_found}) in {count.machine_days:.1f} machine-days; "
+        f"no fault found {count.no_fault_found}) in {count.machine_days:.3g} machine-days; "
         f"95 % interval of the rate {rate.low:.5f} to {rate.high:.5f}"
     )
-    if count.failures < FEW_FAILURES:
+    if not rate.tells_days:
+        lines.append(
+            f"too short a time to say anything of a day: until weeks are counted, plan with --rate {DEFAULT_RATE:g} (ByteRobust's)"
+        )
+    elif count.failures < FEW_FAILURES:
         lines.append(
             f"fewer than {FEW_FAILURES} failures: the rate is hardly known; plan with the upper end, or with a larger fleet's rate"
         )

@@ -73,7 +73,7 @@ def _summary(account: Account) -> str:
     if not account.jobs:
         return '<p class="big note">Nothing is recorded of any job in this time: that is no data, not health.</p>'
     known = [item for item in account.jobs if item.ettr is not None]
-    lines = [f"{len(account.jobs)} jobs, {len(account.incidents)} incidents."]
+    lines = [f"{_number(len(account.jobs), 'job')}, {_number(len(account.incidents), 'incident')}."]
     if account.ettr is not None:
         lines.append(f"ETTR of all recorded running time {account.ettr:.4f}.")
     if len(known) == 1:
@@ -145,8 +145,8 @@ def _departures(departures: Sequence[Departure], figure: str) -> str:
     told = sum(item.outcome is not None for item in departures)
     evicted = sum(not item.dry for item in departures)
     parts.append("<h2>False evictions</h2>")
-    count = f"{len(wrong)} of {told} examined machines had no fault; of {len(departures) - told} nobody has told the outcome."
-    parts.append(f"<p>{evicted} machines were evicted, {len(departures) - evicted} more would have been (dry run). {count}</p>")
+    count = f"{len(wrong)} of {told} examined had no fault; of {len(departures) - told} nobody has told the outcome."
+    parts.append(f"<p>{_number(evicted, 'eviction')}, and {len(departures) - evicted} in a dry run. {count}</p>")
     if wrong:
         found = [(item.machine, item.incident, item.cause, format_time(item.time_s)[:19] + "Z") for item in wrong]
         parts.append(_table([("machine", "incident", "cause", "opened"), *found]))
@@ -162,12 +162,17 @@ def _standbys(account: Account) -> str:
     parts = ["<h2>Standby pool</h2>"]
     if count_failures(find_departures(account.incidents), account).machine_days > 0:
         counted = rate_from_account(account)
-        parts.append(_table(advice_rows(advise_standbys(sizes, counted.rate), True), "numbers"))
+        if counted.rate.tells_days:
+            parts.append(_table(advice_rows(advise_standbys(sizes, counted.rate), True), "numbers"))
         parts.append("".join(f"<p>{_text(line)}.</p>" for line in advice_notes(counted.rate, 99.0, counted)))
     else:
         parts.append("<p>No run is recorded in this time, so no failure rate can be counted.</p>")
     parts.append(f"<p>With ByteRobust's {DEFAULT_RATE:g} failures per machine and day instead:</p>")
     return "".join(parts) + _table(advice_rows(advise_standbys(sizes, usual), False), "numbers")
+
+
+def _number(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def _table(rows: Sequence[Sequence[str]], kind: str = "") -> str:

@@ -29,10 +29,11 @@ def account_pictures(account: Account) -> dict[str, bytes]:
         found[LOSSES] = draw_losses(account.by_cause, LOSSES)
     departures = find_departures(account.incidents)
     if departures:
-        found[DEPARTURES] = draw_departures([(item.machine, item.time_s, item.outcome) for item in departures], DEPARTURES)
+        signs = [(item.machine, item.time_s, item.outcome) for item in departures]
+        found[DEPARTURES] = draw_departures(signs, DEPARTURES, (account.since_s, account.until_s))
     if count_failures(departures, account).machine_days > 0:
         rate = rate_from_account(account).rate
-        if rate.high < 1.0:  # a count over minutes says nothing of days: no picture of pools as large as their jobs
+        if rate.tells_days:  # else no picture of pools as large as their jobs
             found[POOL] = draw_pool(advise_standbys(_SIZES, rate), advise_standbys(_SIZES, given_rate(DEFAULT_RATE)), POOL)
     return found
 

@@ -39,6 +39,11 @@ class FailureRate:
     failures: int
     machine_days: float
 
+    @property
+    def tells_days(self) -> bool:
+        """Whether it says anything of a day: a count over minutes may stand for several failures of each machine and day."""
+        return self.high < 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class StandbyAdvice:

@@ -43,6 +43,8 @@ def stacks() -> dict[str, object]:
     return {"groups": [group, {**group, "size": 1, "kind": "other", "processes": ["m2:pid3"]}], "suspects": [{"machine": "m2", "pid": 3}]}
 
 
+DEPARTURES = [("m1", 1e9, "confirmed"), ("m1", 1.1e9, None), ("m2", 1e9, "no-fault-found")]
+
 FIGURES: dict[str, Callable[[], bytes]] = {
     "telemetry": lambda: draw_telemetry(window(), METRICS, GROUPS, "title", {"fault": 1020.0}),
     "gaps": lambda: draw_gaps(window(), "title"),
@@ -57,7 +59,9 @@ FIGURES: dict[str, Callable[[], bytes]] = {
     "steps": lambda: draw_steps([1, 2, 3], np.array([3.0, 3.1, 3.0]), np.array([3.0, 3.0, 3.0]), 2.0, "title"),
     "slowdowns": lambda: draw_slowdowns({"forward-compute": 1.4, "gc": 0.99}, 1.5, "title"),
     "repairs": lambda: draw_repairs({"worker": 1.02, "stage imbalance": -0.1}, "title"),
-    "departures": lambda: draw_departures([("m1", 1e9, "confirmed"), ("m1", 1.1e9, None), ("m2", 1e9, "no-fault-found")], "title"),
+    "departures": lambda: draw_departures(
+        [("m1", 1e9, "confirmed"), ("m1", 1.1e9, None), ("m2", 1e9, "no-fault-found")], "title", (9e8, 1.2e9)
+    ),
     "pool": lambda: draw_pool([Advice(128, 2, 1, 4), Advice(256, 3, 2, 5)], [Advice(128, 2, 2, 2), Advice(256, 2, 2, 2)], "title"),
     "heat map": lambda: render_heatmap(np.array([[1.0, np.nan], [1.9, 1.0]]), "a title that is longer than its picture is wide", [(0, 1)]),
 }
