@@ -54,6 +54,7 @@ KEPT = {
     ("docs/install-kubernetes.md", "kubectl get nodes"): NO_TEST,
     ("docs/install-kubernetes.md", "helm upgrade"): "tests/serve/deploy/test_helm_cluster.py",
     ("docs/install-kubernetes.md", "image: "): "tests/serve/deploy/test_helm_cluster.py",
+    ("docs/quickstart.md", "scrape_configs:"): "tests/simulate/demo/test_named_prometheus.py",
     ("docs/quickstart.md", "import minder"): f"{EXAMPLES}::test_the_script_of_the_quickstart_trains",
     (
         "docs/quickstart.md",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from minder.config import check_url
 from minder.errors import BadInputError
 from minder.simulate.lab.faults import FAULT_KINDS
 
@@ -20,7 +21,8 @@ class DemoOptions:
     """Raises BadInputError for a combination that makes no sense.
 
     at_step: the fault comes when this step is done. masked: the injector's fingerprints are hidden from the agents.
-    plain: the training script calls no minder function. telemetry: "auto" takes Prometheus if it is on the PATH.
+    plain: the training script calls no minder function. telemetry: "auto" takes Prometheus if it is on the PATH,
+    an address the Prometheus there.
     """
 
     fault: str = "hang"
@@ -47,6 +49,8 @@ class DemoOptions:
             raise BadInputError(f"--machines {self.machines}: 3 to 32; two machines that disagree cannot say who is wrong")
         if not 0 <= self.machine < self.machines:
             raise BadInputError(f"--machine {self.machine}: the lab's machines are 0 to {self.machines - 1}")
+        if self.telemetry not in ("auto", "scrape", "prometheus"):
+            check_url("--prometheus", self.telemetry)
         if self.injected_at < 5 or self.injected_at >= self.total_steps - 5:
             raise BadInputError(f"--at {self.injected_at}: give a step from 5 to {self.total_steps - 6}, or more --steps")
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from minder.errors import BadInputError, LabError, MinderError, UnsupportedFaultError
+from minder.errors import BadInputError, LabError, MinderError
 from minder.simulate.demo.display import Display, open_display
 from minder.simulate.demo.feed import Feed
 from minder.simulate.demo.options import DemoOptions
@@ -27,14 +27,14 @@ def present(options: DemoOptions, as_json: bool = False) -> int:
     _check_record(options.record)
     options = replace(options, out=make_run_folder(options.out, options.fault, options.seed))
     feed = Feed(options)
-    try:
-        with open_display(feed, as_json) as display:
-            display.say(f"starting a lab of {options.machines} machines and {options.standbys} standbys")
+    with open_display(feed, as_json) as display:
+        display.say(f"starting a lab of {options.machines} machines and {options.standbys} standbys")
+        try:
             played = play(options, display.show, compare=False)
-            report = _conclude(played, display)
-    except UnsupportedFaultError:
-        shutil.rmtree(options.out, ignore_errors=True)  # nothing has happened in it
-        raise
+        except BadInputError:
+            shutil.rmtree(options.out, ignore_errors=True)  # nothing has happened in it
+            raise
+        report = _conclude(played, display)
     write_report(report)
     if as_json:
         print(json.dumps(report_json(report), indent=1))

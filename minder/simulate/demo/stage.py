@@ -15,6 +15,7 @@ from typing import Any
 
 from minder.errors import MissingExtraError
 from minder.incidents import Ledger
+from minder.simulate.demo.named_prometheus import NamedPrometheus
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.prometheus import LabPrometheus, find_prometheus
 from minder.simulate.lab.faults import InjectionRecord, check_fault, inject
@@ -186,11 +187,14 @@ class Stage:
             wanted = "prometheus" if find_prometheus() else "scrape"
         if wanted == "scrape":
             return {"source": "scrape", "interval_s": options.scrape_interval_s}
+        targets = {machine.name: f"{machine.address}:{_AGENT_PORT}" for machine in self.lab.all_machines}
         if wanted == "prometheus":
-            targets = {machine.name: f"{machine.address}:{_AGENT_PORT}" for machine in self.lab.all_machines}
             server = LabPrometheus(self.folder / "prometheus", targets, self._token, options.scrape_interval_s, self.lab.mark)
             self.prometheus = self._stack.enter_context(server)
             wanted = server.url
+        else:
+            told = self.folder.parent / "prometheus"
+            self._stack.enter_context(NamedPrometheus(wanted, told, targets, self._token, options.scrape_interval_s))
         return {"source": "prometheus", "url": wanted, "interval_s": options.scrape_interval_s}
 
     def _job_toml(self, telemetry: dict[str, Any]) -> str:

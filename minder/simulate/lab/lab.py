@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 class Lab:
     """A lab of real processes on this machine. Use it as a context manager.
 
-    mode: "namespaces" (root; raises LabError with the reason where that cannot be had), "processes" (no privileges), or "auto": the
+    mode: "namespaces" (root; raises BadInputError with the reason where that cannot be had), "processes" (no privileges), or "auto": the
     first that works. Machines are called m0.., standbys s0..; their names carry the run id. Nothing of it outlives the `with` block:
     exceptions, Ctrl-C, SIGTERM and SIGHUP all end in the same teardown. After kill -9, `minder lab clean` does it.
     """
@@ -154,7 +154,7 @@ class Lab:
         if reason is None:
             return "namespaces"
         if self._wanted_mode == "namespaces":
-            raise LabError(f"machines cannot be network namespaces here: {reason}; use process mode")
+            raise BadInputError(f"machines cannot be network namespaces here: {reason}; use --mode processes")
         return "processes"
 
     def _claim(self, mode: str, owner: str) -> LabRecord:

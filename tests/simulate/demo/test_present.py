@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,8 +90,6 @@ def test_a_run_whose_losses_cannot_be_compared_is_reported_and_ends_with_status_
 
 
 def test_a_recording_that_is_missing_costs_the_picture_and_no_more(monkeypatch, told, capsys) -> None:  # type: ignore[no-untyped-def]
-    import shutil
-
     shutil.rmtree(told.folder / "recording")
     assert present(played_story(monkeypatch, told), as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
@@ -107,6 +106,41 @@ def test_a_fault_that_cannot_be_injected_leaves_no_folder(monkeypatch, tmp_path:
         present(DemoOptions("oom", out=tmp_path))
     assert error.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--reuid=0", "--regid=0", "--keep-groups"]  # root in name only
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (Debian: util-linux)")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--fault", "dead-link"], "fault dead-link needs machines made of network namespaces and cgroups"),
+        (["--fault", "slow-link"], "fault slow-link needs machines made of network namespaces and cgroups"),
+        (["--fault", "slow-cpu"], "fault slow-cpu needs machines made of network namespaces and cgroups"),
+        (["--fault", "oom"], "fault oom needs machines made of network namespaces and cgroups"),
+        (["--fault", "none", "--mode", "namespaces"], "machines cannot be network namespaces here"),
+    ],
+)
+def test_what_the_kernel_refuses_is_refused_with_the_reason(words: list[str], told: str, tmp_path: Path) -> None:
+    """Really without its rights: status 2, one line, nothing left."""
+    command = [
+        *(WITHOUT_RIGHTS if os.getuid() == 0 else []),
+        sys.executable,
+        "-m",
+        "minder",
+        "demo",
+        *words,
+        "--out",
+        str(tmp_path / "out"),
+        "--format",
+        "json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, "MINDER_STATE_DIR": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert told in line and any(reason in line for reason in ("permitted", "denied", "cannot", "refused"))
+    assert list((tmp_path / "out").iterdir()) == [] and list(tmp_path.glob("labs/*")) == []
 
 
 def test_an_earlier_recording_is_not_written_over(tmp_path: Path) -> None:

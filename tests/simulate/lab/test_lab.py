@@ -148,7 +148,7 @@ def test_where_namespaces_are_refused_auto_falls_back_and_namespaces_says_why(ma
     monkeypatch.setattr(lab_module, "find_capabilities", lambda: Capabilities(refused=refused))
     with make_lab(1, mode="auto") as lab:
         assert lab.mode == "processes"
-    with pytest.raises(LabError, match="Operation not permitted"), make_lab(1, mode="namespaces"):
+    with pytest.raises(BadInputError, match="Operation not permitted"), make_lab(1, mode="namespaces"):
         pass
 
 
