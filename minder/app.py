@@ -21,13 +21,12 @@ from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
 from minder.controller.inbox import Inbox
-from minder.controller.job_context import context_maker
+from minder.controller.job_context import JobWork, context_maker
 from minder.controller.live import LiveWindows
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import SampleSource, Stages
 from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller
-from minder.controller.unsaved import CheckpointLook
 from minder.controller.watched import WatchedJob
 from minder.detectors.contract import Detector
 from minder.detectors.drift import DriftMonitor
@@ -228,11 +227,11 @@ def build(
         (state_dir := state_dir / "watch").mkdir(exist_ok=True)  # the job's own controller may keep its state beside it
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
-    progress, policy = Progress(), Policy(config.policy_config(act))
+    progress, policy, work = Progress(), Policy(config.policy_config(act)), JobWork(config.checkpoint_dir, config.total_steps)
     judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
-    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, CheckpointLook(config.checkpoint_dir))
+    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
     stages = Stages(
         fleet=fleet,
         source=build_source(config),

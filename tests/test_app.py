@@ -17,7 +17,7 @@ from minder.app import App, build, build_source
 from minder.config import JobConfig, MachineConfig, MetricsConfig, TelemetryConfig
 from minder.errors import ConfigError, RecoveryError
 from minder.incidents import kinds
-from minder.types import Evidence, MachineView, Verdict, WorkerView
+from minder.types import Evidence, MachineView, Observation, Verdict, WorkerView
 
 DEAD = "http://127.0.0.1:9"
 
@@ -182,6 +182,25 @@ def test_a_slow_machine_is_worth_a_restart_only_where_little_work_is_lost(built:
     assert (costly.action, costly.reason) == ("page", "below_break_even")
     assert costly.price.acting_gpu_s == 3 * (10 + 3500)
     assert cheap.action == "evict" and cheap.price.acting_gpu_s == 3 * (10 + 1)
+
+
+@pytest.mark.parametrize(("total_steps", "action"), [(None, "evict"), (100_000, "evict"), (1010, "page"), (900, "evict")])
+def test_a_job_that_is_nearly_done_is_not_restarted_for_its_speed(built: Any, total_steps: int | None, action: str) -> None:
+    """At step 1000 of a job that runs at half its speed; 900 is a number that the job has disproved."""
+    app = built(act=True, total_steps=total_steps, policy={"assumed_unsaved_s": 0.0})
+    app.state.generation, app.state.phase = 1, "running"
+    app.state.rank_machine = {0: "m0", 1: "m1", 2: "m2"}
+    now_s = time.time()
+    for step in range(980, 1001):
+        worker = WorkerView(0, 1, 0, "running", 1, step=step, step_time_s=now_s - 1000 + step)
+        app.controller._stages.progress.update(Observation(now_s, None, (), None, {"m0": MachineView("m0", 0.1, 0.1, (worker,))}))
+    steps = Evidence("heartbeat", "m1", metric="step_seconds", observed=1.0, expected=0.5)
+    verdict = Verdict(now_s, "machine", "evict", ("m1",), "slowdown", 1.0, now_s - 5, (steps,))
+    context = replace(app.controller._stages.context(app.state, ("s0",), now_s), speed_lost_share=0.5)
+    (decision,) = app.controller._stages.policy.decide([verdict], app.ledger.history("llm", now_s), context)
+    assert decision.action == action
+    if action == "page":
+        assert decision.reason == "below_break_even" and decision.price.waiting_gpu_s == pytest.approx(3 * 0.5 * 10 * 1.0)
 
 
 def test_a_decision_lists_every_job_that_would_die(built: Any) -> None:

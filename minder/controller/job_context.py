@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
+from minder.controller.remaining import remaining_s
 from minder.controller.state import JobState
 from minder.controller.unsaved import CheckpointLook, restart_s, unsaved_s
 from minder.controller.watched import WatchedJob
@@ -17,7 +18,15 @@ from minder.types import MachineView
 from minder.verdicts.progress import Progress
 from minder.wire.fleet import Fleet
 
-__all__ = ["context_maker"]
+__all__ = ["JobWork", "context_maker"]
+
+
+class JobWork:
+    """What of the job's work is saved in `checkpoint_dir` (None: nobody knows where), and the step at which it is done (None: not told)."""
+
+    def __init__(self, checkpoint_dir: str | None, total_steps: int | None = None) -> None:
+        self.checkpoints = CheckpointLook(checkpoint_dir)
+        self.total_steps = total_steps
 
 
 def context_maker(
@@ -26,7 +35,7 @@ def context_maker(
     config: PolicyConfig,
     sources: tuple[Progress, Fleet, Ledger],
     watched: WatchedJob | None,
-    checkpoints: CheckpointLook,
+    work: JobWork,
 ) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
     """What makes the context of one tick from the state, the standbys and the time (unix seconds)."""
     progress, fleet, ledger = sources
@@ -47,12 +56,13 @@ def context_maker(
             standbys_ready=tuple(standbys),
             domains=domains,
             gpus=len(state.rank_machine) or 1,
-            since_checkpoint_s=unsaved_s(progress, checkpoints.newest_step, config.assumed_unsaved_s),
+            since_checkpoint_s=unsaved_s(progress, work.checkpoints.newest_step, config.assumed_unsaved_s),
             expected_restart_s=restart_s(progress, math.inf if watched is not None else state.generation_start_s),
             workers_dead=dead and state.phase in ("running", "starting"),
             machines_lost=lost,
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
             suspects=ledger.suspects(now_s - config.domain_window_s),
+            remaining_s=remaining_s(progress, work.total_steps, now_s),
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
         )
 

@@ -14,6 +14,8 @@ def price(case: Case) -> Ruling:
     """Below break-even nobody is evicted; where the price cannot be told (NaN, infinite) neither."""
     found = price_of(case)
     said = f"acting costs {found.acting_gpu_s:.0f} GPU-s, waiting {found.waiting_gpu_s:.0f} GPU-s"
+    if case.context.remaining_s is not None and _costs_by_speed(case):
+        said += f"; the job has about {case.context.remaining_s:.0f} s left"
     if math.isfinite(found.acting_gpu_s) and found.waiting_gpu_s >= found.acting_gpu_s * case.config.break_even:
         return Ruling(f"pass, {said}", price=found)
     return Ruling(said, "page", "below_break_even", price=found)
@@ -23,18 +25,28 @@ def price_of(case: Case) -> Price:
     """Acting: restart plus the work since the last checkpoint, on every GPU of the job.
 
     Waiting, weighed by the verdict's confidence: a stopped job loses everything until a person comes, and then pays the same
-    restart; a slow one loses a share of its speed for the rest of its time. Where workers are dead, the restart comes whoever is to
-    blame: that part has no doubt.
+    restart; a slow one loses a share of its speed until the configured horizon, or until the job is done where that comes first.
+    Where workers are dead, the restart comes whoever is to blame: that part has no doubt.
     """
     context, config, confidence = case.context, case.config, case.verdict.confidence
     gpus = max(1, context.gpus)
     acting_s = context.expected_restart_s + context.since_checkpoint_s
-    if case.verdict.cause in ("slowdown", "unknown") and not context.workers_dead:
-        horizon_s = config.slowdown_horizon_s if context.remaining_s is None else context.remaining_s
-        waiting_s = speed_lost_share(case) * horizon_s * confidence
+    if _costs_by_speed(case):
+        waiting_s = speed_lost_share(case) * _slow_s(case) * confidence
     else:
         waiting_s = config.response_s * confidence + acting_s * (1.0 if context.workers_dead else confidence)
     return Price(acting_gpu_s=gpus * acting_s, waiting_gpu_s=gpus * waiting_s)
+
+
+def _costs_by_speed(case: Case) -> bool:
+    """A job that steps on, but slowly."""
+    return case.verdict.cause in ("slowdown", "unknown") and not case.context.workers_dead
+
+
+def _slow_s(case: Case) -> float:
+    """For how long a slow machine would slow the job down."""
+    remaining_s = case.context.remaining_s
+    return case.config.slowdown_horizon_s if remaining_s is None else min(case.config.slowdown_horizon_s, remaining_s)
 
 
 def speed_lost_share(case: Case) -> float:

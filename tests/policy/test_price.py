@@ -31,8 +31,16 @@ def test_a_slow_job_loses_a_share_for_the_rest_of_its_time(case: Make, accuse: A
     assert price_of(case(slow, speed_lost_share=0.25, remaining_s=1000.0)).waiting_gpu_s == 8 * 250
     ruling = price(case(slow, speed_lost_share=0.25, remaining_s=100.0))
     assert (ruling.action, ruling.reason) == ("page", "below_break_even")
-    assert ruling.price is not None
+    assert ruling.price is not None and ruling.say.endswith("the job has about 100 s left")
     assert price(case(slow, speed_lost_share=0.25, remaining_s=120.0)).action is None
+
+
+def test_a_person_who_looks_before_the_job_is_done_ends_the_loss(case: Make, accuse: Accuse) -> None:
+    slow, hour = accuse("m1", cause="slowdown", confidence=1.0), PolicyConfig(slowdown_horizon_s=3600.0)
+    for remaining_s, lost_s in ((None, 900.0), (7200.0, 900.0), (400.0, 100.0), (0.0, 0.0)):
+        assert price_of(case(slow, speed_lost_share=0.25, remaining_s=remaining_s, config=hour)).waiting_gpu_s == 8 * lost_s
+    stopped = price_of(case(accuse("m1", confidence=1.0), remaining_s=0.0))
+    assert stopped.waiting_gpu_s == 8 * (PolicyConfig().response_s + 30), "a job that stands is not done by standing"
 
 
 def test_a_slowdown_is_taken_from_the_steps_where_they_were_measured(case: Make, accuse: Accuse) -> None:
