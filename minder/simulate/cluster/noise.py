@@ -48,7 +48,7 @@ def _base(bounds: tuple[float, float], rng: np.random.Generator) -> float:
 def offsets(scene: Scene) -> np.ndarray:
     """Training averages per machine and metric, in the metric's unit, shape (M, K): a draw per job, per stage, per slot."""
     rng, rules, shape = scene.streams.of("offsets"), scene.recipe.job, scene.shape
-    base_K = np.array([_base(model.base, rng) for model in scene.models])
+    base_K = np.array([_base(rules.levels.get(model.name, model.base), rng) for model in scene.models])
     spread_K = rules.slot_spread * np.array([model.spread for model in scene.models])
     slot_MK = np.exp(rng.normal(0.0, 1.0, (scene.machines, len(scene.models))) * spread_K)
     work_S = rng.normal(0.0, rules.stage_spread, shape.stages)  # one stage works more: all its activity rises together

@@ -41,6 +41,7 @@ class JobRules(_Rules):
     contrast: Range = (0.3, 1.1)  # between the phases of an iteration; little where communication hides behind computation
     stage_spread: float = Field(default=0.06, ge=0.0)  # how differently stages work (standard deviation of the logarithm)
     slot_spread: float = Field(default=1.0, ge=0.0)  # standing differences between machines, 1.0: as measured
+    levels: dict[str, Range] = {}  # the training average of a metric, in its unit, instead of that in levels.py
 
 
 class ScheduleRules(_Rules):
@@ -109,6 +110,18 @@ class Recipe(_Rules):
     nuisances: NuisanceRules = NuisanceRules()
     monitoring: MonitoringRules = MonitoringRules()
 
+    @field_validator("job")
+    @classmethod
+    def _possible_levels(cls, rules: JobRules) -> JobRules:
+        from minder.simulate.cluster.levels import EXTRA_METRICS, METRICS
+
+        highest = {model.name: model.high for model in METRICS + EXTRA_METRICS}
+        _known(tuple(rules.levels), highest, "levels")
+        for name, (low, high) in rules.levels.items():
+            if not 0.0 < low <= high <= highest[name]:
+                raise ValueError(f"levels.{name} lies between 0 and {highest[name]:g}, not from {low:g} to {high:g}")
+        return rules
+
     @field_validator("faults")
     @classmethod
     def _known_faults(cls, rules: FaultRules) -> FaultRules:
@@ -129,10 +142,10 @@ class Recipe(_Rules):
         return rules
 
 
-def _known(kinds: tuple[str, ...], table: Any) -> None:
+def _known(kinds: tuple[str, ...], table: Any, where: str = "kinds") -> None:
     unknown = sorted(set(kinds) - set(table))
     if unknown:
-        raise ValueError(f"kinds has unknown names {', '.join(unknown)}: known are {', '.join(sorted(table))}")
+        raise ValueError(f"{where} has unknown names {', '.join(unknown)}: known are {', '.join(sorted(table))}")
 
 
 def recipe_names() -> tuple[str, ...]:

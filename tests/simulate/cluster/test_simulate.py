@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from minder.errors import BadInputError
-from minder.simulate.cluster.recipe import Recipe, load_recipe, recipe_names
+from minder.simulate.cluster.recipe import NuisanceRules, Recipe, load_recipe, recipe_names
 from minder.simulate.cluster.simulate import make, simulate
 from minder.telemetry.events import read_events, read_truths
 from minder.telemetry.recording import read_recording
@@ -95,3 +95,33 @@ def test_every_shipped_recipe_makes_plausible_recordings(name: str) -> None:
     assert np.nanmin(values_RK) >= 0.0 and np.all(np.nanmax(values_RK, axis=0) <= high_K * 1.0001)
     assert len(values_RK) > 0.5 * machines * made.scene.duration_s / made.site.interval_s * (0.3 if "outage" in made.scene.nuisances else 1)
     assert made.rows.time_R.min() > -20_000 and len(set(made.rows.machine_R.tolist())) >= machines - 1
+
+
+def test_levels_of_a_recipe_are_what_its_machines_read(recipe: Callable[..., Recipe]) -> None:
+    levels = {"memory_usage_ratio": (0.04, 0.06), "gpu_power_draw_watts": (100.0, 110.0)}
+    job = {"machines": (8, 8), "pipeline": (1,), "levels": levels}
+    made = make(recipe(job=job), 1, 1)
+    usual = make(recipe(job={**job, "levels": {}}), 1, 1)
+    middle = dict(zip((model.name for model in made.site.models), np.nanmedian(made.rows.values_RK, axis=0).tolist(), strict=True))
+    assert 0.035 < middle["memory_usage_ratio"] < 0.07 and 85.0 < middle["gpu_power_draw_watts"] < 130.0
+    others = [k for k, model in enumerate(made.site.models) if model.name not in (*levels, "gpu_temperature_celsius")]
+    assert np.array_equal(made.rows.values_RK[:, others], usual.rows.values_RK[:, others], equal_nan=True)
+
+
+def test_the_recipe_of_the_real_clusters_reads_what_they_read() -> None:
+    """Medians of AcmeTrace's curves (busy GPUs; all hosts), Seren's and Kalos's, and a tenth around them."""
+    rules = load_recipe("a100")
+    rules = rules.model_copy(update={"faults": rules.faults.model_copy(update={"healthy_share": 1.0}), "duration_s": (200.0, 200.0)})
+    monitoring = rules.monitoring.model_copy(update={"metrics": (19, 19), "few_share": 0.0})
+    rules = rules.model_copy(update={"monitoring": monitoring, "nuisances": NuisanceRules()})
+    middles: dict[str, list[float]] = {}
+    for index in range(1, 41):
+        made = make(rules, rules.seed, index)
+        for model, value in zip(made.site.models, np.nanmedian(made.rows.values_RK, axis=0).tolist(), strict=True):
+            middles.setdefault(model.name, []).append(value)
+    real = {
+        "gpu_duty_cycle_ratio": (0.99, 0.99), "gpu_temperature_celsius": (48.0, 48.0), "gpu_memory_used_ratio": (0.50, 0.77),
+        "gpu_sm_activity_ratio": (0.67, 0.71), "cpu_usage_ratio": (0.08, 0.20), "memory_usage_ratio": (0.07, 0.15),
+    }  # fmt: skip
+    for name, (low, high) in real.items():
+        assert 0.9 * low <= np.median(middles[name]) <= 1.1 * high, name
