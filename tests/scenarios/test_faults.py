@@ -9,6 +9,7 @@ import pytest
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import Played, play
 from minder.simulate.lab.capabilities import find_capabilities
+from minder.telemetry.events import read_events
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
 
@@ -28,6 +29,19 @@ def test_the_faulty_machine_is_evicted_and_the_job_goes_on_as_if_nothing_had_hap
     assert played.outcome.evicted == (played.target,)
     assert played.comparison.equal, played.comparison.detail
     assert played.outcome.steps_lost is not None and played.outcome.steps_lost <= 2
+    if fault == "crash-cascade":
+        assert_every_peer_died_of_the_first(tmp_path, played.target)
+
+
+def assert_every_peer_died_of_the_first(out: Path, first: str | None) -> None:
+    """By what the launchers told of their workers' exits, which the recording keeps. Theirs are the times: a launcher notes an exit when
+    it next gets a processor, hence a second more than the two that the injector sees to."""
+    exits = [event for event in read_events(out / "recording" / "events.jsonl") if event.kind == "exit" and event.generation == 1]
+    exits = [event for event in exits if event.rank is not None]
+    assert [(event.rank, event.machine) for event in exits[:1]] == [(2, first)]
+    assert sorted(event.rank for event in exits) == list(range(6)), "a peer lived on"
+    assert not any(event.data["expected"] for event in exits), "a peer was ended by us, before it could die of the first"
+    assert exits[-1].time_s - exits[0].time_s < 3.0
 
 
 def test_an_exception_of_every_rank_is_the_jobs_own_and_evicts_nobody(tmp_path: Path) -> None:

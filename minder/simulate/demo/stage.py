@@ -176,6 +176,8 @@ class Stage:
         script += ["--seed", str(options.seed), "--step-seconds", str(options.step_seconds), "--no-sync"]
         if options.evaluate_every:
             script += ["--evaluate-every", str(options.evaluate_every), "--evaluate-seconds", "6"]
+        if not options.in_place:
+            script += ["--no-in-place"]
         if options.plain:
             script += ["--plain", "--log-every-rank"]
         self.lab.start_launcher(machine, self._token_file, _LAUNCHER_PORT, [*flags, "--", *script])

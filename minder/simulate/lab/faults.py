@@ -2,7 +2,7 @@
 
 hang           SIGSTOP of the machine's training processes
 crash          SIGKILL of one training process
-crash-cascade  the same; the peers die because their collective breaks, so the job must run with in-place restart off
+crash-cascade  the same, and every peer dies of it within two seconds, so the job must run with in-place restart off (cascade.py)
 slow-cpu       a CPU quota on the machine's cgroup, a fraction of what the machine uses at that moment; a spare that is being
                prepared at low priority does not count: once it is ready, a quota that it had raised would slow nothing
 slow-link      token buckets on the data link, both directions
@@ -22,13 +22,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from minder.errors import BadInputError, LabError, UnsupportedFaultError
 from minder.simulate.lab import hog
 from minder.simulate.lab.capabilities import Capabilities
+from minder.simulate.lab.cascade import Cascade
 from minder.simulate.lab.cgroup import Cgroup
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.network import LabNetwork
@@ -103,7 +104,10 @@ def inject(lab: LabUnderTest, fault: Fault | str, machine_index: int) -> Injecti
     check_fault(fault.kind, lab.mode, lab.capabilities)
     if not 0 <= machine_index < len(lab.all_machines):
         raise BadInputError(f"machine index {machine_index} is outside the lab's 0 to {len(lab.all_machines) - 1}")
-    return _INJECTORS[fault.kind](lab.all_machines[machine_index], fault)
+    machine = lab.all_machines[machine_index]
+    if fault.kind == "crash-cascade":
+        return _crash_cascade(machine, lab.all_machines)
+    return _INJECTORS[fault.kind](machine, fault)
 
 
 def _none(machine: LabMachine, fault: Fault) -> InjectionRecord:
@@ -132,6 +136,13 @@ def _crash(machine: LabMachine, fault: Fault) -> InjectionRecord:
     now_s = time.time()
     _send(victim.pid, signal.SIGKILL)
     return InjectionRecord(fault.kind, machine.name, now_s, f"killed rank {victim.rank}, pid {victim.pid}", _nothing)
+
+
+def _crash_cascade(machine: LabMachine, everybody: list[LabMachine]) -> InjectionRecord:
+    victim = training_workers(machine)[0]
+    watch = Cascade(everybody, victim)
+    crash = _crash(machine, Fault("crash-cascade"))
+    return replace(crash, detail=f"{crash.detail}; {watch.follow()}")
 
 
 def _cpu_s(machine: LabMachine) -> dict[int, float]:
@@ -245,7 +256,7 @@ def _network(machine: LabMachine) -> LabNetwork:
 _INJECTORS: Mapping[str, Callable[[LabMachine, Fault], InjectionRecord]] = {
     "hang": _hang,
     "crash": _crash,
-    "crash-cascade": _crash,
+    "crash-cascade": _crash,  # and then its peers
     "exception": _none,
     "slow-cpu": _slow_cpu,
     "slow-link": _slow_link,

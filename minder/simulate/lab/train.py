@@ -80,6 +80,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--collective-timeout", type=float, default=1800.0, help="seconds; torch's own default is 1800")
     parser.add_argument("--init-method", default="env://", help="where the ranks meet")
     parser.add_argument("--no-sync", action="store_true", help="do not flush checkpoints to disk")
+    parser.add_argument("--no-in-place", action="store_true", help="a rank whose peer dies dies too: a new process takes its place")
     parser.add_argument("--plain", action="store_true", help="use nothing of minder")
     parser.add_argument("--log-format", choices=("megatron", "huggingface"), default="megatron", help="of --plain")
     parser.add_argument("--log-every-rank", action="store_true", help="in --plain, all ranks print")
@@ -227,7 +228,7 @@ if __name__ == "__main__":
     chosen = parse(sys.argv[1:])
     torch.set_num_threads(1)
     _warm_up(chosen)
-    if chosen.plain:
+    if chosen.plain or chosen.no_in_place:
         main(chosen)
     else:
         import minder

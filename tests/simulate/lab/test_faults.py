@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 
 import pytest
@@ -103,6 +104,39 @@ def test_crash_kills_one_worker_and_only_it(process_lab, start_worker, wait_unti
     inject(process_lab, "crash", 1)
     wait_until(lambda: machine.pids() == [sibling])
     assert [child.poll() for child in machine.children if child.pid == pid] == [-9]
+
+
+DIES_OF_IT = """
+import os, time
+while True:
+    time.sleep(0.01)
+    try:
+        os.kill({victim}, 0)
+    except ProcessLookupError:
+        os._exit(1)
+"""
+DEAF = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("peer", "status", "told"),
+    [
+        (DIES_OF_IT, 1, "its 1 peers died of it within"),
+        ("import time; time.sleep(60)", -15, "1 of them by SIGTERM"),
+        (DEAF, -9, "1 of them"),
+    ],
+)
+def test_in_a_cascade_the_peers_of_the_job_die_too_and_nobody_else(process_lab, start_worker, wait_until, peer, status, told):
+    """Of the first death, or by what an engine sends to the peers of a dead rank."""
+    first, second, standby = process_lab.machines + process_lab.standbys
+    victim = start_worker(first)
+    died = start_worker(second, peer.format(victim=victim), rank=1)
+    spare, waiting = start_worker(second, rank=None, slot=1), start_worker(standby, rank=None)
+    threading.Thread(target=lambda: [child.wait() for child in first.children], daemon=True).start()  # as its launcher does
+    record = inject(process_lab, "crash-cascade", 0)
+    assert next(child for child in second.children if child.pid == died).wait(5) == status
+    assert told in record.detail and "killed rank 0" in record.detail
+    assert (first.pids(), second.pids(), standby.pids()) == ([], [spare], [waiting])
 
 
 def test_a_stale_pid_in_the_launchers_list_hurts_nobody(process_lab, start_worker):
