@@ -55,3 +55,11 @@ def healthy(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     recipe = generator.Recipe(seed=12, machines=8, pipeline=2, interval_s=5.0, duration_s=900)
     columns = generator.generate(recipe)
     return write_recording(tmp_path_factory.mktemp("recordings") / "healthy", columns, 2), columns
+
+
+@pytest.fixture(scope="session")
+def long_hang(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """(folder, columns) of a hang that lasts until four minutes of continuity have passed."""
+    recipe = generator.Recipe(seed=11, fault="hang", machines=8, interval_s=5.0, duration_s=900, onset_s=400.0)
+    columns = generator.generate(recipe)
+    return write_recording(tmp_path_factory.mktemp("recordings") / "long-hang", columns), columns
