@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +23,7 @@ from minder.wire.fleet import Fleet
 __all__ = ["Seen", "Witnesses"]
 
 T = TypeVar("T")
+R = TypeVar("R", Flow, Attempt)
 _GAP_S = 2.0  # between two looks at the stacks: a job that moves stands elsewhere by then
 _LOOK_S = 6.0
 _PAUSE_S = 15.0  # a look takes its time from the machines, so not one after the other
@@ -101,9 +103,7 @@ class Witnesses:
     def _ask_flows(self, machines: Sequence[str], what: list[str]) -> Seen:
         samples, interval_s = (_FLOW_LOOKS, _FLOW_GAP_S) if len(machines) <= _MANY else (_MANY_LOOKS, _MANY_GAP_S)
         answers = self._fleet.capture(machines, what, 3.0, samples=samples, interval_s=interval_s)
-        found = [answer for answer in answers.values() if not isinstance(answer, WireError)]
-        flows = [from_json(Flow, item) for answer in found for item in answer.get("flows", ())]
-        return Seen(flows, [from_json(Attempt, item) for answer in found for item in answer.get("reach", ())])
+        return Seen(_records(Flow, answers, "flows"), _records(Attempt, answers, "reach"))
 
     def _look(
         self, wanted: frozenset[RequestKind], job: JobView, fleet: Mapping[str, MachineView], since_s: float
@@ -143,15 +143,37 @@ class Witnesses:
         answers = self._fleet.capture(plain, what, _LOOK_S) if plain else {}
         if native:
             answers |= self._fleet.capture([machine for machine in machines if machine in native], what, _LOOK_S, native=True)
-        told = [_of_the_job(answer, fleet.get(machine)) for machine, answer in answers.items() if not isinstance(answer, WireError)]
+        told = [
+            _of_the_job(machine, answer, fleet.get(machine)) for machine, answer in answers.items() if not isinstance(answer, WireError)
+        ]
         (capture,) = place_ranks([capture_from_agents(told)], topology, {})
         return capture
 
 
-def _of_the_job(answer: Mapping[str, Any], view: MachineView | None) -> Mapping[str, Any]:
+def _records(kind: type[R], answers: Mapping[str, Mapping[str, Any] | WireError], part: str) -> list[R]:
+    """What the machines told of themselves. Who it is about is not for the answer to say: a machine that somebody has taken over could
+    let another one look guilty. What is no record is left out, and the other machines' words count."""
+    found: list[R] = []
+    for machine, answer in answers.items():
+        for row in () if isinstance(answer, WireError) else _rows(answer, part):
+            with suppress(WireError):
+                found.append(from_json(kind, {**row, "machine": machine}))
+    return found
+
+
+def _rows(answer: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+    rows = answer.get(part)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _of_the_job(machine: str, answer: Mapping[str, Any], view: MachineView | None) -> Mapping[str, Any]:
     """Another job's processes on the machine are none of ours; and the rank that the controller knows goes before what the agent saw."""
     ranks = {worker.pid: worker.rank for worker in view.workers if worker.pid is not None} if view is not None else {}
     if not ranks:
-        return answer
-    rows = [(row, row.get("parent") if row.get("parent") is not None else row.get("pid")) for row in answer.get("stacks", ())]
-    return {**answer, "stacks": [{**row, "rank": ranks[own]} for row, own in rows if own in ranks]}
+        return {**answer, "machine": machine}
+    rows = [(row, row.get("parent") if row.get("parent") is not None else row.get("pid")) for row in _rows(answer, "stacks")]
+    return {
+        **answer,
+        "machine": machine,
+        "stacks": [{**row, "rank": ranks[own]} for row, own in rows if isinstance(own, int) and own in ranks],
+    }

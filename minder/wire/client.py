@@ -17,6 +17,7 @@ from minder.wire.tls import explain_tls
 __all__ = ["Endpoint", "MachineClient", "MachineEndpoints"]
 
 _CONNECT_S = 1.0
+_LARGEST = {"/v1/state": 2**20, "/v1/health": 2**16}  # bytes; asked every second, so that a large one costs every second
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,10 @@ class MachineClient:
         if answer.status != 200:
             text = answer.body[:200].decode("utf-8", "replace")
             raise WireError(f"{part} of {self.machine}: HTTP {answer.status} on {path}: {text}")
+        if len(answer.body) > _LARGEST.get(path, len(answer.body)):
+            raise WireError(f"{part} of {self.machine}: {path} answered {len(answer.body)} bytes: {_LARGEST[path]} are read at most")
         found = _object(answer, f"{part} of {self.machine}", path)
+        found["_bytes"] = len(answer.body)
         received_s = time.time()  # the way there is counted back from it: nobody can set the clock in between
         found["_sent_s"], found["_received_s"] = received_s - (time.monotonic() - started_s), received_s
         return found

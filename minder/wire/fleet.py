@@ -12,12 +12,13 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from minder.errors import NoAnswerError, WireError
 from minder.types import MachineView, Signal, WorkerView
+from minder.wire.allowance import MOST_PROCESSES, MOST_SIGNALS, Allowance, rest_s
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.codec import from_json
 from minder.wire.plain import PlainHttp
@@ -43,6 +44,8 @@ class _Contact:
     launcher: Mapping[str, Any] = field(default_factory=dict)
     offset_s: float = 0.0
     offset_error_s: float = float("inf")
+    signals: deque[Signal] = field(default_factory=lambda: deque(maxlen=MOST_SIGNALS))  # that nobody took yet
+    allowance: Allowance = field(default_factory=Allowance)
     refused: dict[str, str] = field(default_factory=dict)  # agent or launcher to what it said
 
 
@@ -58,7 +61,6 @@ class Fleet:
         """tls: what https:// addresses are called with (minder.wire.tls); None: the system's authorities."""
         self._endpoints = {item.machine: item for item in endpoints}
         self._contacts = {machine: _Contact() for machine in self._endpoints}
-        self._signals: deque[Signal] = deque(maxlen=100_000)
         self._lock = threading.Lock()
         self._on_signal = on_signal or (lambda: None)
         self._tls = tls
@@ -85,10 +87,12 @@ class Fleet:
 
     def drain(self) -> list[Signal]:
         """Signals since the last call, times on our clock, oldest first."""
+        found: list[Signal] = []
         with self._lock:
-            found = sorted(self._signals, key=lambda signal: signal.time_s)
-            self._signals.clear()
-        return found
+            for contact in self._contacts.values():
+                found += contact.signals
+                contact.signals.clear()
+        return sorted(found, key=lambda signal: signal.time_s)
 
     def views(self) -> dict[str, MachineView]:
         now_s = time.monotonic()
@@ -207,17 +211,20 @@ class Fleet:
         client = self._clients[machine]
         call = client.signals if part == "agent" else client.events
         while True:
+            asked_s, answer = time.monotonic(), dict[str, Any]()
             try:
-                answer = await call(since, wait_s)
+                answer = dict(await call(since, wait_s))
                 restarted = self._note_answer(machine, part, answer) or int(answer["next"]) < since
-                if not restarted:
-                    self._accept(machine, answer.get("signals", ()))
+                left_out = 0 if restarted else self._accept(machine, answer.get("signals", ()))
                 since, wait_s = (0, 0.0) if restarted else (int(answer["next"]), _POLL_S)
                 if part == "agent":
                     self._note_processes(machine, answer)
+                if left_out:
+                    self._note_refusal(machine, part, WireError(f"{part} of {machine} says too much: {left_out} signals were left out"))
             except (WireError, KeyError, TypeError, ValueError) as error:
                 self._note_refusal(machine, part, error)
                 await asyncio.sleep(0.3)
+            await asyncio.sleep(rest_s(answer, time.monotonic() - asked_s))
 
     async def _watch_state(self, machine: str) -> None:
         while True:
@@ -286,6 +293,8 @@ class Fleet:
         if "processes" not in answer:
             return  # an agent of an earlier version, or one that has not taken its first sample
         watched = not self._clients[machine].has_launcher
+        if len(answer["processes"]) > MOST_PROCESSES:
+            raise WireError(f"agent of {machine} tells of {len(answer['processes'])} processes: {MOST_PROCESSES} are read at most")
         workers = tuple(map(_as_worker, answer["processes"])) if watched else ()
         with self._lock:
             contact = self._contacts[machine]
@@ -305,22 +314,23 @@ class Fleet:
             else:
                 contact.offset_error_s *= 1.01
 
-    def _accept(self, machine: str, items: Iterable[Any]) -> None:
-        """A signal that we do not understand (a newer peer's kind, say) is left out; the others count."""
-        signals = []
-        for item in items:
+    def _accept(self, machine: str, items: Sequence[Any]) -> int:
+        """A signal that we do not understand (a newer peer's kind, say) is left out; the others count. Returns how many were more than
+        one machine may say: those are left out too."""
+        contact, signals = self._contacts[machine], []
+        taken = contact.allowance.take(len(items))
+        for item in items[:taken]:
             try:
                 signal = from_json(Signal, item)
             except WireError:
                 continue
             if signal.kind != "order":  # operators alone give orders, and not through a machine
                 signals.append(signal)
-        if not signals:
-            return
-        with self._lock:
-            offset_s = self._contacts[machine].offset_s
-            self._signals.extend(replace(item, time_s=item.time_s - offset_s, machine=machine) for item in signals)
-        self._on_signal()
+        if signals:
+            with self._lock:
+                contact.signals.extend(replace(item, time_s=item.time_s - contact.offset_s, machine=machine) for item in signals)
+            self._on_signal()
+        return len(items) - taken
 
 
 def _as_worker(row: Mapping[str, Any]) -> WorkerView:

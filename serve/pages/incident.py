@@ -18,6 +18,7 @@ from minder.incidents import Incident, kinds
 from minder.incidents.approvals import Answer
 from minder.incidents.excerpts import TELEMETRY
 from minder.incidents.history import active_pauses
+from minder.incidents.maintenance import fold_maintenance
 from minder.incidents.outlook import cost_per_minute, outlook
 from minder.incidents.places import find_gpus
 from minder.incidents.report import describe_evidence, incident_report
@@ -111,7 +112,9 @@ def answer(request: Request, sent: Sent, incident: Id) -> Response:
 
 
 def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]:
-    pauses = active_pauses(service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE))), service.clock.now_s())
+    now_s = service.clock.now_s()
+    pauses = active_pauses(service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE))), now_s)
+    windows = fold_maintenance(service.events.select(EventQuery(kinds=(kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED))), now_s)
     places = places_of(service, found)
     names = tuple(dict.fromkeys((*found.machines, *found.evicted)))
     return {
@@ -120,7 +123,7 @@ def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[s
         "accused": [_accused(name, places, found) for name in names],
         "evidence": [describe_evidence(item) for item in found.evidence],
         "against": [describe_evidence(item) for item in found.against],
-        "outlook": outlook(found, pauses),
+        "outlook": outlook(found, pauses, windows),
         "cost": cost_per_minute(found, find_gpus(registered_of(service, found))),
         "questions": _questions(service, visitor, found),
         "bundle_command": f"minder incidents bundle {found.id} -o {found.id.replace(':', '_')}.zip",
@@ -154,7 +157,7 @@ def _rest(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]
 
 def _stack_groups(captures: Sequence[Capture]) -> dict[str, Any] | None:
     """Who stood where, out of what was captured; None where there were no stacks."""
-    answers = [item.data for item in captures if isinstance(item.data, Mapping) and item.data.get("stacks")]
+    answers = [{**item.data, "machine": item.machine} for item in captures if isinstance(item.data, Mapping) and item.data.get("stacks")]
     if not answers:
         return None
     try:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from minder.controller.witnesses import Witnesses
+from minder.controller.witnesses import Seen, Witnesses
 from minder.errors import WireError
 from minder.topology import Parallelism
-from minder.types import JobView, MachineView, Observation, Statement, WorkerView
+from minder.types import Attempt, Flow, JobView, MachineView, Observation, Statement, WorkerView
+from minder.wire.codec import to_json
 
 MACHINES = ("m0", "m1", "m2", "m3")
 TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
@@ -167,9 +168,53 @@ def test_connections_are_looked_at_every_100_ms_and_less_often_in_a_job_of_many(
 
 def test_what_goes_wrong_is_raised_where_the_answer_is_taken() -> None:
     agents = Agents()
-    agents.capture = lambda *unused, **more: {"m0": {"stacks": 5}}  # type: ignore[method-assign]
-    with pytest.raises(TypeError):
+
+    def fails(*unused: Any, **more: Any) -> dict[str, Any]:
+        raise OSError("no file is left to open")
+
+    agents.capture = fails  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no file"):
         statements(agents, "stacks")
+
+
+def flow_of(machine: str, **more: Any) -> dict[str, Any]:
+    flow = Flow(machine, 1000.0, 7, "10.0.0.1:1", "10.0.0.2:2", 65536, 0, 0, 0, 0, 1e-4, 9, 9, 9.0, 9.0)
+    return {**to_json(flow), **more}
+
+
+def connections(agents: Agents, told: dict[str, Any]) -> Seen:
+    """What comes of asking for connections, where these machines answer this."""
+    agents.capture = lambda machines, what, deadline_s, **options: told  # type: ignore[method-assign]
+    witnesses = Witnesses(agents, lambda: 1000.0)  # type: ignore[arg-type]
+    try:
+        witnesses.request(frozenset({"reach"}), observe(), 990.0)
+        end_s = time.monotonic() + 10.0
+        while not (found := witnesses.take_flows(1)).flows and time.monotonic() < end_s:
+            time.sleep(0.01)
+        return found
+    finally:
+        witnesses.close()
+
+
+def test_a_machine_that_somebody_took_over_tells_of_itself_only() -> None:
+    """Its connections, its tries and its stacks are its own, whoever it says they are of."""
+    reach = to_json(Attempt("m2", 1000.0, "10.0.0.2", "10.0.0.3", False, 1.0))
+    seen = connections(Agents(), {"m1": {"machine": "m2", "flows": [flow_of("m2")], "reach": [reach]}, "m2": {"flows": []}})
+    assert {item.machine for item in (*seen.flows, *seen.attempts)} == {"m1"} and len(seen.attempts) == 1
+    agents = Agents({"m1": READING})
+    answer = agents._answer
+    agents._answer = lambda name: answer(name) | ({"machine": "m2"} if name == "m1" else {})  # type: ignore[method-assign]
+    assert [item.machines for item in statements(agents, "stacks")[0].suspects] == [("m1",)]
+
+
+@pytest.mark.parametrize("nonsense", [5, [5], [{}], [{"machine": "m1"}], {"a": 1}, None], ids=repr)
+def test_nonsense_from_one_machine_takes_nothing_from_what_the_others_tell(nonsense: Any) -> None:
+    seen = connections(Agents(), {"m0": {"flows": [flow_of("m0")]}, "m1": {"flows": nonsense, "reach": nonsense}})
+    assert [item.machine for item in seen.flows] == ["m0"] and seen.attempts == []
+    agents = Agents({"m2": READING})
+    answer = agents._answer
+    agents._answer = lambda name: answer(name) | ({"stacks": nonsense} if name == "m1" else {})  # type: ignore[method-assign]
+    assert [item.machines for item in statements(agents, "stacks")[0].suspects] == [("m2",)]
 
 
 def rounds(agents: Agents, count: int = 1) -> list[Statement]:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.responses import JSONResponse
 
 from minder.errors import WireError
-from minder.types import WorkerView
+from minder.types import Signal, WorkerView
+from minder.wire.codec import to_json
 
 Make = Callable[..., Any]
 
@@ -192,6 +194,60 @@ def test_a_machine_gives_no_operators_orders(peer: Make, fleet: Make, until: Mak
     agent.tell("log", message="known")
     watched = fleet([agent])
     assert [signal.message for signal in until(watched.drain)] == ["known"]
+
+
+def test_a_machine_that_talks_without_end_costs_the_others_nothing(peer: Make, fleet: Make, until: Make) -> None:
+    """It answers every question at once, each time with thousands of signals: of those ten thousand are taken, and what is left out is
+    told. What another machine said before, and says meanwhile, is heard."""
+    evil, good = peer("m0"), peer("m1")
+    flood = [to_json(Signal(evil.now_s(), "log", "m0", message=f"flood {index}")) for index in range(30_000)]
+    answers = 0
+
+    async def log(request: Any) -> JSONResponse:
+        nonlocal answers
+        answers += 1
+        about = {"machine": "m0", "started_s": evil.started_s, "now_s": evil.now_s()}
+        return JSONResponse({**about, "signals": flood, "next": 30_000 * answers})
+
+    good.tell("log", message="before")
+    evil.stop()
+    evil._log = log
+    evil.start()
+    watched = fleet([evil, good])
+    until(lambda: answers >= 5, 60.0)
+    assert "says too much" in until(lambda: watched.refusals().get("m0"))
+    good.tell("log", message="meanwhile")
+    told: list[Signal] = []
+    until(lambda: told.extend(watched.drain()) or "meanwhile" in [item.message for item in told if item.machine == "m1"])
+    assert [item.message for item in told if item.machine == "m1"] == ["before", "meanwhile"]
+    assert 10_000 <= len([item for item in told if item.machine == "m0"]) < 30_000
+    assert set(watched.refusals()) == {"m0"}
+
+
+def test_a_machine_that_never_waits_is_not_asked_without_end(peer: Make, fleet: Make, until: Make) -> None:
+    """An answer that comes at once is no reason to ask again at once: twenty times a second at most."""
+    hasty, asked = peer("m0"), list[float]()
+
+    async def log(request: Any) -> JSONResponse:
+        asked.append(time.monotonic())
+        return JSONResponse({"machine": "m0", "started_s": hasty.started_s, "now_s": hasty.now_s(), "signals": [], "next": 0})
+
+    hasty.stop()
+    hasty._log = log
+    hasty.start()
+    fleet([hasty])
+    until(lambda: len(asked) > 20, 60.0)
+    assert asked[20] - asked[0] > 20 * 0.04
+
+
+def test_an_answer_that_is_too_large_to_be_one_is_refused_and_told(peer: Make, fleet: Make, until: Make) -> None:
+    launcher, agent = peer("m0"), peer("m1")
+    launcher.workers, launcher.extra = [WorkerView(0, 1, 0, "running", 1, 7)], {"more": "x" * 2**20}
+    agent.extra = {"processes": [{}] * 10_001, "jobs": []}
+    watched = fleet([agent], [launcher])
+    refused = until(lambda: watched.refusals() if len(watched.refusals()) == 2 else None)
+    assert "1048576 are read at most" in refused["m0"] and "10001 processes" in refused["m1"]
+    assert watched.views()["m0"].workers == ()
 
 
 def test_requests_reach_many_machines_at_once_and_fail_one_by_one(peer: Make, fleet: Make, until: Make) -> None:

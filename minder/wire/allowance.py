@@ -1,0 +1,42 @@
+"""How much one machine may say. Whoever has taken a machine over can let it talk without end: it must cost the others nothing, and
+what is left out of its words is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["MOST_PROCESSES", "MOST_SIGNALS", "Allowance", "rest_s"]
+
+MOST_SIGNALS = 10_000  # at once: as many as an agent keeps for a controller that was away
+MOST_PROCESSES = 10_000
+_SIGNALS_PER_S = 50.0
+_LEAST_S = 0.05  # between two questions, also where the answer comes at once
+_BYTES_PER_S = 4 * 2**20
+
+
+class Allowance:
+    """A bucket of signals: ten thousand at once, fifty a second after that."""
+
+    def __init__(self) -> None:
+        self._left = float(MOST_SIGNALS)
+        self._seen_s = time.monotonic()
+
+    def take(self, wanted: int) -> int:
+        """How many of so many signals may be taken now."""
+        now_s = time.monotonic()
+        self._left = min(float(MOST_SIGNALS), self._left + (now_s - self._seen_s) * _SIGNALS_PER_S)
+        self._seen_s = now_s
+        taken = min(wanted, int(self._left))
+        self._left -= taken
+        return taken
+
+
+def rest_s(answer: Mapping[str, Any], took_s: float) -> float:
+    """How long a machine is not asked again, after an answer that took so long: the longer, the more it said.
+
+    >>> rest_s({}, 1.0)
+    0.0
+    """
+    return max(0.0, _LEAST_S - took_s, answer.get("_bytes", 0) / _BYTES_PER_S - took_s)
