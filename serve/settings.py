@@ -24,7 +24,7 @@ class Limits:
     streams: int = 500
     signal_rate: float = 5.0  # requests with signals of one token
     signal_burst: float = 60.0
-    machine_rate: float = 0.1  # signals about one machine
+    machine_rate: float = 0.1  # signals of one token about one machine
     machine_burst: float = 60.0
     signal_bytes: int = 1024 * 1024
     job_bytes: int = 1024 * 1024

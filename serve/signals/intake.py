@@ -66,10 +66,10 @@ def take_signals(
     counts = {"accepted": 0, "repeated": 0, "dropped": 0, "ignored": len(found) - len(given)}
     unknown: dict[str, None] = {}
     for signal in given:
-        jobs = (job,) if job is not None else machines.get(signal.machine, ())
+        jobs = tuple(name for name in machines.get(signal.machine, ()) if job in (None, name))
         if not jobs:
             unknown[signal.machine] = None
-        elif service.signals_by_machine.take(signal.machine) > 0:
+        elif service.signals_by_machine.take(f"{signal.machine} {caller.token}") > 0:  # a flood of its own silences nobody else about it
             counts["dropped"] += 1
         else:
             for name in jobs:

@@ -90,6 +90,27 @@ def test_a_flood_about_one_machine_leaves_room_for_the_others(http: httpx.Client
     assert len(ledger.events(kinds=[kinds.SIGNAL])) == 7
 
 
+def test_a_flood_by_the_machine_itself_silences_nobody_else_about_it(http: httpx.Client, ledger: Ledger, as_: As) -> None:
+    own = as_("agent", machine="m2")
+    flood = ({"id": f"r{number}", "kind": "report", "machine": "m2", "name": "all is well"} for number in range(100))
+    assert send(http, own, *flood).json()["dropped"] == 95
+    assert send(http, as_("source"), XID).json()["accepted"] == 1
+    assert [verdict.machines for verdict in verdicts_of(ledger)] == [("m2",)]
+
+
+def test_a_job_that_is_named_has_the_machine_or_nothing_is_written(http: httpx.Client, ledger: Ledger, as_: As) -> None:
+    """Else made-up names would each have a bucket of their own, and the ledger no bound."""
+    before = ledger.events()
+    named = [{**XID, "id": f"x{number}", "machine": f"made-up-{number}"} for number in range(300)]
+    answer = send(http, as_("source"), *named, job="llm").json()
+    assert (answer["accepted"], len(answer["unknown"])) == (0, 20)
+    for job in ("llm", "no-such-job"):
+        assert send(http, as_("agent", machine="m9"), XID | {"machine": "m9"}, job=job).json()["unknown"] == ["m9"]
+    assert send(http, as_("agent", machine="m2"), XID, job="no-such-job").json()["unknown"] == ["m2"]
+    assert [event for event in ledger.events() if event.kind != kinds.TOKEN] == [event for event in before if event.kind != kinds.TOKEN]
+    assert send(http, as_("agent", machine="m2"), XID, job="llm").json()["accepted"] == 1
+
+
 def test_who_may_send_and_about_which_jobs(http: httpx.Client, ledger: Ledger, as_: As) -> None:
     ledger.append(kinds.JOB_REGISTERED, {"machines": ["v1", "m2"]}, job="vision")
     assert send(http, as_("viewer"), XID).status_code == 403
