@@ -38,13 +38,13 @@ def open_engine(
 ) -> Engine | None:
     """What owns the job's machines; None without an [engine] table. Nothing is asked yet. Raises ConfigError without a job id.
 
-    confirm: called before what is written, where the engine can; raises if another controller leads.
+    confirm: called last before every change; raises if another controller leads.
     """
     if config.engine is None:
         return None
     if isinstance(config.engine, KubernetesConfig):
         return _open_kubernetes(config.engine, clock, asked, confirm)
-    return _open_slurm(config.engine, clock, asked, _job_id(config.engine))
+    return _open_slurm(config.engine, clock, asked, _job_id(config.engine), confirm)
 
 
 def _open_for_return(config: JobConfig, asked: Asked | None) -> Engine:
@@ -56,9 +56,9 @@ def _open_for_return(config: JobConfig, asked: Asked | None) -> Engine:
     return _open_slurm(config.engine, None, asked, config.engine.job or 1)
 
 
-def _open_slurm(engine: SlurmConfig, clock: Clock | None, asked: Asked | None, job_id: int) -> SlurmEngine:
+def _open_slurm(engine: SlurmConfig, clock: Clock | None, asked: Asked | None, job_id: int, confirm: Confirm = lambda: None) -> SlurmEngine:
     commands = cast(Commands, asked or SlurmCommands(engine.deadline_s, engine.conf))
-    return SlurmEngine(job_id, commands, (clock or SystemClock()).now_s, engine.max_drained)
+    return SlurmEngine(job_id, commands, (clock or SystemClock()).now_s, engine.max_drained, confirm)
 
 
 def _open_kubernetes(

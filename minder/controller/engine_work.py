@@ -6,6 +6,7 @@ machines) answers: also by the next controller. Calls run beside the tick, since
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from minder.actuators.contract import Actuator, Engine
 from minder.clock import Clock
-from minder.errors import ActuatorError, EngineUnavailableError
+from minder.errors import ActuatorError, EngineUnavailableError, LedgerError
 from minder.incidents import Ledger, kinds
 from minder.types import ActionResult, Decision
 
@@ -100,7 +101,8 @@ class EngineWork:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for step in list(self._steps):
             if step.future is not None and step.future.done() and not step.future.cancelled():
-                self._settle(step)
+                with contextlib.suppress(LedgerError):  # it stays open, as is told below
+                    self._settle(step)
         for step in self._steps:
             self.on_say(f"{step.kind} of {', '.join(step.machines)} is not done yet: the next controller of this job tries again")
 
@@ -145,6 +147,9 @@ class EngineWork:
             return
         except ActuatorError as error:
             result = ActionResult(step.operation_id, self._clock.now_s(), "failed", str(error))
+        except LedgerError:  # whether we still lead could not be read, so nothing was changed
+            step.future = None
+            raise
         try:
             self._ledger.complete(
                 step.operation_id, ActionResult(step.operation_id, result.time_s, result.outcome, result.detail, result.undo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from minder.actuators.slurm.engine import SlurmEngine
 from minder.actuators.slurm.fake import FakeJob, FakeSlurm
 from minder.clock import FakeClock
 from minder.controller.engine_work import DRAIN, RELEASE, REQUEUE, EngineActuator, EngineWork, drain_operations
+from minder.errors import LeaseLostError, LedgerError
 from minder.incidents import Ledger, kinds
+from minder.store.leases import LeaseStore
 from minder.types import ActionResult, Decision, Verdict
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -35,9 +37,10 @@ class Bench:
         self.said: list[str] = []
         self.done: list[tuple[str, dict[str, ActionResult]]] = []
         self.works: list[EngineWork] = []
+        self.confirm: Callable[[], None] = self.ledger.check_fence
 
     def work(self, *steps: str) -> EngineWork:
-        engine = SlurmEngine(7, self.slurm, self.clock.now_s)
+        engine = SlurmEngine(7, self.slurm, self.clock.now_s, confirm=lambda: self.confirm())
         engine.job._sleep = lambda seconds: None
         work = EngineWork(engine, self.ledger, "llm", self.clock, steps or (DRAIN,))
         work.on_say = self.said.append
@@ -169,3 +172,40 @@ def test_workers_are_ended_and_slurm_is_told_whatever_becomes_of_it(bench: Bench
     assert (actuator.name, actuator.execute(evict("n2")).outcome) == ("local+slurm", "done")
     (intent,) = [event for event in bench.ledger.events(kinds=[kinds.INTENT]) if event.payload["action"] == "drain"]
     assert intent.incident == "llm-4", "the drain belongs to the incident"
+
+
+@pytest.mark.parametrize(("step", "last_look"), [(DRAIN, "sinfo"), (REQUEUE, "scontrol show job 7"), (RELEASE, "scontrol show hostnames")])
+def test_who_is_no_leader_any_more_when_all_is_read_changes_nothing(bench: Bench, step: str, last_look: str) -> None:
+    """Another controller takes over between the last look at Slurm and the change: Slurm knows no fencing token, the ledger does."""
+    leases = LeaseStore(bench.ledger.location)
+    bench.ledger.fence(leases.take("llm", "a", None))
+    answer = bench.slurm.call
+
+    def call(words: Sequence[str]) -> str:
+        if " ".join(words).startswith(last_look) and (held := leases.read("llm")) is not None and held.holder == "a":
+            leases.take("llm", "b", held)
+        return answer(words)
+
+    bench.slurm.call = call  # type: ignore[method-assign]
+    work = bench.work(step)
+    work.begin(evict("n2"), "llm-1")
+    with pytest.raises(LeaseLostError):
+        bench.settle(work, lambda: bench.done)
+    assert bench.slurm.changes == [] and bench.done == []
+    leases.close()
+
+
+def test_a_ledger_that_cannot_be_read_for_a_moment_leaves_the_step_to_be_tried_again(bench: Bench) -> None:
+    def away() -> None:
+        raise LedgerError("the disk is away")
+
+    bench.confirm = away
+    work = bench.work()
+    work.begin(evict("n2"), "llm-1")
+    with pytest.raises(LedgerError, match="away"):
+        bench.settle(work, lambda: bench.done)
+    assert bench.slurm.changes == []
+    bench.confirm = bench.ledger.check_fence
+    bench.clock.sleep(60.0)
+    bench.settle(work, lambda: bench.done)
+    assert len(bench.slurm.changes) == 1 and [result.outcome for result in bench.done[0][1].values()] == ["done"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from minder.errors import ActuatorError, EngineUnavailableError
 
-__all__ = ["Commands", "SlurmCommands"]
+__all__ = ["Commands", "FencedCommands", "SlurmCommands"]
 
 # What the commands print when slurmctld itself is what is missing, rather than the node or job that was asked for.
 _UNREACHABLE = (
@@ -26,6 +26,7 @@ _UNREACHABLE = (
     "could not load slurm configuration",
     "unable to establish configuration source",
 )
+_READS = (("scontrol", "show"), ("sinfo", "-h"), ("squeue", "-h"))
 
 
 class Commands(Protocol):
@@ -67,6 +68,19 @@ class SlurmCommands:
         if any(text in told.lower() for text in _UNREACHABLE):
             raise EngineUnavailableError(f"Slurm does not answer `{' '.join(words[:3])}`: {told}")
         raise ActuatorError(f"Slurm refused `{' '.join(words[:4])}`: {told}")
+
+
+class FencedCommands:
+    """Commands that change something only where `confirm` does not raise: Slurm knows no fencing token, so whether this controller still
+    leads is read last, after everything that an operation reads and waits for."""
+
+    def __init__(self, commands: Commands, confirm: Callable[[], None]) -> None:
+        self._commands, self._confirm = commands, confirm
+
+    def call(self, words: Sequence[str]) -> str:
+        if tuple(words[:2]) not in _READS:
+            self._confirm()
+        return self._commands.call(words)
 
 
 def _one_line(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from minder.actuators.contract import EngineLook
-from minder.actuators.slurm.commands import Commands
+from minder.actuators.slurm.commands import Commands, FencedCommands
 from minder.actuators.slurm.jobs import SlurmJob
 from minder.actuators.slurm.nodes import SlurmNodes
 from minder.types import ActionResult
@@ -14,16 +14,20 @@ __all__ = ["SlurmEngine"]
 
 
 class SlurmEngine:
-    """actuators.contract.Engine. job_id: the Slurm job; now_s: the clock."""
+    """actuators.contract.Engine. job_id: the Slurm job; now_s: the clock; confirm: called last before every change, raises if another
+    controller leads."""
 
     name = "slurm"
 
-    def __init__(self, job_id: int, commands: Commands, now_s: Callable[[], float], max_drained: int = 2) -> None:
+    def __init__(
+        self, job_id: int, commands: Commands, now_s: Callable[[], float], max_drained: int = 2, confirm: Callable[[], None] = lambda: None
+    ) -> None:
         self.max_held = max_drained
         self.job_name = str(job_id)
         self._now_s = now_s
-        self.nodes = SlurmNodes(commands, now_s, max_drained)
-        self.job = SlurmJob(job_id, commands, self.nodes)
+        fenced = FencedCommands(commands, confirm)
+        self.nodes = SlurmNodes(fenced, now_s, max_drained)
+        self.job = SlurmJob(job_id, fenced, self.nodes)
 
     def look(self, machines: Sequence[str]) -> EngineLook:
         time_s = self._now_s()  # what is read is at least as new
