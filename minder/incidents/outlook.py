@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minder.incidents.record import Incident
-from minder.types import Pause
+from minder.types import Decision, Maintenance, Pause
 
 __all__ = ["Cost", "Outlook", "cost_per_minute", "outlook"]
 
@@ -49,8 +49,10 @@ class Cost:
     why: str
 
 
-def outlook(incident: Incident, pauses: tuple[Pause, ...] = (), operation_timeout_s: float = 900.0) -> Outlook:
-    """From the incident alone, and the pauses that hold now."""
+def outlook(
+    incident: Incident, pauses: tuple[Pause, ...] = (), windows: tuple[Maintenance, ...] = (), operation_timeout_s: float = 900.0
+) -> Outlook:
+    """From the incident alone, and the pauses and maintenance windows that hold now."""
     if incident.state == "closed":
         untold = [machine for machine in incident.evicted if machine not in incident.outcomes]
         if untold:
@@ -63,20 +65,27 @@ def outlook(incident: Incident, pauses: tuple[Pause, ...] = (), operation_timeou
     if incident.state == "recovering":
         where = f" on {', '.join(incident.replacements)}" if incident.replacements else ""
         return Outlook(f"The job starts again{where}; the incident closes with its first new step.")
-    return _undecided(incident, pauses)
+    return _undecided(incident, pauses, windows)
 
 
-def _undecided(incident: Incident, pauses: tuple[Pause, ...]) -> Outlook:
+def _undecided(incident: Incident, pauses: tuple[Pause, ...], windows: tuple[Maintenance, ...]) -> Outlook:
     decision = incident.decision
     if decision is None:
         return Outlook("The policy decides at the controller's next tick, within seconds. Longer than that: look at the controller.")
     if decision.reason == "paused":
-        held = [pause for pause in pauses if pause.scope != "job" or pause.target == incident.job]
-        until_s = max((pause.until_s for pause in held), default=None)
-        return Outlook("Nothing while actions are paused. Alarms go on.", until_s, True)
+        return _paused(incident, decision, pauses, windows)
     if decision.reason in ("cooldown", "already_in_progress"):
         return Outlook(f"Decided again by itself: {decision.detail}.")
     return Outlook(_ALONE.get(decision.reason, "A person should look."), None, True)
+
+
+def _paused(incident: Incident, decision: Decision, pauses: tuple[Pause, ...], windows: tuple[Maintenance, ...]) -> Outlook:
+    for window in windows:
+        if f"({window.id})" in decision.detail:
+            return Outlook(f"Nothing during the maintenance {window.id}: {window.reason}. Alarms go on.", window.until_s, True)
+    held = [pause for pause in pauses if pause.scope != "job" or pause.target == incident.job]
+    until_s = max((pause.until_s for pause in held), default=None)
+    return Outlook("Nothing while actions are paused. Alarms go on.", until_s, True)
 
 
 def cost_per_minute(incident: Incident, gpus: int | None) -> Cost:

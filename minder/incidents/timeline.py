@@ -89,6 +89,9 @@ def _notified(payload: Payload) -> str:
 def _signal(payload: Payload) -> str:
     told = payload.get("signal") or {}
     data = told.get("data") or {}
+    if told.get("kind") == "order":
+        why = str(told.get("message") or "").removeprefix(f"{payload.get('by')}: ")
+        return f"{payload.get('by')} orders the eviction of {told.get('machine')}: {why}"
     what = f"Xid {data.get('code')}" if told.get("kind") == "xid" else data.get("name") or told.get("kind")
     state = f" {data['state']}" if data.get("state") else ""
     return f"{payload.get('by')} reports of {told.get('machine')}: {what}{state}{_tail(told, 'message')}"
@@ -121,6 +124,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     ),
     kinds.RECOVERY_PHASE: _phase,
     kinds.FIRST_STEP: _first_step,
+    kinds.RETEST_ASKED: lambda p: f"{p.get('machine')} is to be tested{_tail(p, 'reason')}",
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
     kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",
     kinds.PAUSE: _pause,

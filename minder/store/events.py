@@ -40,7 +40,7 @@ class EventQuery:
     `any_incident`: events that belong to an incident; with `job`, to one that has an event of this job (a machine that is given
     back to every job says so without a job). `incident_since_s`: events of incidents whose first event is not older.
     `incidents`: events of any of these (some hundred at most). `before_id`: only older ones. `newest_first`: the order, and so
-    which ones a limit leaves out.
+    which ones a limit leaves out. `orders_only`: of the signals only operators' orders.
     """
 
     since_id: int = 0
@@ -55,6 +55,7 @@ class EventQuery:
     limit: int | None = None
     before_id: int | None = None
     newest_first: bool = False
+    orders_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,9 @@ def _statement(query: EventQuery) -> Select[Any]:
         found = found.where(EVENTS.c.kind.in_(query.kinds))
     if query.without_kinds:
         found = found.where(EVENTS.c.kind.not_in(query.without_kinds))
+    if query.orders_only:  # a quote inside JSON text is escaped: this can only be a key and its value
+        said = EVENTS.c.payload.like('%"kind":"order"%') | EVENTS.c.payload.like('%"kind": "order"%')
+        found = found.where((EVENTS.c.kind != "signal") | said)
     if query.incident_since_s is not None:
         opened = select(EVENTS.c.incident).where(EVENTS.c.incident.is_not(None)).group_by(EVENTS.c.incident)
         found = found.where(EVENTS.c.incident.in_(opened.having(func.min(EVENTS.c.time_s) >= query.incident_since_s)))

@@ -20,6 +20,7 @@ from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Visitor
 from serve.routes.incidents import Wanted, incidents_page
 from serve.routes.jobs import job_status, jobs_page
+from serve.routes.maintenance import maintenance_page
 from serve.routes.pauses import pauses_page
 from serve.state import Service, service_of
 
@@ -103,6 +104,7 @@ def _values(service: Service, visitor: Visitor) -> dict[str, Any]:
         "more_open": opened.next is not None,
         "questions": [item for item in questions_page(service, caller, QuestionsWanted(state="waiting")).items if item.open],
         "pauses": pauses_page(service, caller).items,
+        "windows": [window for window in maintenance_page(service, caller).items if window.active],
         "troubles": _recent_troubles(service, visitor),
         "unlisted": sorted(name for name in service.settings.jobs if sees(caller, name) and name not in {job.name for job in jobs.items}),
     }

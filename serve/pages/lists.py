@@ -29,9 +29,10 @@ __all__ = ["router"]
 router = APIRouter()
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
 _ROWS = 50
-# What people and their tokens did; the controller's own events are on the incidents' pages.
+# What people and their tokens did (of signals, operators' orders); the controller's own events are on the incidents' pages.
 _AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN, kinds.APPROVAL_SETTLED,
-          kinds.SIGNED_IN, kinds.JOB_WATCHED, kinds.JOB_UNWATCHED, kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED)  # fmt: skip
+          kinds.SIGNED_IN, kinds.JOB_WATCHED, kinds.JOB_UNWATCHED, kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED, kinds.RETEST_ASKED,
+          kinds.SIGNAL)  # fmt: skip
 _EVERYTHING = tuple(sorted({str(getattr(kinds, name)) for name in kinds.__all__} - {kinds.EVIDENCE}))
 
 
@@ -113,7 +114,8 @@ def _newest(service: Service, visitor: Seen, names: tuple[str, ...], job: JobNam
     """At most one row more than a page has."""
     kept: list[LedgerEvent] = []
     while len(kept) <= _ROWS:
-        found = service.events.select(EventQuery(kinds=names, job=job, before_id=before, newest_first=True, limit=4 * _ROWS))
+        query = EventQuery(kinds=names, job=job, before_id=before, newest_first=True, limit=4 * _ROWS, orders_only=names == _AUDIT)
+        found = service.events.select(query)
         kept += [event for event in found if sees(visitor.caller, event.job)]
         if len(found) < 4 * _ROWS:
             break

@@ -22,6 +22,7 @@ from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent
 from serve.problems import refuse
 from serve.routes.jobs import job_status, jobs_page
+from serve.routes.maintenance import maintenance_page
 from serve.routes.pauses import pauses_page, plan_end_pause, plan_pause
 from serve.routes.policy import policy_settings, try_policy
 from serve.routes.standbys import registered_models
@@ -37,7 +38,8 @@ _MOST_JOBS = 200
 def pauses(request: Request, visitor: Seen) -> Response:
     service = service_of(request)
     jobs = [item.name for item in jobs_page(service, visitor.caller, _MOST_JOBS).items]
-    return show(request, visitor, "pauses.html", held=pauses_page(service, visitor.caller).items, jobs=jobs, said=did(request, visitor))
+    held, windows = pauses_page(service, visitor.caller).items, maintenance_page(service, visitor.caller).items
+    return show(request, visitor, "pauses.html", held=held, windows=windows, jobs=jobs, said=did(request, visitor))
 
 
 @router.post("/pauses")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import re
@@ -13,12 +14,14 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+import serve.pages
 from minder.clock import FakeClock
 from minder.incidents import Ledger, kinds
+from minder.types import Decision
 from serve.settings import Settings
 from serve.state import Service, open_service
 from tests.serve.browsing import field, send_token, token_of
-from tests.serve.conftest import NOW_S
+from tests.serve.conftest import NOW_S, verdict_of
 
 PAGES = ["/", "/parts/fleet", "/incidents", "/incidents?state=open", "/incidents?job=llm&since=2020-01-01", "/machines",
          "/machines?barred=true", "/pauses", "/standbys", "/policy", "/policy?job=llm", "/models", "/audit", "/audit?kind=all"]  # fmt: skip
@@ -125,8 +128,6 @@ def test_the_first_screen_answers(enter: Enter, ledger: Ledger) -> None:
 
 
 def test_a_name_is_text_wherever_it_stands(enter: Enter, ledger: Ledger, clock: FakeClock) -> None:
-    from tests.serve.conftest import verdict_of
-
     evil = "<script>alert(1)</script>"
     name = ledger.open_incident(verdict_of(evil, clock.now_s()), job="llm", time_s=clock.now_s())
     ledger.append(kinds.NOTE, {"text": evil, "by": evil}, job="llm", incident=name)
@@ -197,13 +198,57 @@ def test_a_form_that_is_sent_twice_is_done_once(enter: Enter, ledger: Ledger) ->
     assert http.post("/incidents/llm-1/note", data=fields | {"text": "twice"}).status_code == 422
 
 
-def test_a_form_without_its_secret_does_nothing(enter: Enter, ledger: Ledger) -> None:
+def test_a_form_without_its_secret_does_nothing(enter: Enter, ledger: Ledger, service: Service) -> None:
+    """Every form that there is, whoever adds one; another site's page can send one, and reads no secret."""
     http = enter("operator")
+    token = token_of(service)
     before = ledger.events()
-    for path in ("/incidents/llm-1/note", "/incidents/llm-1/outcome", "/machines/m2/return", "/machines/m2/outcome", "/pauses",
-                 "/pauses/end", "/policy", "/sign-out"):  # fmt: skip
-        assert http.post(path, data={"text": "x", "reason": "x", "key": "k", "csrf": "0" * 64}).status_code == 403, path
+    rooms = [importlib.import_module(f"serve.pages.{path.stem}") for path in Path(serve.pages.__path__[0]).glob("*.py")]
+    routers = {id(room.router): room.router for room in rooms if hasattr(room, "router")}
+    forms = [route.path for router in routers.values() for route in router.routes if "POST" in route.methods]
+    assert {"/incidents/{incident}/answer", "/machines/{name}/retest", "/pauses/end", "/sign-out", "/sign-in"} < set(forms)
+    for path in forms:
+        there = path.format(incident="llm-2", name="m2")
+        for csrf in ({}, {"csrf": ""}, {"csrf": "0" * 64}):
+            answer = http.post(
+                there, data={"text": "x", "reason": "x", "key": "k", "answer": "approved", "token": token} | csrf, follow_redirects=False
+            )
+            assert answer.status_code == 403, path
+            assert "minder-session" not in answer.headers.get("set-cookie", ""), path
     assert ledger.events() == before
+
+
+def test_orders_and_tests_of_people_stand_in_the_audit_trail_and_machines_reports_do_not(enter: Enter, ledger: Ledger) -> None:
+    from minder.incidents.orders import order_payload
+
+    signature = {"by": "alice", "token": "0123456789ab"}
+    ledger.append(kinds.SIGNAL, order_payload("m1", "alice", "fan 3 is dead", NOW_S) | signature, job="llm")
+    ledger.append(kinds.RETEST_ASKED, {"machine": "m2", "reason": "before it goes back"} | signature, job="llm", operation_id="retest-1")
+    told = {"kind": "report", "machine": "m2", "message": 'says "kind":"order" of itself', "data": {"name": "gpud/disk"}}
+    for number in range(300):
+        ledger.append(kinds.SIGNAL, {"signal": told, "id": f"r{number}", "by": "agent-m2", "role": "agent"}, job="llm")
+    http = enter()
+    page = http.get("/audit").text
+    assert "alice orders the eviction of m1: fan 3 is dead" in page and "m2 is to be tested: before it goes back" in page
+    assert "gpud/disk" not in page
+    assert "agent-m2 reports of m2: gpud/disk" in http.get("/audit?kind=all").text and "gpud/disk" in http.get("/audit?kind=signal").text
+
+
+def test_a_maintenance_window_is_seen_before_somebody_asks_why_nothing_happens(enter: Enter, ledger: Ledger, clock: FakeClock) -> None:
+    window = {"machines": [], "racks": ["r12"], "jobs": [], "reason": "switch firmware", "by": "ann"}
+    for name, from_s in (("window-a", NOW_S - 60.0), ("window-b", NOW_S + 3600.0)):
+        ledger.append(kinds.MAINTENANCE, {**window, "id": name, "from_s": from_s, "until_s": from_s + 7200.0})
+    decision = Decision("evict-m1", NOW_S - 40.0, "page", ("m1",), "paused", "maintenance of rack r12 (window-a) for another 7100 s: x",
+                        verdict_of("m1", NOW_S - 50.0))  # fmt: skip
+    ledger.append(kinds.DECISION, decision, job="llm", incident="llm-2", operation_id="evict-m1")
+    http = enter("operator")
+    assert http.get("/").text.count("switch firmware") == 1  # the one that holds
+    page = http.get("/pauses").text
+    assert page.count("switch firmware") == 2 and "holds now" in page and "planned" in page and "minder maintenance end window-a" in page
+    page = http.get("/incidents/llm-2").text
+    assert "Nothing during the maintenance window-a: switch firmware" in page and "2023-11-15 00:12:20 UTC" in page
+    clock.sleep(7200.0)
+    assert "switch firmware" in http.get("/").text and "holds now" in http.get("/pauses").text  # the other one
 
 
 def test_what_was_typed_is_not_lost_where_it_does_not_hold(enter: Enter) -> None:
