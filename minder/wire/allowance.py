@@ -39,4 +39,4 @@ def rest_s(answer: Mapping[str, Any], took_s: float) -> float:
     >>> rest_s({}, 1.0)
     0.0
     """
-    return max(0.0, _LEAST_S - took_s, answer.get("_bytes", 0) / _BYTES_PER_S - took_s)
+    return max(0.0, _LEAST_S - took_s, float(answer.get("_bytes", 0)) / _BYTES_PER_S - took_s)

@@ -13,6 +13,7 @@ from minder.api.decisions import AnswerRequest, Question
 from minder.api.fields import NAME, IncidentId
 from minder.api.incidents import Capture, NoteRequest
 from minder.api.machines import OutcomeRequest
+from minder.clock import format_time
 from minder.errors import MinderError
 from minder.incidents import Incident, kinds
 from minder.incidents.approvals import Answer
@@ -31,6 +32,7 @@ from serve.decisions import QuestionsWanted, give_answer, questions_page
 from serve.pages.forms import action_of, body_of, carry_out, did, go_back
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent, Visitor
+from serve.pages.words import clock_words
 from serve.problems import refuse
 from serve.routes.incidents import captures_page, find_incident, incident_detail, plan_note, zipped
 from serve.routes.machines import plan_outcome
@@ -121,13 +123,23 @@ def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[s
         "incident": found,
         "detail": incident_detail(found),
         "accused": [_accused(name, places, found) for name in names],
-        "evidence": [describe_evidence(item) for item in found.evidence],
-        "against": [describe_evidence(item) for item in found.against],
+        "evidence": [_said(item, found.opened_s) for item in found.evidence],
+        "against": [_said(item, found.opened_s) for item in found.against],
         "outlook": outlook(found, pauses, windows),
         "cost": cost_per_minute(found, find_gpus(registered_of(service, found))),
         "questions": _questions(service, visitor, found),
         "bundle_command": f"minder incidents bundle {found.id} -o {found.id.replace(':', '_')}.zip",
     }
+
+
+def _said(item: Evidence, opened_s: float) -> str:
+    """Without the date where it is the incident's own: the line is read on a phone."""
+    line = describe_evidence(item)
+    if item.since_s is None:
+        return line
+    whole = format_time(item.since_s)
+    short = f"{whole[11:19]} UTC" if whole[:10] == format_time(opened_s)[:10] else clock_words(item.since_s)
+    return line.replace(f"since {whole}", f"since {short}")
 
 
 def _questions(service: Service, visitor: Visitor, found: Incident) -> list[Question]:

@@ -19,19 +19,20 @@ from minder.types import LedgerEvent
 from serve.access import sees
 from serve.pages.forms import body_of, carry_out, did
 from serve.pages.render import fragment, show
-from serve.pages.session import Seen, Sent
+from serve.pages.session import Seen, Sent, Visitor
 from serve.problems import refuse
 from serve.routes.jobs import job_status, jobs_page
 from serve.routes.maintenance import maintenance_page
 from serve.routes.pauses import pauses_page, plan_end_pause, plan_pause
 from serve.routes.policy import policy_settings, try_policy
-from serve.routes.standbys import registered_models
+from serve.routes.standbys import registered_models, standbys_page
 from serve.state import Service, service_of
 
 __all__ = ["Pool", "router"]
 
 router = APIRouter()
 _MOST_JOBS = 200
+_OVER = ("finished", "failed")
 
 
 @router.get("/pauses")
@@ -67,32 +68,28 @@ def _target(fields: dict[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A job's standbys. ready: those whose workers wait, as its controller said last; None where nobody can tell."""
+    """A running job's standbys by their state (minder.api.standbys). heard_s: when its controller last told; None if nobody here saw."""
 
     job: str
-    registered: tuple[str, ...]
-    used: tuple[str, ...]
-    barred: tuple[str, ...]
-    ready: tuple[str, ...] | None
+    machines: dict[str, tuple[str, ...]]
     heard_s: float | None
 
 
 @router.get("/standbys")
 def standbys(request: Request, visitor: Seen) -> Response:
+    """Of a job that is over, whoever stood by is nobody's standby any more."""
     service = service_of(request)
-    found = [_pool(service, item.name, item.machines, item.barred) for item in jobs_page(service, visitor.caller, _MOST_JOBS).items]
+    found = [_pool(service, visitor, item.name) for item in jobs_page(service, visitor.caller, _MOST_JOBS).items if item.phase not in _OVER]
     return show(request, visitor, "standbys.html", pools=found)
 
 
-def _pool(service: Service, job: str, machines: tuple[str, ...], barred: tuple[str, ...]) -> Pool:
-    newest = service.jobs.pasts()[job].registered
-    registered = tuple(map(str, newest.payload.get("standbys") or ())) if newest is not None else ()
+def _pool(service: Service, visitor: Visitor, job: str) -> Pool:
+    machines: dict[str, tuple[str, ...]] = {}
+    items = standbys_page(service, visitor.caller, job).items
+    for item in items:
+        machines[item.state] = (*machines.get(item.state, ()), item.machine)
     status = job_status(service, job)
-    rows = (status or {}).get("machines") or ()
-    ready = None if status is None else tuple(str(row.get("name")) for row in rows if row.get("role") == "standby")
-    heard_s = None if status is None else float(status.get("now_s") or 0.0)
-    used = tuple(item for item in registered if item in machines)
-    return Pool(job, registered, used, tuple(item for item in barred if item in registered), ready, heard_s)
+    return Pool(job, machines, None if status is None else float(status.get("now_s") or 0.0))
 
 
 @router.get("/policy")

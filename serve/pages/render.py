@@ -18,7 +18,7 @@ from minder.incidents.spans import format_span
 from minder.incidents.timeline import describe
 from minder.plots.excerpt import describe_panel, draw_panel
 from serve.pages.session import Visitor
-from serve.pages.words import cause_words, clock_words, phase_words, pretty, state_words
+from serve.pages.words import cause_words, clock_words, marked, phase_words, pretty, state_words
 from serve.shared_parts import Part
 from serve.state import service_of
 
@@ -66,6 +66,7 @@ def _environment() -> Environment:
         "cause": cause_words,
         "phase": phase_words,
         "state": state_words,
+        "marked": marked,
         "panel": lambda excerpt, metric: Markup(draw_panel(excerpt, metric)),  # its words are escaped where they are put in
         "panel_words": describe_panel,
     }

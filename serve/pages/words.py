@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from minder.clock import format_time
 
-__all__ = ["cause_words", "clock_words", "phase_words", "pretty", "state_words"]
+__all__ = ["cause_words", "clock_words", "marked", "phase_words", "pretty", "state_words"]
 
 _MOST_LETTERS = 6000
 _CAUSES = {
@@ -53,6 +55,18 @@ def clock_words(time_s: float) -> str:
     '2026-03-02 06:12:31 UTC'
     """
     return format_time(time_s)[:19].replace("T", " ") + " UTC"
+
+
+def marked(text: str) -> Markup:
+    """A line in which commands stand between backticks, as code.
+
+    >>> marked("run `minder train` <now>")
+    Markup('run <code>minder train</code> &lt;now&gt;')
+    """
+    parts = str(escape(text)).split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts)))  # each was escaped
 
 
 def pretty(data: Any) -> str:

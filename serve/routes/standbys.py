@@ -66,7 +66,8 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
 
 
 def _waiting(status: Mapping[str, Any] | None) -> set[str]:
-    return set(map(str, (status or {}).get("standbys") or ()))
+    """Those that the controller saw at the barrier."""
+    return {str(row.get("name")) for row in (status or {}).get("machines") or () if row.get("role") == "standby"}
 
 
 @router.get("/models", response_model=Models)

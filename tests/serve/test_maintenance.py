@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,15 @@ import httpx
 import pytest
 
 from minder.clock import FakeClock
+from minder.controller.state import fold_job
+from minder.controller.status import write_status
 from minder.incidents import Ledger, kinds
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
-from minder.types import JobView, Verdict
+from minder.types import JobView, MachineView, Verdict
 from serve.state import Service
+from tests.serve.browsing import send_token, token_of
 
 As = Callable[..., dict[str, str]]
 NOW_S = 1_700_000_000.0
@@ -86,6 +89,13 @@ def test_a_token_for_some_jobs_plans_for_those(http: httpx.Client, as_: As) -> N
     assert http.get("/v1/maintenance", headers=as_(jobs=("vision",))).json()["items"] == []
 
 
+def told(ledger: Ledger, path: Path, now_s: float, *waiting: str) -> None:
+    """What a controller writes that sees these standbys wait at the barrier."""
+    state = fold_job("llm", ledger.events(job="llm"))
+    views = {name: MachineView(name, 0.5, 0.5, ()) for name in ("m1", "a", "b", "c", "d")}
+    write_status(path, now_s, state, views, {"standbys": list(waiting), "dry_run": False, "step": 7})
+
+
 def test_standbys_are_ready_only_where_a_controller_says_so(
     http: httpx.Client, ledger: Ledger, service: Service, as_: As, tmp_path: Path
 ) -> None:
@@ -99,13 +109,34 @@ def test_standbys_are_ready_only_where_a_controller_says_so(
     assert states() == {"a": "unknown", "b": "in use", "c": "barred", "d": "unknown"}
     path = tmp_path / "status.json"
     service.settings.status_files["llm"] = path
-    path.write_text(json.dumps({"job": "llm", "now_s": NOW_S - 2.0, "standbys": ["a"]}))
+    told(ledger, path, NOW_S - 2.0, "a")
     assert states() == {"a": "ready", "b": "in use", "c": "barred", "d": "not ready"}
     act(http, as_("operator"), "/v1/maintenance", {"seconds": 600, "machines": ["a"], "reason": "dust"})
     assert states()["a"] == "maintenance"
-    path.write_text(json.dumps({"job": "llm", "now_s": NOW_S - 60.0, "standbys": ["d"]}))
+    told(ledger, path, NOW_S - 60.0, "d")
     assert states()["d"] == "unknown"
     assert http.get("/v1/standbys?job=llm", headers=as_(jobs=("vision",))).status_code == 403
+
+
+def test_the_pages_call_nobody_ready_whom_nobody_has_seen_lately(
+    http: httpx.Client, ledger: Ledger, service: Service, tmp_path: Path
+) -> None:
+    ledger.append(kinds.JOB_REGISTERED, {"machines": ["m1"], "standbys": ["a", "d"]}, job="llm")
+    ledger.append(kinds.GENERATION_STARTED, {"generation": 9, "rank_machine": {"0": "m1"}}, job="llm")
+    assert send_token(http, token_of(service)).status_code == 303
+
+    def shown() -> tuple[str, str]:
+        return re.sub(r"<[^>]*>", "", http.get("/standbys").text), re.sub(r"<[^>]*>", "", http.get("/jobs/llm").text)
+
+    assert "no data of a, d: this service sees no status" in shown()[0]
+    path = service.settings.status_files["llm"] = tmp_path / "status.json"
+    told(ledger, path, NOW_S - 2.0, "a")
+    assert "1 ready a" in shown()[0] and re.search(r"standbys ready\s*a\b", shown()[1])
+    told(ledger, path, NOW_S - 60.0, "a")
+    assert "no data of a, d: the controller has been silent since" in shown()[0] and re.search(r"standbys ready\s*no data", shown()[1])
+    ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job="llm")
+    told(ledger, path, NOW_S - 60.0, "a")
+    assert "No job runs" in shown()[0] and "standbys ready" not in shown()[1] and "Telemetry before the job ended" in shown()[1]
 
 
 def test_models_without_a_registry_say_so(http: httpx.Client, as_: As, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_the_models_page_shows_what_is_registered(
 
 def test_the_first_screen_answers(enter: Enter, ledger: Ledger) -> None:
     page = enter().get("/incidents/llm-1").text
-    for said in ("m2 stands still", "Which machine", "rack", "serial", "cpu_usage_ratio is 0.01, expected 0.93", "its agent answers",
+    for said in ("m2 stands still", "Which machine", "rack", "serial", "cpu_usage_ratio is 0.01, expected 0.93",
+                 "(telemetry, since 21:58:22 UTC)", "its agent answers",
                  "workers ended", "minder machine return m2", "What happens next", "What it costs", "over; it cost",
                  "minder incidents bundle llm-1 -o llm-1.zip", "every stage passed: evict", "first new step: 41"):  # fmt: skip
         assert said in page, said
