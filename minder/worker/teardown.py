@@ -24,7 +24,7 @@ def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int)
     worker = threading.Thread(target=_destroy_groups, name="minder-teardown", daemon=True)
     worker.start()
     worker.join(_DESTROY_LIMIT_S)
-    if worker.is_alive() or _is_initialised():
+    if worker.is_alive() or _is_initialised() or not _forget_names():
         print("minder: the old process group could not be destroyed in place: this process ends", file=sys.stderr, flush=True)
         os._exit(exit_code)
     _drop_frames(error)
@@ -73,6 +73,17 @@ def _destroy_groups() -> None:
         distributed.destroy_process_group()
     except Exception as error:  # noqa: BLE001 - an aborted group may complain while it goes; whether it went is looked at afterwards
         print(f"minder: destroy_process_group: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+def _forget_names() -> bool:
+    """Groups are met under numbers that each process counts for itself, and only the end of a whole default group sets the count back.
+    A process that was interrupted while it met its peers would look for them under the next number for ever, while a fresh standby
+    waits under the first. False if a half made group is left that cannot be forgotten."""
+    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    if world is None:
+        return True
+    world.group_count = 0
+    return not world.pg_map
 
 
 def _drop_frames(error: BaseException | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,20 @@ def test_survivor_of_a_stopped_peer_is_interrupted_inside_the_all_reduce(launch:
     assert not [event for event in events if event["kind"] == "exception" and not event["data"]["victim"]]
     launcher.post("run", 2, host_generation(2, 2))
     launcher.wait_steps(4, generation=2)
+
+
+def test_one_who_was_called_back_while_it_met_its_peers_meets_fresh_ones(launch: Callable[..., Any], host_generation: Any) -> None:
+    """Generation 1 is given up: rank 1 never comes to it. In generation 2 rank 1 is a process that has met nobody yet."""
+    launcher = _start(launch, host_generation, in_place=True)
+    before = launcher.wait_steps(4, generation=0)
+    os.kill(before[1]["pid"], signal.SIGKILL)
+    launcher.wait_states("waiting", "waiting")
+    launcher.post("run", 1, host_generation(1, 2)[:1])
+    launcher.wait_states("running", "waiting")
+    time.sleep(2.0)  # it waits for the other now; nothing that it does there can be seen from outside
+    launcher.post("run", 2, host_generation(2, 2))
+    after = launcher.wait_steps(4, generation=2)
+    assert after[0]["pid"] == before[0]["pid"] and after[1]["pid"] != before[1]["pid"]
 
 
 def test_sleeping_python_is_interrupted(launch: Callable[..., Any], host_generation: Any) -> None:
