@@ -13,6 +13,7 @@ from minder.controller.watched import WatchedJob
 from minder.incidents import Ledger
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
+from minder.recovery.restart import why_not_waiting
 from minder.topology import Topology
 from minder.types import MachineView
 from minder.verdicts.progress import Progress
@@ -63,10 +64,18 @@ def context_maker(
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
             suspects=ledger.suspects(now_s - config.domain_window_s),
             remaining_s=remaining_s(progress, work.total_steps, now_s),
+            standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
         )
 
     return make
+
+
+def _standbys_out(state: JobState, views: Mapping[str, MachineView], ready: Sequence[str], now_s: float) -> dict[str, str]:
+    """Machines outside the job that are not barred from it and cannot take a place now, and why not."""
+    taken = {*state.rank_machine.values(), *state.barred, *ready}
+    reasons = {machine: why_not_waiting(view, now_s) for machine, view in views.items() if machine not in taken}
+    return {machine: why for machine, why in reasons.items() if why}
 
 
 def _running(view: MachineView, generation: int) -> float:

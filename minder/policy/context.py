@@ -15,6 +15,7 @@ class PolicyContext:
     """All that the policy knows besides verdicts and history.
 
     `domains`: what each machine hangs on, {"node-1": {"rack": "r1", "switch": "leaf-3"}}.
+    `standbys_out`: the job's other standbys, and what keeps each from being ready.
     `gpus`: devices of the job (workers where there are none); prices are in their seconds.
     `suspects`: machines that were accused (page or evict) and when, in unix seconds; those named in this call are added.
     `in_progress`: the operation that is under way for this job. `other_jobs`: further jobs on each machine.
@@ -40,3 +41,4 @@ class PolicyContext:
     speed_lost_share: float | None = None
     remaining_s: float | None = None
     engine_refuses: Mapping[str, str] = field(default_factory=dict)
+    standbys_out: Mapping[str, str] = field(default_factory=dict)

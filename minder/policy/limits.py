@@ -10,6 +10,7 @@ from minder.types import Reason
 __all__ = ["breaker", "budgets", "dry_run", "engine", "group_size", "shared_domain", "shared_machine", "standbys"]
 
 HOUR_S = 3600.0
+_MOST_TOLD = 4
 
 
 def shared_domain(case: Case) -> Ruling:
@@ -85,7 +86,9 @@ def standbys(case: Case) -> Ruling:
     """Every place must be filled; a standby behind another switch than the suspects comes first."""
     ready, wanted = _ready(case), len(case.machines)
     if len(ready) < wanted:
-        return stops("page", "no_standby", f"{len(ready)} standbys are ready, {wanted} needed")
+        out = [f"{standby}: {why}" for standby, why in case.context.standbys_out.items()]
+        more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
+        return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
     chosen = tuple(sorted(ready, key=lambda standby: (standby not in case.preferred, _near(case, standby)))[:wanted])
     return Ruling(f"pass, {', '.join(chosen)} in", replacements=chosen)
 

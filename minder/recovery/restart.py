@@ -17,6 +17,7 @@ from minder.wire.fleet import Fleet
 __all__ = ["StartResult", "await_waiting", "start_generation"]
 
 _POLL_S = 0.05
+_SILENT_S = 3.0
 _FROZEN_S = 8.0  # a waiting process ticks four times a second, with low priority on a busy machine
 
 
@@ -43,11 +44,24 @@ def await_waiting(fleet: Fleet, machines: Iterable[str], deadline_s: float, *, g
 def is_waiting(view: MachineView | None, now_s: float | None = None) -> bool:
     """Whether a machine answers, all its worker slots wait at the barrier, and, as far as `now_s` (unix seconds; None: the system's
     clock) tells, none of them is frozen there: a stopped process would stand at the barrier for ever."""
-    if view is None or view.launcher_age_s is None or view.launcher_age_s > 3.0 or not view.workers:
-        return False
+    return not why_not_waiting(view, now_s)
+
+
+def why_not_waiting(view: MachineView | None, now_s: float | None = None) -> str:
+    """What keeps a machine from taking a place in the job, in words; "" if nothing does (see `is_waiting`)."""
+    if view is None or view.launcher_age_s is None:
+        return "its launcher was never heard of"
+    if view.launcher_age_s > _SILENT_S:
+        return f"its launcher has been silent for {view.launcher_age_s:.0f} s"
+    if not view.workers:
+        return "its launcher has no worker"
+    states = sorted({worker.state for worker in view.workers} - {"waiting"})
+    if states:
+        return f"its worker does not wait at the barrier ({', '.join(states)})"
     seen_s = (time.time() if now_s is None else now_s) - view.launcher_age_s
     ticks = [worker.alive_time_s for worker in view.workers if worker.alive_time_s]
-    return all(worker.state == "waiting" for worker in view.workers) and all(seen_s - tick_s < _FROZEN_S for tick_s in ticks)
+    frozen = not all(seen_s - tick_s < _FROZEN_S for tick_s in ticks)
+    return "its worker stands still at the barrier, as if stopped" if frozen else ""
 
 
 def start_generation(fleet: Fleet, plan: GenerationPlan, deadline_s: float, grace_s: float = 5.0) -> StartResult:

@@ -99,6 +99,15 @@ def test_every_place_is_filled_by_a_fit_standby(case: Make, accuse: Accuse) -> N
     assert (ruling.action, ruling.reason) == ("page", "no_standby")
 
 
+def test_a_standby_that_is_not_ready_is_named_with_the_reason(case: Make) -> None:
+    out = {"s0": "its launcher has been silent for 9 s", "s1": "its launcher was never heard of"}
+    ruling = standbys(case(standbys_ready=(), standbys_out=out))
+    assert ruling.say == ("0 standbys are ready, 1 needed; s0: its launcher has been silent for 9 s; s1: its launcher was never heard of")
+    many = standbys(case(standbys_ready=(), standbys_out={f"s{n}": "its launcher was never heard of" for n in range(40)}))
+    assert "s3: its" in many.say and many.say.endswith("; 36 more are not ready either")
+    assert standbys(case(standbys_out={"s1": "its launcher was never heard of"})).replacements == ("s0",)
+
+
 def test_a_standby_behind_another_switch_comes_first(case: Make) -> None:
     domains = {"m1": {"switch": "leaf-1"}, "s0": {"switch": "leaf-1"}, "s1": {"switch": "leaf-2"}}
     assert standbys(case(domains=domains)).replacements == ("s1",)

@@ -10,7 +10,7 @@ import pytest
 
 from minder.errors import WireError
 from minder.recovery.placement import GenerationPlan
-from minder.recovery.restart import await_waiting, is_waiting, start_generation
+from minder.recovery.restart import await_waiting, is_waiting, start_generation, why_not_waiting
 from minder.types import MachineView, WorkerView
 
 WAITING = MachineView("m", 0.1, 0.1, (WorkerView(0, 1, None, "waiting", -1), WorkerView(1, 2, None, "waiting", -1)))
@@ -76,19 +76,23 @@ def test_an_older_generation_that_still_runs_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "waits"),
+    ("view", "why_not"),
     [
-        (WAITING, True),
-        (None, False),
-        (replace(WAITING, launcher_age_s=None), False),
-        (replace(WAITING, launcher_age_s=9.0), False),
-        (replace(WAITING, workers=()), False),
-        (replace(WAITING, workers=(WAITING.workers[0], WorkerView(1, 2, None, "starting", -1))), False),
+        (WAITING, ""),
+        (None, "its launcher was never heard of"),
+        (replace(WAITING, launcher_age_s=None), "its launcher was never heard of"),
+        (replace(WAITING, launcher_age_s=9.0), "its launcher has been silent for 9 s"),
+        (replace(WAITING, workers=()), "its launcher has no worker"),
+        (
+            replace(WAITING, workers=(WAITING.workers[0], WorkerView(1, 2, None, "starting", -1))),
+            "its worker does not wait at the barrier (starting)",
+        ),
     ],
     ids=["ready", "unknown", "never heard of", "silent", "no workers", "one still starts"],
 )
-def test_a_standby_is_ready_when_all_its_workers_wait_and_it_answers(view: MachineView | None, waits: bool) -> None:
-    assert is_waiting(view) is waits
+def test_a_standby_is_ready_when_all_its_workers_wait_and_it_answers(view: MachineView | None, why_not: str) -> None:
+    assert why_not_waiting(view) == why_not
+    assert is_waiting(view) is (why_not == "")
 
 
 def test_a_standby_that_is_frozen_at_the_barrier_is_not_ready() -> None:
@@ -96,7 +100,7 @@ def test_a_standby_that_is_frozen_at_the_barrier_is_not_ready() -> None:
         return replace(WAITING, workers=(WorkerView(0, 1, None, "waiting", -1, alive_time_s=1000.0 - age_s),))
 
     assert is_waiting(ticked(1.0), 1000.0)
-    assert not is_waiting(ticked(12.0), 1000.0)
+    assert not is_waiting(ticked(12.0), 1000.0) and "stands still" in why_not_waiting(ticked(12.0), 1000.0)
     assert is_waiting(replace(ticked(4.0), launcher_age_s=2.9), 1000.0)
 
 
