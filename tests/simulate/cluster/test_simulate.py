@@ -85,7 +85,7 @@ def test_a_folder_with_something_in_it_is_left_alone(recipe: Callable[..., Recip
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize("name", [name for name in recipe_names() if name != "healthy-fleet"])
+@pytest.mark.parametrize("name", [name for name in recipe_names() if name not in ("healthy-fleet", "large")])
 def test_every_shipped_recipe_makes_plausible_recordings(name: str) -> None:
     rules = load_recipe(name)
     rules = rules.model_copy(update={"job": rules.job.model_copy(update={"machines": (4, min(16, rules.job.machines[1]))})})
