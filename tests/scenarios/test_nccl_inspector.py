@@ -112,9 +112,8 @@ def test_operations_that_come_half_as_often_alarm_between_two_steps_and_the_tabl
     site.watcher.send_signal(signal.SIGINT)
     assert site.watcher.wait(30) == 0
     sightings = read_recording(site.folder / "recording").sightings
-    states = {
-        (line.sender, line.receiver): line.state for sight in sightings if sight.flows for line in flow_lines(data_flows(sight.flows))
-    }
-    assert states[("m0", "m1")] in ("not read", "not transmitted"), "rank 1 leaves its socket unread; what does not fit stays at rank 0"
+    lines = [line for sight in sightings if sight.flows for line in flow_lines(data_flows(sight.flows))]
+    states = {line.state for line in lines if (line.sender, line.receiver) == ("m0", "m1")}
+    assert states & {"not read", "not transmitted"}, f"rank 1 leaves its socket unread; what does not fit stays at rank 0: {states}"
     with Ledger(site.folder / "state" / "ledger.db", create=False) as ledger:
         assert any(alarm == event.payload["text"] for event in ledger.events(kinds=[kinds.NOTE]))
