@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 
 from minder import __version__
-from minder.controller.status import read_status
+from minder.controller.status import read_status, status_age_s
 from serve.state import Service
 
 __all__ = ["render_gauges"]
@@ -52,6 +52,6 @@ class _Sight(CollectorRegistry):
                 status = read_status(path)
                 if status is not None and status.get("phase") in ("finished", "failed"):
                     continue  # nobody writes it any more
-                known = status is not None and status.get("job") == job and isinstance(status.get("now_s"), (int, float))
-                ages.add_metric([job], max(0.0, now_s - float(status["now_s"])) if status is not None and known else float("inf"))
+                ours = status if status is not None and status.get("job") == job else {}
+                ages.add_metric([job], status_age_s(ours, now_s))
         return ages

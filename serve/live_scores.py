@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from minder.clock import format_time
-from minder.controller.status import read_status
+from minder.controller.status import read_status, status_age_s
 from serve.state import Service
 
 __all__ = ["SCORES", "ScoreFeed"]
@@ -58,7 +58,7 @@ class ScoreFeed:
             found = None
         if found is None:
             return None
-        return found.st_ino, found.st_mtime_ns, self._service.clock.now_s() - found.st_mtime > _SILENT_S
+        return found.st_ino, found.st_mtime_ns, abs(self._service.clock.now_s() - found.st_mtime) > _SILENT_S
 
     def _build(self, job: str) -> bytes:
         """An Event without its id."""
@@ -67,7 +67,8 @@ class ScoreFeed:
         told_s = status.get("now_s") if status.get("job") == job else None
         data: dict[str, Any] = {"state": "no data", "scores": {}}
         if isinstance(told_s, (int, float)):
-            state = "over" if status.get("phase") in ("finished", "failed") else "silent" if now_s - told_s > _SILENT_S else "fresh"
+            heard = "silent" if status_age_s(status, now_s) > _SILENT_S else "fresh"
+            state = "over" if status.get("phase") in ("finished", "failed") else heard
             rows = (status.get("machines") or ()) if state == "fresh" else ()
             data = {"state": state, "scores": {str(row["name"]): _rounded(row.get("score")) for row in rows}}
         time_s = float(told_s) if isinstance(told_s, (int, float)) else now_s

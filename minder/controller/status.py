@@ -12,7 +12,7 @@ from typing import Any
 from minder.controller.state import JobState
 from minder.types import MachineView, Scores
 
-__all__ = ["read_status", "write_status"]
+__all__ = ["read_status", "status_age_s", "write_status"]
 
 
 def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, MachineView], extra: Mapping[str, Any]) -> None:
@@ -41,6 +41,17 @@ def read_status(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def status_age_s(status: Mapping[str, Any], now_s: float) -> float:
+    """How far from now a status was written; infinity where it does not say. One that is dated ahead is no fresher than one that is as
+    far behind: a clock was set, and nobody can tell whether it is still written.
+
+    >>> status_age_s({"now_s": 3700.0}, 100.0)
+    3600.0
+    """
+    told_s = status.get("now_s")
+    return abs(now_s - told_s) if isinstance(told_s, (int, float)) else math.inf
 
 
 def _role(machine: str, in_job: Iterable[str], standbys: Iterable[str], state: JobState) -> str:

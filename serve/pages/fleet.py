@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from minder.api.incidents import IncidentSummary
 from minder.api.jobs import Job
+from minder.controller.status import status_age_s
 from minder.incidents import kinds
 from minder.incidents.timeline import describe
 from minder.store.events import EventQuery
@@ -37,7 +38,7 @@ _MOST_TROUBLES = 8
 @dataclass(frozen=True, slots=True)
 class Health:
     """How a job's controller is. word: "fresh", "silent", "over" or "unknown". troubles: what it says of itself.
-    dry_run: it evicts nobody; None where it does not say."""
+    dry_run: it evicts nobody; None where it does not say. ahead: its last word is dated later than now."""
 
     word: str
     heard_s: float | None
@@ -45,6 +46,7 @@ class Health:
     step: int | None = None
     message: str = ""
     dry_run: bool | None = None
+    ahead: bool = False
 
 
 def health_of(service: Service, job: str, phase: str) -> Health:
@@ -54,7 +56,8 @@ def health_of(service: Service, job: str, phase: str) -> Health:
         return Health("over" if phase in ("finished", "failed") else "unknown", None)
     heard_s = float(status.get("now_s") or 0.0)
     over = status.get("phase") in ("finished", "failed") and phase in ("finished", "failed")
-    fresh = service.clock.now_s() - heard_s <= _STALE_S
+    now_s = service.clock.now_s()
+    fresh = status_age_s(status, now_s) <= _STALE_S
     step = status.get("step")
     known = isinstance(step, (int, float)) and step >= 0
     return Health(
@@ -64,6 +67,7 @@ def health_of(service: Service, job: str, phase: str) -> Health:
         int(step) if known and step is not None else None,
         str(status.get("message") or ""),
         told if isinstance(told := status.get("dry_run"), bool) else None,
+        heard_s > now_s + _STALE_S,
     )
 
 

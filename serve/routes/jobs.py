@@ -14,7 +14,7 @@ from minder.api.fields import JobName, Page, Text
 from minder.api.incidents import Recorded
 from minder.api.jobs import Job, JobDetail
 from minder.clock import format_time
-from minder.controller.status import read_status
+from minder.controller.status import read_status, status_age_s
 from serve.access import Admin, Viewer, demand_job, sees
 from serve.actions import Act
 from serve.answers import tagged
@@ -83,7 +83,7 @@ def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
         raise refuse(404, f'no job "{name}" in the ledger: GET /v1/jobs lists all')
     status = job_status(service, name)
     now_s = service.clock.now_s()
-    age_s = None if status is None else round(max(0.0, now_s - float(status.get("now_s", 0.0))), 1)
+    age_s = None if status is None or status.get("now_s") is None else round(status_age_s(status, now_s), 1)
     fields = _fields(service, name, past, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
     return JobDetail.model_validate(fields)
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from minder.api.access import Caller
 from minder.api.fields import JobName, Page
 from minder.api.standbys import JobModel, Models, Standby
+from minder.controller.status import status_age_s
 from minder.incidents import kinds
 from minder.incidents.maintenance import fold_maintenance
 from minder.store.events import EventQuery
@@ -52,7 +53,7 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
     serviced = {machine for item in fold_maintenance(planned, now_s) if item.from_s <= now_s for machine in item.machines}
     status = job_status(service, name)
     told_s = None if status is None else float(status.get("now_s", 0.0))
-    waiting = None if told_s is None or now_s - told_s > _OLD_S else _waiting(status)
+    waiting = None if status is None or status_age_s(status, now_s) > _OLD_S else _waiting(status)
     for machine in map(str, registered.get("standbys") or ()):
         if machine in state.barred:
             word = "barred"

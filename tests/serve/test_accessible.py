@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,8 @@ def write_ledger(path: Path, now_s: float) -> None:
         asked = {"decision": decision, "until_s": now_s + 6000.0, "on_timeout": "page", "generation": 3, "incidents": [name]}
         ledger.append_once(kinds.APPROVAL_ASKED, asked, job="llm", incident=name, operation_id="evict-n3")
         ledger.append(kinds.PAUSE, {"scope": "rack", "target": "r1", "until_s": now_s + 600, "reason": "firmware", "by": "ann"})
+        window = {"id": "window-1", "from_s": now_s - 60, "until_s": now_s + 600, "machines": ["n1"], "racks": [], "jobs": [], "by": "ann"}
+        ledger.append(kinds.MAINTENANCE, {**window, "reason": "fans"})
         ledger.append(kinds.DEGRADED, {"what": "telemetry is late", "detail": "3 s"}, job="llm")
         ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed", "note": "HBM", "by": "ann"}, incident="llm-1")
 
@@ -66,13 +69,14 @@ def write_status(folder: Path, now_s: float) -> None:
         for name, score in SCORES.items()
     ]
     rows[5]["agent_age_s"] = rows[5]["launcher_age_s"] = None
-    status = {"job": "llm", "now_s": now_s + 3600.0, "generation": 3, "phase": "running", "machines": rows, "step": 50, "dry_run": True,
+    status = {"job": "llm", "now_s": now_s, "generation": 3, "phase": "running", "machines": rows, "step": 50, "dry_run": True,
               "message": "", "errors": {"telemetry": 3}, "undecided": 0}  # fmt: skip
     times = [now_s - 600 + 5 * row for row in range(120)]
     panel = {"low": [500.0] * 120, "middle": [540.0] * 120, "high": [560.0] * 120, "lines": {"n3": [130.0] * 120, "n2": [520.0] * 120}}
     live = {"now_s": now_s, "machines": 6, "standouts": ["n3", "n2"], "times": times, "metrics": {"gpu_power_draw_watts": panel}}
-    (folder / "status.json").write_text(json.dumps(status))
-    (folder / "live.json").write_text(json.dumps(live))
+    for name, content in (("status.json", status), ("live.json", live)):  # whole, as a controller does
+        (folder / f"{name}.tmp").write_text(json.dumps(content))
+        (folder / f"{name}.tmp").replace(folder / name)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +96,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, P
     while not (found := re.findall(r"http://127\.0\.0\.1:\d+", (folder / "log").read_text())):
         assert process.poll() is None, (folder / "log").read_text()
         time.sleep(0.1)
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(2.0):
+            write_status(folder, time.time())
+
+    writing = threading.Thread(target=write)
+    writing.start()
     yield found[0], token, folder / "ledger.db"
+    over.set()
+    writing.join()
     process.terminate()
     assert process.wait(60) == 0
 
@@ -124,7 +138,7 @@ def test_text_and_graphics_stand_out_from_their_paper(tab: Any, site: tuple[str,
         for width in (1280, 390):
             tab.set_viewport_size({"width": width, "height": 900})
             show(tab, site, page)
-            found[page] = tab.evaluate(MEASURE)
+            found[page, width] = tab.evaluate(MEASURE)
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"{page} is wider than {width}"
             if PICTURES:
                 name = re.sub(r"\W+", "-", page).strip("-") or "fleet"

@@ -30,6 +30,8 @@ def test_open_incidents_and_silent_controllers_are_told(service: Service, http: 
     assert found["minder_service_open_incidents", "llm"] >= 1.0
     assert found["minder_service_controller_status_age_seconds", "llm"] == 40.0
     assert found["minder_service_controller_status_age_seconds", "other"] == float("inf")
+    status.write_text(json.dumps({"job": "llm", "now_s": clock.now_s() + 3600.0}))  # a clock was set back: nobody can tell how old it is
+    assert read(http, as_("viewer"))["minder_service_controller_status_age_seconds", "llm"] == 3600.0
     names = {re.sub(r"_(bucket|count|sum|created)$", "", name) for name, _ in found}
     assert [name for name in sorted(names) if f"`{name}`" not in DOCUMENTED] == []
 

@@ -64,7 +64,12 @@ def test_between_two_looks_nothing_is_read(service: Service, controller: Control
 
 @pytest.mark.parametrize(
     ("written", "state"),
-    [({"age_s": 60.0, "m1": 0.1}, "silent"), ({"age_s": 60.0, "phase": "finished", "m1": 0.1}, "over"), (None, "no data")],
+    [
+        ({"age_s": 60.0, "m1": 0.1}, "silent"),
+        ({"age_s": -60.0, "m1": 0.1}, "silent"),
+        ({"age_s": 60.0, "phase": "finished", "m1": 0.1}, "over"),
+        (None, "no data"),
+    ],
 )
 def test_what_is_not_fresh_has_no_scores(service: Service, controller: Controller, written: dict[str, Any] | None, state: str) -> None:
     if written is not None:
