@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from minder.clock import Clock, SystemClock
 from minder.errors import NoAnswerError, SourceError
-from minder.telemetry.exposition import PageReader
+from minder.telemetry.exposition import Layout, PageReader
 from minder.telemetry.identity import MachineMap
 from minder.telemetry.mapping import MetricMapping, load_mapping
 from minder.telemetry.translate import Page, Translator
 from minder.types import Sample
+from minder.wire.allowance import Allowance
 from minder.wire.plain import Origin, PlainHttp, Question
 
 __all__ = ["ScrapeSource", "ScrapeTarget"]
 
+_LARGEST_BYTES = 4 * 2**20  # of a page; an agent's has 0.1 MiB at most, a large machine's node_exporter 1
+_BYTES_PER_S = 2**20
+_MOST_NEW = 20_000  # series of one target, at once; each is remembered for an hour
+_NEW_PER_S = 5.0
 _SILENT_S = 3.0  # a busy machine may answer after the round; whoever has begun to answer gets twice as long
 
 
@@ -34,6 +40,26 @@ class ScrapeTarget:
     def metrics_url(self) -> str:
         base = self.url.rstrip("/")
         return base if base.endswith("/metrics") else f"{base}/metrics"
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What is known of one target, so that one that somebody has taken over takes neither our time nor our memory."""
+
+    layout: Layout | None = None
+    series: frozenset[tuple[str, tuple[tuple[str, str], ...]]] = frozenset()
+    news: Allowance = field(default_factory=lambda: Allowance(_MOST_NEW, _NEW_PER_S))
+    due_s: float = float("-inf")  # by the clock that nobody can set
+
+    def admit(self, layout: Layout) -> None:
+        """Raises SourceError for names that change without end."""
+        if layout is self.layout:
+            return
+        series = frozenset((name, tuple(labels.items())) for name, labels in layout.series)
+        new = len(series - self.series)
+        if self.news.take(new, whole=True) < new:
+            raise SourceError(f"{new} of its {len(series)} series are new, as were thousands before: the page is left out")
+        self.layout, self.series = layout, series
 
 
 class ScrapeSource:
@@ -61,7 +87,8 @@ class ScrapeSource:
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
         self._translator = Translator(mapping or load_mapping("minder"), MachineMap())
-        self._http = PlainHttp(tls)
+        self._http = PlainHttp(tls, _LARGEST_BYTES)
+        self._sights = {target: _Sight() for target in self._targets}
         self._pages = PageReader()
         self._questions: dict[ScrapeTarget, Question] = {}
         self._running: dict[ScrapeTarget, asyncio.Task[None]] = {}
@@ -132,8 +159,14 @@ class ScrapeSource:
             await asyncio.wait(asked, timeout=self._timeout_s)
 
     async def _scrape(self, target: ScrapeTarget) -> None:
+        sight = self._sights[target]
+        if time.monotonic() < sight.due_s:
+            return  # its last page was so large that reading the next one at once would keep us from the others
         try:
-            layout, values = self._pages.read(await self._fetch(target))
+            text = await self._fetch(target)
+            sight.due_s = time.monotonic() + len(text) / _BYTES_PER_S if len(text) > _BYTES_PER_S else sight.due_s
+            layout, values = self._pages.read(text)
+            sight.admit(layout)
         except (NoAnswerError, SourceError, UnicodeDecodeError) as error:
             self.failures[target.machine] = f"{target.metrics_url}: {error}"
             return

@@ -17,18 +17,19 @@ _BYTES_PER_S = 4 * 2**20
 
 
 class Allowance:
-    """A bucket of signals: ten thousand at once, fifty a second after that."""
+    """A bucket, of signals for one: so many at once, so many a second after that."""
 
-    def __init__(self) -> None:
-        self._left = float(MOST_SIGNALS)
+    def __init__(self, most: int = MOST_SIGNALS, per_s: float = _SIGNALS_PER_S) -> None:
+        self._most, self._per_s = most, per_s
+        self._left = float(most)
         self._seen_s = time.monotonic()
 
-    def take(self, wanted: int) -> int:
-        """How many of so many signals may be taken now."""
+    def take(self, wanted: int, whole: bool = False) -> int:
+        """How many of so many may be taken now. whole: all of them or none."""
         now_s = time.monotonic()
-        self._left = min(float(MOST_SIGNALS), self._left + (now_s - self._seen_s) * _SIGNALS_PER_S)
+        self._left = min(float(self._most), self._left + (now_s - self._seen_s) * self._per_s)
         self._seen_s = now_s
-        taken = min(wanted, int(self._left))
+        taken = min(wanted, int(self._left)) if not whole or wanted <= self._left else 0
         self._left -= taken
         return taken
 

@@ -57,6 +57,41 @@ def test_half_an_answer_or_none_is_absence_with_a_reason(site, answer, words):
     assert words in source.failures["m0"]
 
 
+def endless(asked, count, pad=""):
+    """A page whose series are others each time."""
+
+    def answer(request):
+        asked.append(time.monotonic())
+        lines = [f'made_up_{index}{{of="{len(asked)}{pad}"}} 1' for index in range(count)]
+        return 200, ("\n".join(lines) + "\nminder_cpu_usage_ratio 0.5\n").encode()
+
+    return answer
+
+
+def test_a_machine_whose_series_change_without_end_fills_no_memory(site):
+    asked = []
+    site.answer = endless(asked, 6000)
+    clock = FakeClock(1000.0)
+    source, told = scrape(site, clock), []
+    for _ in range(6):
+        told.append(source.collect(clock.now_s()))
+        clock.sleep(1.0)
+    assert [len(samples) for samples in told] == [1, 1, 1, 0, 0, 0] and len(asked) >= 4
+    assert "series are new" in source.failures["m0"] and len(source._translator._bindings) < 20_000
+    site.answer = lambda request: (200, PAGE)
+    assert _until(lambda now_s: source.collect(now_s)) and source.failures == {}, "what it said before is forgiven"
+
+
+def test_a_page_of_megabytes_is_not_read_every_second_and_one_that_is_too_large_not_at_all(site):
+    asked = []
+    site.answer = endless(asked, 100, pad="x" * 30_000)
+    source = scrape(site)
+    assert [len(source.collect(1000.0 + second)) for second in range(4)] == [1, 0, 0, 0] and len(asked) == 1
+    site.answer = endless(asked, 100, pad="x" * 50_000)
+    source = scrape(site)
+    assert source.collect(1000.0) == [] and "larger than 4 MiB" in source.failures["m0"]
+
+
 def test_a_target_that_answers_again_is_no_failure_any_more(site):
     site.answer = lambda request: (500, b"")
     source = scrape(site)
