@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from minder.detectors import clocks, forerunner, out_of_step, phases, presence, reference
+from minder.detectors import clocks, forerunner, lasting, out_of_step, phases, presence, reference
+from minder.detectors.absence import absence_M
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.detectors.evidence import credit, distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z, summed
 from minder.detectors.explain import Explained, explain
@@ -45,6 +46,7 @@ class DefaultConfig:
     looks like all of them for these seconds.
     least_s: no verdict before the deviation is so old, links_least_s if only the network's metrics tell of it: links flap and heal;
     lone_least_s if one metric is heard alone: it is off for half a minute now and then.
+    lasting_s: what stands apart plainly for so long, alone, is convicted even if it is no plain change and the training hardly suffers.
     alone: weight of what neither reaches the training nor is a plain change: one such family never convicts, two take long.
     most_at_once: share of what convicts that one row may add; sure_at_once: of a machine that has plainly changed, while the training
     stands and for longer than a clock is off, where samples are far apart, so that two rows convict. kept: share that is left of it if
@@ -77,6 +79,7 @@ class DefaultConfig:
     least_s: float = 10.0
     links_least_s: float = 25.0
     lone_least_s: float = 25.0
+    lasting_s: float = 180.0
     together_s: float = 10.0
     group_least_s: float = 120.0
     group_pace: float = 0.25
@@ -91,11 +94,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 }
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
 _CALM = 0.35  # strength below which evidence leaks
-_BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
 _APART_S = 9.0  # rows that are so far apart may convict by two
-_SILENCE = 2.5  # what the silence of a machine says whose peers have stalled: more than two families do
-_WORKS_ON = 0.6  # share of the common fall by which a machine stands above its peers that has hardly followed them
-_FEW_AT_WORK = 0.05  # of the machines: a stuck sensor or two
 _NETWORK = ("fabric", "congestion", "tcp")
 
 
@@ -113,7 +112,8 @@ class _Row:
 class _Strength:
     """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed;
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
-    shown_M: 0..1, how much of it the newest sample shows; told_s_M: seconds since what speaks last spoke (`told_s`)."""
+    shown_M: 0..1, how much of it the newest sample shows; told_s_M: seconds since what speaks last spoke (`told_s`);
+    clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not."""
 
     total_M: np.ndarray
     network_M: np.ndarray
@@ -122,6 +122,7 @@ class _Strength:
     single_M: np.ndarray
     shown_M: np.ndarray
     told_s_M: np.ndarray
+    clear_M: np.ndarray
 
 
 class DefaultDetector:
@@ -131,7 +132,8 @@ class DefaultDetector:
         self.config = config or DefaultConfig()
         self._stage_of = dict(stages or {})
         self._memory = Memory(
-            {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **out_of_step.FIELDS, **clocks.FIELDS}
+            {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
+            | {**out_of_step.FIELDS, **clocks.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
         self._traits = TraitTable(())
@@ -196,7 +198,7 @@ class DefaultDetector:
         if phase.picks_up:  # what was learned of a rest tells nothing of work
             scaled_KM += memory["standing_KM"]
             ordered = Ordered(scaled_KM, whole=seen.usable_KM is None)
-            memory.forget((*reference.FIELDS, *forerunner.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
+            memory.forget((*reference.FIELDS, *forerunner.FIELDS, *lasting.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
             self._stages.middles.clear()
             self._clocks.forget_rows()
         distances = reference.distances(scaled_KM, ordered, self._stages.members)
@@ -207,7 +209,7 @@ class DefaultDetector:
         strength = self._strength(deviants, seen, phase, time_s)
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
-        quiet = phase.moving or phase.idle or seen.outage
+        quiet = phase.moving or phase.idle or phase.grace or seen.outage
         deviating_KM = None if window.device_TMK is None else window.device_TMK[t].T
         return explain(memory, traits, Explained(time_s, self.config.patience_s, quiet, seen, deviants, window.devices, deviating_KM))
 
@@ -243,7 +245,7 @@ class DefaultDetector:
 
     def _strength(self, deviants: Deviants, seen: Seen, phase: Phase, time_s: float) -> _Strength:
         config, x = self.config, deviants.machines_X
-        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float)))
+        found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float)))
         found.told_s_M.fill(np.nan)
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
@@ -256,16 +258,18 @@ class DefaultDetector:
             found.lone_M[x], found.shown_M[x] = loneliness(families_FX), (loud_KX * deviants.shown_KX).max(axis=0)
             found.told_s_M[x] = told_s(self._memory, seen, x, loud_KX & (deviants.counted_KX > 0.0))
             found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
+            found.clear_M[x] = np.minimum(reaching_X, 1.0) * found.shown_M[x]
             suffers = phase.effect if not phase.idle else 0.0
             since_X = np.where(np.isnan(self._memory["since_M"][x]), time_s, self._memory["since_M"][x])
-            after_X = since_X - phase.effect_since_s
-            joined_X = (after_X > -_BEFORE_S) & (after_X < _AFTER_S + _AFTER_INTERVALS * seen.interval_s) & (suffers > 0)
+            joined_X = phases.joined(since_X, phase, seen.interval_s) if suffers > 0 else np.zeros(len(x), dtype=bool)
             boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers * np.where(joined_X, config.effect_boost, 1.0))
             limit_X = np.where(joined_X & (suffers > 0.5), config.most, config.most_alone)
             alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers
             found.total_M[x] = np.minimum(np.maximum(np.where(reaching_X > 0.1, heard_X * boost_X, 0.0), alone_X), limit_X)
         if seen.silent_M.any():
-            found.total_M += self._absence(seen, phase, time_s)
+            silence_M = absence_M(self._memory, self._traits, seen, phase, time_s)
+            found.total_M += silence_M
+            found.lone_M[silence_M > 0.0] = 0.0  # it speaks for itself: what is smoothed of the machine only echoes
         self._forerun(found, deviants, seen, phase)
         return found
 
@@ -282,32 +286,11 @@ class DefaultDetector:
                 m, strength = first
                 found.total_M[m] = max(found.total_M[m], min(self.config.effect_boost * strength * phase.lasting, self.config.most_alone))
 
-    def _absence(self, seen: Seen, phase: Phase, time_s: float) -> np.ndarray:
-        """Silence speaks only with a second witness: the training suffers since about then. When many are silent it is the monitoring."""
-        if seen.outage or phase.effect < 0.5 or not phase.stalled:
-            return np.zeros(len(seen.silent_M))
-        fell_silent_M = time_s - seen.silence_M
-        later_M = phase.effect_since_s - fell_silent_M  # the peers stall when the machine is lost, or within a step or two
-        together_M = (later_M > -2.0 * seen.interval_s - 5.0) & (later_M < 75.0 + seen.interval_s)
-        if (seen.silent_M & together_M).any() and self._some_work_on(seen, phase):
-            return np.zeros(len(seen.silent_M))
-        return np.where(seen.silent_M & together_M & (not phase.idle or phase.idle_s > 90.0), _SILENCE, 0.0)
-
-    def _some_work_on(self, seen: Seen, phase: Phase) -> bool:
-        """Several machines are heard that hardly followed what fell for the others: nobody waits for the silent one, as in an
-        evaluation, which leaves one stage at work."""
-        fallen_K = self._traits.activity_K & (phase.shift_K < phases.STOOD)
-        apart_KM = self._memory["all_quick_smooth_KM"][fallen_K]
-        told_KM = ~np.isnan(apart_KM)
-        kept_KM = np.nan_to_num(apart_KM) > -_WORKS_ON * phase.shift_K[fallen_K][:, None]
-        heard_M = ~seen.silent_M & told_KM.any(axis=0)
-        at_work = np.count_nonzero(heard_M & (kept_KM | ~told_KM).all(axis=0))
-        return bool(at_work > max(1.0, _FEW_AT_WORK * np.count_nonzero(heard_M)))
-
     def _accumulate(self, strength: _Strength, seen: Seen, phase: Phase, time_s: float) -> None:
         memory, config = self._memory, self.config
         score_M, since_M, total_M = memory["score_M"], memory["since_M"], strength.total_M
-        if not (total_M.any() or score_M.any() or (since_M == since_M).any() or (memory["odd_from_M"] == memory["odd_from_M"]).any()):
+        unknown = np.isnan(since_M).all() and np.isnan(memory["odd_from_M"]).all()
+        if unknown and not (total_M.any() or score_M.any() or memory["lasted_s_M"].any()):
             return  # nobody is odd or was: all of what follows would leave everything as it is
         if phase.moving and memory.number("moving_since_s") == time_s:  # its sample came first of all, no more
             score_M = np.where(since_M > time_s - max(2.0, 1.2 * seen.interval_s), config.kept * score_M, score_M)
@@ -321,8 +304,11 @@ class DefaultDetector:
         score_M, out_M = in_step(memory, total_M, score_M, told_M, (time_s, seen.interval_s, config.kept))
         if out_M.any():
             reference.forget_smooth(memory, self._names, out_M)
+        waited_M = _waited_M(strength, seen)
+        lasted_x = self._lasted_x(strength, waited_M, seen, phase)
+        since_M[lasted_x] = np.where(np.isnan(since_M[lasted_x]), time_s - config.lasting_s, since_M[lasted_x])
         if total_M.any():
-            gained_M = self._pace_M(strength, since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
+            gained_M = self._pace_M(waited_M, since_M, seen, phase) * total_M**2 * self._share_M(strength, since_M, phase, time_s)
             stands = phase.stalled and not phase.idle and phase.since_move_s >= clocks.OFF_S
             sure_M = strength.reached_M & (seen.since_news_M >= _APART_S) & stands
             at_once_M = np.where(sure_M, config.sure_at_once, config.most_at_once)
@@ -333,14 +319,19 @@ class DefaultDetector:
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)
             limit_M = np.where(young_M, np.maximum(0.95 * config.patience_s, score_M), 4.0 * config.patience_s)
             score_M = np.minimum(score_M + gained_M, limit_M)
+        score_M[lasted_x] = np.maximum(score_M[lasted_x], 1.05 * config.patience_s)
         memory["score_M"] = score_M
         over_M = (score_M < 0.1 * config.patience_s) | (out_M & (score_M < 0.5 * config.patience_s))
         memory["since_M"] = np.where((total_M < 0.1) & over_M, np.nan, since_M)
 
-    def _pace_M(self, strength: _Strength, since_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
+    def _lasted_x(self, strength: _Strength, waited_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
+        """Who has stood apart for so long, alone, that this convicts it. While the training suffers or rests, other rules hold."""
+        if not (phase.moving or phase.idle or phase.grace or seen.outage or phase.effect >= 0.25):
+            lasting.follow_lasting(self._memory, strength.clear_M, waited_M, 1.5 * seen.interval_s)
+        return np.flatnonzero(self._memory["lasted_s_M"] >= self.config.lasting_s)
+
+    def _pace_M(self, waited_M: np.ndarray, since_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
         """Seconds of evidence that this row adds, were it certain."""
-        waited_M = np.where(seen.news_M, seen.since_news_M, np.where(seen.silent_M, seen.gap_s, 0.0))
-        waited_M = np.where(np.isnan(strength.told_s_M) | seen.silent_M, waited_M, strength.told_s_M)
         credit_M = credit(waited_M, hurry=phase.effect >= 0.5)
         if seen.outage or phase.over or (phase.idle and phase.idle_s < 20.0) or (phase.grace and not phase.idle):
             return np.zeros(len(since_M))
@@ -393,3 +384,9 @@ class DefaultDetector:
             stage_KM = reference.outside_KM(memory, "stage_quick", z) | reference.outside_KM(memory, "stage_slow", z)
             far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M)
         return np.asarray(far_KM)
+
+
+def _waited_M(strength: _Strength, seen: Seen) -> np.ndarray:
+    """Seconds for which the news of this row stand, 0 where there is none."""
+    waited_M = np.where(seen.news_M, seen.since_news_M, np.where(seen.silent_M, seen.gap_s, 0.0))
+    return np.where(np.isnan(strength.told_s_M) | seen.silent_M, waited_M, strength.told_s_M)

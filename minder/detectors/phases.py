@@ -16,7 +16,7 @@ import numpy as np
 from minder.detectors.memory import Memory
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "learn_common"]
+__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "joined", "learn_common"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
@@ -34,6 +34,8 @@ FIELDS: dict[str, tuple[str, float]] = {
     "grace_until_s": ("", -np.inf),
     "effect_since_s": ("", np.nan),
     "stood_s": ("", -np.inf),  # when the training last stood
+    "stands_since_s": ("", np.nan),  # when it came to stand that time
+    "ran_s": ("", np.inf),  # for how long it has run since, rests left out
     "risen_since_s": ("", np.nan),
 }
 _SLOW_S = 500.0
@@ -43,6 +45,8 @@ _SETTLED = 0.25  # share of its distance from the fast level: a common level tha
 _COUNTS_Z = 4.0  # usual sizes from which on a shift is an effect
 STOOD = -0.5  # scaled: a part of the training that has fallen so far has all but ended
 _BACK = 0.3  # share of such a fall that is left when it is over
+_AGAIN_S = 30.0  # the training has run for so long when it comes to stand anew: long steps blur less
+_BEFORE_S, _AFTER_S, _AFTER_INTERVALS = 240.0, 60.0, 6.0  # what began so long before or after the effect may have caused it
 _ECHOES_S = 90.0  # so long after it, what is smoothed over half a minute may still show it
 _SHIFTS = (("shift_K", "wobble_K", 6.0, 0.02), ("long_shift_K", "long_wobble_K", 40.0, 0.03))  # smoothed over, smallest wobble believed
 # How far which level falls when GPUs rest; the first that is exported decides. Duty cycle and graphics activity stay high in a stalled
@@ -62,7 +66,7 @@ class Phase:
     stalled: some part of the training has all but ended for everybody. lasting: the effect, as far as it has lasted beyond what a
     phase or a hiccup would. arrived: the common level moves no more since the last row, though `moving` still grants lagging samples
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
-    only echoes.
+    only echoes. stands_since_s: when it came to stand, NaN while it does not.
     """
 
     moving: bool
@@ -78,6 +82,7 @@ class Phase:
     arrived: bool = False
     since_move_s: float = np.inf
     over: bool = False
+    stands_since_s: float = np.nan
 
 
 def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
@@ -104,13 +109,34 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
     phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up)
     phase.arrived, phase.since_move_s = moving and not moves, time_s - memory.number("moving_since_s")
     phase.stalled = bool((shift_K[watched_K] < STOOD).any())
-    if phase.stalled and not idle and not grace:
-        memory.set_number("stood_s", time_s)
-    elif effect > 0.0 and time_s - memory.number("stood_s") <= _ECHOES_S:
+    _note_standing(memory, phase, time_s, gap_s)
+    if not (phase.stalled and not idle and not grace) and effect > 0.0 and time_s - memory.number("stood_s") <= _ECHOES_S:
         phase.over = _has_come_back(memory, watched_K)
     if effect > 0.0 and not idle and not grace:
         phase.lasting = effect * float(np.clip((time_s - phase.effect_since_s - 15.0) / 30.0, 0.0, 1.0)) if effect >= 0.25 else 0.0
     return phase
+
+
+def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
+    """Mask (X,): what began then, in seconds, may be why the training suffers, or why it came to stand after it had suffered."""
+    joined_X = np.zeros(len(since_X), dtype=bool)
+    for effect_s in {phase.effect_since_s, phase.stands_since_s}:
+        after_X = since_X - effect_s
+        joined_X |= (after_X > -_BEFORE_S) & (after_X < _AFTER_S + _AFTER_INTERVALS * interval_s)
+    return joined_X
+
+
+def _note_standing(memory: Memory, phase: Phase, time_s: float, gap_s: float) -> None:
+    """When the training came to stand. A checkpoint in between, or a few rows in which long steps blur it, does not end that."""
+    if not phase.idle and not phase.grace:
+        ran_s = memory.number("ran_s")
+        if phase.stalled:
+            memory.set_number("stood_s", time_s)
+            if ran_s > _AGAIN_S:
+                memory.set_number("stands_since_s", time_s)
+        memory.set_number("ran_s", 0.0 if phase.stalled else ran_s + gap_s)
+    if phase.stalled and memory.number("ran_s") == 0.0:
+        phase.stands_since_s = memory.number("stands_since_s")
 
 
 def _picks_up(memory: Memory, traits: TraitTable, watched_K: np.ndarray, pace: tuple[float, float]) -> bool:

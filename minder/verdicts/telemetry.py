@@ -113,7 +113,8 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     families = 2 if cause == "absence" else _families(scores.evidence.get(machine, ()))
     raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
-    sure = scores.time_s - since_s >= _LOST_S if cause == "absence" else families >= 2
+    lost = scores.time_s - since_s >= _LOST_S and not scores.quiet  # an exporter may die in a long evaluation, too
+    sure = lost if cause == "absence" else families >= 2
     tier: Tier = "evict" if sure and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)

@@ -1,0 +1,65 @@
+"""Absence: a machine that fell silent as the training came to stand is named, whatever the job and the machine did before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minder.detectors.default import DefaultDetector
+from minder.types import Observation, Verdict, Window
+from minder.verdicts.judge import Judge
+from minder.verdicts.telemetry import TelemetryRule
+from minder.windows import rows_of
+
+METRICS = ("gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
+MACHINES, ROWS, INTERVAL_S = 12, 260, 5.0
+
+
+def healthy() -> np.ndarray:
+    """(T, M, K): factors around 1."""
+    return np.exp(np.random.default_rng(5).normal(0.0, [0.02, 0.03, 0.002], (ROWS, MACHINES, len(METRICS))))
+
+
+def told(factors_TMK: np.ndarray, present_TM: np.ndarray, metrics: tuple[str, ...] = METRICS) -> list[Verdict]:
+    """Accusations; times in seconds since the first row."""
+    names = tuple(f"m{m:02d}" for m in range(MACHINES))
+    values_TMK = factors_TMK * np.array([0.6, 2e11, 0.5])
+    values_TMK[~present_TM] = np.nan
+    judge = Judge([TelemetryRule(DefaultDetector())])
+    window = Window(INTERVAL_S * np.arange(ROWS), names, metrics, values_TMK, present_TM)
+    found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
+    return [verdict for verdict in found if verdict.kind != "recovered"]
+
+
+@pytest.mark.parametrize("slow_before", [0, 30])
+def test_who_fell_silent_as_the_training_came_to_stand_is_named_though_it_was_slow_before(slow_before: int) -> None:
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[120 - slow_before :, :, :2] *= 0.8
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    present_TM[120:, 4] = False
+    found = told(factors_TMK, present_TM)
+    assert {(verdict.machines, verdict.cause) for verdict in found} == {(("m04",), "absence")}
+    assert found[0].time_s - 120 * INTERVAL_S <= 60.0
+
+
+def test_what_was_odd_of_a_machine_when_it_fell_silent_does_not_silence_its_silence() -> None:
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[112:120, 4, 1] *= 0.75
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    present_TM[120:, 4] = False
+    found = told(factors_TMK, present_TM)
+    assert {(verdict.machines, verdict.cause) for verdict in found} == {(("m04",), "absence")}
+    assert found[0].time_s - 120 * INTERVAL_S <= 60.0
+
+
+RESTING = ("gpu_duty_cycle_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
+
+
+@pytest.mark.parametrize(("rests", "named"), [(60, True), (16, False)])
+def test_who_fell_silent_as_all_came_to_rest_is_paged_once_that_has_lasted_and_never_evicted(rests: int, named: bool) -> None:
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[121 : 121 + rests, :, :2] *= np.array([0.02, 0.001])
+    present_TM[120:, 4] = False
+    found = told(factors_TMK, present_TM, RESTING)
+    assert {(verdict.machines, verdict.cause, verdict.tier) for verdict in found} == ({(("m04",), "absence", "page")} if named else set())
+    assert all(90.0 <= verdict.time_s - 120 * INTERVAL_S <= 240.0 for verdict in found)
