@@ -139,8 +139,7 @@ class Evidence:
 class Scores:
     """What a detector says of each machine at one grid row; higher is more anomalous.
 
-    score_M is in the detector's own unit, threshold in the same unit. evidence and since_s are only filled for machines above
-    half the threshold.
+    score_M and threshold are in the detector's own unit. evidence and since_s are only of machines above half the threshold.
     """
 
     time_s: float
@@ -151,6 +150,7 @@ class Scores:
     since_s: Mapping[str, float] = field(default_factory=dict)
     cause: Mapping[str, Cause] = field(default_factory=dict)
     quiet: bool = False  # a phase that all machines share: nobody's fault
+    too_late_s: float = float("inf")  # who turned odd after this is not why the training stands
 
 
 @dataclass(frozen=True, slots=True)

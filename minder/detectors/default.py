@@ -211,7 +211,10 @@ class DefaultDetector:
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
         quiet = phase.moving or phase.idle or phase.grace or seen.outage
         deviating_KM = None if window.device_TMK is None else window.device_TMK[t].T
-        return explain(memory, traits, Explained(time_s, self.config.patience_s, quiet, seen, deviants, window.devices, deviating_KM))
+        late_s = phases.too_late_s(phase, seen.interval_s)
+        return explain(
+            memory, traits, Explained(time_s, self.config.patience_s, quiet, late_s, seen, deviants, window.devices, deviating_KM)
+        )
 
     def _smooth(self, distances: Mapping[str, np.ndarray], seen: Seen, phase: Phase) -> None:
         """Every yardstick at two paces: the quick one speaks in seconds, the slow one hears what noise drowns."""

@@ -9,14 +9,14 @@ training has left its usual place: the second witness of a fault.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isnan
+from math import inf, isnan
 
 import numpy as np
 
 from minder.detectors.memory import Memory
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "joined", "learn_common"]
+__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "joined", "learn_common", "too_late_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
@@ -124,6 +124,15 @@ def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
         after_X = since_X - effect_s
         joined_X |= (after_X > -_BEFORE_S) & (after_X < _AFTER_S + _AFTER_INTERVALS * interval_s)
     return joined_X
+
+
+def too_late_s(phase: Phase, interval_s: float) -> float:
+    """From when on nothing that begins is why the training stands; infinite while it does not. Where a job hangs, watchdogs end its other
+    processes one by one, minutes later."""
+    if not phase.stalled or phase.effect < 0.5:
+        return inf
+    began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
+    return max(began_s, default=inf) + _AFTER_S + _AFTER_INTERVALS * interval_s
 
 
 def _note_standing(memory: Memory, phase: Phase, time_s: float, gap_s: float) -> None:

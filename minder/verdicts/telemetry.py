@@ -114,7 +114,7 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
     lost = scores.time_s - since_s >= _LOST_S and not scores.quiet  # an exporter may die in a long evaluation, too
-    sure = lost if cause == "absence" else families >= 2
+    sure = lost if cause == "absence" else families >= 2 and since_s <= scores.too_late_s
     tier: Tier = "evict" if sure and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)

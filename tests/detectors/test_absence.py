@@ -1,4 +1,5 @@
-"""Absence: a machine that fell silent as the training came to stand is named, whatever the job and the machine did before."""
+"""A training that stands: who fell silent as it came to stand is named, whatever the job did before; who fails minutes later is not
+evicted."""
 
 from __future__ import annotations
 
@@ -50,6 +51,15 @@ def test_what_was_odd_of_a_machine_when_it_fell_silent_does_not_silence_its_sile
     found = told(factors_TMK, present_TM)
     assert {(verdict.machines, verdict.cause) for verdict in found} == {(("m04",), "absence")}
     assert found[0].time_s - 120 * INTERVAL_S <= 60.0
+
+
+@pytest.mark.parametrize(("later", "tier"), [(1, "evict"), (40, "page")])
+def test_a_machine_that_fails_minutes_after_the_training_came_to_stand_is_no_reason_to_evict(later: int, tier: str) -> None:
+    factors_TMK = healthy()
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    factors_TMK[120 + later :, 4, :2] *= np.array([0.05, 0.05])
+    found = told(factors_TMK, np.full((ROWS, MACHINES), True))
+    assert {(verdict.machines, verdict.tier) for verdict in found} == {(("m04",), tier)}
 
 
 RESTING = ("gpu_duty_cycle_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
