@@ -40,6 +40,7 @@ class _Contact:
     started_s: dict[str, float] = field(default_factory=dict)  # agent or launcher to the start of its process
     agent_restarted_s: float | None = None
     workers: tuple[WorkerView, ...] = ()
+    ended: dict[int, float] = field(default_factory=dict)  # pids whose exit was told since the launcher was last asked for its state
     jobs: tuple[str, ...] = ()  # all that run on the machine, as its agent sees them
     launcher: Mapping[str, Any] = field(default_factory=dict)
     offset_s: float = 0.0
@@ -250,6 +251,7 @@ class Fleet:
 
     async def _read_state(self, machine: str, timeout_s: float) -> None:
         """Raises WireError, also for an answer that is not the protocol's."""
+        asked_s = time.monotonic()
         answer = await self._clients[machine].state(timeout_s)
         try:
             workers = tuple(from_json(WorkerView, item) for item in answer.get("workers", ()))
@@ -260,7 +262,8 @@ class Fleet:
             contact = self._contacts[machine]
             contact.refused.pop("launcher", None)
             contact.launcher_heard_s = time.monotonic()
-            contact.workers = tuple(_shift_worker(worker, contact.offset_s) for worker in workers)
+            contact.ended = {pid: told_s for pid, told_s in contact.ended.items() if told_s >= asked_s}  # the answer knows of the others
+            contact.workers = _less_ended((_shift_worker(worker, contact.offset_s) for worker in workers), contact.ended)
             contact.launcher = answer
 
     def _note_refusal(self, machine: str, part: str, error: Exception) -> None:
@@ -326,11 +329,19 @@ class Fleet:
                 continue
             if signal.kind != "order":  # operators alone give orders, and not through a machine
                 signals.append(signal)
+        exits = {item.pid: time.monotonic() for item in signals if item.kind == "exit" and item.pid is not None}
         if signals:
             with self._lock:
+                contact.ended |= exits  # a decision about a dead worker comes before the next look at its launcher's state
+                contact.workers = _less_ended(contact.workers, contact.ended)
                 contact.signals.extend(replace(item, time_s=item.time_s - contact.offset_s, machine=machine) for item in signals)
             self._on_signal()
         return len(items) - taken
+
+
+def _less_ended(workers: Iterable[WorkerView], ended: Mapping[int, float]) -> tuple[WorkerView, ...]:
+    """A worker whose exit was told runs no more, whatever an older look at it says."""
+    return tuple(replace(worker, state="exited") if worker.pid in ended else worker for worker in workers)
 
 
 def _as_worker(row: Mapping[str, Any]) -> WorkerView:

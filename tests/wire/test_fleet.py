@@ -95,6 +95,22 @@ def test_the_times_of_workers_are_on_our_clock(peer: Make, fleet: Make, until: M
     assert worker.first_step_time_s == pytest.approx(now_s - 10.0, abs=0.5)
 
 
+def test_a_worker_whose_exit_was_told_runs_no_more_whatever_an_older_look_says(peer: Make, fleet: Make, until: Make) -> None:
+    """Its launcher is asked for its state every second, its events come at once: who decides about a death must see it."""
+    launcher = peer("m0")
+    launcher.workers = [WorkerView(0, 17, 0, "running", 1), WorkerView(1, 18, 1, "running", 1)]
+    watched = fleet(launchers=[launcher])
+    states = lambda: [(worker.pid, worker.state, worker.rank) for worker in watched.views()["m0"].workers]  # noqa: E731
+    until(lambda: states() == [(17, "running", 0), (18, "running", 1)])
+    launcher.tell("exit", pid=18, rank=1)
+    until(watched.drain)
+    assert states() == [(17, "running", 0), (18, "exited", 1)]
+    launcher.workers = [WorkerView(0, 17, 0, "running", 1), WorkerView(1, 19, None, "waiting", -1)]
+    until(lambda: states() == [(17, "running", 0), (19, "waiting", None)])
+    launcher.workers = [WorkerView(0, 17, 0, "running", 1), WorkerView(1, 18, 1, "running", 2)]
+    until(lambda: states()[1] == (18, "running", 1))  # a process of the same number, as its launcher says by itself
+
+
 def test_a_stepped_clock_is_noticed(peer: Make, fleet: Make, until: Make) -> None:
     launcher = peer("m0")
     watched = fleet(launchers=[launcher])
