@@ -67,6 +67,7 @@ def _report(incident: Incident) -> Iterator[str]:
     yield from _section("Evidence against", [describe_evidence(item) for item in incident.against])
     yield from _section("Captured before anything was ended", incident.captured)
     yield from _section("Decision", _decision_lines(incident.decision))
+    yield from _section("Left to a person", _left_lines(incident), nothing="")
     yield from _section("Done", [_result_line(item.outcome, item.operation_id, item.detail) for item in incident.results])
     yield from _section("To undo it", incident.undo, nothing="nothing to undo")
     yield from _section("Was it right?", _outcome_lines(incident))
@@ -114,9 +115,20 @@ def _decision_lines(decision: Decision | None) -> list[str]:
         lines.append(f"in their place: {', '.join(decision.replacements)}")
     if decision.price:
         lines.append(f"price: {decision.price.acting_gpu_s:.0f} GPU-s by acting, {decision.price.waiting_gpu_s:.0f} GPU-s by waiting")
-    if len(decision.jobs_affected) > 1:
-        lines.append(f"jobs affected: {', '.join(decision.jobs_affected)}")
-    return [*lines, *(f"stage {line}" for line in decision.stages)]
+    return [*lines, *_jobs_lines(decision), *(f"stage {line}" for line in decision.stages)]
+
+
+def _jobs_lines(decision: Decision) -> list[str]:
+    return [f"jobs affected: {', '.join(decision.jobs_affected)}"] if len(decision.jobs_affected) > 1 else []
+
+
+def _left_lines(incident: Incident) -> list[str]:
+    """What was not done about a machine that is still in the job, beside what was: a restart in place mends no machine."""
+    pages = [item for item in incident.decisions if item.action == "page" and item.machines]
+    left = {(item.machines, item.reason): item for item in pages if not set(item.machines) & set(incident.evicted)}
+    if incident.decision is not None:
+        left.pop((incident.decision.machines, incident.decision.reason), None)
+    return [line for item in left.values() for line in (f"{', '.join(item.machines)}: {item.detail} ({item.reason})", *_jobs_lines(item))]
 
 
 def _result_line(outcome: str, operation_id: str, detail: str) -> str:
@@ -132,7 +144,11 @@ def _outcome_lines(incident: Incident) -> list[str]:
 
 def _time_lines(incident: Incident) -> list[str]:
     durations = [(label, getattr(incident.timings, name)) for label, name in zip(_LABELS, _DURATIONS, strict=True)]
-    lines = [f"{label}: {format_span(seconds)}" for label, seconds in durations if seconds is not None]
+    lines = [
+        f"{label}: {format_span(seconds)}"
+        for label, seconds in durations
+        if seconds is not None and (label != "evict" or incident.evicted)  # of a restart in place the same time is told as restart
+    ]
     if incident.steps_lost is not None:
         lines.append(f"steps done twice: {incident.steps_lost}")
     if incident.gpu_seconds_lost is not None:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 from minder.incidents import Ledger, fold_incident, kinds
 from minder.incidents.report import incident_json, incident_report, incident_rows
-from minder.types import LedgerEvent
+from minder.types import Decision, LedgerEvent, Verdict
 
 
 def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovered_incident: str) -> None:
@@ -43,6 +44,20 @@ def test_the_document_is_json_with_durations_and_iso_times(ledger: Ledger, recov
     assert document["durations"]["downtime_s"] == 16.0
     assert document["verdict"]["machines"] == ["m2"]
     assert document["timeline"][0] == {"time": "1970-01-01T00:16:50.000Z", "what": "verdict evict: m2, stall, confidence 0.98"}
+
+
+def test_what_is_left_to_a_person_stands_beside_the_restart(ledger: Ledger, verdict: Verdict, decision: Decision) -> None:
+    """The machine may not be evicted, the job's dead workers are started again: the report says both, and who else is on the machine."""
+    incident = ledger.open_incident(verdict, job="llm", time_s=1010.0)
+    page = replace(decision, action="page", reason="shared_machine", detail="ads would die too", jobs_affected=("llm", "ads"))
+    ledger.append(kinds.DECISION, page, job="llm", incident=incident, operation_id=page.operation_id)
+    text = incident_report(ledger.incident(incident))
+    assert "page m2 (shared_machine): ads would die too" in text and "Left to a person" not in text
+    restart = replace(decision, operation_id="r-1", action="restart", machines=(), replacements=(), detail="restart in place")
+    ledger.append(kinds.DECISION, restart, job="llm", incident=incident, operation_id=restart.operation_id)
+    text = incident_report(ledger.incident(incident))
+    assert "restart (act): restart in place" in text
+    assert "Left to a person\n  m2: ads would die too (shared_machine)\n  jobs affected: llm, ads\n" in text
 
 
 def test_rows_are_newest_first(ledger: Ledger, recovered_incident: str) -> None:
