@@ -41,7 +41,11 @@ class Timings:
 
     @property
     def evict_s(self) -> float | None:
-        return self.phases.get("evict", _between(self.acted_s, self.evicted_s))
+        """From the intent, or from the end of the capture, which comes first and has a time of its own."""
+        begun_s = self.acted_s
+        if begun_s is not None and self.captured_s is not None and begun_s < self.captured_s <= (self.evicted_s or 0.0):
+            begun_s = self.captured_s
+        return self.phases.get("evict", _between(begun_s, self.evicted_s))
 
     @property
     def restart_s(self) -> float | None:

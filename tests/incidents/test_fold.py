@@ -42,6 +42,21 @@ def test_a_slowdown_loses_time_from_the_moment_of_acting(event: Event, verdict: 
     assert found.undo == ("resume node m2", 'minder machine return m2 --note "undoes llm-1"')
 
 
+def test_the_capture_is_no_part_of_the_eviction_that_waits_for_it(event: Event, verdict: Verdict) -> None:
+    """As the controller does it: the intent first, then the evidence, then the end of the workers."""
+    phase = {"phase": "capture"}
+    found = fold_incident(
+        [
+            event(kinds.VERDICT, to_json(verdict), 1000.0),
+            event(kinds.INTENT, {"action": "evict", "machines": ["m2"]}, 1010.0, operation_id="op"),
+            event(kinds.RECOVERY_PHASE, {**phase, "state": "begin"}, 1010.0),
+            event(kinds.RECOVERY_PHASE, {**phase, "state": "end"}, 1013.0),
+            event(kinds.RESULT, to_json(ActionResult("op", 1014.0, "done")), 1014.0, operation_id="op"),
+        ]
+    )
+    assert (found.timings.capture_s, found.timings.evict_s) == (3.0, 1.0)
+
+
 def test_each_machine_of_a_group_is_given_back_once_with_a_reason(event: Event, verdict: Verdict) -> None:
     joined = "minder machine return m1; minder machine return m2"
     found = fold_incident(
