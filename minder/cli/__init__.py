@@ -1,6 +1,6 @@
 """The command line: verbs and nothing else. Each verb's module is imported only when it is called.
 
-Exit status: 0 done, 1 the command failed, 2 bad input or usage; errors are one line on standard error (formats.md section 7).
+Exit status: 0 done, 1 the command failed, 2 bad input or usage; errors are one line on standard error.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class _LazyGroup(TyperGroup):
         module = importlib.import_module(f"minder.cli.{home}")
         if hasattr(module, "app") and cmd_name != "unpause":
             module.app._add_completion = False
+            module.app.rich_markup_mode = None  # as written: as markup, [engine] would vanish
             found = typer.main.get_command(module.app)
         else:
-            single = typer.Typer(add_completion=False)
+            single = typer.Typer(add_completion=False, rich_markup_mode=None)
             settings = getattr(module, "CONTEXT_SETTINGS", None)
             single.command(context_settings=settings)(module.unpause if cmd_name == "unpause" else module.command)
             found = typer.main.get_command(single)
@@ -75,7 +76,15 @@ class _LazyGroup(TyperGroup):
             formatter.write_dl(list(VERBS.items()))
 
 
-_app = typer.Typer(cls=_LazyGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, invoke_without_command=True)
+_WIDE = {"max_content_width": 160}  # help is as wide as the terminal up to this, so that its examples stay on one line
+_app = typer.Typer(
+    cls=_LazyGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    context_settings=_WIDE,
+)
 
 
 @_app.callback(invoke_without_command=True)

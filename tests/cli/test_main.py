@@ -31,6 +31,12 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert status == 0 and "Usage" in out
 
 
+def test_help_shows_what_stands_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    _, watch, _ = run(["watch", "--help"], capsys)
+    _, returning, _ = run(["machine", "return", "--help"], capsys)
+    assert watch.count("[engine]") == 2 and "[engine]" in returning
+
+
 def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(["--help"], capsys)
     assert status == 0 and all(verb in out for verb in VERBS)
