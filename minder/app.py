@@ -186,7 +186,7 @@ class App:
         if len(ready) < len(late):
             told = [machine for machine in late if machine in refusals]
             if told:
-                raise RecoveryError(f"{told[0]} refuses us: {refusals[told[0]]}; mend its token file or [tls] in job.toml")
+                raise RecoveryError(f"{told[0]} refuses us: {refusals[told[0]]}; mend its address, its token file or [tls] in job.toml")
             why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)

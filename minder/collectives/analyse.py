@@ -124,7 +124,8 @@ def _conclude(case: _Case, blamed: dict[int, list[Wait]], undecided: Sequence[in
         confidence *= 0.9
     first = culprits[0]
     waiting = frozenset(case.graph.waits)
-    detail = f"{len(waiting)} ranks wait; the chains end at {', '.join(f'rank {one.rank} ({one.cause})' for one in culprits[:8])}"
+    held = "1 rank waits" if len(waiting) == 1 else f"{len(waiting)} ranks wait"
+    detail = f"{held}; the chains end at {', '.join(f'rank {one.rank} ({one.cause})' for one in culprits[:8])}"
     return Analysis(tuple(culprits), first.cause, round(confidence, 2), tuple(case.mismatches), detail, waiting)
 
 

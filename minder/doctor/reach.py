@@ -44,15 +44,21 @@ def look_at_endpoints(config: JobConfig) -> list[Finding]:
     found = []
     if agents:
         answers = asyncio.run(_ask_all(agents, lambda client: client.health(_PATIENCE_S), config.tls.context()))
-        found += [_reached("agents", answers, "start `minder agent` there, open its port, or mend its token file"), *_named(answers)]
-        found += [_versions(answers), _clocks(answers)]
+        found += [
+            _reached("agents", answers, "start `minder agent` there, open its port, or mend its address or token file"),
+            *_named(answers),
+        ]
+        if any(not item.refusal for item in answers):
+            found += [_versions(answers), _clocks(answers)]
+        else:
+            found.append(Finding("versions, clocks", "note", "no agent answers, so nothing is known of them"))
     else:
         found.append(
             Finding("agents", "note", "job.toml names none", "without agents there are no sockets, exits, kernel messages or stacks")
         )
     if launchers:
         answers = asyncio.run(_ask_all(launchers, lambda client: client.state(_PATIENCE_S), config.tls.context()))
-        found.append(_reached("launchers", answers, "start `minder launch` there, open its port, or mend its token file"))
+        found.append(_reached("launchers", answers, "start `minder launch` there, open its port, or mend its address or token file"))
     return found
 
 
@@ -105,7 +111,7 @@ def _versions(answers: Sequence[_Answer]) -> Finding:
     for item in answers:
         if not item.refusal:
             by_version[item.version or "unknown"].append(item.machine)
-    seen = ", ".join(f"{version} on {len(machines)}" for version, machines in sorted(by_version.items())) or "none known"
+    seen = ", ".join(f"{version} on {len(machines)}" for version, machines in sorted(by_version.items()))
     if set(by_version) <= {__version__}:
         return Finding("versions", "ok", f"agents {seen}; here {__version__}")
     mend = "upgrade in the order of docs/install.md: a controller works with agents one version back, not with newer ones"

@@ -98,8 +98,9 @@ class MachineClient:
                 raise WireError(f"{where}: {told[0]}") from told[1]  # it answers, but not us: no silence
             raise NoAnswerError(f"{where}: {error if told is None else told[0]}") from error
         if answer.status != 200:
-            text = answer.body[:200].decode("utf-8", "replace")
-            raise WireError(f"{part} of {self.machine}: HTTP {answer.status} on {path}: {text}")
+            text = answer.body[:200].decode("utf-8", "replace").strip()
+            said = f": {text}" if text else ""
+            raise WireError(f"{part} of {self.machine} at {endpoint.url}: HTTP {answer.status} on {path}{said}")
         if len(answer.body) > _LARGEST.get(path, len(answer.body)):
             raise WireError(f"{part} of {self.machine}: {path} answered {len(answer.body)} bytes: {_LARGEST[path]} are read at most")
         found = _object(answer, f"{part} of {self.machine}", path)

@@ -86,6 +86,14 @@ def test_what_is_wrong_is_named_with_the_machine_and_how_to_mend_it(tmp_path: Pa
     assert all(item.mend for item in found.values() if item.status == "missing")
 
 
+def test_of_agents_of_which_none_answers_neither_version_nor_clock_is_known(tmp_path: Path, agent: Any) -> None:
+    other = agent("m1", status=404)
+    found = looked(tmp_path, {"m1": other})
+    assert found["agents"].status == "missing" and f"m1 at {other}: HTTP 404" in found["agents"].seen
+    assert "address" in found["agents"].mend
+    assert "versions" not in found and "clocks" not in found and found["versions, clocks"].status == "note"
+
+
 def test_a_ledger_that_cannot_be_written_is_missing(tmp_path: Path, agent: Any) -> None:
     (tmp_path / "state/ledger.db").mkdir(parents=True)
     found = looked(tmp_path, {"m1": agent("m1")})
