@@ -1,6 +1,6 @@
 """Every detector on the same recordings: python bench/compare_detectors.py [--recipes plain hard] [--count 12] [--table] [--out FOLDER]
 
-Recordings are what `minder simulate` draws from a recipe with --seed, judged by the rule of formats.md section 2. Each is read and aligned
+Recordings are what `minder simulate` draws from a recipe with --seed, judged by the rule of docs/recordings.md. Each is read and aligned
 once; a detector that learns nothing while it runs is scored ahead, in blocks, with the same scores (minder/evaluation/ahead.py). There
 are no events in these recordings, so the telemetry rule and the judge are all that `minder evaluate` would use.
 

@@ -55,7 +55,7 @@ class FakeClock:
 
 
 def format_time(time_s: float) -> str:
-    """Unix seconds as ISO 8601 UTC with milliseconds, as formats.md writes them.
+    """Unix seconds as ISO 8601 UTC with milliseconds, as recordings have them.
 
     >>> format_time(1772431951.0)
     '2026-03-02T06:12:31.000Z'

@@ -23,11 +23,11 @@ class ConfigError(BadInputError):
 
 
 class RecordingError(BadInputError):
-    """A recording cannot be read (formats.md section 1)."""
+    """A recording cannot be read (docs/recordings.md)."""
 
 
 class TraceError(BadInputError):
-    """A step trace or its job file cannot be read, or they contradict each other (formats.md section 5)."""
+    """A step trace or its job file cannot be read, or they contradict each other (docs/step-traces.md)."""
 
 
 class SourceError(MinderError):

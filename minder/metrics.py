@@ -1,4 +1,4 @@
-"""The metric catalogue: canonical names, units, ranges, and what each tells about a fault (formats.md section 1).
+"""The metric catalogue: canonical names, units, ranges, and what each tells about a fault (docs/recordings.md).
 
 `minder_` + canonical name is what our own exporter calls a metric; a counter's exported name ends in `_total`.
 """
@@ -69,7 +69,7 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("tcp_round_trip_seconds", "s", 0.0, 3600.0, "tcp"),
     Metric("step_seconds", "s", 0.0, 1e6, "job"),
     Metric("steps_total", "1", 0.0, _HUGE, "job", counter=True),
-    # Ours, beyond formats.md: how a machine's training processes spend their time, seen from outside.
+    # Ours, of no exporter: how a machine's training processes spend their time, seen from outside.
     Metric("job_cpu_ratio", "ratio", 0.0, 1e4, "job"),  # CPU seconds of the job's processes per second, in cores
     Metric("job_busy_ratio", "ratio", 0.0, 1.0, "job"),  # share of instants at which a main thread was not sleeping (R or D)
     Metric("job_run_delay_ratio", "ratio", 0.0, 1e4, "job"),  # seconds runnable but not running, per second (schedstat)

@@ -60,7 +60,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """An explicit event (formats.md, events.jsonl, plus `exception`, `nonfinite`, `spike`, `waiting` from our own workers).
+    """An explicit event (events.jsonl of docs/recordings.md, plus `exception`, `nonfinite`, `spike`, `waiting` from our own workers).
 
     data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},

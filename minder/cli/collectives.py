@@ -1,4 +1,4 @@
-"""`minder collectives`: Flight Recorder dumps to the ranks that hold a job up (formats.md sections 4 and 7)."""
+"""`minder collectives`: Flight Recorder dumps to the ranks that hold a job up (docs/collectives.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minder replay`: recordings through the online pipeline (formats.md sections 2 and 7)."""
+"""`minder replay`: recordings through the online pipeline (docs/recordings.md)."""
 
 from __future__ import annotations
 

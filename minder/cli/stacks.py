@@ -1,4 +1,4 @@
-"""`minder stacks`: who is to blame, by the stacks of a hung job (formats.md section 3)."""
+"""`minder stacks`: who is to blame, by the stacks of a hung job (docs/stacks.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minder whatif`: what slows a job's steps down (formats.md section 5)."""
+"""`minder whatif`: what slows a job's steps down (docs/step-traces.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of dumps as one collection (formats.md section 4)."""
+"""A folder of dumps as one collection (docs/collectives.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An analysis as formats.md section 4 has it, and as a table for reading."""
+"""An analysis as docs/collectives.md has it, and as a table for reading."""
 
 from __future__ import annotations
 

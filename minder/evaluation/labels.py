@@ -1,6 +1,6 @@
 """Recordings and their truth, joined by name: what can be evaluated, and one line for each thing that cannot.
 
-A truth is searched in the file that was named, else inside the recording, else beside it (formats.md section 6).
+A truth is searched in the file that was named, else inside the recording, else beside it (docs/recordings.md).
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ def _truth_of(path: Path, named: Path | None, tables: dict[Path, dict[str, Truth
     if not (path / "job.toml").exists() and (sets := _sets_in(path)):
         problems.append(f"{path} holds no recordings, its folders do: name {sets[0]}" + (" and the others" if sets[1:] else ""))
         return None
+    if (path / "recording/job.toml").exists():
+        problems.append(f"{path} is the folder of a run: name its recording, {path / 'recording'}")
+        return None
     for file in [named] if named is not None else [path / _FILE, path.parent / _FILE]:
         if file not in tables:
             tables[file] = _read_silently(file, problems)
@@ -75,9 +78,7 @@ def _truth_of(path: Path, named: Path | None, tables: dict[Path, dict[str, Truth
         truth = table.get(path.name)
         if truth is not None:
             return _checked(truth, file, problems)
-    where = (
-        f"{named} has no entry for it" if named is not None else f"write {path.name}/{_FILE}, or {_FILE} beside it (formats.md section 6)"
-    )
+    where = f"{named} has no entry for it" if named is not None else f"write {path.name}/{_FILE}, or {_FILE} beside it (docs/recordings.md)"
     problems.append(f"{path} has no truth: {where}")
     return None
 
@@ -111,7 +112,7 @@ def _read_silently(file: Path, problems: list[str]) -> dict[str, Truth]:
 
 def _read_table(file: Path, problems: list[str]) -> dict[str, Truth]:
     if not file.is_file():
-        raise RecordingError(f"{file} is no file: give a truth.json (formats.md section 6)")
+        raise RecordingError(f"{file} is no file: give a truth.json (docs/recordings.md)")
     table: dict[str, Truth] = {}
     for truth in read_truths(file):
         if truth.recording in table:

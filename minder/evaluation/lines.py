@@ -1,4 +1,4 @@
-"""Verdicts as `minder replay` and `minder watch` print them (formats.md section 2): one per line, one line per episode."""
+"""Verdicts as `minder replay` and `minder watch` print them (docs/recordings.md): one per line, one line per episode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def format_verdict(recording: str, verdict: Verdict, output: str) -> str:
 
 
 def verdict_line(recording: str, verdict: Verdict) -> dict[str, Any]:
-    """A verdict as formats.md section 2 writes it."""
+    """A verdict as docs/recordings.md writes it."""
     return {
         "recording": recording,
         "time": format_time(verdict.time_s),

@@ -1,4 +1,4 @@
-"""A finding as formats.md section 3 writes it, and for reading."""
+"""A finding as docs/stacks.md writes it, and for reading."""
 
 from __future__ import annotations
 

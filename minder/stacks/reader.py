@@ -1,4 +1,4 @@
-"""A folder of dumps from disk (formats.md section 3): one file per process, processes.json, captures in folders of their own."""
+"""A folder of dumps from disk (docs/stacks.md): one file per process, processes.json, captures in folders of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["find_job_file", "place_ranks", "read_captures"]
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"^(?P<machine>.+?)(?:[_-]pid[_-]?(?P<pid>\d+)|[-_]rank[_-]?(?P<rank>\d+))(?=$|[._-])")
-_EXACT = re.compile(  # as formats.md has it, to the end of the name: a machine's own name may hold "rank" or "pid" and a number
+_EXACT = re.compile(  # as docs/stacks.md has it, to the end of the name: a machine's own name may hold "rank" or "pid" and a number
     r"^(?P<machine>.+?)(?:_pid(?P<pid>\d+)(?:[_-]rank\d+)?|-rank(?P<rank>\d+)(?:[_-]pid\d+)?)(?:\.[A-Za-z]\w*)*$"
 )
 _CAPTURE = re.compile(r"^\d{8}T\d{6}(?:\.\d+)?Z$")

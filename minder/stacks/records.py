@@ -47,7 +47,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """As formats.md writes it: machine:pid4100, or machine:rank3.
+        """As docs/stacks.md writes it: machine:pid4100, or machine:rank3.
 
         >>> Process("node-1", pid=7, rank=3).name
         'node-1:pid7'

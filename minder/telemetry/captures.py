@@ -1,4 +1,4 @@
-"""Where a recording keeps its captures of the job's processes, and from when on each is known (formats.md section 1)."""
+"""Where a recording keeps its captures of the job's processes, and from when on each is known (docs/recordings.md)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _FIELDS = {"machine": str, "message": str, "device": str, "rank": int, "pid": in
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What really happened in a labelled recording (formats.md section 6); fault None: nothing did."""
+    """What really happened in a labelled recording (docs/recordings.md); fault None: nothing did."""
 
     recording: str
     fault: str | None = None

@@ -1,4 +1,4 @@
-"""telemetry.parquet (formats.md section 1) as columns: read, checked, ready for `windows.align_recording`.
+"""telemetry.parquet (docs/recordings.md) as columns: read, checked, ready for `windows.align_recording`.
 
 Shape legend: N rows, K metrics.
 """
@@ -95,7 +95,7 @@ def _check_columns(table: pl.DataFrame, where: str) -> list[Metric]:
     """The known metrics of a table, in its order of columns."""
     for name in ("timestamp", "machine"):
         if name not in table.columns:
-            raise RecordingError(f'{where} has no column "{name}": formats.md section 1 says what it holds')
+            raise RecordingError(f'{where} has no column "{name}": docs/recordings.md says what it holds')
     if not isinstance(table.schema["timestamp"], pl.Datetime):
         raise RecordingError(f"{where}: column timestamp is {table.schema['timestamp']}: make it a datetime in UTC")
     for name in ("machine", "device"):

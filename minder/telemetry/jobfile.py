@@ -67,6 +67,7 @@ def read_job(path: Path) -> RecordedJob:
         raise RecordingError(f"{path} is missing: a recording needs at least a job.toml with its machines") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RecordingError(f"{path} cannot be read: {error}") from error
+    _refuse_a_configuration(data, path)
     unknown = sorted(set(data) - _KEYS) + sorted(f"parallelism.{key}" for key in set(_table(data, path)) - {*_AXES, "rank_order"})
     if unknown:
         _log.warning("%s: unknown keys ignored: %s", path, ", ".join(unknown))
@@ -78,6 +79,15 @@ def read_job(path: Path) -> RecordedJob:
     except BadInputError as error:
         raise RecordingError(f"{path}: {error}") from error
     return job
+
+
+def _refuse_a_configuration(data: Mapping[str, Any], path: Path) -> None:
+    """The job.toml of `minder run`, as in a demo's folder, has the same name and says other things: machines are tables in it."""
+    machines = data.get("machines")
+    if isinstance(machines, list) and any(isinstance(item, Mapping) for item in machines):
+        inside = path.parent / "recording"
+        mend = f"its recording is {inside}" if (inside / "job.toml").exists() else "name the folder that record_dir or --record named"
+        raise RecordingError(f"{path} configures a job and is no recording's: {mend}")
 
 
 def _job(data: Mapping[str, Any], path: Path) -> RecordedJob:

@@ -1,4 +1,4 @@
-"""Writes a recording (formats.md section 1) while a job runs. What was flushed survives a crash: as parts, which
+"""Writes a recording (docs/recordings.md) while a job runs. What was flushed survives a crash: as parts, which
 `read_recording` reads too."""
 
 from __future__ import annotations

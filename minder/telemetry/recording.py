@@ -1,4 +1,4 @@
-"""A recording folder (formats.md section 1): what one job looked like. What is missing is "no data", never "healthy"."""
+"""A recording folder (docs/recordings.md): what one job looked like. What is missing is "no data", never "healthy"."""
 
 from __future__ import annotations
 

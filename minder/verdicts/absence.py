@@ -1,4 +1,4 @@
-"""A machine that says nothing: absence accuses only with a second witness (formats.md, catalogue).
+"""A machine that says nothing: absence accuses only with a second witness (docs/recordings.md).
 
 Silent agent alone: nothing. Agent and launcher silent while the peers stall, or while a peer reports the broken connection:
 gone. Of a job that is only watched there is no launcher to hear: an agent that fell silent as the whole job stopped is a page.

@@ -61,6 +61,8 @@ KEPT = {
         "from minder.worker import",
     ): f"{SNIPPETS}::test_the_guard_of_the_quickstart_names_the_rank_that_computes_nonsense",
     ("docs/quickstart.md", "openssl rand"): f"{SNIPPETS}::test_the_token_of_the_quickstart_is_taken",
+    ("docs/recordings.md", '{"recording": "r0001", "fault"'): f"{SNIPPETS}::test_a_truth_is_read_as_the_page_writes_it",
+    ("docs/recordings.md", '{"recording": "r0001", "time"'): OUTPUT,
     ("docs/service.md", "from minder.api.notices"): f"{SNIPPETS}::test_a_webhook_checks_its_signature_as_the_page_says",
     ("docs/service.md", "from minder.client"): "tests/docs/test_service_page.py::test_the_client_of_the_page_asks_a_real_service",
     ("docs/service.md", "receivers:"): f"{SNIPPETS}::test_alertmanager_takes_the_receiver_of_the_page",

@@ -24,6 +24,8 @@ import pytest
 from minder.clock import FakeClock
 from minder.collectives.whatif.meta import read_layout
 from minder.incidents import Ledger
+from minder.metrics import CATALOGUE
+from minder.telemetry.events import read_truths
 from minder.wire.tokens import read_token
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,6 +149,18 @@ def test_the_layout_of_a_trace_is_read(block: Callable[[str, str], str], tmp_pat
 
 
 @pytest.mark.server("postgresql")
+def test_a_truth_is_read_as_the_page_writes_it(block: Callable[[str, str], str], tmp_path: Path) -> None:
+    file = tmp_path / "truth.json"
+    file.write_text(block("recordings.md", '{"recording": "r0001", "fault"'), encoding="utf-8")
+    (truth,) = read_truths(file)
+    assert (truth.recording, truth.fault, truth.machine, truth.onset_s) == ("r0001", "hang", "node-0002", 1772431920.0)
+
+
+def test_every_metric_that_minder_knows_stands_on_the_page_of_recordings() -> None:
+    page = (ROOT / "docs/recordings.md").read_text(encoding="utf-8")
+    assert [metric.name for metric in CATALOGUE if f"`{metric.name}`" not in page] == []
+
+
 def test_the_ledger_in_postgresql_is_backed_up_as_the_page_says(block: Callable[[str, str], str], postgres: Any, tmp_path: Path) -> None:
     """docs/install.md, "Back up the ledger": what was written before is there after pg_restore into an empty database."""
     if shutil.which("pg_dump") is None or shutil.which("pg_restore") is None:

@@ -21,7 +21,7 @@ def generator(load_file: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 def write_recording(folder: Path, columns: Any, pipeline: int = 1) -> Path:
-    """A recording folder of formats.md section 1 from generated columns; rows in no order."""
+    """A recording folder of docs/recordings.md from generated columns; rows in no order."""
     folder.mkdir(parents=True)
     machines = ", ".join(f'"{name}"' for name in columns.machines)
     data = len(columns.machines) // pipeline

@@ -1,4 +1,4 @@
-"""`minder replay` as a user calls it (formats.md sections 2 and 7)."""
+"""`minder replay` as a user calls it (docs/recordings.md)."""
 
 from __future__ import annotations
 

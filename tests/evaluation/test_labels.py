@@ -95,3 +95,10 @@ def test_a_folder_of_sets_names_the_sets(tmp_path: Path) -> None:
     labelled, problems = label_recordings(find_recordings([tmp_path / "recordings"]))
     where = tmp_path / "recordings"
     assert labelled == [] and problems == [f"{where} holds no recordings, its folders do: name {where}/hard and the others"]
+
+
+def test_the_folder_of_a_run_names_its_recording(tmp_path: Path) -> None:
+    inside = recording(tmp_path / "hang-seed0-1" / "recording")
+    (tmp_path / "hang-seed0-1" / "job.toml").write_text("")
+    labelled, problems = label_recordings(find_recordings([tmp_path]))
+    assert labelled == [] and problems == [f"{inside.parent} is the folder of a run: name its recording, {inside}"]

@@ -1,4 +1,4 @@
-"""The judging rule of formats.md section 2, case by case."""
+"""The judging rule of docs/recordings.md, case by case."""
 
 from __future__ import annotations
 

@@ -174,6 +174,14 @@ def test_a_job_that_disagrees_with_itself_is_refused(tmp_path, job, words):
     assert words in refused(write(tmp_path / "r", job))
 
 
+def test_the_folder_of_a_run_names_the_recording_in_it(tmp_path, caplog):
+    run = '[[machines]]\nname = "m0"\nagent = "http://127.0.0.1:9401"\n'
+    assert refused(write(tmp_path / "r", run)).endswith("is no recording's: name the folder that record_dir or --record named")
+    inside = write(tmp_path / "r/recording")
+    assert refused(tmp_path / "r").endswith(f"is no recording's: its recording is {inside}")
+    assert not caplog.records  # of its keys that no recording has
+
+
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [

@@ -1,4 +1,4 @@
-"""What-if analysis of step traces: what slows a training step down, and by how much (arXiv 2505.05713; formats.md section 5)."""
+"""What-if analysis of step traces: what slows a training step down, and by how much (arXiv 2505.05713; docs/step-traces.md)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def analyse(trace: StepTrace) -> Analysis:
 
 
 def to_document(analysis: Analysis) -> dict[str, Any]:
-    """The JSON document of formats.md section 5, and what we add to it."""
+    """The JSON document of docs/step-traces.md, and what we add to it."""
     found, balance, finding, trace = analysis.study, analysis.balance, analysis.finding, analysis.trace
     return {
         "slowdown": _number(found.slowdown),

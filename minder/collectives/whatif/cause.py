@@ -31,7 +31,7 @@ WORKER, STAGE, SEQUENCE, COMMUNICATION, NONE = "worker", "stage imbalance", "seq
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """cause: one of formats.md section 5. blame: (dp_rank, stage). shares: of the slowdown that goes with each cause's repair.
+    """cause: one of docs/step-traces.md. blame: (dp_rank, stage). shares: of the slowdown that goes with each cause's repair.
 
     fixed_s: mean step time with the named cause repaired. slowest_link: (kind, stage, dp_rank or None: all) that loses most.
     """

@@ -1,4 +1,4 @@
-"""How the traced job was laid out: META.yaml (formats.md section 5)."""
+"""How the traced job was laid out: META.yaml (docs/step-traces.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machines and the job tell in words: the fault's own log line, exit or link event; phases; steps (formats.md, events.jsonl)."""
+"""What the machines and the job tell in words: the fault's own log line, exit or link event; phases; steps (docs/recordings.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes recordings and their truth (formats.md sections 1 and 6); the same values give the same bytes."""
+"""Writes recordings and their truth (docs/recordings.md); the same values give the same bytes."""
 
 from __future__ import annotations
 
