@@ -112,7 +112,7 @@ class _Row:
 class _Strength:
     """How strongly each machine's deviations speak; network_M: only the network's metrics do; reached_M: it has plainly changed;
     lone_M: 0..1, 1 if one family speaks alone, 0 from two on that speak alike; single_M: of that family one metric does;
-    shown_M: 0..1, how much of it the newest sample shows; told_s_M: seconds since what speaks last spoke (`told_s`);
+    shown_M: 0..1, how much of it the newest sample shows, 1 where no sample speaks; told_s_M: seconds since what speaks last spoke;
     clear_M: 0..1, how much of what reaches the training the newest sample shows, whether it is a plain change or not."""
 
     total_M: np.ndarray
@@ -250,6 +250,7 @@ class DefaultDetector:
         config, x = self.config, deviants.machines_X
         found = _Strength(*(np.zeros(len(seen.silence_M), dtype=kind) for kind in (float, bool, bool, float, bool, float, float, float)))
         found.told_s_M.fill(np.nan)
+        found.shown_M.fill(1.0)
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
             families_FX = family_evidence(self._traits, deviants.counted_KX, deviants.z_KX < 0)
@@ -258,7 +259,7 @@ class DefaultDetector:
             found.network_M[x] = network_X > 0.9 * total_X
             heard_X = reaching_X + np.minimum(total_X - reaching_X, reaching_X)  # the host's own signs confirm, they do not carry
             loud_KX = loud_metrics(self._traits, deviants.counted_KX)
-            found.lone_M[x], found.shown_M[x] = loneliness(families_FX), (loud_KX * deviants.shown_KX).max(axis=0)
+            found.lone_M[x], found.shown_M[x] = loneliness(families_FX), (loud_KX * deviants.shown_KX).max(axis=0, initial=0.0)
             found.told_s_M[x] = told_s(self._memory, seen, x, loud_KX & (deviants.counted_KX > 0.0))
             found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
             found.clear_M[x] = np.minimum(reaching_X, 1.0) * found.shown_M[x]
@@ -273,6 +274,7 @@ class DefaultDetector:
             silence_M = absence_M(self._memory, self._traits, seen, phase, time_s)
             found.total_M += silence_M
             found.lone_M[silence_M > 0.0] = 0.0  # it speaks for itself: what is smoothed of the machine only echoes
+            found.shown_M[silence_M > 0.0] = 1.0
         self._forerun(found, deviants, seen, phase)
         return found
 
@@ -288,6 +290,7 @@ class DefaultDetector:
             if first is not None and not seen.silent_M[first[0]]:
                 m, strength = first
                 found.total_M[m] = max(found.total_M[m], min(self.config.effect_boost * strength * phase.lasting, self.config.most_alone))
+                found.shown_M[m] = 1.0
 
     def _accumulate(self, strength: _Strength, seen: Seen, phase: Phase, time_s: float) -> None:
         memory, config = self._memory, self.config
@@ -316,7 +319,7 @@ class DefaultDetector:
             sure_M = strength.reached_M & (seen.since_news_M >= _APART_S) & stands
             at_once_M = np.where(sure_M, config.sure_at_once, config.most_at_once)
             gained_M = np.minimum(gained_M, config.patience_s * (at_once_M + strength.lone_M * (self._lone_share - at_once_M)))
-            gained_M *= 1.0 - strength.lone_M * (1.0 - strength.shown_M)
+            gained_M *= strength.shown_M
             gained_M[expected_late_M(memory, time_s, seen.interval_s)] = 0.0
             least_M = np.where(strength.network_M, config.links_least_s, config.least_s)
             young_M = time_s - since_M < np.where(strength.single_M, np.maximum(least_M, config.lone_least_s), least_M)

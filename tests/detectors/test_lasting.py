@@ -48,6 +48,12 @@ def test_what_ends_after_two_minutes_or_is_shared_is_nobodys_fault(machines: lis
     assert told(factors_TMK) == []
 
 
+def test_an_echo_of_several_metrics_that_came_back_adds_nothing() -> None:
+    factors_TMK = healthy()
+    factors_TMK[120:125, 4, :2] *= 0.2  # not enough by itself: two rows of echoes would convict
+    assert told(factors_TMK) == []
+
+
 def test_a_page_cache_that_shrank_is_nobodys_fault_however_long_it_lasts() -> None:
     factors_TMK = healthy()
     factors_TMK[120:, 4, 2] *= 0.75
