@@ -52,14 +52,15 @@ def _whole(lines: list[str]) -> str:
 
 
 def blocks(page: str) -> list[Block]:
-    """Every fenced block of a page, and every indented one."""
+    """Every fenced block of a page, and every indented one that is no list."""
     found: list[Block] = []
     fence: tuple[int, str, str] | None = None
     inner: list[str] = []
-    begin = 0
+    begin, listed = 0, False
     for number, line in enumerate([*(ROOT / page).read_text(encoding="utf-8").splitlines(), ""], start=1):
         mark = _FENCE.match(line)
-        indented = fence is None and not mark and line.startswith("    ") and line.strip()
+        listed = line.startswith("    ") and (listed or (not begin and line.lstrip().startswith("- ")))  # a list in a list is no block
+        indented = fence is None and not mark and not listed and line.startswith("    ") and line.strip()
         if begin and not indented and line.strip():
             found.append(Block(page, begin, "indented", "", _whole(inner)))
         if indented and not begin:
