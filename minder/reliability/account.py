@@ -17,7 +17,7 @@ from minder.incidents.spans import format_span
 from minder.reliability.losses import IncidentTime, time_incident
 from minder.reliability.runs import RUN_KINDS, Run, find_runs
 from minder.reliability.sliding import SlidingHour, slide_hour
-from minder.reliability.stretches import Span, Stretch, clip, count_once, fill_gaps, sum_spans
+from minder.reliability.stretches import Span, Stretch, clip, count_once, cut_out, fill_gaps, sum_spans
 from minder.types import LedgerEvent
 
 __all__ = ["ACCOUNT_KINDS", "Account", "IncidentLoss", "JobAccount", "account_jobs", "newest_event_s"]
@@ -129,13 +129,17 @@ def _account_job(
     runs = find_runs(events, period[1])
     steps_s = sorted(event.time_s for event in events if event.kind == kinds.FIRST_STEP)
     timed = [time_incident(incident, found, steps_s, period[1]) for incident, found in incidents]
-    known, unknown, stopped = _lifetime(runs, period)
-    lasting = known if runs else [period]  # a job that is only watched: its incidents stand for themselves
+    stepped, untold, unknown, stopped = _lifetime(runs, period)
+    lasting = sorted([*stepped, *untold]) if runs else [period]  # a job that is only watched: its incidents stand for themselves
     lost = count_once(clip([stretch for item in timed for stretch in item.lost], lasting))
     slowed = clip(count_once([stretch for item in timed for stretch in item.slowed]), lasting)
-    starts = [Stretch(run.begin_s, run.end_s if run.first_step_s is None else run.first_step_s, "start", "start") for run in runs]
+    telling = [run for run in runs if not run.tells_no_steps]
+    starts = [Stretch(run.begin_s, run.end_s if run.first_step_s is None else run.first_step_s, "start", "start") for run in telling]
     stretches = fill_gaps(lost, clip([*starts, *stopped], lasting)) if runs else lost
     slowed = sorted(set(fill_gaps(stretches, slowed)) - set(stretches), key=lambda item: item.begin_s)
+    troubled = clip(stretches, untold)  # of a run that tells no steps, what an incident took of it is known, and no more
+    known = sorted([*stepped, *((item.begin_s, item.end_s) for item in troubled)])
+    unknown += cut_out(untold, troubled)
     if not known and not stretches and not slowed and not unknown:
         return None
     running_s, lost_s, slowed_s, unknown_s = sum_spans(known), _seconds(stretches), _seconds(slowed), sum_spans(unknown)
@@ -147,30 +151,32 @@ def _account_job(
         lost_s=lost_s,
         slowed_s=slowed_s,
         unknown_s=unknown_s,
-        ettr=1.0 - lost_s / running_s if running_s else None,
-        ettr_low=1.0 - (lost_s + slowed_s + unknown_s) / (running_s + unknown_s) if running_s else None,
+        ettr=1.0 - lost_s / running_s if stepped else None,
+        ettr_low=1.0 - (lost_s + slowed_s + unknown_s) / (running_s + unknown_s) if stepped else None,
         gpu_s=None if gpus is None or not running_s else gpus * lost_s,
         machines=max((run.machines for run in runs if run.end_s > period[0]), default=0),
         machine_s=sum(run.machines * max(0.0, min(run.end_s, period[1]) - max(run.begin_s, period[0])) for run in runs),
-        hour=slide_hour(known, stretches) if known else SlidingHour(np.empty(0), np.empty(0)),
+        hour=slide_hour(known, stretches) if stepped else SlidingHour(np.empty(0), np.empty(0)),
         losses=_losses(timed, stretches, slowed, gpus),
         stretches=tuple(stretches),
         notes=tuple(_notes(runs, timed, period, unknown_s)),
     )
 
 
-def _lifetime(runs: Sequence[Run], period: Span) -> tuple[list[Span], list[Span], list[Stretch]]:
-    """Spans in which the job was meant to run and we know of it; spans of which nothing is known; and the stops after failures.
+def _lifetime(runs: Sequence[Run], period: Span) -> tuple[list[Span], list[Span], list[Span], list[Stretch]]:
+    """Spans in which the job was meant to run and we know of it; those of runs that tell no steps; spans of which nothing is known;
+    and the stops after failures.
 
     A run that failed and was started again was down in between. After a run that nobody saw end nothing is known until the next.
     A run without an end, and without any event in the period, is not known to have run in it.
     """
     known: list[Span] = []
+    untold: list[Span] = []
     unknown: list[Span] = []
     stopped: list[Stretch] = []
     for index, run in enumerate(runs):
         silent = run.end == "running" and run.last_event_s < period[0]
-        (unknown if silent else known).append((run.begin_s, run.end_s))
+        (unknown if silent else untold if run.tells_no_steps else known).append((run.begin_s, run.end_s))
         if index + 1 < len(runs):
             gap = (run.end_s, runs[index + 1].begin_s)
             if run.end == "lost":
@@ -178,7 +184,7 @@ def _lifetime(runs: Sequence[Run], period: Span) -> tuple[list[Span], list[Span]
             elif run.end == "failed":
                 known.append(gap)
                 stopped.append(Stretch(*gap, "stopped", "failed run"))
-    return _within(known, period), _within(unknown, period), stopped
+    return _within(known, period), _within(untold, period), _within(unknown, period), stopped
 
 
 def _within(spans: Sequence[Span], period: Span) -> list[Span]:
@@ -209,7 +215,9 @@ def _notes(runs: Sequence[Run], timed: Sequence[IncidentTime], period: Span, unk
     if not runs:
         notes.append("only watched: the ledger does not say when it ran, so it has no ETTR; the times of its incidents are counted")
     elif unknown_s:
-        notes.append(f"of {format_span(unknown_s)} nothing is known: the end of a run was not seen, or its controller wrote nothing")
+        why = ["a run told no steps"] if any(run.tells_no_steps for run in runs) else []
+        why += ["the end of a run was not seen, or its controller wrote nothing"] if _lifetime(runs, period)[2] else []
+        notes.append(f"of {format_span(unknown_s)} nothing is known: {'; '.join(why)}")
     last = runs[-1] if runs else None
     if last and last.end == "running" and period[0] <= last.last_event_s < period[1] - _QUIET_S:
         silent = format_span(period[1] - last.last_event_s)

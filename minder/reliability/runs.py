@@ -30,6 +30,11 @@ class Run:
     machines: int
     gpus: int | None
 
+    @property
+    def tells_no_steps(self) -> bool:
+        """Whether nothing is known of its progress. A run that failed before its first step made none."""
+        return self.first_step_s is None and self.end != "failed"
+
 
 def find_runs(events: Sequence[LedgerEvent], until_s: float) -> list[Run]:
     """Runs out of one job's events in ledger order; a job that is only watched registers none.

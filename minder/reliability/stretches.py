@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["PHASES", "Span", "Stretch", "clip", "count_once", "fill_gaps", "sum_spans"]
+__all__ = ["PHASES", "Span", "Stretch", "clip", "count_once", "cut_out", "fill_gaps", "sum_spans"]
 
 # Where lost time goes, in the order in which an incident runs through it; "start" and "stopped" belong to no incident.
 PHASES = ("start", "detect", "decide", "restart", "load", "recompute", "stopped")
@@ -59,6 +59,16 @@ def count_once(stretches: Iterable[Stretch]) -> list[Stretch]:
             found.append(replace(stretch, begin_s=max(reached_s, stretch.begin_s)))
             reached_s = stretch.end_s
     return found
+
+
+def cut_out(spans: Sequence[Span], taken: Sequence[Stretch]) -> list[Span]:
+    """What of the spans lies outside `taken` (both in order, without overlaps).
+
+    >>> cut_out([(0, 9)], [Stretch(2, 4, "detect", "stall")])
+    [(0, 2), (4, 9)]
+    """
+    whole = [Stretch(begin_s, end_s, "", "") for begin_s, end_s in spans]
+    return [(item.begin_s, item.end_s) for item in fill_gaps(taken, whole) if item not in taken and item.seconds > 0]
 
 
 def fill_gaps(taken: Sequence[Stretch], others: Iterable[Stretch]) -> list[Stretch]:

@@ -170,6 +170,45 @@ def test_a_job_that_is_only_watched_has_no_ettr_but_its_losses(story: Any) -> No
     assert "only watched" in job.notes[0]
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_of_a_job_that_tells_no_steps_nothing_is_known(story: Any, finished: bool) -> None:
+    """A script without heartbeats trains for an hour: neither progress nor an hour of start-up."""
+    story.register(0.0)
+    if finished:
+        story.end(3600.0)
+    (job,) = story.account(0.0, 3600.0).jobs
+    assert (job.ettr, job.lost_s, job.unknown_s, job.stretches) == (None, 0.0, 3600.0, ())
+    assert "a run told no steps" in job.notes[0]
+
+
+def test_what_an_incident_took_of_a_run_without_steps_is_known(story: Any) -> None:
+    story.register(0.0)
+    incident = story.verdict(1000.0, 1030.0)
+    story.evict(incident, 1040.0, 1090.0)
+    story.ledger.append(kinds.CLOSED, {"reason": "it goes on"}, job="llm", incident=incident, time_s=1100.0)
+    story.end(3600.0)
+    (job,) = story.account(0.0, 3600.0).jobs
+    assert job.ettr is None and job.lost_s == pytest.approx(100.0) and job.unknown_s == pytest.approx(3500.0)
+    assert {stretch.cause for stretch in job.stretches} == {"stall"}
+
+
+def test_a_run_without_steps_leaves_the_ettr_of_the_others_alone(story: Any) -> None:
+    story.register(0.0, first_step_s=100.0)
+    story.end(1000.0)
+    story.register(2000.0)
+    story.end(3000.0)
+    (job,) = story.account(0.0, 3000.0).jobs
+    assert job.ettr == pytest.approx(0.9) and job.unknown_s == 1000.0
+    assert job.ettr_low == pytest.approx(1.0 - 1100.0 / 2000.0)
+
+
+def test_a_run_that_failed_before_its_first_step_was_lost(story: Any) -> None:
+    story.register(0.0)
+    story.end(500.0, "failed")
+    (job,) = story.account(0.0, 500.0).jobs
+    assert job.ettr == 0.0 and job.lost_s == 500.0 and job.unknown_s == 0.0
+
+
 def test_silence_is_not_health(story: Any) -> None:
     """The run was registered long ago; whether anything has run since, nobody wrote down."""
     story.register(0.0, first_step_s=10.0)
