@@ -11,7 +11,7 @@ from minder.incidents.spans import format_span
 from minder.types import Decision, Evidence
 from minder.wire.codec import to_json
 
-__all__ = ["describe_evidence", "incident_json", "incident_report", "incident_rows"]
+__all__ = ["describe_evidence", "incident_json", "incident_report", "incident_rows", "left_to_a_person"]
 
 _DURATIONS = ("time_to_detect_s", "time_to_decide_s", "capture_s", "evict_s", "restart_s", "to_first_step_s", "downtime_s")
 _LABELS = ("detect", "decide", "capture", "evict", "restart", "first new step", "downtime in all")
@@ -67,7 +67,7 @@ def _report(incident: Incident) -> Iterator[str]:
     yield from _section("Evidence against", [describe_evidence(item) for item in incident.against])
     yield from _section("Captured before anything was ended", incident.captured)
     yield from _section("Decision", _decision_lines(incident.decision))
-    yield from _section("Left to a person", _left_lines(incident), nothing="")
+    yield from _section("Left to a person", left_to_a_person(incident), nothing="")
     yield from _section("Done", [_result_line(item.outcome, item.operation_id, item.detail) for item in incident.results])
     yield from _section("To undo it", incident.undo, nothing="nothing to undo")
     yield from _section("Was it right?", _outcome_lines(incident))
@@ -122,7 +122,7 @@ def _jobs_lines(decision: Decision) -> list[str]:
     return [f"jobs affected: {', '.join(decision.jobs_affected)}"] if len(decision.jobs_affected) > 1 else []
 
 
-def _left_lines(incident: Incident) -> list[str]:
+def left_to_a_person(incident: Incident) -> list[str]:
     """What was not done about a machine that is still in the job, beside what was: a restart in place mends no machine."""
     pages = [item for item in incident.decisions if item.action == "page" and item.machines]
     left = {(item.machines, item.reason): item for item in pages if not set(item.machines) & set(incident.evicted)}

@@ -22,7 +22,7 @@ from minder.incidents.history import active_pauses
 from minder.incidents.maintenance import fold_maintenance
 from minder.incidents.outlook import cost_per_minute, outlook
 from minder.incidents.places import find_gpus
-from minder.incidents.report import describe_evidence, incident_report
+from minder.incidents.report import describe_evidence, incident_report, left_to_a_person
 from minder.stacks import analyse_captures, capture_from_agents
 from minder.stacks.document import to_document
 from minder.store.events import EventQuery
@@ -125,6 +125,7 @@ def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[s
         "accused": [_accused(name, places, found) for name in names],
         "evidence": [_said(item, found.opened_s) for item in found.evidence],
         "against": [_said(item, found.opened_s) for item in found.against],
+        "left": left_to_a_person(found),
         "outlook": outlook(found, pauses, windows),
         "cost": cost_per_minute(found, find_gpus(registered_of(service, found))),
         "questions": _questions(service, visitor, found),

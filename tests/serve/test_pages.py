@@ -252,6 +252,19 @@ def test_a_maintenance_window_is_seen_before_somebody_asks_why_nothing_happens(e
     assert "switch firmware" in http.get("/").text and "holds now" in http.get("/pauses").text  # the other one
 
 
+def test_what_is_left_to_a_person_stands_on_the_first_screen(enter: Enter, ledger: Ledger) -> None:
+    """The machine is shared and stays; the job's dead workers are started again. Whoever reads the page must go on from there."""
+    jobs = ("llm", "ads")
+    verdict = verdict_of("m1", NOW_S - 50.0)
+    page = Decision("page-1", NOW_S - 40.0, "page", ("m1",), "shared_machine", "ads would die too", verdict, jobs_affected=jobs)
+    restart = Decision("restart-1", NOW_S - 39.0, "restart", (), "act", "restart in place", verdict, jobs_affected=jobs)
+    for decision in (page, restart):
+        ledger.append(kinds.DECISION, decision, job="llm", incident="llm-2", operation_id=decision.operation_id)
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", enter().get("/incidents/llm-2").text))
+    assert "left to a person m1: ads would die too (shared_machine) jobs affected: llm, ads" in text
+    assert "restart in place Jobs affected: llm, ads" in text
+
+
 def test_what_was_typed_is_not_lost_where_it_does_not_hold(enter: Enter) -> None:
     answer = send(enter("operator"), "/pauses", "/pauses", scope="job", target="llm", reason="a long story", **{"for": "soon"})
     assert answer.status_code == 422 and "a long story" in answer.text and "no length of time" in answer.text
