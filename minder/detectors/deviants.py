@@ -13,13 +13,12 @@ import numpy as np
 
 from minder.detectors import reference
 from minder.detectors.memory import Memory
-from minder.detectors.phases import Phase
+from minder.detectors.phases import Phase, jammed_K
 from minder.detectors.traits import TraitTable
 
 __all__ = ["Counting", "Deviants", "Stages", "find_deviants"]
 
 _LARGE = 5  # machines that make a stage yardstick enough
-_JAMMED = 0.7  # congestion counters of all machines at twice their usual
 _CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
 _RETURNED = 0.35
 _OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
@@ -107,9 +106,9 @@ def find_deviants(
     if counting.unsettled:  # what the slow pace tells is of before the common move
         lasts_KX &= confirmed_KX
     shown_KX = _shown(newest_KX, slow_KX)
-    jammed_K = traits.jams_K & (phase.shift_K > _JAMMED)
-    quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", (x, known_KX, large_X, jammed_K), distances, phase), 0.0)
-    slow_KX = np.where(lasts_KX, _agreed(memory, "slow", (x, known_KX, large_X, jammed_K), distances, phase), 0.0)
+    jam_K = jammed_K(memory, traits, phase)
+    quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", (x, known_KX, large_X, jam_K), distances, phase), 0.0)
+    slow_KX = np.where(lasts_KX, _agreed(memory, "slow", (x, known_KX, large_X, jam_K), distances, phase), 0.0)
     echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
     z_KX = np.where(echoed_KX, slow_KX, quick_KX)
     shown_KX = np.where(echoed_KX, shown_KX, 1.0)
@@ -149,13 +148,13 @@ def _agreed(
 ) -> np.ndarray:
     """A machine alone in its stage is compared with all; in a small stage both yardsticks must agree, and the smaller deviation
     counts; a large stage is yardstick enough. In a jam of all, machines differ as they never do else: it is measured in that."""
-    x, known_KX, large_X, jammed_K = which
-    all_K = reference.apart_K(memory, f"all_{pace}", jammed_K)
+    x, known_KX, large_X, jam_K = which
+    all_K = reference.apart_K(memory, f"all_{pace}", jam_K)
     z_KX = reference.deviation_KX(memory, f"all_{pace}", x, known_KX, phase.shift_K, all_K)
     if "stage" not in distances:
         return z_KX
     peers_KX = ~np.isnan(distances["stage"][:, x])
-    stage_K = reference.apart_K(memory, f"stage_{pace}", jammed_K)
+    stage_K = reference.apart_K(memory, f"stage_{pace}", jam_K)
     stage_KX = reference.deviation_KX(memory, f"stage_{pace}", x, peers_KX, phase.shift_K, stage_K)
     nearer_KX = np.where(np.abs(z_KX) < np.abs(stage_KX), z_KX, stage_KX)
     both_KX = np.where(np.sign(z_KX) == np.sign(stage_KX), nearer_KX, 0.0)

@@ -16,7 +16,7 @@ import numpy as np
 from minder.detectors.memory import Memory
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "joined", "learn_common", "too_late_s"]
+__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "jammed_K", "joined", "learn_common", "too_late_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
@@ -43,6 +43,7 @@ _PICKED_UP, _HARDLY_FELL = 0.45, 0.1  # scaled: some activity has risen by more,
 _PICKED_UP_S = 45.0  # and for so long
 _SETTLED = 0.25  # share of its distance from the fast level: a common level that moves by less from row to row has arrived
 _COUNTS_Z = 4.0  # usual sizes from which on a shift is an effect
+_JAMMED = 0.7  # scaled: twice the usual
 STOOD = -0.5  # scaled: a part of the training that has fallen so far has all but ended
 _BACK = 0.3  # share of such a fall that is left when it is over
 _AGAIN_S = 30.0  # the training has run for so long when it comes to stand anew: long steps blur less
@@ -124,6 +125,14 @@ def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
         after_X = since_X - effect_s
         joined_X |= (after_X > -_BEFORE_S) & (after_X < _AFTER_S + _AFTER_INTERVALS * interval_s)
     return joined_X
+
+
+def jammed_K(memory: Memory, traits: TraitTable, phase: Phase) -> np.ndarray:
+    """Mask (K,) of the congestion counters that have risen for all machines: to twice their usual, or less, but for half a minute, plainly,
+    and while the training suffers."""
+    long_K = memory["long_shift_K"]
+    least_K = np.maximum(_COUNTS_Z * _known(memory["long_wobble_K"]), traits.floor_K1[:, 0])
+    return np.asarray(traits.jams_K & ((phase.shift_K > _JAMMED) | ((phase.effect >= 0.25) & (long_K > least_K))))
 
 
 def too_late_s(phase: Phase, interval_s: float) -> float:

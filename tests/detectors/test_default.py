@@ -359,16 +359,16 @@ def test_a_machine_that_reads_its_data_anew_for_a_minute_is_not_accused_while_no
     assert told(Window(1.7e9 + 15.0 * np.arange(90), names, metrics, values_TMK, np.full((90, 12), True))) == []
 
 
-def jammed(farthest: float) -> Window:
-    """A quarter of an hour of calm, then a jam of all for four minutes: ECN marks rise eightfold, activity falls, and machines differ by a
-    factor of 1.5 (one standard deviation). One machine's marks are so many times the others'."""
+def jammed(rise: float, farthest: float) -> Window:
+    """A quarter of an hour of calm, then a jam of all for four minutes: ECN marks rise so many times, activity falls, and machines differ
+    by a factor of 1.5 (one standard deviation). One machine's marks are so many times the others'."""
     rng = np.random.default_rng(7)
     machines, calm, rows = 200, 60, 76
     marks_TM = 300.0 * np.exp(0.15 * rng.standard_normal((rows, machines)))
     activity_TM = 0.7 + 0.02 * rng.standard_normal((rows, machines))
     apart_M = np.exp(0.4 * np.clip(rng.standard_normal(machines), -2.0, 2.0))
     apart_M[17] = farthest
-    marks_TM[calm:] *= 8.0 * apart_M
+    marks_TM[calm:] *= rise * apart_M
     activity_TM[calm:] *= 0.6
     names = tuple(f"m{m}" for m in range(machines))
     values_TMK = np.stack([marks_TM, activity_TM], axis=2)
@@ -376,8 +376,9 @@ def jammed(farthest: float) -> Window:
     return Window(times_T, names, ("ecn_packets_per_second", "gpu_sm_activity_ratio"), values_TMK, np.ones((rows, machines), dtype=bool))
 
 
+@pytest.mark.parametrize("rise", [8.0, 1.6])
 @pytest.mark.parametrize(("farthest", "accused"), [(4.0, set()), (60.0, {("m17",)})])
 def test_in_a_jam_of_all_the_farthest_of_many_is_chance_and_one_that_stands_alone_is_not(
-    farthest: float, accused: set[tuple[str, ...]]
+    rise: float, farthest: float, accused: set[tuple[str, ...]]
 ) -> None:
-    assert {verdict.machines for verdict in told(jammed(farthest))} == accused
+    assert {verdict.machines for verdict in told(jammed(rise, farthest))} == accused
