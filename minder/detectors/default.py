@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minder.detectors import clocks, forerunner, lasting, out_of_step, phases, presence, reference
+from minder.detectors import clocks, forerunner, lasting, onset, out_of_step, phases, presence, reference
 from minder.detectors.absence import absence_M
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.detectors.evidence import credit, distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z, summed
@@ -133,7 +133,7 @@ class DefaultDetector:
         self._stage_of = dict(stages or {})
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
-            | {**out_of_step.FIELDS, **clocks.FIELDS}
+            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
         self._traits = TraitTable(())
@@ -264,8 +264,8 @@ class DefaultDetector:
             found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
             found.clear_M[x] = np.minimum(reaching_X, 1.0) * found.shown_M[x]
             suffers = phase.effect if not phase.idle else 0.0
-            since_X = np.where(np.isnan(self._memory["since_M"][x]), time_s, self._memory["since_M"][x])
-            joined_X = phases.joined(since_X, phase, seen.interval_s) if suffers > 0 else np.zeros(len(x), dtype=bool)
+            since_X, afterwards_X = onset.turned_odd(self._memory, deviants, phase, seen, time_s)
+            joined_X = ~afterwards_X & phases.joined(since_X, phase, seen.interval_s) if suffers > 0 else np.zeros(len(x), dtype=bool)
             boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers * np.where(joined_X, config.effect_boost, 1.0))
             limit_X = np.where(joined_X & (suffers > 0.5), config.most, config.most_alone)
             alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers

@@ -62,6 +62,20 @@ def test_a_machine_that_fails_minutes_after_the_training_came_to_stand_is_no_rea
     assert {(verdict.machines, verdict.tier) for verdict in found} == {(("m04",), tier)}
 
 
+HALTING = ("gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second", "cpu_usage_ratio")
+
+
+@pytest.mark.parametrize(("later", "accused"), [(0, {("m04",)}), (8, {("m04",)}), (16, set())])
+def test_what_begins_plainly_while_the_training_has_stood_for_a_while_and_passes_is_nobodys_fault(
+    later: int, accused: set[tuple[str, ...]]
+) -> None:
+    factors_TMK = healthy()
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    factors_TMK[120 + later : 127 + later, 4, 2] *= 0.4
+    found = told(factors_TMK, np.full((ROWS, MACHINES), True), HALTING)
+    assert {verdict.machines for verdict in found} == accused
+
+
 RESTING = ("gpu_duty_cycle_ratio", "nvlink_bandwidth_bytes_per_second", "memory_usage_ratio")
 
 

@@ -1,0 +1,56 @@
+"""Who stood with its peers while they had long been standing, and only then left them, did not stop them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minder.detectors import reference
+from minder.detectors.deviants import Deviants
+from minder.detectors.memory import Memory
+from minder.detectors.onset import FIELDS, turned_odd
+from minder.detectors.phases import Phase
+from minder.detectors.presence import Seen
+
+NOW_S = 500.0
+
+
+def turned(
+    slow: float = 0.0, since_move_s: float = 80.0, stood_s: float = 80.0, heard_s: float = 5.0, idle: bool = False, since: float = np.nan
+) -> tuple[float, bool]:
+    """One of two machines is odd in this row: its newest sample of one metric is 0.8 below its peers'. Scrapes of 5 s."""
+    memory = Memory({**FIELDS, **reference.FIELDS, "since_M": ("M", np.nan)})
+    memory.follow(["a", "b"], ["cpu_usage_ratio"])
+    memory["all_slow_smooth_KM"] = np.array([[0.0, slow]], dtype=np.float32)
+    memory["since_M"] = np.array([np.nan, since])
+    one = np.ones((1, 1))
+    deviants = Deviants(np.array([1]), -9.0 * one, one, np.array([True]), -0.8 * one, -0.8 * one, one)
+    phase = Phase(False, idle, 0.0, False, 1.0, NOW_S - stood_s, np.array([-1.0]), stalled=True)
+    phase.since_move_s, phase.stands_since_s = since_move_s, NOW_S - stood_s
+    nobody_M = np.zeros(2, dtype=bool)
+    seen = Seen(None, ~nobody_M, 5.0, 5.0, np.zeros(2), np.array([5.0, heard_s]), nobody_M, False, np.zeros((1, 2)))
+    (since_s,), (afterwards,) = turned_odd(memory, deviants, phase, seen, NOW_S)
+    return float(since_s), bool(afterwards)
+
+
+def test_a_plain_fall_among_peers_that_have_long_been_standing_came_afterwards() -> None:
+    assert turned() == (NOW_S, True)
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"slow": -0.5},  # odd for longer, but weakly
+        {"since_move_s": 20.0},  # the job moved a moment ago: a link that flaps
+        {"stood_s": 5.0},  # it has only just come to stand
+        {"stood_s": np.nan},
+        {"heard_s": 60.0},  # may have been odd all the while
+        {"idle": True},
+    ],
+)
+def test_what_may_have_begun_with_the_standstill_or_before_did_not(otherwise: dict[str, float]) -> None:
+    assert turned(**otherwise) == (NOW_S, False)  # type: ignore[arg-type]
+
+
+def test_who_is_odd_already_is_not_dated_anew() -> None:
+    assert turned(since=430.0) == (430.0, False)
