@@ -86,7 +86,7 @@ class TrainingRecipe(_Rules):
 def load_training_recipe(name_or_path: str) -> TrainingRecipe:
     """Read a recipe: a file, or the name of a packaged one. Raises ConfigError with file, key and what is wrong."""
     path = Path(name_or_path)
-    if not path.exists() and path.suffix != ".toml":
+    if not path.is_file() and path.suffix != ".toml":  # a folder of that name, such as the built site/, is no recipe
         try:
             path = find_resource(f"models/recipes/{name_or_path}.toml")
         except MinderError:

@@ -15,6 +15,12 @@ def test_the_packaged_recipes_are_valid(name: str) -> None:
     assert load_training_recipe(name).name == name
 
 
+def test_a_folder_that_is_called_like_a_recipe_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()  # as `make docs` leaves one in a checkout
+    monkeypatch.chdir(tmp_path)
+    assert load_training_recipe("site").name == "site"
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
