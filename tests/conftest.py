@@ -225,6 +225,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_mlflow() -> None:
+    """MLflow keeps where it logs to in the environment of its process: no module logs where the one before it did."""
+    for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
+        del os.environ[name]
+
+
 @pytest.fixture(scope="session")
 def load_file() -> Callable[[Path], ModuleType]:
     """A file of the tests as a module, once (test folders are no packages)."""
