@@ -96,12 +96,16 @@ class _Generation:
             if generation > self._control.stopped_generation:
                 report_exception(self._control, caught, generation)
             error = caught
+        self._leave(error)
+        return False, None
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Of the generation nothing stays, or nothing of the process: half torn down it must not join the next one. A fresh one does."""
         try:
             tear_down(error, self._keep, _EXIT_CANNOT_RESTART)
-        except Exception:  # noqa: BLE001 - a half torn down process must not join the next generation: a fresh one does
+        except Exception:  # noqa: BLE001 - it walks through torch's own state, which may raise anything: printed, and the process ends
             traceback.print_exc()
             os._exit(_EXIT_CANNOT_RESTART)
-        return False, None
 
     def _raise_if_stopped(self) -> None:
         if self.active is not None and self.active <= self._control.stopped_generation:

@@ -76,18 +76,18 @@ async def _upload(request: Request) -> AsyncIterator[Path]:
     """A folder for one upload, gone afterwards; what cannot be read in it is refused."""
     service = service_of(request)
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="minder-upload-"))
-    outcome = "refused"
+    outcome = "failed"  # whatever else ends it, the client's going away too
     try:
         yield folder
         outcome = "scored"
     except Busy as error:
+        outcome = "refused"
         raise refuse(429, str(error), Retry_After="10") from error
     except BadInputError as error:
+        outcome = "refused"
         raise refuse(422, str(error)) from error
     except HTTPException:
-        raise
-    except BaseException:
-        outcome = "failed"
+        outcome = "refused"
         raise
     finally:
         service.metrics.uploads.labels(outcome).inc()

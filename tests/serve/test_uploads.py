@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from minder.cli import main
 from minder.errors import BadInputError
 from serve.scoring import worker
-from serve.scoring.pool import Order, ScoringPool
+from serve.scoring.pool import Busy, Order, ScoringPool
 from serve.settings import Limits
 
 As = Callable[..., dict[str, str]]
@@ -142,6 +142,25 @@ def test_a_process_that_died_is_replaced_and_an_upload_that_takes_too_long_leave
     answer = http.post("/v1/scores", content=parquet(table()), headers=headers)
     assert answer.status_code == 422 and "took longer than 0 s" in answer.json()["detail"]
     assert list((tmp_path / "uploads").iterdir()) == []
+
+
+def test_what_became_of_uploads_is_counted(http: httpx.Client, as_: As, service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours (failed), the client's (refused, too many at once too), or well."""
+
+    failures = [Busy("as many as may be scored at once"), RuntimeError("a defect")]
+
+    async def fail(order: Order) -> Any:
+        raise failures.pop(0)
+
+    def post(content: bytes) -> int:
+        return http.post("/v1/scores", content=content, headers=as_() | PARQUET).status_code
+
+    statuses = [post(parquet(table())), post(b"no table")]
+    monkeypatch.setattr(service.scoring, "score", fail)
+    statuses += [post(parquet(table())) for _ in range(2)]
+    assert statuses == [200, 422, 429, 500]
+    counted = {what: service.metrics.uploads.labels(what)._value.get() for what in ("scored", "refused", "failed")}
+    assert counted == {"scored": 1, "refused": 2, "failed": 1}
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,21 @@ def test_main_that_swallows_everything_once_is_interrupted_again(worker: Start) 
     assert "after" in _interrupt_once(found)
 
 
+def test_a_process_that_cannot_be_torn_down_ends_and_joins_no_further_generation(worker: Start) -> None:
+    code = """
+from minder.worker import barrier
+class OddError(Exception): pass
+def tear_down(*rest): raise OddError("a group that is neither there nor gone")
+barrier.tear_down = tear_down
+"""
+    found = worker(code + LOOP.replace("BODY", "raise ValueError('no data')"))
+    found.hear("hello"), found.hear("waiting")
+    found.assign(0, MINDER_GENERATION="0")
+    found.hear("running"), found.hear("exception")
+    status, output = found.end()
+    assert status == 75 and "neither there nor gone" in output and "after" not in output
+
+
 def test_connections_of_the_generation_are_cut_and_older_ones_stay(worker: Start) -> None:
     code = """
 import socket, time, minder

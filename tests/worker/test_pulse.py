@@ -151,6 +151,10 @@ class Device: type = "cuda"
 class Tensor:
     device = Device()
     def __float__(self): raise AssertionError("waited for the device")
+class OwnError(Exception): pass
+class Step:
+    def __int__(self): raise OwnError("no step yet")
+minder.heartbeat(Step())
 minder.heartbeat("seven")
 minder.heartbeat(None)
 minder.heartbeat(2**80)
@@ -160,6 +164,6 @@ minder.heartbeat(3, loss=float("nan"))
 print(json.dumps(pulse.swallowed()))
 """
     page = tmp_path / "page"
-    assert _run(code, MINDER_HEARTBEAT_FILE=str(page)) == 3
+    assert _run(code, MINDER_HEARTBEAT_FILE=str(page)) == 4
     recent = read_heartbeat(page).recent
     assert [record.step for record in recent] == [1, 2, 3] and all(math.isnan(record.loss) for record in recent)
