@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minder.detectors import clocks, forerunner, lasting, onset, out_of_step, phases, presence, reference
+from minder.detectors import clocks, forerunner, lasting, onset, out_of_step, phases, presence, reference, returning
 from minder.detectors.absence import absence_M
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.detectors.evidence import credit, distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z, summed
@@ -133,7 +133,7 @@ class DefaultDetector:
         self._stage_of = dict(stages or {})
         self._memory = Memory(
             {**_FIELDS, **presence.FIELDS, **phases.FIELDS, **reference.FIELDS, **forerunner.FIELDS, **lasting.FIELDS}
-            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS}
+            | {**out_of_step.FIELDS, **clocks.FIELDS, **onset.FIELDS, **returning.FIELDS}
         )
         self._clocks = clocks.Clocks(self._memory)
         self._traits = TraitTable(())
@@ -207,14 +207,16 @@ class DefaultDetector:
         self._smooth(distances, seen, phase)
         deviants = self._find(distances, phase)
         strength = self._strength(deviants, seen, phase, time_s)
+        away_M = returning.not_back_M(memory, traits, scaled_KM, seen, phase, time_s)
+        if away_M is not None:
+            strength.shown_M[away_M] = 0.0
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
         quiet = phase.moving or phase.idle or phase.grace or seen.outage
         deviating_KM = None if window.device_TMK is None else window.device_TMK[t].T
         late_s = phases.too_late_s(phase, seen.interval_s)
-        return explain(
-            memory, traits, Explained(time_s, self.config.patience_s, quiet, late_s, seen, deviants, window.devices, deviating_KM)
-        )
+        row = Explained(time_s, self.config.patience_s, quiet, late_s, seen, deviants, window.devices, deviating_KM)
+        return explain(memory, traits, row)
 
     def _smooth(self, distances: Mapping[str, np.ndarray], seen: Seen, phase: Phase) -> None:
         """Every yardstick at two paces: the quick one speaks in seconds, the slow one hears what noise drowns."""
@@ -233,8 +235,7 @@ class DefaultDetector:
 
     def _find(self, distances: Mapping[str, np.ndarray], phase: Phase) -> Deviants:
         """The least deviation that counts is smaller while the training suffers."""
-        memory, config = self._memory, self.config
-        start = self._start_z
+        memory, config, start = self._memory, self.config, self._start_z
         least = start - config.eager_z
         if self._slow_out_M is None:
             self._slow_out_M = reference.stands_out_M(memory, [name for name in self._names if name.endswith("slow")], least)
