@@ -389,7 +389,7 @@ class DefaultDetector:
         far_KM = reference.outside_KM(memory, "all_quick", z) | reference.outside_KM(memory, "all_slow", z)
         if len(stages.members) > 1:
             stage_KM = reference.outside_KM(memory, "stage_quick", z) | reference.outside_KM(memory, "stage_slow", z)
-            far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M)
+            far_KM = (far_KM | stages.large_M) & (stage_KM | stages.lonely_M | (self._traits.jams_K[:, None] & ~stages.large_M))
         return np.asarray(far_KM)
 
 

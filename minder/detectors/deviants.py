@@ -22,6 +22,7 @@ _LARGE = 5  # machines that make a stage yardstick enough
 _CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
 _RETURNED = 0.35
 _OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
+_SUFFERS = 0.25  # effect from which on the training suffers
 _SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
 
 
@@ -106,9 +107,9 @@ def find_deviants(
     if counting.unsettled:  # what the slow pace tells is of before the common move
         lasts_KX &= confirmed_KX
     shown_KX = _shown(newest_KX, slow_KX)
-    jam_K = jammed_K(memory, traits, phase)
-    quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", (x, known_KX, large_X, jam_K), distances, phase), 0.0)
-    slow_KX = np.where(lasts_KX, _agreed(memory, "slow", (x, known_KX, large_X, jam_K), distances, phase), 0.0)
+    which = (x, known_KX, large_X, jammed_K(memory, traits, phase), traits.jams_K)
+    quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", which, distances, phase), 0.0)
+    slow_KX = np.where(lasts_KX, _agreed(memory, "slow", which, distances, phase), 0.0)
     echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
     z_KX = np.where(echoed_KX, slow_KX, quick_KX)
     shown_KX = np.where(echoed_KX, shown_KX, 1.0)
@@ -120,7 +121,9 @@ def find_deviants(
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
     # who has followed its peers a part of their way has not turned away from them either
     stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
-    counted_KX *= ~(traits.falls_K1 & (z_KX > 0.0))
+    # who works more than its peers, as uneven experts do, is not ill while nothing suffers
+    harmless_K1 = traits.falls_K1 if phase.effect >= _SUFFERS else traits.falls_K1 | traits.works_K1
+    counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     lonely_X = stages.lonely_M[x]
     if lonely_X.any():  # alone in its stage, it may be the one that an evaluation leaves at work: it must have changed itself, too
@@ -142,13 +145,14 @@ def _shown(newest_KX: np.ndarray, slow_KX: np.ndarray) -> np.ndarray:
 def _agreed(
     memory: Memory,
     pace: str,
-    which: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    which: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     distances: Mapping[str, np.ndarray],
     phase: Phase,
 ) -> np.ndarray:
     """A machine alone in its stage is compared with all; in a small stage both yardsticks must agree, and the smaller deviation
-    counts; a large stage is yardstick enough. In a jam of all, machines differ as they never do else: it is measured in that."""
-    x, known_KX, large_X, jam_K = which
+    counts, but for congestion, which no stage has more of than another: a single noisy neighbour would hide it; a large stage is
+    yardstick enough. In a jam of all, machines differ as they never do else: it is measured in that."""
+    x, known_KX, large_X, jam_K, jams_K = which
     all_K = reference.apart_K(memory, f"all_{pace}", jam_K)
     z_KX = reference.deviation_KX(memory, f"all_{pace}", x, known_KX, phase.shift_K, all_K)
     if "stage" not in distances:
@@ -158,6 +162,7 @@ def _agreed(
     stage_KX = reference.deviation_KX(memory, f"stage_{pace}", x, peers_KX, phase.shift_K, stage_K)
     nearer_KX = np.where(np.abs(z_KX) < np.abs(stage_KX), z_KX, stage_KX)
     both_KX = np.where(np.sign(z_KX) == np.sign(stage_KX), nearer_KX, 0.0)
+    both_KX[jams_K] = z_KX[jams_K]
     return np.where(peers_KX, np.where(large_X, stage_KX, both_KX), z_KX)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from minder.metrics import find_metric
 from minder.types import Window
 
-__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "Trait", "TraitTable", "trait_of", "with_devices"]
+__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "Trait", "TraitTable", "trait_of", "with_devices"]
 
 LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
 
@@ -81,7 +81,7 @@ _TRAITS: dict[str, Trait] = {
     "job_run_delay_ratio": _linear(1.0, 0.05, "host", 0.6),
     "job_processes": _linear(1.0, 0.2, "job", 0.8),
 }
-_SPINNING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high also where GPUs only wait for each other
+SPINNING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high also where GPUs only wait for each other
 _IGNORED = Trait("linear", 1.0, 1.0, "job", 0.0)
 
 
@@ -108,7 +108,11 @@ class TraitTable:
             [t.activity and not name.endswith((LOW, HIGH)) for t, name in zip(traits, metrics, strict=True)], dtype=bool
         )
         self.links_K = self.activity_K & np.array([t.family == "fabric" for t in traits], dtype=bool)
-        self.compute_K = self.activity_K & ~self.links_K & np.array([name not in _SPINNING for name in metrics], dtype=bool)
+        self.compute_K = self.activity_K & ~self.links_K & np.array([name not in SPINNING for name in metrics], dtype=bool)
+        self.works_K1 = np.array(
+            [[t.activity and name.removesuffix(LOW).removesuffix(HIGH) not in SPINNING] for t, name in zip(traits, metrics, strict=True)],
+            dtype=bool,
+        ).reshape(-1, 1)
         self.jams_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
         used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
         self.families = tuple(used)
