@@ -150,7 +150,7 @@ class Scores:
     since_s: Mapping[str, float] = field(default_factory=dict)
     cause: Mapping[str, Cause] = field(default_factory=dict)
     quiet: bool = False  # a phase that all machines share: nobody's fault
-    too_late_s: float = float("inf")  # who turned odd after this is not why the training stands
+    in_time_s: tuple[float, float] = (float("-inf"), float("inf"))  # silence before it, or oddness after it, did not stop the training
 
 
 @dataclass(frozen=True, slots=True)

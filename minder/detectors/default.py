@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minder.detectors import clocks, forerunner, lasting, onset, out_of_step, phases, presence, reference, returning
-from minder.detectors.absence import absence_M
+from minder.detectors.absence import absence_M, at_once_s
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
 from minder.detectors.evidence import credit, distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z, summed
 from minder.detectors.explain import Explained, explain
@@ -214,8 +214,8 @@ class DefaultDetector:
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
         quiet = phase.moving or phase.idle or phase.grace or seen.outage
         deviating_KM = None if window.device_TMK is None else window.device_TMK[t].T
-        late_s = phases.too_late_s(phase, seen.interval_s)
-        row = Explained(time_s, self.config.patience_s, quiet, late_s, seen, deviants, window.devices, deviating_KM)
+        in_time_s = (at_once_s(phase, seen), phases.too_late_s(phase, seen.interval_s))
+        row = Explained(time_s, self.config.patience_s, quiet, in_time_s, seen, deviants, window.devices, deviating_KM)
         return explain(memory, traits, row)
 
     def _smooth(self, distances: Mapping[str, np.ndarray], seen: Seen, phase: Phase) -> None:
@@ -272,7 +272,7 @@ class DefaultDetector:
             alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers
             found.total_M[x] = np.minimum(np.maximum(np.where(reaching_X > 0.1, heard_X * boost_X, 0.0), alone_X), limit_X)
         if seen.silent_M.any():
-            silence_M = absence_M(self._memory, self._traits, seen, phase, time_s)
+            silence_M = absence_M(self._memory, self._traits, seen, phase, time_s, others_odd=bool((found.total_M >= _CALM).any()))
             found.total_M += silence_M
             found.lone_M[silence_M > 0.0] = 0.0  # it speaks for itself: what is smoothed of the machine only echoes
             found.shown_M[silence_M > 0.0] = 1.0
@@ -345,6 +345,7 @@ class DefaultDetector:
         early_M = since_M < self._memory.number("moving_since_s") - max(2.0, 1.1 * seen.interval_s)
         # at slow scrapes all samples of the row in which a stall has arrived are of after it, and no clock is so far off
         counts = not phase.moving or (phase.arrived and phase.stalled and not phase.idle and phase.since_move_s >= clocks.OFF_S)
+        early_M &= ~seen.silent_M  # who is silent says the same while all move: a hiccup of all is over in a moment
         return np.asarray(np.where(early_M | counts, 0.3 if phase.idle else 1.0, 0.0) * credit_M)
 
     def _share_M(self, strength: _Strength, since_M: np.ndarray, phase: Phase, time_s: float) -> np.ndarray:

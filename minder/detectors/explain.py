@@ -25,7 +25,7 @@ class Explained:
     time_s: float
     threshold: float
     quiet: bool
-    too_late_s: float
+    in_time_s: tuple[float, float]
     seen: Seen
     deviants: Deviants
     devices: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
             told = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
             evidence[name] = told or _went_first(memory, traits, m, since[name])
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
-    return Scores(row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.too_late_s)
+    return Scores(row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s)
 
 
 def _silence(machine: str, since_s: float, silence_s: float) -> tuple[Evidence, ...]:

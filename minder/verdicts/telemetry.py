@@ -110,11 +110,12 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
     against = tuple(
         Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
     )
-    families = 2 if cause == "absence" else _families(scores.evidence.get(machine, ()))
+    at_once = cause == "absence" and _since_s(scores, m) >= scores.in_time_s[0]
+    families = 1 + at_once if cause == "absence" else _families(scores.evidence.get(machine, ()))
     raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
     lost = scores.time_s - since_s >= _LOST_S and not scores.quiet  # an exporter may die in a long evaluation, too
-    sure = lost if cause == "absence" else families >= 2 and since_s <= scores.too_late_s
+    sure = lost and at_once if cause == "absence" else families >= 2 and since_s <= scores.in_time_s[1]
     tier: Tier = "evict" if sure and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)

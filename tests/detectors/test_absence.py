@@ -87,3 +87,40 @@ def test_who_fell_silent_as_all_came_to_rest_is_paged_once_that_has_lasted_and_n
     found = told(factors_TMK, present_TM, RESTING)
     assert {(verdict.machines, verdict.cause, verdict.tier) for verdict in found} == ({(("m04",), "absence", "page")} if named else set())
     assert all(90.0 <= verdict.time_s - 120 * INTERVAL_S <= 240.0 for verdict in found)
+
+
+@pytest.mark.parametrize(("earlier", "named"), [(5, "evict"), (30, "page"), (60, None)])
+def test_who_fell_silent_minutes_before_the_training_came_to_stand_is_paged_if_nobody_else_is_odd(earlier: int, named: str | None) -> None:
+    """In rows of 5 s: collectives may time out late; an exporter that died ten minutes ago has nothing to do with it."""
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    present_TM[120 - earlier :, 4] = False
+    found = told(factors_TMK, present_TM)
+    assert {(verdict.machines, verdict.cause) for verdict in found} == ({(("m04",), "absence")} if named else set())
+    assert {verdict.tier for verdict in found} <= {"page", named}
+    assert all(found[-1].tier == named for _ in found)
+
+
+def test_an_old_silence_does_not_contest_who_is_odd_in_the_stall() -> None:
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])
+    factors_TMK[120:, 7, :2] *= np.array([0.1, 0.05])
+    present_TM[90:, 4] = False
+    assert {verdict.machines for verdict in told(factors_TMK, present_TM)} == {("m07",)}
+
+
+def test_silence_counts_nothing_in_a_hiccup_of_all() -> None:
+    """A link that flaps for some seconds, forty seconds after an exporter died."""
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[121:124, :, :2] *= np.array([0.35, 0.15])
+    present_TM[113:, 4] = False
+    assert told(factors_TMK, present_TM) == []
+
+
+@pytest.mark.parametrize(("stands", "accused"), [(6, set()), (ROWS, {("m04",)})])
+def test_where_a_checkpoint_looks_like_a_stall_silence_waits_until_it_has_lasted(stands: int, accused: set[tuple[str, ...]]) -> None:
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[121 : 121 + stands, :, :2] *= np.array([0.35, 0.15])
+    present_TM[117:128, 4] = False  # and is back a row after the others
+    present_TM[128:, 4] = stands < ROWS
+    assert {verdict.machines for verdict in told(factors_TMK, present_TM)} == accused
