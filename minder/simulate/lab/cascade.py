@@ -1,8 +1,8 @@
 """The peers of a dead rank die of it within two seconds: of their broken collective, or as an engine ends what is left of a job.
 
 A rank whose peer is gone raises (gloo: "Connection closed by peer") and takes its interpreter down, which takes from a tenth of a second
-to more than two where processors are short. Who is not gone after a second and a half gets what torchrun and Slurm send to the peers of a
-dead rank: SIGTERM.
+to more than two. Who is not gone after half a second gets what torchrun (which looks every tenth of a second) and Slurm send to the peers
+of a dead rank: SIGTERM. Later would be too late: the controller acts a second after the first death, and who is ended by it did not die.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minder.simulate.lab.workers import TrainingWorker, training_workers
 
 __all__ = ["Cascade"]
 
-_PATIENCE_S, _TERM_S = 1.5, 1.8
+_PATIENCE_S, _TERM_S = 0.5, 0.7
 _GIVE_UP_S = 10.0  # a signal takes effect when the process next leaves the kernel
 
 
