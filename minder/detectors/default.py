@@ -351,7 +351,7 @@ class DefaultDetector:
     def _share_M(self, strength: _Strength, since_M: np.ndarray, phase: Phase, time_s: float) -> np.ndarray:
         """How clearly each machine leads; machines that were hit together lead together, alike, after a longer wait."""
         config = self.config
-        share_M = distinctness(strength.total_M)
+        share_M = distinctness(strength.total_M, None if phase.effect >= 0.25 or phase.idle else time_s - since_M)
         if share_M.any() or phase.effect < 0.5 or phase.idle:
             return share_M
         group_M = hit_together(strength.total_M, since_M, config.together_s)

@@ -23,6 +23,7 @@ _CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must 
 _RETURNED = 0.35
 _OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
 _SUFFERS = 0.25  # effect from which on the training suffers
+_UNFELT = 1.3  # how much larger a plain change of what computes or carries traffic is while nothing suffers: with short sequences it rests
 _SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
 
 
@@ -121,8 +122,9 @@ def find_deviants(
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
     # who has followed its peers a part of their way has not turned away from them either
     stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
-    # who works more than its peers, as uneven experts do, is not ill while nothing suffers
-    harmless_K1 = traits.falls_K1 if phase.effect >= _SUFFERS else traits.falls_K1 | traits.works_K1
+    # who works more than its peers, as uneven experts do, is not ill while nothing suffers; who works less has less to do
+    unfelt_K1 = traits.works_K1 & (phase.effect < _SUFFERS)
+    harmless_K1 = traits.falls_K1 | unfelt_K1
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     lonely_X = stages.lonely_M[x]
@@ -132,7 +134,8 @@ def find_deviants(
     if counted_KX.any():
         counted_KX *= np.where(_came_back(memory, stages, x, own_KX), counting.came_back, 1.0)
     reaching_KX = traits.reaches_K1 | (traits.halts_K1 & (z_KX < 0))  # a busier host is housekeeping, a quieter one is a halt
-    reached_X = (reaching_KX & (counted_KX > 0.5) & ~stayed_KX & (np.abs(moved_KX) > traits.reach_K1)).any(axis=0)
+    plain_K1 = np.where(unfelt_K1, _UNFELT * traits.reach_K1, traits.reach_K1)
+    reached_X = (reaching_KX & (counted_KX > 0.5) & ~stayed_KX & (np.abs(moved_KX) > plain_K1)).any(axis=0)
     return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX)
 
 

@@ -14,6 +14,8 @@ from minder.detectors.traits import TraitTable
 
 __all__ = ["credit", "distinctness", "family_evidence", "hit_together", "loneliness", "loud_metrics", "needed_z", "summed"]
 
+_OLD_S = 60.0  # who has been odd for so long is no jitter
+
 
 def needed_z(machines: int, metrics: int) -> float:
     """Deviation below which nothing counts: grows with the number of series, of which one is always the most unusual.
@@ -57,16 +59,28 @@ def loud_metrics(traits: TraitTable, counted_KX: np.ndarray) -> np.ndarray:
     return np.asarray(weighted_KX >= 0.5 * np.maximum(weighted_KX.max(axis=0, initial=0.0), 1e-9))
 
 
-def distinctness(strength_M: np.ndarray) -> np.ndarray:
-    """0..1 per machine: 0 up to 1.25 times the strongest other machine, 1 from twice on."""
+def distinctness(strength_M: np.ndarray, odd_s_M: np.ndarray | None = None) -> np.ndarray:
+    """0..1 per machine: 0 up to 1.25 times the strongest other machine, 1 from twice on.
+
+    odd_s_M: for how many seconds each has been odd, NaN who is not; who has been for a minute is compared only with who has been, too,
+    for of thousands of machines another one jitters in every row.
+
+    >>> distinctness(np.array([2.0, 1.0, 3.0]))
+    array([0.        , 0.        , 0.33333333])
+    >>> distinctness(np.array([2.0, 1.0, 3.0]), np.array([75.0, 90.0, 5.0]))
+    array([1.        , 0.        , 0.33333333])
+    """
     if len(strength_M) < 2:
         return np.zeros_like(strength_M)
     order = np.argpartition(strength_M, -2)[-2:]
     second, first = float(strength_M[order[0]]), float(strength_M[order[1]])
     others_M = np.full_like(strength_M, first)
     others_M[order[1]] = second
-    ratio_M = strength_M / np.maximum(others_M, 0.05)
-    return np.asarray(np.clip((ratio_M - 1.25) / 0.75, 0.0, 1.0))
+    share_M = np.asarray(np.clip((strength_M / np.maximum(others_M, 0.05) - 1.25) / 0.75, 0.0, 1.0))
+    if odd_s_M is None:
+        return share_M
+    old_M = odd_s_M >= _OLD_S
+    return np.where(old_M, distinctness(np.where(old_M, strength_M, 0.0)), share_M) if old_M.any() else share_M
 
 
 def hit_together(strength_M: np.ndarray, since_M: np.ndarray, within_s: float) -> np.ndarray:

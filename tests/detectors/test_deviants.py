@@ -56,3 +56,31 @@ def test_who_works_more_than_its_peers_while_nothing_suffers_is_not_ill_and_who_
     values_TMK *= np.array([0.6, 0.4, 0.4, 1e11])
     found = accusations(Window(5.0 * np.arange(240.0), NAMES, metrics, values_TMK, np.full((240, MACHINES), True)), {})
     assert {verdict.machines for verdict in found} == accused
+
+
+@pytest.mark.parametrize(("seconds", "accused"), [(120, set()), (600, {("m04",)})])
+def test_who_works_a_third_less_while_nothing_suffers_is_given_minutes(seconds: int, accused: set[tuple[str, ...]]) -> None:
+    """Shorter sequences are over after a minute or two; what stays is named."""
+    metrics = ("gpu_sm_activity_ratio", "gpu_tensor_activity_ratio", "gpu_memory_bandwidth_ratio", "rdma_throughput_bytes_per_second")
+    values_TMK = np.exp(np.random.default_rng(9).normal(0.0, 0.04, (300, MACHINES, 4)))
+    values_TMK[120 : 120 + seconds // 5, 4] *= 0.64
+    values_TMK *= np.array([0.6, 0.4, 0.4, 1e11])
+    found = accusations(Window(5.0 * np.arange(300.0), NAMES, metrics, values_TMK, np.full((300, MACHINES), True)), {})
+    assert {verdict.machines for verdict in found} == accused
+
+
+@pytest.mark.parametrize("slow", [7, None])
+def test_a_slower_clock_among_thousands_is_told_though_another_machine_jitters_in_every_row(slow: int | None) -> None:
+    """Scrapes of 15 s, and in each of them some machine is far off, for that row alone."""
+    metrics = ("gpu_clock_hertz", "gpu_sm_activity_ratio", "gpu_power_draw_watts", "gpu_temperature_celsius")
+    rng, rows, machines = np.random.default_rng(10), 120, 1_000
+    values_TMK = np.exp(rng.normal(0.0, 0.02, (rows, machines, 4)))
+    for row in range(rows):
+        values_TMK[row, rng.integers(10, machines), :3] *= 0.4
+    if slow is not None:
+        values_TMK[60:, slow, 0] *= 0.8
+    values_TMK *= np.array([1.5e9, 0.6, 600.0, 60.0])
+    names = tuple(f"m{m:04d}" for m in range(machines))
+    found = accusations(Window(15.0 * np.arange(float(rows)), names, metrics, values_TMK, np.full((rows, machines), True)), {})
+    assert {verdict.machines for verdict in found} == (set() if slow is None else {(names[slow],)})
+    assert all(verdict.time_s - 900.0 <= 420.0 for verdict in found)
