@@ -92,6 +92,7 @@ class ScrapeSource:
         self._pages = PageReader()
         self._questions: dict[ScrapeTarget, Question] = {}
         self._running: dict[ScrapeTarget, asyncio.Task[None]] = {}
+        self._late: set[ScrapeTarget] = set()  # let a whole round wait in vain, and have not answered since
         self._arrived: list[Page] = []
         self._lock = threading.Lock()
         self._due_s = float("-inf")
@@ -146,17 +147,18 @@ class ScrapeSource:
             await asyncio.sleep(self._interval_s - self._clock.now_s() % self._interval_s)
 
     async def _scrape_round(self) -> None:
-        """Ask every target that is not still busy with the last question; wait for those that answered it, so that a hung one
-        costs one round its patience and no more."""
-        asked = []
+        """Ask every target that is not still busy with the last question; wait for all but those that were too late once, so that a
+        hung one costs one round its patience and no more. Who refuses at once costs nothing, and its return is seen at once."""
+        asked: dict[asyncio.Task[None], ScrapeTarget] = {}
         for target in self._targets:
             running = self._running.get(target)
             if running is None or running.done():
-                self._running[target] = asyncio.create_task(self._scrape(target))
-                if target.machine not in self.failures:
-                    asked.append(self._running[target])
+                running = self._running[target] = asyncio.create_task(self._scrape(target))
+                if target not in self._late:
+                    asked[running] = target
         if asked:
-            await asyncio.wait(asked, timeout=self._timeout_s)
+            _, pending = await asyncio.wait(asked, timeout=self._timeout_s)
+            self._late.update(asked[task] for task in pending)
 
     async def _scrape(self, target: ScrapeTarget) -> None:
         sight = self._sights[target]
@@ -170,6 +172,7 @@ class ScrapeSource:
         except (NoAnswerError, SourceError, UnicodeDecodeError) as error:
             self.failures[target.machine] = f"{target.metrics_url}: {error}"
             return
+        self._late.discard(target)
         page = Page({"machine": target.machine, "instance": target.url}, layout, self._clock.now_s(), values)
         with self._lock:
             self.failures.pop(target.machine, None)

@@ -35,8 +35,8 @@ def test_the_faulty_machine_is_evicted_and_the_job_goes_on_as_if_nothing_had_hap
 
 def assert_every_peer_died_of_the_first(out: Path, first: str | None) -> None:
     """By what the launchers told of their workers' exits, which the recording keeps. Theirs are the times: a launcher notes an exit when
-    it next gets a processor, hence a second more than the two that the injector sees to. The controller acts within the second, and who then
-    still lived was ended by it, not by the first's death: a minority."""
+    it next gets a processor, hence a second more than the two that the injector sees to. The controller acts within the second, and
+    who then still lived was ended by it, not by the first's death: a minority."""
     exits = [event for event in read_events(out / "recording" / "events.jsonl") if event.kind == "exit" and event.generation == 1]
     exits = [event for event in exits if event.rank is not None]
     assert [(event.rank, event.machine) for event in exits[:1]] == [(2, first)]

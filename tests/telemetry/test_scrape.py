@@ -92,12 +92,20 @@ def test_a_page_of_megabytes_is_not_read_every_second_and_one_that_is_too_large_
     assert source.collect(1000.0) == [] and "larger than 4 MiB" in source.failures["m0"]
 
 
-def test_a_target_that_answers_again_is_no_failure_any_more(site):
-    site.answer = lambda request: (500, b"")
-    source = scrape(site)
-    source.collect(1000.0)
-    site.answer = lambda request: (200, PAGE)
-    assert _until(lambda now_s: source.collect(now_s)) and source.failures == {}
+def test_who_refused_and_answers_again_is_seen_in_the_same_round(site):
+    def answer_slowly(request):
+        time.sleep(0.1)
+        return 200, PAGE
+
+    clock = FakeClock(1000.0)
+    source = scrape(site, clock)
+    for _ in range(2):
+        site.answer = lambda request: (500, b"")
+        assert source.collect(clock.now_s()) == [] and "HTTP 500" in source.failures["m0"]
+        clock.sleep(5.0)
+        site.answer = answer_slowly
+        assert [sample.machine for sample in source.collect(clock.now_s())] == ["m0"] and source.failures == {}
+        clock.sleep(5.0)
 
 
 def _until(collect):
