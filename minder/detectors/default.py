@@ -207,9 +207,7 @@ class DefaultDetector:
         self._smooth(distances, seen, phase)
         deviants = self._find(distances, phase)
         strength = self._strength(deviants, seen, phase, time_s)
-        away_M = returning.not_back_M(memory, traits, scaled_KM, seen, phase, time_s)
-        if away_M is not None:
-            strength.shown_M[away_M] = 0.0
+        strength.shown_M[returning.late_M(memory, traits, scaled_KM, seen, phase, time_s)] = 0.0
         self._accumulate(strength, seen, phase, time_s)
         self._pending.append(_Row(center_K, scaled_KM, seen, phase))
         quiet = phase.moving or phase.idle or phase.grace or seen.outage

@@ -16,7 +16,7 @@ import numpy as np
 from minder.detectors.memory import Memory
 from minder.detectors.traits import TraitTable
 
-__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "jammed_K", "joined", "learn_common", "too_late_s"]
+__all__ = ["FIELDS", "STOOD", "Phase", "follow_phase", "jammed_K", "joined", "learn_common", "rest_M", "too_late_s"]
 
 FIELDS: dict[str, tuple[str, float]] = {
     "common_K": ("K", np.nan),  # slow common level
@@ -271,8 +271,17 @@ def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phas
         memory[wobble] = usual_K + gain * share_K * (1.25 * np.minimum(size_K, 3.0 * usual_K) - usual_K)
 
 
+def rest_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray) -> np.ndarray:
+    """(M,): how far the first exported of the levels that tell rest from spinning lies below the usual one; 1: at rest, NaN: unknown."""
+    for name, least in _IDLE_FALLS:
+        k = traits.place.get(name)
+        if k is not None and not isnan(memory["common_K"][k]):
+            return np.asarray((memory["common_K"][k] - scaled_KM[k]) / least)
+    return np.full(scaled_KM.shape[1], np.nan)
+
+
 def _is_idle(memory: Memory, traits: TraitTable, center_K: np.ndarray) -> bool:
-    """The first exported of the levels that tell rest from spinning lies far below its usual place."""
+    """The first of these levels that is known in this row lies far below its usual place."""
     for name, least in _IDLE_FALLS:
         k = traits.place.get(name)
         if k is not None:
