@@ -1,10 +1,10 @@
 """How good the default detector is on labelled telemetry: python bench/default_detector.py [SOURCE...] [--workers 2] [--json FILE]
 
-SOURCE is plain:FIRST-LAST, hard:FIRST-LAST, foreign:FIRST-LAST or skewed:FIRST-LAST (seeds of the two generators of tests/detectors, two
-of three recordings with a fault, of skewed one of three; FIRST-LAST/2 takes every second seed), or a folder of recordings with truth.json
-beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the detector, its rule and the judge row by
-row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals (over recordings), the same per fault kind, per
-nuisance, and every wrong and every missed recording.
+SOURCE is KIND:FIRST-LAST, seeds of the three generators of tests/detectors (KIND is plain, hard, foreign, skewed, barriers or
+barriers_plain; two of three recordings have a fault, of skewed one of three; FIRST-LAST/2 takes every second seed), or a folder of
+recordings with truth.json beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the detector, its
+rule and the judge row by row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals (over recordings), the
+same per fault kind, per nuisance, and every wrong and every missed recording.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ FAULTS = (
     "ecc_error", "cuda_execution_error", "gpu_execution_error", "hdfs_error", "nic_dropout", "gpu_card_drop", "hang",
     "machine_unreachable", "pcie_downgrade", "nvlink_error", "optical_cable", "slow_gpu", "thermal",
 )  # fmt: skip
-_FOREIGN = ("foreign", "skewed")
+# The generators that draw faults of their own, by kind of recording.
+_FILES = {"foreign": "foreign", "skewed": "foreign", "barriers": "barriers", "barriers_plain": "barriers"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Case:
 
 
 def load_generator(kind: str = "plain") -> ModuleType:
-    file = "foreign" if kind in _FOREIGN else "generator"
+    file = _FILES.get(kind, "generator")
     name = f"minder_test_{file}"
     if name not in sys.modules:
         path = Path(__file__).parents[1] / "tests" / "detectors" / f"{file}.py"
@@ -65,8 +66,8 @@ def load_generator(kind: str = "plain") -> ModuleType:
 
 
 def recipe_of(kind: str, seed: int) -> Any:
-    """Two of three seeds have a fault, in turn; the foreign generator draws its own."""
-    if kind in _FOREIGN:
+    """Two of three seeds have a fault, in turn; `_FILES` draw their own."""
+    if kind in _FILES:
         return getattr(load_generator(kind), kind)(seed)
     fault = FAULTS[seed // 3 * 2 % len(FAULTS) if seed % 3 == 0 else (seed // 3 * 2 + 1) % len(FAULTS)] if seed % 3 else None
     generator = load_generator()

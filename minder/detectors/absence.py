@@ -53,9 +53,10 @@ def absence_M(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase, time
 
 
 def at_once_s(phase: Phase, seen: Seen) -> float:
-    """Silence that began before this did not stop the training at once: a reason to page, not to evict. -inf while it does not stand."""
+    """Silence that began before this did not stop the training at once: a reason to page, not to evict. inf while it does not stand:
+    training that goes on without a silent machine never needed its exporter."""
     began_s = [since_s for since_s in (phase.effect_since_s, phase.stands_since_s) if not isnan(since_s)]
-    return min(began_s) - _LATER_S - seen.interval_s if phase.stalled and began_s else -inf
+    return min(began_s) - _LATER_S - seen.interval_s if phase.stalled and began_s else inf
 
 
 def _tells_rest(memory: Memory, traits: TraitTable) -> bool:

@@ -27,6 +27,7 @@ _STOOD: dict[str, tuple[str, float]] = {
 _RESTED: dict[str, tuple[str, float]] = {
     "rests_on_M": ("M", 0.0),  # 1: rested when all rested, and has since
     "rest_since_s": ("", np.nan),
+    "idled": ("", 0.0),  # 1: in that rest the common level was that of idle GPUs
     "all_left_s": ("", np.nan),  # when most had left that rest
     "at_most_s": ("", 0.0),  # for how long after that who rests on is given time
 }
@@ -58,12 +59,14 @@ def _tarries_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, seen: 
     fall_M = rest_M(memory, traits, scaled_KM)
     told_M = ~np.isnan(fall_M) & ~seen.silent_M
     rests_M = told_M & (fall_M > _HALF)
-    most_rest = np.count_nonzero(rests_M) > _MOST * np.count_nonzero(told_M)
+    # before they idle; after it those who spin may look like it, where only power or SM activity tells
+    most_rest = memory.number("idled") == 0.0 and np.count_nonzero(rests_M) > _MOST * np.count_nonzero(told_M)
     if phase.idle or (phase.stalled and most_rest):
         since_s = time_s if isnan(since_s) else since_s
         is_long = phase.idle and phase.idle_s >= _LONG_S
         memory["rests_on_M"] = np.maximum(memory["rests_on_M"], rests_M | (seen.silent_M & is_long))
         memory.set_number("rest_since_s", since_s)
+        memory.set_number("idled", max(float(phase.idle), memory.number("idled")))
         memory.set_number("all_left_s", np.nan)
         memory.set_number("at_most_s", _TAKES_S if is_long else max(_WRITES_S, memory.number("at_most_s")))
         return None

@@ -101,6 +101,15 @@ def test_who_fell_silent_minutes_before_the_training_came_to_stand_is_paged_if_n
     assert all(found[-1].tier == named for _ in found)
 
 
+@pytest.mark.parametrize(("stands", "tiers"), [(ROWS, ["page", "evict"]), (20, ["page"])])
+def test_a_silent_machine_without_which_the_training_goes_on_is_not_evicted(stands: int, tiers: list[str]) -> None:
+    """Its exporter died as the training paused for 100 s: the silence was worth a page, and what came after shows that it was no more."""
+    factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
+    factors_TMK[121 : 121 + stands, :, :2] *= np.array([0.35, 0.15])
+    present_TM[120:, 4] = False
+    assert [verdict.tier for verdict in told(factors_TMK, present_TM)] == tiers
+
+
 def test_an_old_silence_does_not_contest_who_is_odd_in_the_stall() -> None:
     factors_TMK, present_TM = healthy(), np.full((ROWS, MACHINES), True)
     factors_TMK[121:, :, :2] *= np.array([0.35, 0.15])

@@ -95,6 +95,13 @@ def test_who_writes_its_checkpoint_on_while_the_others_spin_is_not_accused(write
     assert accused(*spinning(writes, duty=duty), SPINNING) == []
 
 
+@pytest.mark.parametrize("writes", [5, 9])
+def test_who_writes_on_is_not_accused_where_those_who_spin_look_almost_like_those_who_rest(writes: int) -> None:
+    """The site exports neither duty cycle nor graphics activity, and power and SM activity fall in a barrier, too."""
+    factors_TMK, present_TM = spinning(writes)
+    assert accused(factors_TMK[:, :, 1:], present_TM) == []
+
+
 def test_who_loads_on_after_a_long_rest_is_not_accused() -> None:
     assert accused(*spinning(24, rests=12), SPINNING) == []
 
