@@ -16,7 +16,7 @@ import numpy as np
 from minder.detectors import clocks, forerunner, lasting, onset, out_of_step, phases, presence, reference, returning
 from minder.detectors.absence import absence_M, at_once_s
 from minder.detectors.deviants import Counting, Deviants, Stages, find_deviants
-from minder.detectors.evidence import credit, distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z, summed
+from minder.detectors.evidence import credit, distinctness, family_evidence, hit_together, loneliness, loud_metrics, needed_z, shown, summed
 from minder.detectors.explain import Explained, explain
 from minder.detectors.forerunner import note_forerunners, recall_forerunner
 from minder.detectors.memory import Memory
@@ -252,21 +252,22 @@ class DefaultDetector:
         found.shown_M.fill(1.0)
         found.reached_M[x] = deviants.reached_X
         if len(x) and deviants.counted_KX.any():
-            families_FX = family_evidence(self._traits, deviants.counted_KX, deviants.z_KX < 0)
+            falls_KX = deviants.z_KX < 0
+            families_FX = family_evidence(self._traits, deviants.counted_KX, falls_KX)
             reaching_X, network_X = (summed(self._traits, families_FX, names) for names in (REACHING, _NETWORK))
             total_X = families_FX.sum(axis=0)
             found.network_M[x] = network_X > 0.9 * total_X
             heard_X = reaching_X + np.minimum(total_X - reaching_X, reaching_X)  # the host's own signs confirm, they do not carry
             loud_KX = loud_metrics(self._traits, deviants.counted_KX)
-            found.lone_M[x], found.shown_M[x] = loneliness(families_FX), (loud_KX * deviants.shown_KX).max(axis=0, initial=0.0)
+            found.lone_M[x], found.shown_M[x] = loneliness(families_FX), shown(self._traits, loud_KX, deviants.shown_KX, falls_KX)
             found.told_s_M[x] = told_s(self._memory, seen, x, loud_KX & (deviants.counted_KX > 0.0))
             found.single_M[x] = (found.lone_M[x] > 0.5) & (np.count_nonzero(loud_KX, axis=0) == 1)
             found.clear_M[x] = np.minimum(reaching_X, 1.0) * found.shown_M[x]
-            suffers = phase.effect if not phase.idle else 0.0
+            suffers_X = deviants.suffering_X(phase)
             since_X, afterwards_X = onset.turned_odd(self._memory, deviants, phase, seen, time_s)
-            joined_X = ~afterwards_X & phases.joined(since_X, phase, seen.interval_s) if suffers > 0 else np.zeros(len(x), dtype=bool)
-            boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers * np.where(joined_X, config.effect_boost, 1.0))
-            limit_X = np.where(joined_X & (suffers > 0.5), config.most, config.most_alone)
+            joined_X = (suffers_X > 0.0) & ~afterwards_X & phases.joined(since_X, phase, seen.interval_s)
+            boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers_X * np.where(joined_X, config.effect_boost, 1.0))
+            limit_X = np.where(joined_X & (suffers_X > 0.5), config.most, config.most_alone)
             alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers
             found.total_M[x] = np.minimum(np.maximum(np.where(reaching_X > 0.1, heard_X * boost_X, 0.0), alone_X), limit_X)
         if seen.silent_M.any():

@@ -76,7 +76,8 @@ class Counting:
 class Deviants:
     """machines_X: who; z_KX: how far, in usual sizes; counted_KX: evidence 0..1; reached_X: it has plainly changed itself;
     newest_KX: the newest sample's own distance from its peers, scaled; moved_KX: how far it has moved itself, smoothed and scaled;
-    shown_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown."""
+    shown_KX: 0..1, how much of what counts the newest sample shows: an echo of what has passed is not shown; jammed: the congestion
+    counters of all machines have risen."""
 
     machines_X: np.ndarray
     z_KX: np.ndarray
@@ -85,6 +86,12 @@ class Deviants:
     newest_KX: np.ndarray
     moved_KX: np.ndarray
     shown_KX: np.ndarray
+    jammed: bool = False
+
+    def suffering_X(self, phase: Phase) -> np.ndarray:
+        """(X,): 0..1, how much the training suffers for a reason that may be this machine. In a jam of all, who has not plainly changed
+        itself is not the reason."""
+        return np.where(phase.idle | (self.jammed & ~self.reached_X), 0.0, phase.effect)
 
 
 def find_deviants(
@@ -97,18 +104,14 @@ def find_deviants(
         return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX, none_KX)
     known_KX = ~np.isnan(distances["all"][:, x])
     large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
-    smooth_KX = memory["all_quick_smooth_KM"][:, x]
-    own_KX, slow_KX, newest_KX = smooth_KX, memory["all_slow_smooth_KM"][:, x], distances["all"][:, x]
-    if large_X.any():
-        own_KX = np.where(large_X, memory["stage_quick_smooth_KM"][:, x], own_KX)
-        slow_KX = np.where(large_X, memory["stage_slow_smooth_KM"][:, x], slow_KX)
-        newest_KX = np.where(large_X, distances["stage"][:, x], newest_KX)
+    smooth_KX, (own_KX, slow_KX, newest_KX) = memory["all_quick_smooth_KM"][:, x], _apart(memory, distances, x, large_X)
     confirmed_KX = newest_KX * np.sign(own_KX) > _CONFIRMS * np.abs(own_KX)
     lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
     if counting.unsettled:  # what the slow pace tells is of before the common move
         lasts_KX &= confirmed_KX
     shown_KX = _shown(newest_KX, slow_KX)
-    which = (x, known_KX, large_X, jammed_K(memory, traits, phase), traits.jams_K)
+    jam_K = jammed_K(memory, traits, phase)
+    which = (x, known_KX, large_X, jam_K, traits.jams_K)
     quick_KX = np.where(confirmed_KX, _agreed(memory, "quick", which, distances, phase), 0.0)
     slow_KX = np.where(lasts_KX, _agreed(memory, "slow", which, distances, phase), 0.0)
     echoed_KX = np.abs(slow_KX) > np.abs(quick_KX)
@@ -135,8 +138,20 @@ def find_deviants(
         counted_KX *= np.where(_came_back(memory, stages, x, own_KX), counting.came_back, 1.0)
     reaching_KX = traits.reaches_K1 | (traits.halts_K1 & (z_KX < 0))  # a busier host is housekeeping, a quieter one is a halt
     plain_K1 = np.where(unfelt_K1, _UNFELT * traits.reach_K1, traits.reach_K1)
-    reached_X = (reaching_KX & (counted_KX > 0.5) & ~stayed_KX & (np.abs(moved_KX) > plain_K1)).any(axis=0)
-    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX)
+    change_KX = np.abs(moved_KX)
+    if jam_K.any():  # what all have lost in it is not this machine's change
+        change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(smooth_KX)))
+    reached_X = (reaching_KX & (counted_KX > 0.5) & ~stayed_KX & (change_KX > plain_K1)).any(axis=0)
+    return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()))
+
+
+def _apart(memory: Memory, distances: Mapping[str, np.ndarray], x: np.ndarray, large_X: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Three (K, X): how far from the yardstick that counts, scaled: smoothed quickly, smoothed slowly, and as it is now."""
+    apart = (memory["all_quick_smooth_KM"][:, x], memory["all_slow_smooth_KM"][:, x], distances["all"][:, x])
+    if not large_X.any():
+        return apart
+    inside = (memory["stage_quick_smooth_KM"][:, x], memory["stage_slow_smooth_KM"][:, x], distances["stage"][:, x])
+    return tuple(np.where(large_X, stage_KX, all_KX) for stage_KX, all_KX in zip(inside, apart, strict=True))
 
 
 def _shown(newest_KX: np.ndarray, slow_KX: np.ndarray) -> np.ndarray:

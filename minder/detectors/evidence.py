@@ -12,7 +12,7 @@ import numpy as np
 
 from minder.detectors.traits import TraitTable
 
-__all__ = ["credit", "distinctness", "family_evidence", "hit_together", "loneliness", "loud_metrics", "needed_z", "summed"]
+__all__ = ["credit", "distinctness", "family_evidence", "hit_together", "loneliness", "loud_metrics", "needed_z", "shown", "summed"]
 
 _OLD_S = 60.0  # who has been odd for so long is no jitter
 
@@ -57,6 +57,14 @@ def loud_metrics(traits: TraitTable, counted_KX: np.ndarray) -> np.ndarray:
     """Mask (K, X) of the metrics that say at least half of what each machine's loudest says."""
     weighted_KX = counted_KX * traits.weight_K1
     return np.asarray(weighted_KX >= 0.5 * np.maximum(weighted_KX.max(axis=0, initial=0.0), 1e-9))
+
+
+def shown(traits: TraitTable, loud_KX: np.ndarray, shown_KX: np.ndarray, falls_KX: np.ndarray) -> np.ndarray:
+    """(X,): 0..1, how much of what is loud the newest sample shows. Of what reaches the training, if any of that is loud: a GPU that is
+    still warm, or a host that is still busy, does not show that its power is still off. falls_KX as for `family_evidence`."""
+    reaches_KX = loud_KX & (traits.reaches_K1 | (traits.halts_K1 & falls_KX))
+    told_KX = np.where(reaches_KX.any(axis=0), reaches_KX, loud_KX)
+    return np.asarray((told_KX * shown_KX).max(axis=0, initial=0.0))
 
 
 def distinctness(strength_M: np.ndarray, odd_s_M: np.ndarray | None = None) -> np.ndarray:
