@@ -127,7 +127,7 @@ def find_deviants(
     stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
     # who works more than its peers, as uneven experts do, is not ill while nothing suffers; who works less has less to do
     unfelt_K1 = traits.works_K1 & (phase.effect < _SUFFERS)
-    harmless_K1 = traits.falls_K1 | unfelt_K1
+    harmless_K1 = traits.falls_K1 | (traits.works_K1 & (phase.fallen < _SUFFERS))
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     lonely_X = stages.lonely_M[x]

@@ -1,4 +1,4 @@
-"""Another reason why the training suffers: in a jam of all, or an evaluation, what passes on one machine is not taken for its cause."""
+"""What passes on one machine while the training is disturbed for another reason: a jam of all, an evaluation, a little more work."""
 
 from __future__ import annotations
 
@@ -56,3 +56,11 @@ def test_a_gpu_that_is_still_warm_does_not_show_that_its_power_is_still_off(rows
     heat_T[BEGAN + 4 : BEGAN + 4 + rows] = 1.0
     values_TMK[:, 5, 4] += 40.0 * np.convolve(heat_T, 0.3 * 0.7 ** np.arange(20))[:ROWS]
     assert accused(values_TMK) == named
+
+
+@pytest.mark.parametrize("all_do", [1.0, 1.2])
+def test_who_works_more_while_nobody_works_less_is_not_ill(all_do: float) -> None:
+    """Uneven sequences give one machine a third more to do for two minutes, whether or not all have come to do a fifth more."""
+    values_TMK = telemetry([1.0 + 0.6 * (all_do - 1.0), all_do, all_do, 1.0, 1.0])
+    values_TMK[BEGAN + 4 : BEGAN + 12, 5, :3] *= np.array([1.15, 1.35, 1.35])
+    assert accused(values_TMK) == set()
