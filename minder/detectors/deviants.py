@@ -22,7 +22,7 @@ _LARGE = 5  # machines that make a stage yardstick enough
 _CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
 _RETURNED = 0.35
 _OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
-_SUFFERS = 0.25  # effect from which on the training suffers
+_SUFFERS = 0.25  # from so much on the training suffers
 _UNFELT = 1.3  # how much larger a plain change of what computes or carries traffic is while nothing suffers: with short sequences it rests
 _SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
 
@@ -91,7 +91,7 @@ class Deviants:
     def suffering_X(self, phase: Phase) -> np.ndarray:
         """(X,): 0..1, how much the training suffers for a reason that may be this machine. In a jam of all, who has not plainly changed
         itself is not the reason."""
-        return np.where(phase.idle | (self.jammed & ~self.reached_X), 0.0, phase.effect)
+        return np.where(phase.idle | (self.jammed & ~self.reached_X), 0.0, phase.suffers)
 
 
 def find_deviants(
@@ -126,8 +126,8 @@ def find_deviants(
     # who has followed its peers a part of their way has not turned away from them either
     stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
     # who works more than its peers, as uneven experts do, is not ill while nothing suffers; who works less has less to do
-    unfelt_K1 = traits.works_K1 & (phase.effect < _SUFFERS)
-    harmless_K1 = traits.falls_K1 | (traits.works_K1 & (phase.fallen < _SUFFERS))
+    unfelt_K1 = traits.works_K1 & (phase.suffers < _SUFFERS)
+    harmless_K1 = traits.falls_K1 | unfelt_K1
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)
     lonely_X = stages.lonely_M[x]

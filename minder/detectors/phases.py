@@ -67,8 +67,8 @@ class Phase:
     stalled: some part of the training has all but ended for everybody. lasting: the effect, as far as it has lasted beyond what a
     phase or a hiccup would. arrived: the common level moves no more since the last row, though `moving` still grants lagging samples
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
-    only echoes. stands_since_s: when it came to stand, NaN while it does not. fallen: the effect, as far as some work or traffic has
-    become less for everybody: without that, who works more is not ill.
+    only echoes. stands_since_s: when it came to stand, NaN while it does not. suffers: the effect, but for work and traffic that
+    have only become more for everybody: a job that does more than it usually does suffers from nobody.
     """
 
     moving: bool
@@ -85,7 +85,7 @@ class Phase:
     since_move_s: float = np.inf
     over: bool = False
     stands_since_s: float = np.nan
-    fallen: float = 0.0
+    suffers: float = 0.0
 
 
 def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
@@ -103,14 +103,14 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
         shift_K = memory["shift_K"]
     grace = time_s < memory.number("grace_until_s")
     # what a phase leaves behind for a moment is no effect of a fault
-    effect, fallen = (0.0, 0.0) if grace else (_effect(memory, watched_K), _effect(memory, watched_K & traits.works_K1[:, 0], falls=True))
+    effect, suffers = (0.0, 0.0) if grace else (_effect(memory, watched_K), _effect(memory, watched_K, traits.works_K1[:, 0]))
     if idle or grace:
         pass
     elif effect < 0.25:
         memory.set_number("effect_since_s", np.nan)
     elif isnan(memory.number("effect_since_s")):
         memory.set_number("effect_since_s", time_s)
-    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up, fallen=fallen)
+    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up, suffers=suffers)
     phase.arrived, phase.since_move_s = moving and not moves, time_s - memory.number("moving_since_s")
     phase.stalled = bool((shift_K[watched_K] < STOOD).any())
     _note_standing(memory, phase, time_s, gap_s)
@@ -244,11 +244,12 @@ def _known(usual_K: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(usual_K), 0.05, usual_K) if isnan(usual_K.sum()) else usual_K
 
 
-def _effect(memory: Memory, watched_K: np.ndarray, falls: bool = False) -> float:
-    """The plainer of the two smoothed shifts; two metrics that have left their place make it certain. falls: only downwards."""
+def _effect(memory: Memory, watched_K: np.ndarray, falls_K: np.ndarray | None = None) -> float:
+    """The plainer of the two smoothed shifts; two metrics that have left their place make it certain. falls_K: metrics that must have
+    fallen."""
     found = 0.0
     for shift, wobble, _, least in _SHIFTS:
-        size_K = -memory[shift] if falls else np.abs(memory[shift])
+        size_K = np.abs(memory[shift]) if falls_K is None else np.where(falls_K, -memory[shift], np.abs(memory[shift]))
         z_K = (size_K / np.maximum(_known(memory[wobble]), least))[watched_K]
         if len(z_K) and z_K.max() > _COUNTS_Z:
             strength_K = np.minimum(np.maximum((z_K - _COUNTS_Z) / 3.0, 0.0), 1.0)

@@ -64,3 +64,13 @@ def test_who_works_more_while_nobody_works_less_is_not_ill(all_do: float) -> Non
     values_TMK = telemetry([1.0 + 0.6 * (all_do - 1.0), all_do, all_do, 1.0, 1.0])
     values_TMK[BEGAN + 4 : BEGAN + 12, 5, :3] *= np.array([1.15, 1.35, 1.35])
     assert accused(values_TMK) == set()
+
+
+@pytest.mark.parametrize("all_do", [1.0, 1.2])
+@pytest.mark.parametrize(("share", "named"), [(0.75, set()), (0.4, {("m05",)})])
+def test_a_training_that_does_more_than_usual_suffers_from_nobody(all_do: float, share: float, named: set[tuple[str, ...]]) -> None:
+    """All do a fifth more, as at the end of a long congestion; for two and a half minutes one machine has a quarter less to do. One that
+    comes to do less than half is ill whatever all do."""
+    values_TMK = telemetry([1.0 + 0.6 * (all_do - 1.0), all_do, all_do, 1.0, 1.0])
+    values_TMK[BEGAN + 4 : BEGAN + 14, 5, :3] *= np.array([share**0.5, share, share])
+    assert accused(values_TMK) == named
