@@ -103,7 +103,7 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
         shift_K = memory["shift_K"]
     grace = time_s < memory.number("grace_until_s")
     # what a phase leaves behind for a moment is no effect of a fault
-    effect, suffers = (0.0, 0.0) if grace else (_effect(memory, watched_K), _effect(memory, watched_K, traits.works_K1[:, 0]))
+    effect, suffers = (0.0, 0.0) if grace else _effect(memory, watched_K, traits.works_K1[:, 0])
     if idle or grace:
         pass
     elif effect < 0.25:
@@ -244,17 +244,21 @@ def _known(usual_K: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(usual_K), 0.05, usual_K) if isnan(usual_K.sum()) else usual_K
 
 
-def _effect(memory: Memory, watched_K: np.ndarray, falls_K: np.ndarray | None = None) -> float:
-    """The plainer of the two smoothed shifts; two metrics that have left their place make it certain. falls_K: metrics that must have
-    fallen."""
-    found = 0.0
+def _effect(memory: Memory, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
+    """(effect, suffers) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall is suffered from."""
+    effect, suffers = 0.0, 0.0
     for shift, wobble, _, least in _SHIFTS:
-        size_K = np.abs(memory[shift]) if falls_K is None else np.where(falls_K, -memory[shift], np.abs(memory[shift]))
-        z_K = (size_K / np.maximum(_known(memory[wobble]), least))[watched_K]
-        if len(z_K) and z_K.max() > _COUNTS_Z:
-            strength_K = np.minimum(np.maximum((z_K - _COUNTS_Z) / 3.0, 0.0), 1.0)
-            found = max(found, float(min(1.0, strength_K.sum() / min(2, len(z_K)))))
-    return found
+        z_K = (memory[shift] / np.maximum(_known(memory[wobble]), least))[watched_K]
+        size_K = np.abs(z_K)
+        if len(z_K) and size_K.max() > _COUNTS_Z:
+            effect = max(effect, _certainty(size_K))
+            suffers = max(suffers, _certainty(np.where(works_K[watched_K], -z_K, size_K)))
+    return effect, suffers
+
+
+def _certainty(size_K: np.ndarray) -> float:
+    """0..1; two metrics that have left their place make it certain. size_K: by how many usual sizes."""
+    return float(min(1.0, np.clip((size_K - _COUNTS_Z) / 3.0, 0.0, 1.0).sum() / min(2, len(size_K))))
 
 
 def learn_common(memory: Memory, center_K: np.ndarray, gap_s: float, phase: Phase) -> None:
