@@ -89,9 +89,9 @@ class Deviants:
     jammed: bool = False
 
     def suffering_X(self, phase: Phase) -> np.ndarray:
-        """(X,): 0..1, how much the training suffers for a reason that may be this machine. In a jam of all, who has not plainly changed
-        itself is not the reason."""
-        return np.where(phase.idle | (self.jammed & ~self.reached_X), 0.0, phase.suffers)
+        """(X,): 0..1, how much the training suffers for a reason that may be this machine. Who has not plainly changed itself is not the
+        reason in a jam of all, nor where work and traffic have only become more."""
+        return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.jammed else phase.suffers))
 
 
 def find_deviants(
