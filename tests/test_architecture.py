@@ -25,7 +25,6 @@ BROAD_EXCEPTS = {
     "minder/cli/__init__.py::main": "usage errors become one line; everything else is raised again",
     "minder/controller/beside.py::observe": "a challenger cannot silence the champion: counted, written to the ledger",
     "minder/controller/step.py::guard": "a stage that fails must not stop the others: counted, written to the ledger",
-    "minder/worker/barrier.py::_leave": "a process that cannot be torn down whole is printed, and ends",
     "minder/worker/barrier.py::attempt": "whatever the script's main raises is reported to the launcher",
     "minder/worker/bootstrap.py::_run_script": "the script's own failure is printed, reported, and ends the process",
     "minder/worker/control.py::_serve": "the thread that brings the interrupt outlives a bad message: counted, printed",

@@ -104,7 +104,8 @@ def find_deviants(
         return Deviants(x, none_KX, none_KX, np.zeros(0, dtype=bool), none_KX, none_KX, none_KX)
     known_KX = ~np.isnan(distances["all"][:, x])
     large_X = stages.large_M[x] if "stage" in distances else np.zeros(len(x), dtype=bool)
-    smooth_KX, (own_KX, slow_KX, newest_KX) = memory["all_quick_smooth_KM"][:, x], _apart(memory, distances, x, large_X)
+    smooth_KX = memory["all_quick_smooth_KM"][:, x]
+    own_KX, slow_KX, newest_KX = _apart(memory, distances, x, large_X)
     confirmed_KX = newest_KX * np.sign(own_KX) > _CONFIRMS * np.abs(own_KX)
     lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
     if counting.unsettled:  # what the slow pace tells is of before the common move
@@ -136,12 +137,11 @@ def find_deviants(
         counted_KX *= ~lonely_X | ((counted_KX * ~stayed_KX > 0.2) & (np.abs(moved_KX) > least_K1)).any(axis=0)
     if counted_KX.any():
         counted_KX *= np.where(_came_back(memory, stages, x, own_KX), counting.came_back, 1.0)
-    reaching_KX = traits.reaches_K1 | (traits.halts_K1 & (z_KX < 0))  # a busier host is housekeeping, a quieter one is a halt
     plain_K1 = np.where(unfelt_K1, _UNFELT * traits.reach_K1, traits.reach_K1)
     change_KX = np.abs(moved_KX)
     if jam_K.any():  # what all have lost in it is not this machine's change
         change_KX = np.minimum(change_KX, np.abs(np.nan_to_num(smooth_KX)))
-    reached_X = (reaching_KX & (counted_KX > 0.5) & ~stayed_KX & (change_KX > plain_K1)).any(axis=0)
+    reached_X = (traits.reaching_KX(z_KX < 0) & (counted_KX > 0.5) & ~stayed_KX & (change_KX > plain_K1)).any(axis=0)
     return Deviants(x, z_KX, counted_KX, reached_X, newest_KX, moved_KX, shown_KX, bool(jam_K.any()))
 
 

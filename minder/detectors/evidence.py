@@ -62,7 +62,7 @@ def loud_metrics(traits: TraitTable, counted_KX: np.ndarray) -> np.ndarray:
 def shown(traits: TraitTable, loud_KX: np.ndarray, shown_KX: np.ndarray, falls_KX: np.ndarray) -> np.ndarray:
     """(X,): 0..1, how much of what is loud the newest sample shows. Of what reaches the training, if any of that is loud: a GPU that is
     still warm, or a host that is still busy, does not show that its power is still off. falls_KX as for `family_evidence`."""
-    reaches_KX = loud_KX & (traits.reaches_K1 | (traits.halts_K1 & falls_KX))
+    reaches_KX = loud_KX & traits.reaching_KX(falls_KX)
     told_KX = np.where(reaches_KX.any(axis=0), reaches_KX, loud_KX)
     return np.asarray((told_KX * shown_KX).max(axis=0, initial=0.0))
 

@@ -128,6 +128,10 @@ class TraitTable:
         self.limit_K1 = np.where(self.is_log_K1, np.float32(3e38), np.minimum(1e9 * self.offset_K1, np.float32(3e38)))
         self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
 
+    def reaching_KX(self, falls_KX: np.ndarray) -> np.ndarray:
+        """Mask (K, X) of what reaches the training: a busier host is housekeeping, a quieter one is a halt. falls_KX: it is too low."""
+        return np.asarray(self.reaches_K1 | (self.halts_K1 & falls_KX))
+
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
         """Scaled values; what is below 0 on a log scale counts as 0. Values beyond `limit_K1` mean nothing: the caller leaves them out."""
         with np.errstate(invalid="ignore", over="ignore"):

@@ -101,11 +101,14 @@ class _Generation:
 
     def _leave(self, error: BaseException | None) -> None:
         """Of the generation nothing stays, or nothing of the process: half torn down it must not join the next one. A fresh one does."""
+        is_down = False
         try:
             tear_down(error, self._keep, _EXIT_CANNOT_RESTART)
-        except Exception:  # noqa: BLE001 - it walks through torch's own state, which may raise anything: printed, and the process ends
-            traceback.print_exc()
-            os._exit(_EXIT_CANNOT_RESTART)
+            is_down = True
+        finally:
+            if not is_down:  # it walks through torch's own state, which may raise anything: printed, and the process ends
+                traceback.print_exc()
+                os._exit(_EXIT_CANNOT_RESTART)
 
     def _raise_if_stopped(self) -> None:
         if self.active is not None and self.active <= self._control.stopped_generation:

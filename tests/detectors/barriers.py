@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.telemetry.frames import Frames
+
 STALLS = ("process_dies", "host_hangs", "storage_hangs", "nic_down", "gpu_lost", "unreachable")
 SLOWS = ("clock_cap", "hot", "pcie_narrow", "nvlink_lane", "dirty_optic")
 KINDS = (*STALLS, *SLOWS)
@@ -66,22 +68,15 @@ class Recipe:
     split_rows: bool
 
 
-@dataclass
-class Columns:
-    """Samples as `windows.align_columns` takes them, with the truth."""
+@dataclass(frozen=True, slots=True)
+class Labelled(Frames):
+    """Samples with the truth about them."""
 
-    times_N: np.ndarray
-    machine_N: np.ndarray
-    device_N: np.ndarray
-    values_NK: np.ndarray
-    machines: tuple[str, ...]
-    metrics: tuple[str, ...]
     stages: dict[str, int]
     interval_s: float
     culprit: str | None
     onset_s: float | None
     fault: str | None
-    devices: tuple[str, ...] = ()
 
 
 def barriers(seed: int) -> Recipe:
@@ -113,7 +108,7 @@ def barriers_plain(seed: int) -> Recipe:
     return Recipe(seed, fault, machines, pipeline, 1.0, onset_s, False, ("bursts", "hiccups"), names, False)
 
 
-def generate(recipe: Recipe) -> Columns:
+def generate(recipe: Recipe) -> Labelled:
     """The recording of a recipe; the same seed gives the same bytes."""
     site = _Site(recipe)
     for name in recipe.nuisances:
@@ -346,7 +341,7 @@ class _Site:
         values_TMK[:, :, 9] = np.round(values_TMK[:, :, 9] / 1.5e7) * 1.5e7
         return values_TMK
 
-    def scrape(self, values_TMK: np.ndarray) -> Columns:
+    def scrape(self, values_TMK: np.ndarray) -> Labelled:
         """Rates as means since the last scrape, gauges of the second; each machine at its own offset and by its own clock."""
         rng, recipe, step = self.rng, self.recipe, self.recipe.interval_s
         rate_K = np.array(["_per_second" in name for name in METRICS])
@@ -368,7 +363,7 @@ class _Site:
             values.append(read_NK[heard_N][:, kept_K])
         return self._columns(np.concatenate(times), np.concatenate(machines), np.concatenate(values))
 
-    def _columns(self, times_N: np.ndarray, machine_N: np.ndarray, values_NK: np.ndarray) -> Columns:
+    def _columns(self, times_N: np.ndarray, machine_N: np.ndarray, values_NK: np.ndarray) -> Labelled:
         recipe = self.recipe
         values_NK[self.rng.random(values_NK.shape) < 0.004] = np.nan
         if recipe.split_rows:  # two exporters, each with its own metrics and its own moment
@@ -378,9 +373,10 @@ class _Site:
         names = tuple(f"rank{m:03d}" for m in range(self.M))
         stages = {name: int(stage) for name, stage in zip(names, self.stage_M, strict=True)}
         who, onset_s = (names[self.culprit], START_S + self.onset) if recipe.fault else (None, None)
-        return Columns(
-            START_S + times_N, machine_N, np.full(len(times_N), -1), values_NK, names, recipe.metrics, stages, recipe.interval_s, who,
-            onset_s, recipe.fault,
+        order_N = np.argsort(times_N, kind="stable")
+        return Labelled(
+            START_S + times_N[order_N], machine_N[order_N], np.full(len(times_N), -1), values_NK[order_N], names, (), recipe.metrics,
+            stages, recipe.interval_s, who, onset_s, recipe.fault,
         )  # fmt: skip
 
 
