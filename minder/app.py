@@ -227,7 +227,11 @@ def build(
         (state_dir := state_dir / "watch").mkdir(exist_ok=True)  # the job's own controller may keep its state beside it
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
-    progress, policy, work = Progress(), Policy(config.policy_config(act)), JobWork(config.checkpoint_dir, config.total_steps)
+    progress, policy, work = (
+        Progress(),
+        Policy(config.policy_config(act)),
+        JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints == "local"),
+    )
     judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)

@@ -170,7 +170,9 @@ class JobConfig(_Strict):
     machines: a [[machines]] table for each. engine: an [engine] table where Slurm or Kubernetes owns the machines. ranks_per_machine:
     ranks on each. parallelism: sizes of tensor, pipeline, data, expert and context, and rank_order ("tp-dp-pp"); it says who is whose
     peer. environment: variables that the ranks get besides. checkpoint_dir: where the job saves; its ranks get it as
-    MINDER_CHECKPOINT_DIR. total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
+    MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot
+    move to others for a trial. total_steps: the step at which the job is done; a slow machine can cost no more than what is left
+    until then.
     rendezvous_address: this host, as the machines reach it. agent_token_file, launcher_token_file: a file with the
     token that they want; readable by its owner and group only. state_dir: where the controller keeps its status, and the ledger if no
     other is named. telemetry, detector, scoring, metrics, tls, policy: a table of its own, below. start_deadline_s: how long machines
@@ -185,6 +187,7 @@ class JobConfig(_Strict):
     parallelism: dict[str, int | str] = {}
     environment: dict[str, str] = {}
     checkpoint_dir: str | None = None
+    checkpoints: Literal["shared", "local"] = "shared"
     total_steps: int | None = Field(default=None, ge=1)
     rendezvous_address: str = "127.0.0.1"
     agent_token_file: str | None = None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from minder.excerpt import ExcerptPanel as ExcerptPanel
 from minder.excerpt import TelemetryExcerpt as TelemetryExcerpt
+from minder.failure import Failure as Failure
+from minder.failure import Trial as Trial
 from minder.planned import Maintenance as Maintenance
 from minder.planned import Pause as Pause
 
@@ -62,7 +64,7 @@ class Window:
 class Signal:
     """An explicit event (events.jsonl of docs/recordings.md, plus `exception`, `nonfinite`, `spike`, `waiting` from our own workers).
 
-    data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
+    data by kind: exit {code, signal}, exception {type, fingerprint, victim, errno?, disk?}, xid {code}, link {state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
     membership {joined, left}, nonfinite {step, what}, spike {step, what, value, usual}. An order: an operator's own; message: who and why.
     """
@@ -171,6 +173,7 @@ class Suspect:
     evidence: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
     alone: Tier | None = None
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,7 @@ class Verdict:
     evidence: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
     sources: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()  # what failed, for the memory of blame
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +310,8 @@ Reason = Literal[
     "not_in_job",
     "shared_machine",
     "max_restarts",
+    "max_restarts_per_day",
+    "no_trial",
     "ledger_unavailable",
     "awaiting_approval",
     "approval_rejected",
@@ -317,11 +323,14 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the policy wants done. `evict` includes the restart that follows."""
+    """What the policy wants done. `evict` and `trial` include the restart that follows.
+
+    trial: `replacements` takes the ranks of the machine, which is neither barred nor evicted; a member of the job gets that one's in turn.
+    """
 
     operation_id: str
     time_s: float
-    action: Literal["evict", "restart", "page", "none"]
+    action: Literal["evict", "trial", "restart", "page", "none"]
     machines: tuple[str, ...]
     reason: Reason
     detail: str
@@ -358,12 +367,12 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class PastEviction:
-    """One eviction or restart that the ledger knows of."""
+    """One eviction, trial or restart that the ledger knows of."""
 
     time_s: float
     job: str
     machines: tuple[str, ...]
-    action: Literal["evict", "restart"]
+    action: Literal["evict", "trial", "restart"]
     operation_id: str
     finished: bool
 
@@ -389,12 +398,16 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the ledger knows and the policy needs."""
+    """What the ledger knows and the policy needs. restarts: in a row, without progress between them (minder.incidents.history)."""
 
     actions: tuple[PastEviction, ...] = ()
     pauses: tuple[Pause, ...] = ()
     barred: frozenset[str] = frozenset()
     last_restart_s: float | None = None
     restarts: int = 0
+    restarts_today: int = 0
+    progress_s: float = float("-inf")  # when restarts were last counted anew
+    failures: tuple[Failure, ...] = ()  # of the last 24 hours
+    trials: tuple[Trial, ...] = ()  # of the last 24 hours, the open ones among them
     approvals: tuple[Approval, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()

@@ -15,9 +15,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 VENDORED = ROOT / "serve" / "static" / "vendor"
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 50
-MAX_PARAMETERS = 6
+MAX_PARAMETERS = 7
 
 # Where a broad except may stand, and what becomes of the error it catches. Anything that re-raises needs no entry.
 BROAD_EXCEPTS = {

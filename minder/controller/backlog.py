@@ -68,9 +68,9 @@ def overdue_page(item: Item, why: Reason, now_s: float) -> Decision:
 
 def concerned(decision: Decision, items: Sequence[Item]) -> list[Item]:
     """The items that a decision answers: its own verdict, one about a machine that it takes away too, at least one. A restart answers
-    all that was on the table, and an eviction, which includes one, whatever blames the job as a whole."""
+    all that was on the table, and an eviction or a trial, which includes one, whatever blames the job as a whole."""
     if decision.action == "restart":
         return list(items)
-    whole = [item for item in items if decision.action == "evict" and item[0].kind == "job"]
+    whole = [item for item in items if decision.action in ("evict", "trial") and item[0].kind == "job"]
     found = [item for item in items if decision.verdict == item[0] or set(decision.machines) & set(item[0].machines)]
     return [*found, *(item for item in whole if item not in found)] or list(items[:1])

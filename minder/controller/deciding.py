@@ -9,12 +9,14 @@ from typing import Protocol, TypeVar
 from minder.clock import Clock
 from minder.controller.approvals import Approvals, Turn
 from minder.controller.backlog import MOST, Item, concerned, overdue_page
+from minder.controller.failures import BlameWatch
 from minder.controller.stages import Stages
 from minder.controller.state import JobState
 from minder.controller.tick import Tick
 from minder.errors import LedgerError, MinderError
 from minder.incidents import Ledger, kinds
 from minder.policy.approval import awaits_answer
+from minder.policy.blame import attribute
 from minder.policy.policy import RETRY_REASONS
 from minder.recovery.restart import StartResult
 from minder.types import Decision, Evidence, Verdict
@@ -38,7 +40,10 @@ class Voice(Protocol):
 class Deciding:
     """The second half of a tick. Every method raises LedgerError: nothing is decided or done that cannot be written down."""
 
-    def __init__(self, state: JobState, stages: Stages, ledger: Ledger, clock: Clock, tick: Tick, voice: Voice) -> None:
+    def __init__(
+        self, state: JobState, stages: Stages, ledger: Ledger, clock: Clock, tick: Tick, voice: Voice, blame: BlameWatch
+    ) -> None:  # fmt: skip
+        self._blame = blame
         self._state = state
         self._stages = stages
         self._ledger = ledger
@@ -93,6 +98,8 @@ class Deciding:
             nothing: list[Decision] | None = None
             decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
             decisions = self._voice.guard("policy", decide, nothing) if items else []
+            for verdict, _ in items:
+                self._blame.end_trials(verdict, attribute(verdict, history, context), now_s)
             left = items if decisions is None else [item for decision in decisions for item in concerned(decision, items)]
             generation, settled = self._state.generation, list[Item]()
             for decision in decisions or ():
@@ -142,7 +149,7 @@ class Deciding:
         return False
 
     def _recheck(self, decision: Decision) -> Decision:
-        if decision.action not in ("evict", "restart"):
+        if decision.action not in kinds.ACTS:
             return decision
         now_s = self._clock.now_s()
         context = self._stages.context(self._state, self._voice.standbys(), now_s)
@@ -159,7 +166,7 @@ class Deciding:
         if decision.reason == "max_restarts":  # its launcher may not have told yet that the workers are dead
             told = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
             self._tick.last_words = (f"{told}; {decision.detail}", incidents[0], self._clock.now_s() + _LAST_WORDS_S)
-        if decision.action not in ("evict", "restart"):
+        if decision.action not in kinds.ACTS:
             return
         try:
             result = self._stages.recovery.carry_out(decision, incidents[0])

@@ -23,11 +23,13 @@ __all__ = ["JobWork", "context_maker"]
 
 
 class JobWork:
-    """What of the job's work is saved in `checkpoint_dir` (None: nobody knows where), and the step at which it is done (None: not told)."""
+    """What of the job's work is saved in `checkpoint_dir` (None: unknown where), whether that is local to each machine, and the step at
+    which the job is done (None: unknown)."""
 
-    def __init__(self, checkpoint_dir: str | None, total_steps: int | None = None) -> None:
+    def __init__(self, checkpoint_dir: str | None, total_steps: int | None = None, is_local: bool = False) -> None:
         self.checkpoints = CheckpointLook(checkpoint_dir)
         self.total_steps = total_steps
+        self.is_local = is_local
 
 
 def context_maker(
@@ -66,9 +68,17 @@ def context_maker(
             remaining_s=remaining_s(progress, work.total_steps, now_s),
             standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
+            ranks_fixed=_fixed(watched, work),
         )
 
     return make
+
+
+def _fixed(watched: WatchedJob | None, work: JobWork) -> str:
+    """Why ranks cannot move to other machines, "" where they can."""
+    if watched is not None:
+        return "the job is only watched, so its ranks cannot be moved"
+    return 'checkpoints are local to each machine (checkpoints = "local"), so ranks cannot move' if work.is_local else ""
 
 
 def _standbys_out(state: JobState, views: Mapping[str, MachineView], ready: Sequence[str], now_s: float) -> dict[str, str]:

@@ -16,7 +16,7 @@ from minder.controller.evidence import capture_evidence
 from minder.controller.state import JobState
 from minder.errors import CheckpointError, MinderError
 from minder.incidents import Ledger, kinds
-from minder.recovery.placement import GenerationPlan, machine_order, replace_machines
+from minder.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.recovery.rendezvous import RendezvousHost
 from minder.recovery.restart import StartResult, start_generation
 from minder.types import ActionResult, Decision
@@ -70,11 +70,27 @@ class Recovery:
         self._capture(decision, incident)
         if decision.action == "evict":
             self._evict(decision, incident)
-        placed = replace_machines(self._state.rank_machine, decision.machines, decision.replacements)
         reason = f"{decision.action} {', '.join(decision.machines)}".strip()
-        result = self.bring_up(placed, decision.operation_id, incident, reason)
+        result = self.bring_up(self._place(decision), decision.operation_id, incident, reason)
+        self._park(decision)
         self._finish(decision)
         return result
+
+    def _place(self, decision: Decision) -> dict[int, str]:
+        if decision.action != "trial":
+            return replace_machines(self._state.rank_machine, decision.machines, decision.replacements)
+        self.on_phase(f"trial: {decision.replacements[0]} takes the ranks of {decision.machines[0]}")
+        return exchange_machines(self._state.rank_machine, decision.machines[0], decision.replacements[0])
+
+    def _park(self, decision: Decision) -> None:
+        """A machine on trial that has no ranks now waits at the barrier, as a standby does. One that does not answer keeps old workers,
+        which the new generation's store shuts out."""
+        idle = set(decision.machines) - set(self._state.rank_machine.values()) if decision.action == "trial" else set()
+        generation = self._state.generation
+        body = {"generation": generation, "desired": "parked", "world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
+        requests = {machine: {"operation_id": f"{decision.operation_id}/park/g{generation}", **body} for machine in idle}
+        if requests:
+            self._fleet.post_workers(requests)
 
     def _finish(self, decision: Decision) -> None:
         """The next generation is told: the operation is over. An old worker that may still run somewhere is shut out by its number;
@@ -86,6 +102,8 @@ class Recovery:
             machines = ", ".join(decision.machines)
             detail = f"the job goes on without {machines}; whether all its old workers ended is not known"
             undo = "; ".join(f"minder machine return {machine}" for machine in decision.machines)
+        elif decision.action == "trial":
+            detail = f"{decision.replacements[0]} runs the ranks of {decision.machines[0]}, which is on trial: neither barred nor evicted"
         self._ledger.complete(
             decision.operation_id, ActionResult(decision.operation_id, self._clock.now_s(), "done", detail, undo)
         )  # fmt: skip

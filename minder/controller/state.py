@@ -104,6 +104,6 @@ def incidents_of_restart(events: Iterable[LedgerEvent]) -> list[str]:
             found.clear()
         elif event.kind == kinds.CLOSED:
             found.pop(event.incident or "", None)
-        elif event.incident is not None and event.payload.get("action") in ("evict", "restart"):
+        elif event.incident is not None and event.payload.get("action") in kinds.ACTS:
             found[event.incident] = None
     return list(found)

@@ -17,6 +17,7 @@ from minder.clock import Clock
 from minder.controller.clock_steps import ClockSteps
 from minder.controller.deciding import Deciding
 from minder.controller.excerpts import Excerpts
+from minder.controller.failures import BlameWatch, identify
 from minder.controller.retests import Retests
 from minder.controller.stages import Stages
 from minder.controller.state import JobState, incidents_of_restart
@@ -49,7 +50,8 @@ class Controller:
         self._tick = Tick()
         self._clock_steps = ClockSteps(clock)
         self._excerpts = Excerpts()
-        self._deciding = Deciding(state, stages, ledger, clock, self._tick, self)
+        self._blame = BlameWatch(state, ledger, stages.policy.config)
+        self._deciding = Deciding(state, stages, ledger, clock, self._tick, self, self._blame)
         self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         self._retests.on_say = self.say
@@ -81,6 +83,7 @@ class Controller:
         if not self._clock_steps.settling:
             stages.progress.update(observation)
             verdicts, requests = self.guard("judge", lambda: stages.judge.judge(observation), nothing)
+            verdicts = [identify(verdict, state, stages.progress) for verdict in verdicts]
         self._note_scoring()
         self._note_alarm()
         if stages.watched is not None:
@@ -94,10 +97,12 @@ class Controller:
             self.on_verdict(verdict)
         if stages.engine is not None:
             stages.engine.tick(now_s)  # a job that it started again may step by the time it is seen: whose step that is comes first
+        self._blame.begin()
         self._note_first_step(observation)
         in_job = () if observation.job is None else observation.job.machines
         self._deciding.turn(now_s)
         self._retests.tick()
+        self._blame.tick(stages.progress, now_s)
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
         self._note_end()
         self.write_status(now_s)

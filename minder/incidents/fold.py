@@ -16,7 +16,6 @@ from minder.wire.codec import from_json
 __all__ = ["fold_incident"]
 
 T = TypeVar("T")
-_ACTS = ("evict", "restart")
 _HAPPENED = ("done", "already_done")
 _RETURN = "minder machine return "
 
@@ -30,7 +29,7 @@ def fold_incident(events: Sequence[LedgerEvent]) -> Incident:
     decisions = [item for _, item in _records(events, kinds.DECISION, Decision)]
     results = [item for _, item in _records(events, (kinds.RESULT, kinds.AMBIGUOUS), ActionResult)]
     verdict = accusations[-1] if accusations else None
-    acted = [item for item in decisions if item.action in _ACTS]
+    acted = [item for item in decisions if item.action in kinds.ACTS]
     evicted = _evicted(events, results)
     step, steps_lost = _steps(events)
     timings = _timings(events, accusations)
@@ -92,7 +91,7 @@ def _unique(items: Any) -> tuple[Any, ...]:
 
 
 def _act_intents(events: Sequence[LedgerEvent]) -> list[LedgerEvent]:
-    return [event for event in _of(events, kinds.INTENT) if event.payload.get("action") in _ACTS]
+    return [event for event in _of(events, kinds.INTENT) if event.payload.get("action") in kinds.ACTS]
 
 
 def _evicted(events: Sequence[LedgerEvent], results: Sequence[ActionResult]) -> tuple[str, ...]:
@@ -129,7 +128,7 @@ def _closing(events: Sequence[LedgerEvent]) -> tuple[float | None, str]:
     acted = False
     closing: tuple[float | None, str] = (None, "")
     for event in events:
-        if event.kind == kinds.INTENT and event.payload.get("action") in _ACTS:
+        if event.kind == kinds.INTENT and event.payload.get("action") in kinds.ACTS:
             acted, closing = True, (None, "")
         elif closing[0] is not None:
             continue
@@ -155,7 +154,7 @@ def _state(events: Sequence[LedgerEvent], closed_s: float | None) -> IncidentSta
 def _timings(events: Sequence[LedgerEvent], accusations: Sequence[Verdict]) -> Timings:
     phases, ends = _phases(events)
     decisions = _of(events, kinds.DECISION)
-    decided = [event for event in decisions if event.payload.get("action") in _ACTS] or decisions
+    decided = [event for event in decisions if event.payload.get("action") in kinds.ACTS] or decisions
     intents = _act_intents(events)
     ids = {event.operation_id for event in intents}
     captures = [event.time_s for event in _of(events, kinds.EVIDENCE) if not is_excerpt(event)]

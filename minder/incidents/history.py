@@ -11,6 +11,7 @@ from typing import Any
 
 from minder.incidents import kinds
 from minder.incidents.approvals import APPROVAL_KINDS, ApprovalFold
+from minder.incidents.failures import BlameFold, restarts_in_a_row
 from minder.incidents.maintenance import coming_windows, note_window
 from minder.types import Approval, History, LedgerEvent, Maintenance, PastEviction, Pause
 
@@ -30,11 +31,15 @@ Pauses = dict[tuple[Any, Any], Pause]  # by scope and target
 Bars = dict[tuple[str | None, str], LedgerEvent]  # by job (None: every one) and machine
 
 RECENT_S = 3600.0
+DAY_S = 86_400.0
 HISTORY_KINDS = (
     kinds.JOB_REGISTERED,
     kinds.GENERATION_STARTED,
+    kinds.VERDICT,
     kinds.INTENT,
     kinds.RESULT,
+    kinds.PROGRESS,
+    kinds.TRIAL_ENDED,
     kinds.BARRED,
     kinds.UNBARRED,
     kinds.PAUSE,
@@ -53,7 +58,8 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
     """History of `job` at `now_s` from events of every job, in ledger order.
 
     `actions` holds the job's evictions and restarts since its run began (the last job_registered), and those of all jobs in
-    the last hour; dry runs are no actions, failed and ambiguous ones are. `restarts` counts this run's plain restarts.
+    the last hour; dry runs are no actions, failed and ambiguous ones are. `restarts` are those in a row without
+    progress between them; `failures` and `trials` are of the last 24 hours.
     `approvals`: what operators were asked about it. `last_restart_s` is the start of the newest generation, if it is not the run's first.
     """
     found = HistoryFold()
@@ -74,6 +80,7 @@ class HistoryFold:
         self._pauses: Pauses = {}
         self._barred: Bars = {}
         self._windows: dict[str, Maintenance] = {}
+        self._blame: dict[str | None, BlameFold] = defaultdict(BlameFold)
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
@@ -83,6 +90,7 @@ class HistoryFold:
         elif event.kind == kinds.GENERATION_STARTED and event.time_s >= self._begun_s.get(event.job, -math.inf):
             self._started_s[event.job].append(event.time_s)
         self._actions.add(event)
+        self._blame[event.job].add(event)
         _note_pause(self._pauses, event)
         _note_bar(self._barred, event)
         note_window(self._windows, event)
@@ -92,6 +100,7 @@ class HistoryFold:
     def history(self, job: str, now_s: float) -> History:
         begun_s, started = self._begun_s.get(job, -math.inf), self._started_s.get(job, [])
         own = self._actions.of_job(job, begun_s, now_s)
+        blame = self._blame.get(job) or BlameFold()
         recent = [item for item in self._actions.since(now_s - RECENT_S, now_s) if item.job != job or item.time_s < begun_s]
         return History(
             actions=tuple(sorted([*own, *recent], key=lambda action: action.time_s)),
@@ -99,7 +108,11 @@ class HistoryFold:
             maintenance=coming_windows(self._windows, now_s),
             barred=frozenset(machine for owner, machine in self._barred if owner in (None, job)),
             last_restart_s=started[-1] if len(started) > 1 else None,
-            restarts=sum(action.action == "restart" for action in own),
+            restarts=restarts_in_a_row(own, blame.progress),
+            restarts_today=sum(item.action in ("restart", "trial") and item.time_s > now_s - DAY_S for item in own),
+            progress_s=blame.progress_s(now_s),
+            failures=blame.failures(now_s),
+            trials=blame.trials(now_s),
             approvals=tuple(self.approvals(job)),
         )
 
@@ -109,7 +122,7 @@ class HistoryFold:
 
 
 class _ActionFold:
-    """Evictions and restarts that were no dry runs, by time."""
+    """Evictions, trials and restarts that were no dry runs, by time."""
 
     def __init__(self) -> None:
         self._known: dict[str, PastEviction] = {}
@@ -124,7 +137,7 @@ class _ActionFold:
             else:
                 self._known[name] = replace(self._known[name], finished=True)
         action = event.payload.get("action")
-        if event.kind != kinds.INTENT or name is None or action not in ("evict", "restart"):
+        if event.kind != kinds.INTENT or name is None or action not in kinds.ACTS:
             return
         machines = tuple(str(machine) for machine in event.payload.get("machines") or ())
         self._known[name] = PastEviction(event.time_s, event.job or "", machines, action, name, False)

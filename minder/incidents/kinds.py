@@ -32,6 +32,7 @@ __all__ = [
     "NOTIFIED",
     "OUTCOME",
     "PAUSE",
+    "PROGRESS",
     "RECOVERY_PHASE",
     "RESULT",
     "RETEST_ASKED",
@@ -40,10 +41,14 @@ __all__ = [
     "SIGNED_IN",
     "SOURCE_ERROR",
     "TOKEN",
+    "TRIAL_ENDED",
     "UNBARRED",
     "UNPAUSE",
     "VERDICT",
 ]
+
+# What an intent may be that starts the job again.
+ACTS = ("evict", "trial", "restart")
 
 # A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
 # {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url}, ...}:
@@ -63,8 +68,8 @@ GENERATION_STARTED = "generation_started"
 VERDICT = "verdict"
 # Decision
 DECISION = "decision"
-# {action: "evict" | "restart" | any other word for a smaller step, machines: [...], decision?: Decision, ...}. Written by Ledger.intend.
-# Only "evict" and "restart" count against budgets.
+# {action: "evict" | "trial" | "restart" | any other word for a smaller step, machines: [...], decision?: Decision, ...}. Written by
+# Ledger.intend. Only "evict" counts against the budgets of evictions; "trial" and "restart" count as restarts.
 INTENT = "intent"
 # ActionResult with outcome "ambiguous". A RESULT may still follow. Written by Ledger.complete.
 AMBIGUOUS = "ambiguous"
@@ -92,6 +97,12 @@ RECOVERY_PHASE = "recovery_phase"
 # {step, generation?, resumed_from?, last_step?, steps_lost?, step_seconds?, gpus?, gpu_seconds_lost?}
 # steps_lost is last_step - resumed_from where it is not given.
 FIRST_STEP = "first_step"
+# A generation is far enough past the step at which the one before failed (policy.progress_steps). {generation, steps, seconds, anew}
+# anew: by policy.progress_s too, so that restarts are counted anew
+PROGRESS = "progress"
+# A trial is over; its operation is the event's. {machine, partner, finding, detail}
+# finding: "follows the rank" | "stays with the machine" | "did not come back"
+TRIAL_ENDED = "trial_ended"
 # The machine is kept out of the event's job (of every job where the event has none). {machine, reason?}
 BARRED = "barred"
 # {machine, by?, note?}; without a job: back in every job

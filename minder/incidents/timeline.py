@@ -117,6 +117,8 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.APPROVAL_SETTLED: lambda p: f"{p.get('answer')} by {p.get('by') or 'nobody'}{_tail(p, 'reason')}",
     kinds.APPROVAL_CLOSED: lambda p: f"the answer led to no eviction{_tail(p, 'detail')}",
     kinds.APPROVAL_MOVED: _moved,
+    kinds.TRIAL_ENDED: lambda p: f"trial of {p.get('machine')} ended: {p.get('finding')}{_tail(p, 'detail')}",
+    kinds.PROGRESS: lambda p: f"{p.get('steps')} steps past the failed one" + (": restarts are counted anew" if p.get("anew") else ""),
     kinds.AMBIGUOUS: lambda p: f"not known whether it happened{_tail(p, 'detail')}",
     kinds.RESULT: lambda p: f"{str(p.get('outcome', 'ended')).replace('_', ' ')}{_tail(p, 'detail')}",
     kinds.EVIDENCE: lambda p: (

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from minder.launcher.code import code_version
 from minder.launcher.settings import LaunchSettings
 from minder.launcher.spawn import restore_priority, spawn_worker
 
@@ -56,6 +57,7 @@ class WorkerProcess:
         self._buffer = b""
         self._kill_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self.code_version = code_version(settings.command, settings.env)
         spawned = spawn_worker(settings, heartbeat, log, low_priority)
         self.pid = spawned.process.pid
         self._process, self._channel, self._pidfd = spawned.process, spawned.channel, spawned.pidfd

@@ -151,8 +151,8 @@ class Supervisor:
 
     def _emit(self, kind: Any, worker: WorkerProcess, message: str, time_s: float, **data: Any) -> None:
         generation = worker.generation if worker.generation >= 0 else None
-        machine = self.settings.machine
-        self.events.append(Signal(time_s, kind, machine, message, worker.rank, None, worker.pid, generation, data))
+        machine, facts = self.settings.machine, {**data, "code_version": worker.code_version}
+        self.events.append(Signal(time_s, kind, machine, message, worker.rank, None, worker.pid, generation, facts))
 
     def _view(self, slot: Slot) -> WorkerView:
         worker = slot.worker

@@ -20,26 +20,28 @@ def breaker_limit(config: PolicyConfig, machines: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One verdict with the action that it asks for.
+    """One verdict with the action that it asks for. `machines`: whom it takes out of their places; the verdict may name others, or none.
 
     `planned` and `taken`: machines to evict and standbys to use that this very call has decided on already.
     `suspects`: every machine accused now or within the domain window. `preferred`: standbys chosen earlier.
     """
 
     verdict: Verdict
-    action: Literal["evict", "restart"]
+    action: Literal["evict", "trial", "restart"]
     operation_id: str
     history: History
     context: PolicyContext
     config: PolicyConfig
+    machines: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
 
     @property
-    def machines(self) -> tuple[str, ...]:
-        return self.verdict.machines
+    def on_trial(self) -> frozenset[str]:
+        """Machines whose trial lasts."""
+        return frozenset(trial.machine for trial in self.history.trials if not trial.finding)
 
     @property
     def past(self) -> tuple[PastEviction, ...]:

@@ -12,7 +12,7 @@ from minder.errors import ConfigError
 
 __all__ = ["PolicyConfig"]
 
-_WHOLE = ("max_restarts", "max_evictions_per_job", "max_evictions_per_hour")
+_WHOLE = ("max_restarts", "max_restarts_per_day", "progress_steps", "max_evictions_per_job", "max_evictions_per_hour")
 _SECONDS = (
     "breaker_window_s",
     "cooldown_s",
@@ -22,6 +22,8 @@ _SECONDS = (
     "slowdown_horizon_s",
     "assumed_unsaved_s",
     "approval_timeout_s",
+    "trial_s",
+    "progress_s",
 )
 _WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve")}
 _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
@@ -33,8 +35,15 @@ class PolicyConfig:
 
     # Decide and record, but evict nobody. Restarting the job's own dead workers follows max_restarts all the same.
     dry_run: bool = True
-    # How often a job is restarted in place before its next crash ends it.
+    # Restarts in a row, without progress between them, before the next failure ends the job.
     max_restarts: int = 3
+    # Progress: a generation is so many steps, and so many seconds, past the step at which the one before failed. Restarts count anew.
+    progress_steps: int = 100
+    progress_s: float = 600.0
+    # More restarts than this within 24 hours are paged; the job goes on.
+    max_restarts_per_day: int = 12
+    # After a second unknown failure of one machine another takes its ranks for so long, to see whether the failure follows them; 0: never.
+    trial_s: float = 3600.0
     # Machines of the job evicted in its whole run; one more is paged.
     max_evictions_per_job: int = 8
     # The same within any hour.

@@ -7,7 +7,18 @@ import math
 from minder.policy.case import Case, Ruling, passes, stops
 from minder.types import Reason
 
-__all__ = ["breaker", "budgets", "dry_run", "engine", "group_size", "shared_domain", "shared_machine", "standbys"]
+__all__ = [
+    "breaker",
+    "budgets",
+    "dry_run",
+    "engine",
+    "group_size",
+    "near",
+    "ready_standbys",
+    "shared_domain",
+    "shared_machine",
+    "standbys",
+]
 
 HOUR_S = 3600.0
 _MOST_TOLD = 4
@@ -44,7 +55,7 @@ def group_size(case: Case) -> Ruling:
         "evictions per job": case.config.max_evictions_per_job,
         "evictions per hour": case.config.max_evictions_per_hour,
         "machines of the breaker": case.breaker_limit,
-        "standbys": len(_ready(case)),
+        "standbys": len(ready_standbys(case)),
     }
     for name, limit in limits.items():
         if size > limit:
@@ -84,17 +95,19 @@ def engine(case: Case) -> Ruling:
 
 def standbys(case: Case) -> Ruling:
     """Every place must be filled; a standby behind another switch than the suspects comes first."""
-    ready, wanted = _ready(case), len(case.machines)
+    ready, wanted = ready_standbys(case), len(case.machines)
     if len(ready) < wanted:
         out = [f"{standby}: {why}" for standby, why in case.context.standbys_out.items()]
         more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
         return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
-    chosen = tuple(sorted(ready, key=lambda standby: (standby not in case.preferred, _near(case, standby)))[:wanted])
+    chosen = tuple(sorted(ready, key=lambda standby: (standby not in case.preferred, near(case, standby)))[:wanted])
     return Ruling(f"pass, {', '.join(chosen)} in", replacements=chosen)
 
 
-def _ready(case: Case) -> list[str]:
-    unfit = {*case.history.barred, *case.machines, *case.planned, *case.taken, *case.suspects, *case.context.job.machines}
+def ready_standbys(case: Case) -> list[str]:
+    """Standbys that may take a place. One that is on trial itself may be the machine that fails."""
+    used = {*case.machines, *case.planned, *case.taken, *case.suspects, *case.context.job.machines}
+    unfit = {*case.history.barred, *case.on_trial, *used}
     return [
         standby for standby in dict.fromkeys(case.context.standbys_ready) if standby not in unfit and not _in_maintenance(case, standby)
     ]
@@ -107,8 +120,8 @@ def _in_maintenance(case: Case, machine: str) -> bool:
     return any(machine in window.machines or (rack is not None and rack in window.racks) for window in held)
 
 
-def _near(case: Case, standby: str) -> bool:
-    """Does it share a domain with a machine that is being evicted?"""
+def near(case: Case, standby: str) -> bool:
+    """Whether it shares a domain with a machine that leaves its place."""
     own = case.context.domains.get(standby, {})
     others = [case.context.domains.get(machine, {}) for machine in case.machines]
     return any(kind in own and own[kind] == other.get(kind) for other in others for kind in case.config.domain_kinds)

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.policy import approval, limits, timing
+from minder.policy import approval, limits, timing, trial
+from minder.policy.blame import Blame, Course, attribute
 from minder.policy.case import Case, Stage
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.policy.price import price
 from minder.types import TIER_ORDER, Decision, History, Price, Reason, Verdict
 
-__all__ = ["EVICT_STAGES", "RESTART_STAGES", "RETRY_REASONS", "Policy", "operation_name"]
+__all__ = ["EVICT_STAGES", "RESTART_STAGES", "RETRY_REASONS", "TRIAL_STAGES", "Policy", "operation_name"]
+
+_ACTS = ("evict", "trial", "restart")
 
 EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("tier", timing.tier),
@@ -35,6 +38,19 @@ EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("dry_run", limits.dry_run),
     ("approval", approval.answered),
 )
+TRIAL_STAGES: tuple[tuple[str, Stage], ...] = (
+    ("tier", timing.tier),
+    ("membership", timing.membership),
+    ("in_progress", timing.in_progress),
+    ("approval", approval.restart_waits),
+    ("pause", timing.paused),
+    ("cooldown", timing.cooldown),
+    ("possible", trial.possible),
+    ("partner", trial.partner),
+    ("shared_machine", limits.shared_machine),
+    ("max_restarts", timing.restarts_left),
+    ("dry_run", trial.dry_run),
+)
 RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("tier", timing.tier),
     ("in_progress", timing.in_progress),
@@ -43,6 +59,7 @@ RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("cooldown", timing.cooldown),
     ("max_restarts", timing.restarts_left),
 )
+_STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES}
 
 # A decision with one of these said "not now": ask again with the same verdict at the next tick.
 RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress", "awaiting_approval"})
@@ -57,41 +74,46 @@ class Policy:
     def decide(self, verdicts: Sequence[Verdict], history: History, context: PolicyContext) -> list[Decision]:
         """One decision per verdict, except that evictions that pass together become one decision (one restart for all).
 
-        At most one decision acts ("evict" or "restart"); it comes first. Where an eviction was stopped although workers are
-        dead, a "restart" of the job as it is may be added.
+        What a verdict asks for (evict, try, restart in place) is a matter of its failures and of what is remembered (minder.policy.blame).
+        At most one decision acts ("evict", "trial" or "restart"); it comes first. Where an eviction or a trial was stopped although
+        workers are dead, a "restart" of the job as it is may be added, and a page where the day has seen too many restarts.
         """
+        blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
         suspects = self._suspects(verdicts, context)
         acting: list[Decision] = []
         others: list[Decision] = []
-        for verdict in sorted(verdicts, key=_urgency):
-            if verdict.kind == "job":
+        for verdict, blame in blamed:
+            if blame.course == "restart":
                 continue
             planned = tuple(machine for decision in acting for machine in decision.machines)
             taken = tuple(standby for decision in acting for standby in decision.replacements)
-            case = self._case(verdict, "evict", history, context)
-            decision = _run(replace(case, planned=planned, taken=taken, suspects=suspects), EVICT_STAGES)
-            (acting if decision.action == "evict" else others).append(decision)
-        first = [_merge(acting, context)] if acting else []
-        restarts = self._restarts(verdicts, [] if acting else others, history, context)
+            case = replace(self._case(verdict, blame, history, context), planned=planned, taken=taken, suspects=suspects)
+            decision = _run(case, blame)
+            (acting if decision.action in ("evict", "trial") else others).append(decision)
+        evictions = [decision for decision in acting if decision.action == "evict"]
+        first = [_merge(evictions, context)] if evictions else acting[:1]
+        waiting = [_wait_for(first[0], decision) for decision in acting if decision.action == "trial" and decision not in first]
+        restarts = self._restarts(blamed, [] if acting else others, history, context)
         if acting:
             restarts = [_wait_for(first[0], decision) for decision in restarts]
-        return sorted([*first, *restarts, *others], key=lambda decision: decision.action not in ("evict", "restart"))
+        found = sorted([*first, *restarts, *waiting, *others], key=lambda decision: decision.action not in _ACTS)
+        return [*found, *self._too_often(found, history)]
 
     def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision:
         """The same decision just before acting on it, if every stage still passes; else "page" or "none" with the reason.
 
         Replacements may change where a chosen standby is gone. The decision's own intent in `history` does not count against it.
         """
-        if decision.action not in ("evict", "restart"):
+        if decision.action not in _ACTS:
             return decision
-        action: Literal["evict", "restart"] = "evict" if decision.action == "evict" else "restart"
         own = decision.operation_id
         before = replace(history, actions=tuple(item for item in history.actions if item.operation_id != own))
-        if action == "restart" and any(item.operation_id == own and item.action == "restart" for item in history.actions):
+        if decision.action != "evict" and any(item.operation_id == own for item in history.actions):
             before = replace(before, restarts=max(0, before.restarts - 1))
         around = replace(context, in_progress=None) if context.in_progress == own else context
-        case = Case(decision.verdict, action, own, before, around, self.config, preferred=decision.replacements)
-        again = _run(replace(case, suspects=self._suspects([], context)), EVICT_STAGES if action == "evict" else RESTART_STAGES)
+        action: Course = decision.action if decision.action in ("trial", "restart") else "evict"
+        case = Case(decision.verdict, action, own, before, around, self.config, decision.machines, preferred=decision.replacements)
+        again = _run(replace(case, suspects=self._suspects([], context)))
         stages = (*decision.stages, *(f"recheck {line}" for line in again.stages))
         if again.action == action:
             return replace(decision, replacements=again.replacements, price=again.price or decision.price, stages=stages)
@@ -103,24 +125,36 @@ class Policy:
         recent = [machine for machine, time_s in context.suspects.items() if time_s >= since_s]
         return tuple(dict.fromkeys([*(machine for verdict in named for machine in verdict.machines), *recent]))
 
-    def _case(self, verdict: Verdict, action: Literal["evict", "restart"], history: History, context: PolicyContext) -> Case:
-        return Case(verdict, action, operation_name(verdict, action, context), history, context, self.config)
+    def _case(self, verdict: Verdict, blame: Blame, history: History, context: PolicyContext) -> Case:
+        name = operation_name(replace(verdict, machines=blame.machines), blame.course, context)
+        return Case(verdict, blame.course, name, history, context, self.config, blame.machines)
 
     def _restarts(
-        self, verdicts: Sequence[Verdict], stopped: Sequence[Decision], history: History, context: PolicyContext
+        self, blamed: Sequence[tuple[Verdict, Blame]], stopped: Sequence[Decision], history: History, context: PolicyContext
     ) -> list[Decision]:
-        """Job verdicts, and the restart in place of a job whose eviction was stopped while its workers are dead."""
-        blameless = sorted((verdict for verdict in verdicts if verdict.kind == "job"), key=_urgency)
-        found = [_run(self._case(verdict, "restart", history, context), RESTART_STAGES) for verdict in blameless]
+        """What accuses no machine, and the restart in place of a job whose eviction or trial was stopped while its workers are dead."""
+        found = [
+            _run(self._case(verdict, blame, history, context), blame) for verdict, blame in blamed if blame.course == "restart"
+        ]  # fmt: skip
         stuck = [item for item in stopped if item.reason not in RETRY_REASONS and item.verdict.kind != "recovered"]
         in_place = context.workers_dead and not context.machines_lost & set(context.job.machines)
         if stuck and in_place and not found:
-            whole = replace(stuck[0].verdict, machines=(), kind="job")
-            found = [_run(self._case(whole, "restart", history, context), RESTART_STAGES)]
+            whole = Blame("restart", (), f"the job's workers are dead, and {stuck[0].reason} stopped what was wanted first")
+            found = [_run(self._case(replace(stuck[0].verdict, kind="job", machines=()), whole, history, context), whole)]
             told = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
             found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not told]
         kept = [decision for decision in found if decision.action == "restart"][:1]
         return kept + [_wait_for(kept[0], item) if item.action == "restart" else item for item in found if item not in kept]
+
+    def _too_often(self, decisions: Sequence[Decision], history: History) -> list[Decision]:
+        """A job that is restarted all day makes progress, or it would have ended: it goes on, and a person should know."""
+        limit = self.config.max_restarts_per_day
+        acting = [decision for decision in decisions if decision.action in ("restart", "trial")]
+        if not acting or history.restarts_today < limit:
+            return []
+        detail = f"{history.restarts_today} restarts within 24 hours, {limit} are usual at most: look why the job keeps failing"
+        name = f"page-{acting[0].operation_id}"
+        return [replace(acting[0], operation_id=name, action="page", reason="max_restarts_per_day", detail=detail, replacements=())]
 
 
 def operation_name(verdict: Verdict, action: str, context: PolicyContext) -> str:
@@ -135,15 +169,15 @@ def _urgency(verdict: Verdict) -> tuple[int, bool, float, float, tuple[str, ...]
     return (-TIER_ORDER[verdict.tier], verdict.cause != "explicit", -verdict.confidence, verdict.since_s, verdict.machines)
 
 
-def _run(case: Case, stages: Sequence[tuple[str, Stage]]) -> Decision:
-    """Through the stages until one stops the case."""
-    lines: list[str] = []
+def _run(case: Case, blame: Blame | None = None) -> Decision:
+    """Through the stages of its action until one stops the case."""
+    lines: list[str] = [] if blame is None else [f"blame: {blame.say}"]
     cost: Price | None = None
     replacements: tuple[str, ...] = ()
-    action: Literal["evict", "restart", "page", "none"] = case.action
+    action: Literal["evict", "trial", "restart", "page", "none"] = case.action
     reason: Reason = "act"
-    detail = f"every stage passed: {case.action}"
-    for name, stage in stages:
+    detail = f"every stage passed: {case.action}" if blame is None or not case.verdict.failures else f"{case.action}: {blame.say}"
+    for name, stage in _STAGES[case.action]:
         ruling = stage(case)
         lines.append(f"{name}: {ruling.say}")
         cost = ruling.price or cost
@@ -181,7 +215,7 @@ def _merge(decisions: Sequence[Decision], context: PolicyContext) -> Decision:
     verdict = replace(
         verdicts[0],
         kind="group" if any(verdict.kind == "group" for verdict in verdicts) else "machine",
-        machines=tuple(machine for item in verdicts for machine in item.machines),
+        machines=tuple(dict.fromkeys(machine for item in decisions for machine in item.machines)),
         confidence=min(item.confidence for item in verdicts),
         since_s=min(item.since_s for item in verdicts),
         evidence=tuple(piece for item in verdicts for piece in item.evidence),
@@ -202,8 +236,8 @@ def _merge(decisions: Sequence[Decision], context: PolicyContext) -> Decision:
 
 
 def _wait_for(running: Decision, decision: Decision) -> Decision:
-    """A restart that another decision of this call includes."""
-    if decision.action != "restart":
+    """A restart or a trial that another decision of this call makes needless for now."""
+    if decision.action not in ("restart", "trial"):
         return decision
     detail = f"{running.operation_id} restarts the job"
     return replace(

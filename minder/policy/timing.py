@@ -19,7 +19,7 @@ def tier(case: Case) -> Ruling:
         return stops("none", "tier_too_low", "tier watch: noted only")
     if verdict.tier == "page":
         return stops("page", "tier_too_low" if verdict.machines else "no_machine_to_blame", "tier page: a person should look")
-    if case.action == "evict" and not verdict.machines:
+    if case.action == "evict" and not case.machines:
         return stops("page", "no_machine_to_blame", "no machine is named")
     return passes(f"pass, tier {verdict.tier}")
 
@@ -116,8 +116,8 @@ def cooldown(case: Case) -> Ruling:
 
 
 def restarts_left(case: Case) -> Ruling:
-    """As torchrun's --max-restarts: then a person must look."""
+    """Restarts in a row, without progress between them. With none left a person must look, and the job ends."""
     done, allowed = case.history.restarts, case.config.max_restarts
     if done >= allowed:
-        return stops("page", "max_restarts", f"{done} of {allowed} restarts are used up")
-    return passes(f"pass, restart {done + 1} of {allowed}")
+        return stops("page", "max_restarts", f"{done} of {allowed} restarts without progress are used up")
+    return passes(f"pass, restart {done + 1} of {allowed} without progress")

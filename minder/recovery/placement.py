@@ -12,7 +12,7 @@ from typing import Any
 
 from minder.errors import RecoveryError
 
-__all__ = ["GenerationPlan", "machine_order", "replace_machines"]
+__all__ = ["GenerationPlan", "exchange_machines", "machine_order", "replace_machines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +88,15 @@ def replace_machines(rank_machine: Mapping[int, str], evicted: Sequence[str], re
         raise RecoveryError(f"{len(evicted)} machines leave but only {len(replacements)} standbys are ready: add a standby")
     swap = dict(zip(evicted, replacements, strict=False))
     return {rank: swap.get(machine, machine) for rank, machine in rank_machine.items()}
+
+
+def exchange_machines(rank_machine: Mapping[int, str], machine: str, partner: str) -> dict[int, str]:
+    """The partner takes the machine's whole block of ranks, and gives its own where it has one.
+
+    >>> exchange_machines({0: "a", 1: "b", 2: "c"}, "b", "c")
+    {0: 'a', 1: 'c', 2: 'b'}
+    >>> exchange_machines({0: "a", 1: "b"}, "b", "s0")
+    {0: 'a', 1: 's0'}
+    """
+    swap = {machine: partner, partner: machine}
+    return {rank: swap.get(name, name) for rank, name in rank_machine.items()}

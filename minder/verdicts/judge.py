@@ -8,8 +8,8 @@
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
   evict is told again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
 - In the shadow of an open episode, and for `shadow_s` after it, nobody else is named: peers that stall or go dark behind the culprit
-  are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict
-  about another machine while the open episode only pages, or, once the episode is over, a job that is down and names nobody.
+  are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict about another
+  machine while the open episode only pages or names no machine, or, once the episode is over, a job that is down and names nobody.
   A spike throws none, and contradicts nobody: training goes on, so nothing that comes after it is its victim. What another rule says
   of the same machines in its episode is told, as if it were graver.
 - A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
@@ -132,6 +132,7 @@ class Judge:
             evidence=tuple(piece for item in agreeing for piece in item.evidence),
             against=tuple(against),
             sources=tuple(sorted({item.source for item in agreeing})),
+            failures=tuple(dict.fromkeys(piece for item in agreeing for piece in item.failures)),
         )
 
     def _is_shadowed(self, verdict: Verdict) -> bool:
@@ -140,8 +141,8 @@ class Judge:
                 continue
             if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
                 continue  # the same machine fell ill again, or the job is down, and nobody is named for it
-            if verdict.tier == "evict" and verdict.cause in _EXPLICIT and episode.verdict.tier == "page":
-                continue
+            if verdict.tier == "evict" and verdict.cause in _EXPLICIT and (episode.verdict.tier == "page" or not episode.verdict.machines):
+                continue  # a job that is restarted for an unknown failure must not hide the machine's own evidence
             return True
         return False
 
@@ -150,7 +151,7 @@ class Judge:
         for episode in self._episodes:
             if episode.closed_s is None and now_s - episode.seen_s > self._recovered_s:
                 episode.closed_s = now_s
-                closed.append(replace(episode.verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=()))
+                closed.append(replace(episode.verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=(), failures=()))
         return closed
 
 

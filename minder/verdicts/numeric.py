@@ -1,11 +1,12 @@
-"""A NaN in one machine's own gradient, found before the all-reduce spreads it: that machine computes wrongly.
+"""A NaN in one machine's own gradient, found before the all-reduce spreads it: hardware that computes wrongly, or that rank's data.
 
-Every machine at once is the data or the code, nobody's hardware (byterobust.md sections 2.2 and 3.2).
+One look cannot tell the two apart, so the suspicion carries its rank and step: the policy exchanges the machine on trial, and remembers
+whether the NaN follows the rank. Every machine at once is the data or the code (byterobust.md sections 2.2 and 3.2).
 """
 
 from __future__ import annotations
 
-from minder.types import Evidence, Observation, RuleResult, Suspect
+from minder.types import Evidence, Failure, Observation, RuleResult, Suspect
 
 __all__ = ["NumericRule"]
 
@@ -55,9 +56,14 @@ class NumericRule:
         )
         machines = tuple(sorted(self._seen))
         assert observation.job is not None
+        failures = tuple(
+            Failure(time_s, machine, (rank,), "nonfinite", step=step, generation=observation.job.generation, text="own gradient not finite")
+            for machine, (time_s, rank, step) in self._seen.items()
+            if rank is not None
+        )
         everybody = len(machines) >= len(observation.job.machines)
         if everybody or len(machines) > max(1, len(observation.job.machines) // 2):
-            return Suspect(observation.now_s, self.name, "job", (), "numeric", 0.8, since_s, "page", evidence)
+            return Suspect(observation.now_s, self.name, "job", (), "numeric", 0.8, since_s, "page", evidence, failures=failures)
         if len(machines) > 1:
-            return Suspect(observation.now_s, self.name, "group", machines, "numeric", 0.6, since_s, "page", evidence)
-        return Suspect(observation.now_s, self.name, "machine", machines, "numeric", 0.95, since_s, "evict", evidence)
+            return Suspect(observation.now_s, self.name, "group", machines, "numeric", 0.6, since_s, "page", evidence, failures=failures)
+        return Suspect(observation.now_s, self.name, "machine", machines, "numeric", 0.95, since_s, "evict", evidence, failures=failures)

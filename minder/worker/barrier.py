@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from minder.worker import pulse
 from minder.worker.connections import cut_connections, open_sockets
 from minder.worker.control import Assignment, Control, current
-from minder.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim, traceback_tail
+from minder.worker.failures import Interrupted, NonFiniteGradient, disk_of, fingerprint, is_victim, traceback_tail
 from minder.worker.teardown import abort_device_groups, tear_down
 
 __all__ = ["apply_environment", "report_exception", "run"]
@@ -155,6 +155,8 @@ def report_exception(control: Control, error: BaseException, generation: int) ->
         message=message[:2000],
         fingerprint=fingerprint(error),
         victim=victim,
+        errno=error.errno if isinstance(error, OSError) else None,
+        disk=disk_of(error),
         traceback_tail=traceback_tail(error)[-4000:],
         **fields,
     )

@@ -1,4 +1,4 @@
-"""Whose fault an exception is: its reporter's own, or the echo of a peer's death. Pure, light, no torch.
+"""Whose fault an exception is, its reporter's own or the echo of a peer's death, and the identity that it is known by. No torch.
 
 A rank whose peer dies sees its connection break, its store vanish or its watchdog bark. Such a rank is a victim: its
 words never accuse it (ByteRobust section 4 keeps user-space errors apart from what a peer's loss drags along).
@@ -6,14 +6,34 @@ words never accuse it (ByteRobust section 4 keeps user-space errors apart from w
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sysconfig
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
-__all__ = ["Interrupted", "NonFiniteGradient", "fingerprint", "is_victim"]
+from minder.signals.exceptions import Disk, classify_exception
+
+__all__ = ["Interrupted", "NonFiniteGradient", "disk_of", "fingerprint", "is_victim"]
+
+_FRAMES = 3
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "gpfs",
+    "mmfs",
+    "ceph",
+    "beegfs",
+    "wekafs",
+    "fuse",
+    "9p",
+    "afs",
+    "glusterfs",
+    "pvfs2",
+    "orangefs",
+    "daos",
+)
 
 
 class Interrupted(BaseException):
@@ -26,41 +46,6 @@ class NonFiniteGradient(RuntimeError):
     told = False  # the launcher knows already
 
 
-_PEER_TYPES = frozenset(
-    {
-        "ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "ConnectionRefusedError", "EOFError",
-        "DistNetworkError", "DistStoreError", "RendezvousConnectionError", "SignalException",
-    }
-)  # fmt: skip
-
-_COLLECTIVE_TYPES = frozenset({"DistBackendError", "RuntimeError", "DistError", "TimeoutError", "OSError", "Interrupted"})
-
-_PEER_WORDS = re.compile(
-    r"""connection\ (was\ )?(closed\ by|reset\ by|refused\ by)\ (remote\ )?peer | connection\ reset | broken\ pipe
-    | remote\ peer\ closed | socket\ (timeout|closed|is\ closed) | software\ caused\ connection\ abort
-    | gloo.*(timed?\ ?out|connect|read\ error|writev|recv|unboundbuffer|closed|shut) | connectfullmesh | failed\ to\ connect
-    | timed\ out\ waiting.*(recv|send|operation) | application\ timeout\ caused\ pair\ closure
-    | watchdog.*(timeout|timed\ out|caught\ collective) | collective\ operation\ timeout | ncclremoteerror | remote\ process\ exited
-    | last\ error:.*(net|socket|remote) | ncclsystemerror.*(socket|connect|peer) | nccl\ communicator\ was\ aborted
-    | (nccl|process\ ?group|work).*\b(was\ |been\ )?aborted
-    | another\ rank | heartbeat\ monitor\ timed\ out | monitoredbarrier | barrier\ timeout
-    | tcpstore | store.*(timeout|timed\ out|wait) | wait\ timeout\ after | failed\ to\ recv,\ got\ 0\ bytes
-    | recvvalue\ failed | sendbytes\ failed | waitforinput | rendezvous
-    | rpc.*(timeout|timed\ out|unavailable|connection|eof) | eof:\ end\ of\ file | transport\ is\ closed | no\ route\ to\ host
-    | network\ is\ unreachable | connection\ timed\ out | signals?\.?\s*(received|15)?.*sigterm | sigterm | got\ signal:\ 15
-    """,
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
-
-_OWN_WORDS = re.compile(
-    r"""out\ of\ memory | cuda\ error | illegal\ memory | device-side\ assert | cublas | cudnn | ecc\ error | xid
-    | expected\ (scalar|tensor|all|input|object) | size\ mismatch | shapes?\ cannot | not\ finite | \bnan\b | index\ out\ of
-    | address\ already\ in\ use | no\ space\ left | ncclinvalidusage | invalid\ argument | ncclunhandledcudaerror | unhandled\ cuda
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-
-
 def is_victim(type_name: str, message: str) -> bool:
     """Whether an exception tells of a peer's or the store's loss rather than of a fault of its own.
 
@@ -69,32 +54,58 @@ def is_victim(type_name: str, message: str) -> bool:
     >>> is_victim("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 GiB")
     False
     """
-    name = type_name.rsplit(".", 1)[-1]
-    if name in _PEER_TYPES:
-        return True
-    if name not in _COLLECTIVE_TYPES:
-        return False
-    if _OWN_WORDS.search(message) and not re.search(r"by (remote )?peer|watchdog|ncclRemoteError", message, re.IGNORECASE):
-        return False
-    return _PEER_WORDS.search(message) is not None
+    return classify_exception(type_name, message).kind == "victim"
 
 
 def fingerprint(error: BaseException) -> str:
-    """The same for one bug on every rank: exception type and the innermost three frames of the user's own code."""
-    frames = user_frames(error.__traceback__)[-3:]
-    text = type(error).__name__ + "".join(f"|{Path(name).name}:{line}:{function}" for name, line, function in frames)
-    return f"{type(error).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    """The same for one bug on every rank, machine and run: type, library and error code, and the innermost own frames as module:function.
+
+    No lines, numbers, paths or ranks are in it. "" where an exception has no structure at all to be known by: a bare exit.
+    """
+    if isinstance(error, (SystemExit, KeyboardInterrupt)):
+        return ""
+    whose = classify_exception(type(error).__name__, str(error), errno=_errno(error))
+    frames = [f"{module}:{function}" for module, function in user_frames(error.__traceback__)[-_FRAMES:]]
+    return "|".join([type(error).__name__, f"{whose.library}:{whose.code}", "<".join(reversed(frames))])
 
 
-def user_frames(trace: TracebackType | None) -> list[tuple[str, int, str]]:
-    """Frames (file, line, function) outside the standard library, installed packages and minder; all frames if none is."""
-    frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(trace)]
-    return [frame for frame in frames if not _is_foreign(frame[0])] or frames
+def user_frames(trace: TracebackType | None) -> list[tuple[str, str]]:
+    """Frames (module, function) outside the standard library, installed packages and minder, outermost first; all frames if none is."""
+    frames = [frame for frame, _ in traceback.walk_tb(trace)]
+    own = [frame for frame in frames if not _is_foreign(frame.f_code.co_filename)] or frames
+    return [(_module(frame), frame.f_code.co_qualname) for frame in own]
 
 
 def traceback_tail(error: BaseException, lines: int = 20) -> str:
     """The end of the traceback as Python would print it."""
     return "\n".join("".join(traceback.format_exception(error)).rstrip().splitlines()[-lines:])
+
+
+def disk_of(error: BaseException, mounts: Path = Path("/proc/mounts")) -> Disk | None:
+    """Whether the file that an OSError names lies on a file system of this machine or of a server; None where that cannot be known."""
+    name = getattr(error, "filename", None)
+    if not isinstance(error, OSError) or not isinstance(name, str):
+        return None
+    try:
+        path = str(Path(name).resolve())
+        rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except (OSError, RuntimeError):
+        return None
+    found = [row for row in rows if len(row) > 2 and (path == row[1] or path.startswith(row[1].rstrip("/") + "/"))]
+    if not found:
+        return None
+    kind = max(found, key=lambda row: len(row[1]))[2]
+    return "network" if kind.startswith(_NETWORK_FILE_SYSTEMS) else "local"
+
+
+def _errno(error: BaseException) -> int | None:
+    return error.errno if isinstance(error, OSError) else None
+
+
+def _module(frame: FrameType) -> str:
+    """The script itself is known by its file's name, whatever it is started as."""
+    name = str(frame.f_globals.get("__name__") or "")
+    return Path(frame.f_code.co_filename).stem if name in ("", "__main__", "<run_path>") else name
 
 
 _PATHS = sysconfig.get_paths()

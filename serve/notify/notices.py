@@ -61,7 +61,7 @@ def _kind(events: Sequence[LedgerEvent], incident: Incident) -> Literal["verdict
         return "question"
     if event.kind in (kinds.RESULT, kinds.AMBIGUOUS):
         intents = [item for item in events if item.kind == kinds.INTENT and item.operation_id == event.operation_id]
-        return "action" if any(item.payload.get("action") in ("evict", "restart") for item in intents) else None
+        return "action" if any(item.payload.get("action") in kinds.ACTS for item in intents) else None
     was_open = len(events) > 1 and fold_incident(events[:-1]).closed_s is None
     return "closed" if was_open and incident.closed_s is not None else None
 

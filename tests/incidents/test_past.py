@@ -28,7 +28,9 @@ def plain_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Hist
     actions = [
         PastEviction(event.time_s, str(event.job), tuple(event.payload["machines"]), event.payload["action"], name, name in outcomes)
         for event in events
-        if event.kind == kinds.INTENT and event.payload["action"] in ("evict", "restart") and (name := event.operation_id) is not None
+        if event.kind == kinds.INTENT
+        and event.payload["action"] in ("evict", "trial", "restart")
+        and (name := event.operation_id) is not None
         if outcomes.get(name) != "dry_run" and event.time_s <= now_s
     ]
     own = [item for item in actions if item.job == job and item.time_s >= begun_s]
@@ -39,7 +41,8 @@ def plain_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Hist
         pauses=active_pauses(events, now_s),
         barred=frozenset(barred_machines(events, job)),
         last_restart_s=started[-1] if len(started) > 1 else None,
-        restarts=sum(item.action == "restart" for item in own),
+        restarts=sum(item.action in ("restart", "trial") for item in own),
+        restarts_today=sum(item.action in ("restart", "trial") and item.time_s > now_s - 86_400.0 for item in own),
         approvals=tuple(fold_approvals(event for event in events if event.kind in APPROVAL_KINDS and event.job == job)),
         maintenance=fold_maintenance(events, now_s),
     )

@@ -70,6 +70,7 @@ def case(context: PolicyContext, live: PolicyConfig, accuse: Callable[..., Verdi
         own = {name: changes.pop(name) for name in list(changes) if name in ("planned", "taken", "suspects", "preferred", "action")}
         history, config = changes.pop("history", History()), changes.pop("config", live)
         whole = Case(verdict or accuse("m1"), "evict", "evict-now", history, replace(context, **changes), config)
+        whole = replace(whole, machines=whole.verdict.machines)
         return replace(whole, **own)
 
     return make

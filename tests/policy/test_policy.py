@@ -28,7 +28,7 @@ def test_a_sure_verdict_is_an_eviction_with_its_price_and_every_stage(policy: Po
     assert (found.action, found.reason, found.machines, found.replacements) == ("evict", "act", ("m1",), ("s0",))
     assert found.price is not None and found.price.waiting_gpu_s > found.price.acting_gpu_s
     assert found.jobs_affected == ("llm",)
-    assert [line.split(":")[0] for line in found.stages] == [name for name, _ in EVICT_STAGES]
+    assert [line.split(":")[0] for line in found.stages] == ["blame", *(name for name, _ in EVICT_STAGES)]
 
 
 def test_the_stages_end_where_a_decision_was_stopped(policy: Policy, context: PolicyContext, accuse: Accuse) -> None:

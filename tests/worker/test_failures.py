@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from minder.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim, traceback_tail
+from minder.worker.failures import Interrupted, NonFiniteGradient, disk_of, fingerprint, is_victim, traceback_tail
 
 GLOO = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/"
 VICTIMS = [
@@ -67,18 +70,50 @@ def test_fault_of_its_own_is_none(kind: str, message: str) -> None:
     assert not is_victim(kind, message)
 
 
-def _raise(rank: int, where: int) -> BaseException:
+def _raise(rank: int, where: int = 0) -> BaseException:
+    def elsewhere() -> None:
+        raise ValueError(f"rank {rank} saw nonsense")
+
     try:
         if where:
-            raise ValueError(f"rank {rank} saw nonsense")
+            elsewhere()
         raise ValueError(f"rank {rank} saw nonsense")
     except ValueError as error:
         return error
 
 
-def test_fingerprint_is_one_per_place_and_not_per_rank() -> None:
+def test_fingerprint_is_one_per_place_and_not_per_rank_or_line() -> None:
     assert fingerprint(_raise(0, 1)) == fingerprint(_raise(7, 1)) != fingerprint(_raise(0, 0))
-    assert fingerprint(_raise(0, 1)).startswith("ValueError-")
+    assert fingerprint(_raise(0)) == "ValueError|python:|tests.worker.test_failures:_raise"
+
+
+def test_fingerprint_names_the_librarys_code_and_the_innermost_three_frames_of_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "def step(): raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
+        "def epoch(): step()\n"
+        "def train(): epoch()\n"
+        "def main(): train()\n"
+    )
+    spaces: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(script.read_text(), str(script), "exec"), spaces)
+    with pytest.raises(RuntimeError) as caught:
+        spaces["main"]()
+    caught.value.__traceback__ = caught.value.__traceback__.tb_next  # type: ignore[union-attr]
+    expected = "RuntimeError|device:an illegal memory access was encountered|train:step<train:epoch<train:train"
+    assert fingerprint(caught.value) == expected
+
+
+def test_a_bare_exit_has_no_fingerprint() -> None:
+    assert fingerprint(SystemExit(3)) == "" == fingerprint(KeyboardInterrupt())
+
+
+def test_whose_disk_an_error_is_of(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda1 / ext4 rw 0 0\nserver:/export /mnt/nfs nfs4 rw 0 0\n/dev/nvme0n1 /mnt/nfs/fast xfs rw 0 0\n")
+    at = {name: disk_of(OSError(5, "Input/output error", name), mounts) for name in ("/data/x", "/mnt/nfs/y", "/mnt/nfs/fast/z")}
+    assert at == {"/data/x": "local", "/mnt/nfs/y": "network", "/mnt/nfs/fast/z": "local"}
+    assert disk_of(OSError(5, "Input/output error"), mounts) is None and disk_of(ValueError("x"), mounts) is None
 
 
 def test_fingerprint_does_not_depend_on_frames_of_libraries() -> None:

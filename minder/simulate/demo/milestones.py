@@ -20,7 +20,7 @@ LABELS = {
     "restarted": "restarted",
     "first_step": "first new step",
 }
-_ACTS = ("evict", "restart")
+_ACTS = ("evict", "trial", "restart")
 
 
 @dataclass(frozen=True, slots=True)

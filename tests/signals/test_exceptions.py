@@ -1,0 +1,71 @@
+# ruff: noqa: E501
+"""Whose an exception is: every row of exception_rules.toml, the handed cases, and texts that look like something else."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from minder.signals.exceptions import classify_exception, load_exception_rules
+
+CASES = Path(__file__).parent / "data" / "exceptions"
+EXAMPLES = [(rule.name, rule.kind, example) for rule in load_exception_rules() for example in rule.examples]
+
+
+@pytest.mark.parametrize(("rule", "kind", "example"), EXAMPLES, ids=[f"{rule}-{place}" for place, (rule, _, _) in enumerate(EXAMPLES)])
+def test_each_row_decides_its_own_examples(rule: str, kind: str, example: tuple[str, ...]) -> None:
+    type_name, message, *rest = example
+    number = getattr(errno, rest[0]) if rest else None
+    found = classify_exception(type_name, message, errno=number, disk=rest[1] if len(rest) > 1 else None)  # type: ignore[arg-type]
+    assert (found.rule, found.kind) == (rule, kind)
+
+
+def test_every_row_has_an_example() -> None:
+    assert [rule.name for rule in load_exception_rules() if not rule.examples] == []
+
+
+def test_the_handed_cases_are_decided_as_expected() -> None:
+    rows = [json.loads(line) for line in (CASES / "exceptions.jsonl").read_text().splitlines()]
+    expected = {"machine": "machine", "job": "program", "victim": "victim"}
+    wanted = [expected[word] for word in json.loads((CASES / "expected.json").read_text())]
+    assert [classify_exception(row["type"], row["message"]).kind for row in rows] == wanted
+
+
+@pytest.mark.parametrize(
+    ("type_name", "message", "kind"),
+    [
+        ("RuntimeError", "hardware is fine, the maxidxs are not", "unknown"),  # no Xid inside a word
+        ("RuntimeError", "CUDA error: an illegal memory access was encountered", "unknown"),
+        ("AcceleratorError", "CUDA error: unspecified launch failure", "unknown"),
+        ("RuntimeError", "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", "unknown"),
+        ("RuntimeError", "CUDA error: initialization error", "unknown"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/scratch/data/shard-17.bin'", "unknown"),
+        ("OSError", "[Errno 5] Input/output error", "unknown"),  # whose disk is not known
+        ("RuntimeError", "DataLoader worker (pid 4211) is killed by signal: Killed.", "unknown"),  # by whom is not known
+        ("CustomError", "something else", "unknown"),
+        ("RuntimeError", "The following operation failed: NCCL WARN Cuda failure 'peer access is not supported between these two devices'", "program"),
+        ("ncclSystemError", "socketStartConnect: Connect to 10.0.0.3<51000> failed : Connection refused", "unknown"),
+        ("DistBackendError", "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.", "unknown"),
+        ("DistBackendError", "ncclSystemError: System call failed\nLast error:\nsocketStartConnect: Connect to 10.0.0.3<51000> failed : Connection refused", "victim"),
+        ("torch.distributed.DistNetworkError", "The client socket has failed to connect to any network address of (node-1, 29500).", "victim"),
+        ("RuntimeError", "[rank2]:[E ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)", "victim"),
+        ("ray.exceptions.ActorDiedError", "The actor died because its node has died.", "victim"),
+        ("RuntimeError", "CUDA error: unknown error", "unknown"),
+        ("torch.cuda.OutOfMemoryError", "HIP out of memory. Tried to allocate 20.00 MiB", "program"),
+        ("RuntimeError", "CUDNN_BACKEND_OPERATION: cudnnFinalizeFailed cudnn_status: CUDNN_STATUS_BAD_PARAM", "program"),
+        ("RuntimeError", "nvmlDeviceGetHandleByPciBusId() failed: GPU is lost", "machine"),
+        ("RuntimeError", "CUDA error: uncorrectable ECC error encountered\nCompile with TORCH_USE_CUDA_DSA", "machine"),
+    ],
+)  # fmt: skip
+def test_texts_of_other_libraries_and_versions(type_name: str, message: str, kind: str) -> None:
+    assert classify_exception(type_name, message).kind == kind
+
+
+def test_a_code_of_either_cause_is_part_of_the_identity() -> None:
+    cuda = classify_exception("RuntimeError", "CUDA error: an illegal memory access was encountered\nmore")
+    hip = classify_exception("RuntimeError", "HIP error: an illegal memory access was encountered")
+    assert (cuda.library, cuda.code) == ("device", "an illegal memory access was encountered") == (hip.library, hip.code)
+    assert classify_exception("RuntimeError", "ncclInternalError: Internal check failed.").code == "ncclinternalerror"
