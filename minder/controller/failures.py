@@ -1,15 +1,20 @@
-"""What the controller adds to the memory of blame: the identity of a failure, the progress after it, and the end of a trial."""
+"""What the controller adds to the memory of blame: the identity of a failure, the progress after it, and the end of a trial.
+
+A machine on trial has no ranks where a standby took them. If the worker that waits there dies as well, no rank can be the reason: the
+failure stays with the machine, and it is kept out of the job. Else the trial ends after policy.trial_s.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from minder.controller.state import JobState
 from minder.incidents import Ledger, kinds
-from minder.policy.blame import FOLLOWS, Blame
+from minder.policy.blame import FOLLOWS, STAYS, Blame
 from minder.policy.config import PolicyConfig
-from minder.types import Failure, Trial, Verdict
+from minder.types import ActionResult, Failure, Signal, Trial, Verdict
 from minder.verdicts.progress import Progress
 
 __all__ = ["BlameWatch", "identify"]
@@ -17,6 +22,7 @@ __all__ = ["BlameWatch", "identify"]
 _SORTS = {"stall": "hang", "unknown": "hang", "slowdown": "slow"}  # a verdict's cause to the failure that it tells of
 _UNREAD_S = 3600.0  # of a job whose steps are not read: so long without a failure is progress
 _LOOK_S = 5.0  # the ledger is asked for open trials no more often than that
+_PARKED_S = 5.0  # after the swap, workers of the machine on trial end because they are told to
 
 
 def identify(verdict: Verdict, state: JobState, progress: Progress) -> Verdict:
@@ -45,6 +51,11 @@ class BlameWatch:
         self._passed_s = math.nan  # when this generation was first seen beyond it
         self._noted: set[bool] = set()  # kinds of progress that are written: False in steps, True in time too
         self._looked_s = -math.inf
+        self._died: list[Signal] = []  # unexpected ends of workers without a rank, until the ledger was asked whose they are
+
+    def hear(self, signals: Iterable[Signal]) -> None:
+        """What ended without a rank and without anybody's wish."""
+        self._died += [item for item in signals if item.kind == "exit" and item.rank is None and _is_unexpected(item)]
 
     def begin(self) -> None:
         """Before the newest step is noted: of a new generation, where the one before had come to."""
@@ -56,11 +67,15 @@ class BlameWatch:
         """Note progress, and end trials whose time is over."""
         if self._state.generation > 1 and self._state.phase in ("starting", "running"):
             self._note_progress(progress, now_s)
-        if not 0 <= now_s - self._looked_s < _LOOK_S:
+        if self._died or not 0 <= now_s - self._looked_s < _LOOK_S:
             self._looked_s = now_s
             for trial in self._open_trials(now_s):
-                if now_s - trial.begun_s >= self._config.trial_s:
+                died = [item for item in self._died if item.machine == trial.machine and item.time_s > trial.begun_s + _PARKED_S]
+                if died and not trial.exchanged:
+                    self._keep_out(trial, died[0], now_s)
+                elif now_s - trial.begun_s >= self._config.trial_s:
                     self._end(trial, "did not come back", f"no failure of its kind for {self._config.trial_s:.0f} s: it is a standby again")
+            self._died = []
 
     def end_trials(self, verdict: Verdict, blame: Blame, now_s: float) -> None:
         """A finding about a failure ends the trial that led to it."""
@@ -70,6 +85,18 @@ class BlameWatch:
             concerned = trial.partner in machines and ranks & set(trial.ranks) if blame.finding == FOLLOWS else trial.machine in machines
             if concerned:
                 self._end(trial, blame.finding, blame.say)
+
+    def _keep_out(self, trial: Trial, died: Signal, now_s: float) -> None:
+        """Bar a machine that has no rank in the job: nothing is restarted for it."""
+        why = f"its waiting worker, which has no rank, ended too: {died.message or died.data}"
+        operation, job = f"bar-{trial.operation_id}", self._state.name
+        self._ledger.intend(operation, {"action": "bar", "machines": [trial.machine], "why": why}, job=job, incident=trial.incident)
+        payload = {"machine": trial.machine, "reason": f"{STAYS}: {why}"}
+        self._ledger.append(kinds.BARRED, payload, job=job, incident=trial.incident, operation_id=operation)
+        self._state.barred.add(trial.machine)
+        undo = f"minder machine return {trial.machine}"
+        self._ledger.complete(operation, ActionResult(operation, now_s, "done", f"{trial.machine} is kept out of {job}", undo))
+        self._end(trial, STAYS, why)
 
     def _open_trials(self, now_s: float) -> list[Trial]:
         return [trial for trial in self._ledger.history(self._state.name, now_s).trials if not trial.finding]
@@ -99,3 +126,9 @@ class BlameWatch:
         if progress.step > base and math.isnan(self._passed_s):
             self._passed_s = now_s
         return int(progress.step - base), 0.0 if math.isnan(self._passed_s) else now_s - self._passed_s
+
+
+def _is_unexpected(signal: Signal) -> bool:
+    return (
+        not signal.data.get("expected") and not signal.data.get("vanished") and bool(signal.data.get("signal") or signal.data.get("code"))
+    )

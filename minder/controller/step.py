@@ -76,6 +76,7 @@ class Controller:
         generation = state.generation
         signals, views = self._hear(now_s, moved_s)
         self._note_finished(signals)
+        self._blame.hear(signals)
         observation = self._observe(now_s, window, signals, views)
         self.guard("recording", lambda: self._record(samples, observation), None)
         nothing: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from minder.policy.blame import FOLLOWS
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.types import History, PastEviction, Price, Reason, Verdict
@@ -42,6 +43,10 @@ class Case:
     def on_trial(self) -> frozenset[str]:
         """Machines whose trial lasts."""
         return frozenset(trial.machine for trial in self.history.trials if not trial.finding)
+
+    def was_tried(self, machine: str) -> bool:
+        """A machine that was on trial within the day without a finding against its ranks is used last."""
+        return any(trial.machine == machine and trial.finding != FOLLOWS for trial in self.history.trials)
 
     @property
     def past(self) -> tuple[PastEviction, ...]:

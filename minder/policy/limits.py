@@ -100,7 +100,9 @@ def standbys(case: Case) -> Ruling:
         out = [f"{standby}: {why}" for standby, why in case.context.standbys_out.items()]
         more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
         return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
-    chosen = tuple(sorted(ready, key=lambda standby: (standby not in case.preferred, near(case, standby)))[:wanted])
+    chosen = tuple(
+        sorted(ready, key=lambda standby: (standby not in case.preferred, case.was_tried(standby), near(case, standby)))[:wanted]
+    )
     return Ruling(f"pass, {', '.join(chosen)} in", replacements=chosen)
 
 

@@ -28,7 +28,7 @@ def partner(case: Case) -> Ruling:
     """Who takes the ranks: a standby behind another switch first; else a machine of the job with as many ranks."""
     standbys = ready_standbys(case)
     if standbys:
-        chosen = min(standbys, key=lambda name: (name not in case.preferred, near(case, name), standbys.index(name)))
+        chosen = min(standbys, key=lambda name: (name not in case.preferred, case.was_tried(name), near(case, name), standbys.index(name)))
         return Ruling(f"pass, {chosen} takes the ranks of {case.machines[0]}", replacements=(chosen,))
     sizes = Counter(case.context.job.rank_machine.values())
     unfit = {*case.machines, *case.planned, *case.taken, *case.suspects, *case.context.machines_lost, *case.on_trial}

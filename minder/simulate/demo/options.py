@@ -66,6 +66,8 @@ class DemoOptions:
     def total_steps(self) -> int:
         if self.steps is not None:
             return self.steps
+        if self.fault == "crash-sticky":
+            return self.injected_at + 120
         return self.injected_at + (45 if self.fault in _SLOW_KINDS else 35)
 
     @property

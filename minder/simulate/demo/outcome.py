@@ -9,9 +9,13 @@ from typing import Any
 from minder.incidents import kinds
 from minder.types import LedgerEvent
 
-__all__ = ["Outcome", "judge_outcome"]
+__all__ = ["BLAMELESS", "Outcome", "judge_outcome"]
 
-_NOBODY = ("none", "agent-lost")
+# What is right for a fault that is not in this table: its machine is accused and evicted.
+_QUIET = ("none", "agent-lost")  # no accusation, no restart
+_RESTARTED = ("exception", "crash", "crash-cascade", "oom")  # unknown or the program's: restarted in place, no machine accused
+BLAMELESS = (*_QUIET, *_RESTARTED)
+_TRIED = ("nan",)  # the machine is accused, and exchanged on trial: neither barred nor evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +42,27 @@ class Outcome:
 
 
 def judge_outcome(fault: str, machine: str | None, fault_s: float | None, events: Sequence[LedgerEvent]) -> Outcome:
-    """`machine`: the one that the fault was injected into (None: nobody is to blame). `events`: the job's, oldest first."""
+    """`machine`: the one that the fault was injected into (None: no machine is to blame). `events`: the job's, oldest first."""
     evicted = tuple(dict.fromkeys(str(event.payload["machine"]) for event in events if event.kind == kinds.BARRED))
     generations = sum(event.kind == kinds.GENERATION_STARTED for event in events)
     finished = any(event.kind == kinds.JOB_ENDED and event.payload.get("outcome") == "finished" for event in events)
-    accused = _accused(events)
-    wrong = []
-    if fault in _NOBODY:
-        wrong += [f"{name} was accused" for name in accused] + ([f"{generations - 1} restarts"] if generations > 1 else [])
-        expected: tuple[str, ...] = ()
-    elif fault == "exception":
-        expected = ()
-        wrong += [f"{name} was accused" for name in accused]
-        wrong += [] if _job_verdicts(events) else ["no verdict says that the job is to blame"]
+    accused, tried = _accused(events), _tried(events)
+    expected = (machine,) if machine and fault not in BLAMELESS else ()
+    gone = (*evicted, *tried) if fault in _TRIED else evicted
+    wrong = [f"{name} was accused" + (f", the fault was in {machine}" if expected else "") for name in accused if name not in expected]
+    if fault in _QUIET:
+        wrong += [f"{generations - 1} restarts"] if generations > 1 else []
+    elif fault in _RESTARTED:
+        wrong += [] if _job_verdicts(events) else ["no verdict says that the job failed"]
         wrong += [] if generations == 2 else [f"{generations} generations instead of 2"]
-    else:
-        expected = (machine,) if machine else ()
-        wrong += [f"{name} was accused, the fault was in {machine}" for name in accused if name != machine]
-        wrong += [] if machine in accused else [f"{machine} was not accused"]
-    if evicted != expected:
-        wrong.append(f"evicted {', '.join(evicted) or 'nobody'} instead of {', '.join(expected) or 'nobody'}")
+    elif machine and machine not in (*accused, *_kept_out(events)):
+        wrong.append(f"{machine} was not accused")
+    if gone != expected:
+        wrong.append(f"evicted {', '.join(gone) or 'no machine'} instead of {', '.join(expected) or 'no machine'}")
     if not finished:
         wrong.append("the job did not run to its end")
     outcome = Outcome(fault, machine, not wrong, tuple(wrong), evicted, generations, finished=finished)
-    if fault_s is None or fault in _NOBODY:
+    if fault_s is None or fault in _QUIET:
         return outcome
     times, lost = _times(machine, fault_s, events)
     return replace(outcome, **times, steps_lost=lost)
@@ -74,6 +75,18 @@ def _accused(events: Sequence[LedgerEvent]) -> tuple[str, ...]:
         if event.kind == kinds.VERDICT and payload.get("kind") in ("machine", "group") and payload.get("tier") in ("page", "evict"):
             names.update(dict.fromkeys(payload["machines"]))
     return tuple(names)
+
+
+def _tried(events: Sequence[LedgerEvent]) -> tuple[str, ...]:
+    """Machines that were exchanged on trial."""
+    tried = [event for event in events if event.kind == kinds.INTENT and event.payload.get("action") == "trial"]
+    return tuple(dict.fromkeys(str(machine) for event in tried for machine in event.payload.get("machines", ())))
+
+
+def _kept_out(events: Sequence[LedgerEvent]) -> tuple[str, ...]:
+    """Machines that a trial, or the memory of blame, found guilty: the verdicts before name the job."""
+    acted = [event for event in events if event.kind == kinds.INTENT and event.payload.get("action") in ("bar", "evict")]
+    return tuple(dict.fromkeys(str(machine) for event in acted for machine in event.payload.get("machines", ())))
 
 
 def _job_verdicts(events: Sequence[LedgerEvent]) -> list[LedgerEvent]:

@@ -13,7 +13,7 @@ from minder.controller.status import read_status
 from minder.errors import LabError
 from minder.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
-from minder.simulate.demo.outcome import Outcome, judge_outcome
+from minder.simulate.demo.outcome import BLAMELESS, Outcome, judge_outcome
 from minder.simulate.demo.stage import Stage
 from minder.types import LedgerEvent
 
@@ -54,7 +54,7 @@ def play(options: DemoOptions, show: Callable[[Stage, str], None], *, deadline_s
         with stage.ledger() as ledger:
             events = tuple(ledger.events(job=stage.job))
         fault_s = fault_s if fault_s is not None else _script_fault_time(options, events)
-        target = None if options.fault in ("none", "agent-lost", "exception") else stage.target.name
+        target = None if options.fault in BLAMELESS else stage.target.name
         job = stage.job
     outcome = judge_outcome(options.fault, target, fault_s, events)
     if outcome.steps_lost is not None or (outcome.generations > 1 and options.plain):

@@ -1,13 +1,15 @@
 """Real faults for one machine of the lab, and only that one.
 
 hang           SIGSTOP of the machine's training processes
-crash          SIGKILL of one training process
+crash          SIGKILL of one training process, once: unknown, so the job is restarted in place
+crash-sticky   the machine kills whatever process of the job it gets, one that waits for a rank too, until it gets none
+xid            the kernel reports an uncorrectable error of the machine's GPU (Xid 48), and its training process dies
 crash-cascade  the same, and every peer dies of it within two seconds, so the job must run with in-place restart off (cascade.py)
 slow-cpu       a CPU quota on the machine's cgroup, a fraction of what the machine uses at that moment; a spare that is being
                prepared at low priority does not count: once it is ready, a quota that it had raised would slow nothing
 slow-link      token buckets on the data link, both directions
 dead-link      the data link drops everything, silently, both directions
-oom            a memory hog under a limit just above present use: the kernel kills the training process
+oom            a memory hog under a limit just above present use: the kernel kills the training process within its own limit
 machine-lost   both links cut, then everything on the machine killed, agent and launcher too
 agent-lost     SIGKILL of the agent
 exception, nan raised and computed by the training script itself; none: nothing happens
@@ -20,6 +22,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +37,7 @@ from minder.simulate.lab.cgroup import Cgroup
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.record import process_state, start_ticks
-from minder.simulate.lab.workers import process_tree, training_workers
+from minder.simulate.lab.workers import job_processes, process_tree, training_workers
 from minder.telemetry.exporters.procfs import read_stat
 
 __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
@@ -42,6 +45,7 @@ __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 SCRIPT_KINDS = ("exception", "nan")  # the training script does these, told by its environment
 _NEEDS: Mapping[str, str] = {"slow-cpu": "cpu-quota", "oom": "memory-limit", "slow-link": "slow-link", "dead-link": "dead-link"}
 _HOG_DEADLINE_S = 20.0
+_STICKY_S, _STICKY_IDLE_S = 2.0, 12.0
 _GONE = ("Z", "X", "")  # process states (proc(5)); "" has no entry any more
 
 
@@ -136,6 +140,25 @@ def _crash(machine: LabMachine, fault: Fault) -> InjectionRecord:
     now_s = time.time()
     _send(victim.pid, signal.SIGKILL)
     return InjectionRecord(fault.kind, machine.name, now_s, f"killed rank {victim.rank}, pid {victim.pid}", _nothing)
+
+
+def _crash_sticky(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    """The first kill at once; the others by a thread that ends with `undo` and with the lab."""
+    first, healed = _crash(machine, fault), threading.Event()
+
+    def kill_again() -> None:
+        seen: dict[tuple[int, bool], float] = {}
+        while not healed.wait(0.1):
+            now_s = time.monotonic()
+            alive = [(pid, rank is None) for pid, rank in job_processes(machine)]
+            seen = {place: seen.get(place, now_s) for place in alive}
+            for (pid, idle), since_s in seen.items():
+                if now_s - since_s > (_STICKY_IDLE_S if idle else _STICKY_S):
+                    _send(pid, signal.SIGKILL)
+
+    threading.Thread(target=kill_again, name="lab-crash-sticky", daemon=True).start()
+    told = f"{first.detail}; later ones {_STICKY_S:.0f} s after they began to train, or {_STICKY_IDLE_S:.0f} s of waiting"
+    return replace(first, detail=told, undo=healed.set)
 
 
 def _crash_cascade(machine: LabMachine, everybody: list[LabMachine]) -> InjectionRecord:
@@ -257,6 +280,7 @@ _INJECTORS: Mapping[str, Callable[[LabMachine, Fault], InjectionRecord]] = {
     "hang": _hang,
     "crash": _crash,
     "crash-cascade": _crash,  # and then its peers
+    "crash-sticky": _crash_sticky,
     "exception": _none,
     "slow-cpu": _slow_cpu,
     "slow-link": _slow_link,

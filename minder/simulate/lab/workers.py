@@ -11,7 +11,7 @@ from minder.errors import LabError
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.record import stat_fields
 
-__all__ = ["TrainingWorker", "process_tree", "training_workers"]
+__all__ = ["TrainingWorker", "job_processes", "process_tree", "training_workers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,13 @@ def training_workers(machine: LabMachine) -> list[TrainingWorker]:
     if not found:
         raise LabError(f"{machine.name} runs no training process: no living worker with a rank in {machine.run_dir / 'jobs'}")
     return sorted(found, key=lambda worker: (worker.job, worker.slot))
+
+
+def job_processes(machine: LabMachine) -> list[tuple[int, int | None]]:
+    """(pid, rank) of every living worker of this machine; rank None: it waits at the barrier."""
+    alive = set(machine.pids())
+    workers = [worker for content in _job_files(machine.run_dir / "jobs") for worker in content.get("workers", [])]
+    return [(int(worker["pid"]), worker.get("rank")) for worker in workers if worker.get("pid") in alive]
 
 
 def process_tree(machine: LabMachine, root: int) -> list[int]:
