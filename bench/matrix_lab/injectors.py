@@ -139,7 +139,7 @@ class _KillerMachine(_Nothing):
     def look(self, trained: Sequence[Trained]) -> None:
         for victim in trained:
             due = victim.machine == self._name and len(victim.steps) > 1 and time.time() - victim.times_s[0] > _SETTLED_S
-            if due and victim.alive and len(self.fired) < _MOST:
+            if due and victim.alive and victim.pid not in self._pids() and len(self.fired) < _MOST:
                 os.kill(victim.pid, signal.SIGKILL)
                 self._note("SIGKILL", victim)
 
