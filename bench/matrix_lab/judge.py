@@ -110,7 +110,18 @@ def _end(expect: Expectation, played: Played) -> list[str]:
         return [] if re.search(expect.evidence, told, re.IGNORECASE) else [f"failed without evidence: nothing says {expect.evidence}"]
     missing = {rank: _missing(rank, played) for rank in range(played.ranks)}
     short = [f"rank {rank} never took step {steps[0]}" for rank, steps in missing.items() if steps]
-    return short[:1] + ([] if played.saved else ["finished without a final model"])
+    again = [] if short or not _started_again(played) else ["started again after all ranks had taken their last step"]
+    return short[:1] + again + ([] if played.saved else ["finished without a final model"])
+
+
+def _started_again(played: Played) -> bool:
+    """A job whose work is done ends; it gets no further generation."""
+    firsts_s: dict[int, float] = {}  # by rank: when it took the last step for the first time
+    for item in played.traces:
+        for step, time_s in zip(item.steps, item.times_s, strict=True):
+            if step == played.steps:
+                firsts_s[item.rank] = min(time_s, firsts_s.get(item.rank, time_s))
+    return any(event.kind == kinds.GENERATION_STARTED and event.time_s > max(firsts_s.values()) for event in played.events)
 
 
 def _missing(rank: int, played: Played) -> list[int]:

@@ -78,11 +78,20 @@ def ledger(*told: tuple[str, dict[str, Any]]) -> list[LedgerEvent]:
     return [LedgerEvent(number, float(number), kind, "lab-0000", None, None, payload) for number, (kind, payload) in enumerate(told)]
 
 
-def played(events: list[LedgerEvent], **changes: Any) -> Any:
+def taken(end_s: float) -> list[Any]:
+    """All four ranks took steps 1 to 10, the last one at `end_s`."""
     steps = tuple(range(1, 11))
+    return [traces.Trained("m", 1, rank, 1, steps, tuple(end_s - 10 + step for step in steps), 0.0) for rank in range(4)]
+
+
+LATE_S = 100.0  # after everything in the ledgers below, whose events come a second apart
+TAKEN_AT_ONCE = taken(0.5)
+
+
+def played(events: list[LedgerEvent], **changes: Any) -> Any:
     values: dict[str, Any] = {
         "events": events,
-        "traces": [traces.Trained("m", 1, rank, 1, steps, tuple(map(float, steps)), 0.0) for rank in range(4)],
+        "traces": taken(LATE_S),
         "failures": [{"machine": TARGET}],
         "roles": {TARGET: "target", SECOND: "second"},
         "standbys": [STANDBY],
@@ -118,6 +127,7 @@ PROGRAM = cells.Expectation(end="failed", evidence=r"exit code 3\b")
         (FINE, [STARTED], {"standing": True}, ["standing instead of finished"]),
         (FINE, [STARTED], {}, ["cut off instead of finished"]),
         (FINE, [STARTED, FINISHED], {"steps": 11}, ["rank 0 never took step 11"]),
+        (FINE, [STARTED, AGAIN, FINISHED], {"traces": TAKEN_AT_ONCE}, ["started again after all ranks had taken their last step"]),
         (FINE, [STARTED, FINISHED], {"saved": False}, ["finished without a final model"]),
         (FINE, [STARTED, FINISHED], {"complete": False}, ["the fault did not come in full"]),
         (PROGRAM, [STARTED, FAILED], {}, []),
