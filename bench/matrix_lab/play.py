@@ -25,7 +25,8 @@ _LOOK_S = 0.05
 
 
 def play_cell(cell: Cell, out: Path, seed: int, stand_s: float = 100.0, limit_s: float = 420.0) -> dict[str, Any]:
-    """The row of one cell. stand_s: a job without a step and without a new generation for so long stands.
+    """The row of one cell. stand_s: a job without a step for so long stands; before a generation's first step three times that, since
+    processes that start share two cores. limit_s: for the whole cell.
 
     Raises LabError where the lab cannot be had.
     """
@@ -52,15 +53,16 @@ def play_cell(cell: Cell, out: Path, seed: int, stand_s: float = 100.0, limit_s:
 
 def _watch(stage: MatrixStage, injector: Injector, stand_s: float, end_s: float) -> bool:
     """Until the controller ends; True if the job was given up before."""
-    moved_s, generation = time.time(), None
+    started_s, generation = time.time(), None
     while stage.controller_status() is None:
         trained = read_traces(stage.memory)
         injector.look(trained)
         now = (read_status(stage.status_path) or {}).get("generation")
         if now != generation:
-            moved_s, generation = time.time(), now
-        moved_s = max([moved_s, *(item.last_s for item in trained)])
-        if time.time() - moved_s > stand_s or time.time() > end_s:
+            started_s, generation = time.time(), now
+        stepped_s = max((item.times_s[-1] for item in trained if item.steps), default=0.0)
+        quiet_s = time.time() - max(started_s, stepped_s)
+        if quiet_s > (stand_s if stepped_s > started_s else 3 * stand_s) or time.time() > end_s:
             return True
         time.sleep(_LOOK_S)
     return False

@@ -37,11 +37,6 @@ class Trained:
         """The last step taken; 0 before the first."""
         return self.steps[-1] if self.steps else 0
 
-    @property
-    def last_s(self) -> float:
-        """When anything was last heard of it."""
-        return self.times_s[-1] if self.times_s else self.began_s
-
 
 def read_traces(folder: Path) -> list[Trained]:
     """All processes that have trained, the oldest first."""
