@@ -114,7 +114,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """First the matrix, then what is to be said of each cell."""
+    """First the matrix, then the numbers of each cell."""
     found = {row["cell"]: row for row in rows}
     lines = [f"| what happens | {' | '.join(TRAINERS)} |", "|---" * (len(TRAINERS) + 1) + "|"]
     for fault in FAULTS.values():

@@ -21,7 +21,7 @@ from minder.simulate.lab.lab import Lab
 __all__ = ["Injector", "make_injector"]
 
 _SETTLED_S = 2.0  # so long a machine that kills lets its rank step
-_MOST = 6  # a machine that nobody takes away fails so often and not for ever
+_MOST = 6  # a bad machine that keeps its place fails so often and not for ever
 
 
 class Injector(Protocol):

@@ -15,7 +15,7 @@ from minder.types import LedgerEvent
 
 __all__ = ["Played", "judge"]
 
-_TOLD = (kinds.VERDICT, kinds.DECISION, kinds.EVIDENCE, kinds.JOB_ENDED)
+_SHOWN = (kinds.VERDICT, kinds.DECISION, kinds.EVIDENCE, kinds.JOB_ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def _end(expect: Expectation, played: Played) -> list[str]:
     if played.end != expect.end:
         return [f"{played.end} instead of {expect.end}"]
     if expect.end == "failed":
-        told = json.dumps([dict(payload) for payload in played.of(*_TOLD)], default=str)
-        return [] if re.search(expect.evidence, told, re.IGNORECASE) else [f"failed without evidence: nothing says {expect.evidence}"]
+        shown = json.dumps([dict(payload) for payload in played.of(*_SHOWN)], default=str)
+        return [] if re.search(expect.evidence, shown, re.IGNORECASE) else [f"failed without evidence: nothing says {expect.evidence}"]
     missing = {rank: _missing(rank, played) for rank in range(played.ranks)}
     short = [f"rank {rank} never took step {steps[0]}" for rank, steps in missing.items() if steps]
     again = [] if short or not _started_again(played) else ["started again after all ranks had taken their last step"]

@@ -94,10 +94,10 @@ def _is_full(stage: MatrixStage) -> bool:
 
 
 def _timeline(played: Played, began_s: float) -> Sequence[str]:
-    """What was done and what was said, for the reader of a wrong row."""
-    said = [(float(item["time_s"]), f"{item['what']} of rank {item['rank']} at step {item['step']}") for item in played.failures]
-    said += [(event.time_s, words) for event in played.events if (words := _words(event.kind, event.payload, played))]
-    return [f"{time_s - began_s:.0f} s: {what}" for time_s, what in sorted(said)]
+    """Failures, verdicts, decisions and generations in order, for the reader of a wrong row."""
+    moments = [(float(item["time_s"]), f"{item['what']} of rank {item['rank']} at step {item['step']}") for item in played.failures]
+    moments += [(event.time_s, words) for event in played.events if (words := _words(event.kind, event.payload, played))]
+    return [f"{time_s - began_s:.0f} s: {what}" for time_s, what in sorted(moments)]
 
 
 def _words(kind: str, payload: Mapping[str, Any], played: Played) -> str:

@@ -74,8 +74,8 @@ AT_FIRST = {"0": HEALTHY, "1": "lab-0000-m1", "2": TARGET, "3": SECOND}
 SWAPPED = AT_FIRST | {"2": STANDBY}
 
 
-def ledger(*told: tuple[str, dict[str, Any]]) -> list[LedgerEvent]:
-    return [LedgerEvent(number, float(number), kind, "lab-0000", None, None, payload) for number, (kind, payload) in enumerate(told)]
+def ledger(*events: tuple[str, dict[str, Any]]) -> list[LedgerEvent]:
+    return [LedgerEvent(number, float(number), kind, "lab-0000", None, None, payload) for number, (kind, payload) in enumerate(events)]
 
 
 def taken(end_s: float) -> list[Any]:

@@ -97,10 +97,10 @@ class Trouble:
         before = len(list(self._folder.glob(f"trouble-{number}-*")))
         if trouble["times"] and before >= trouble["times"]:
             return False
-        said = {"what": trouble["what"], "rank": self.rank, "machine": self._machine, "step": step, "pid": os.getpid()}
-        said["time_s"] = time.time()
+        coming = {"what": trouble["what"], "rank": self.rank, "machine": self._machine, "step": step, "pid": os.getpid()}
+        coming["time_s"] = time.time()
         draft = self._folder / f"draft-{os.getpid()}"
-        draft.write_text(json.dumps(said))
+        draft.write_text(json.dumps(coming))
         draft.rename(self._folder / f"trouble-{number}-{before}")
         return True
 
@@ -151,17 +151,17 @@ def _log_as_the_kernel(pipe: str) -> None:
         file.write(f"2,4711,{micros},-;{line}\n".encode())
 
 
-def _launch_failure(trouble: Trouble, said: dict[str, Any]) -> None:
-    if said.get("kernel_log"):
-        _log_as_the_kernel(said["kernel_log"])
+def _launch_failure(trouble: Trouble, plan: dict[str, Any]) -> None:
+    if plan.get("kernel_log"):
+        _log_as_the_kernel(plan["kernel_log"])
     synchronize()
 
 
 _ACTS: dict[str, Any] = {
-    "exit": lambda trouble, said: sys.exit(3),
-    "exception": lambda trouble, said: tokenize("\N{REPLACEMENT CHARACTER} 0x8f"),
-    "extra-all-reduce": lambda trouble, said: trouble.reduce_twice(),
-    "other-group": lambda trouble, said: trouble.reduce_in_pair(),
-    "busy-poll": lambda trouble, said: poll_device(),
+    "exit": lambda trouble, plan: sys.exit(3),
+    "exception": lambda trouble, plan: tokenize("\N{REPLACEMENT CHARACTER} 0x8f"),
+    "extra-all-reduce": lambda trouble, plan: trouble.reduce_twice(),
+    "other-group": lambda trouble, plan: trouble.reduce_in_pair(),
+    "busy-poll": lambda trouble, plan: poll_device(),
     "text": _launch_failure,
 }
