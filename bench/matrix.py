@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from matrix_lab.cells import CI_CELLS, FAULTS, TRAINERS, Cell, every_cell
 from matrix_lab.play import play_cell
-from matrix_lab.stage import remove_leftovers
 
 from minder.errors import LabError
 from minder.simulate.lab.clean import clean_labs
@@ -37,7 +36,6 @@ def main() -> int:
         return 2
     arguments.out.mkdir(parents=True, exist_ok=True)
     clean_labs()
-    remove_leftovers()
     done = set() if arguments.again else {row["cell"] for row in read(arguments.out) if row["seed"] == arguments.seed}
     rows = []
     for cell in cells:

@@ -13,7 +13,7 @@ from typing import Any
 from matrix_lab.cells import FAULTS, TRAINERS, Cell
 from matrix_lab.injectors import Injector, make_injector
 from matrix_lab.judge import Played, judge
-from matrix_lab.stage import MACHINES, MatrixStage, small_disk, trace_folder
+from matrix_lab.stage import MACHINES, MatrixStage, remove_leftovers, small_disk, trace_folder
 from matrix_lab.traces import read_traces, read_troubles
 from minder.controller.status import read_status
 from minder.errors import LabError
@@ -30,6 +30,7 @@ def play_cell(cell: Cell, out: Path, seed: int, stand_s: float = 100.0, limit_s:
 
     Raises LabError where the lab cannot be had.
     """
+    remove_leftovers()
     began_s = time.time()
     fault = FAULTS[cell.fault]
     with ExitStack() as stack:
