@@ -1,0 +1,161 @@
+"""The matrix: trainers that know nothing of minder, and what happens to them. Ten cells for real; its table and its judge by hand."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from minder.errors import LabError
+from minder.incidents import kinds
+from minder.simulate.lab.capabilities import find_capabilities
+from minder.types import LedgerEvent
+
+BENCH = Path(__file__).parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+cells: ModuleType = importlib.import_module("matrix_lab.cells")
+judging: ModuleType = importlib.import_module("matrix_lab.judge")
+traces: ModuleType = importlib.import_module("matrix_lab.traces")
+NEEDS = {"hf": ("transformers", "accelerate"), "lightning": ("lightning",)}
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize("cell", cells.CI_CELLS, ids=str)
+def test_no_healthy_machine_goes_the_bad_one_does_and_no_job_stands(cell: Any, tmp_path: Path) -> None:
+    play: ModuleType = importlib.import_module("matrix_lab.play")
+    for name in NEEDS.get(cell.trainer, ()):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}: pip install -e '.[trainers]'")
+    if cells.FAULTS[cell.fault].outside is not None and not find_capabilities().can("namespaces"):
+        pytest.skip("needs network namespaces and cgroups (root)")
+    try:
+        row = play.play_cell(cell, tmp_path / "cell", 0)
+    except LabError as error:
+        if "needs root" in str(error):
+            pytest.skip(str(error))
+        raise
+    assert row["right"], row
+
+
+def test_the_ten_cells_hold_every_trainer_twice_and_every_pair_of_the_table() -> None:
+    chosen = cells.CI_CELLS
+    assert len(chosen) == 10 and len({cell.fault for cell in chosen}) == 10
+    assert all(sum(cell.trainer == name for cell in chosen) == 2 for name in cells.TRAINERS)
+    every = set().union(*(cells.pairs(cell) for cell in cells.every_cell()))
+    assert every - set().union(*(cells.pairs(cell) for cell in chosen)) == set()
+
+
+def test_every_fault_has_a_cell_for_every_trainer_that_it_is_meant_for() -> None:
+    every = cells.every_cell()
+    assert len(every) == len(set(every)) >= 5 * 16
+    assert {cell.fault for cell in every} == set(cells.FAULTS)
+
+
+def test_a_machine_that_may_be_evicted_is_at_fault_and_one_at_fault_must_go() -> None:
+    for fault in cells.FAULTS.values():
+        for trainer in cells.TRAINERS:
+            expect = fault.expectation(trainer)
+            assert set(expect.gone) <= set(expect.evictable)
+            assert bool(expect.evictable) == (fault.blame == "machine")
+            assert (expect.end == "failed") == bool(expect.evidence)
+
+
+# The judge, on ledgers written by hand
+
+TARGET, SECOND, HEALTHY, STANDBY = "lab-0000-m2", "lab-0000-m3", "lab-0000-m0", "lab-0000-s0"
+AT_FIRST = {"0": HEALTHY, "1": "lab-0000-m1", "2": TARGET, "3": SECOND}
+SWAPPED = AT_FIRST | {"2": STANDBY}
+
+
+def ledger(*events: tuple[str, dict[str, Any]]) -> list[LedgerEvent]:
+    return [LedgerEvent(number, float(number), kind, "lab-0000", None, None, payload) for number, (kind, payload) in enumerate(events)]
+
+
+def taken(end_s: float) -> list[Any]:
+    """All four ranks took steps 1 to 10, the last one at `end_s`."""
+    steps = tuple(range(1, 11))
+    return [traces.Trained("m", 1, rank, 1, steps, tuple(end_s - 10 + step for step in steps), 0.0) for rank in range(4)]
+
+
+LATE_S = 100.0  # after everything in the ledgers below, whose events come a second apart
+TAKEN_AT_ONCE = taken(0.5)
+
+
+def played(events: list[LedgerEvent], **changes: Any) -> Any:
+    values: dict[str, Any] = {
+        "events": events,
+        "traces": taken(LATE_S),
+        "failures": [{"machine": TARGET}],
+        "roles": {TARGET: "target", SECOND: "second"},
+        "standbys": [STANDBY],
+        "steps": 10,
+        "ranks": 4,
+        "complete": True,
+        "saved": True,
+        "standing": False,
+    }
+    return judging.Played(**{**values, **changes})
+
+
+STARTED = (kinds.GENERATION_STARTED, {"generation": 1, "rank_machine": AT_FIRST})
+AGAIN = (kinds.GENERATION_STARTED, {"generation": 2, "rank_machine": AT_FIRST})
+REPLACED = (kinds.GENERATION_STARTED, {"generation": 2, "rank_machine": SWAPPED})
+FINISHED = (kinds.JOB_ENDED, {"outcome": "finished"})
+FAILED = (kinds.JOB_ENDED, {"outcome": "failed", "detail": "exit code 3 of rank 2"})
+BAD = cells.Expectation(("target",), ("target",))
+FINE = cells.Expectation()
+PROGRAM = cells.Expectation(end="failed", evidence=r"exit code 3\b")
+
+
+@pytest.mark.parametrize(
+    ("expect", "events", "changes", "wrong"),
+    [
+        (BAD, [STARTED, (kinds.BARRED, {"machine": TARGET}), REPLACED, FINISHED], {}, []),
+        (BAD, [STARTED, REPLACED, FINISHED], {}, []),  # on trial: gone without an eviction
+        (BAD, [STARTED, AGAIN, FINISHED], {}, ["target still has a rank after 1 failures"]),
+        (BAD, [STARTED, REPLACED, FINISHED], {"failures": [{"machine": TARGET}] * 4}, ["target failed 4 times"]),
+        (BAD, [STARTED, (kinds.BARRED, {"machine": HEALTHY}), REPLACED, FINISHED], {}, ["healthy m0 was evicted"]),
+        (FINE, [STARTED, AGAIN, FINISHED], {}, []),
+        (FINE, [STARTED, (kinds.BARRED, {"machine": TARGET}), REPLACED, FINISHED], {}, ["healthy target was evicted"]),
+        (FINE, [STARTED], {"standing": True}, ["standing instead of finished"]),
+        (FINE, [STARTED], {}, ["cut off instead of finished"]),
+        (FINE, [STARTED, FINISHED], {"steps": 11}, ["rank 0 never took step 11"]),
+        (FINE, [STARTED, AGAIN, FINISHED], {"traces": TAKEN_AT_ONCE}, ["started again after all ranks had taken their last step"]),
+        (FINE, [STARTED, FINISHED], {"saved": False}, ["finished without a final model"]),
+        (FINE, [STARTED, FINISHED], {"complete": False}, ["the fault did not come in full"]),
+        (PROGRAM, [STARTED, FAILED], {}, []),
+        (PROGRAM, [STARTED, (kinds.JOB_ENDED, {"outcome": "failed", "detail": "exit code 31"})], {}, ["failed without evidence"]),
+        (PROGRAM, [STARTED, FINISHED], {}, ["finished instead of failed"]),
+    ],
+)
+def test_the_judge_says_what_is_wrong(expect: Any, events: list[Any], changes: dict[str, Any], wrong: list[str]) -> None:
+    row = judging.judge(expect, played(ledger(*events), **changes))
+    assert row["right"] == (wrong == [])
+    assert [said[: len(start)] for said, start in zip(row["wrong"], wrong, strict=True)] == wrong
+
+
+def test_a_row_counts_restarts_and_standbys_and_shows_what_was_accused() -> None:
+    verdict = (kinds.VERDICT, {"kind": "machine", "tier": "page", "machines": [SECOND]})
+    row = judging.judge(BAD, played(ledger(STARTED, verdict, REPLACED, FINISHED)))
+    assert (row["restarts"], row["standbys"], row["accused"], row["evicted"]) == (1, 1, ["second"], [])
+
+
+def test_traces_are_read_as_the_scripts_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the scripts' own writer, in this process."""
+    monkeypatch.syspath_prepend(str(BENCH / "jobs" / "trainers"))
+    monkeypatch.setenv("MINDER_MACHINE", "lab-0000-m1")
+    trouble = pytest.importorskip("trouble")
+    trace = trouble.Trace(tmp_path, 3)
+    (fresh,) = traces.read_traces(tmp_path)
+    assert (fresh.machine, fresh.rank, fresh.step, fresh.alive) == ("lab-0000-m1", 3, 0, True)
+    for step in (11, 12):
+        trace.add(step)
+    (found,) = traces.read_traces(tmp_path)
+    assert found.steps == (11, 12) and trace.last_step() == found.step == 12
