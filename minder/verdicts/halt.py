@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,7 @@ __all__ = ["Halt"]
 
 _FEWEST_GAPS = 3
 _LEAST_S = 10.0  # no stop of steps is called one before
+_PHASE_LIMIT_S = 3600.0  # a declared phase that lasts longer is a stop inside it
 _LONGER = 3.0  # times the longest usual time between two steps
 
 
@@ -33,8 +35,10 @@ class Halt:
         self._gaps: deque[float] = deque(maxlen=200)  # between steps that events told of
         self._step, self._stepped_s = -math.inf, math.nan
         self.longest_s = 0.0  # the longest time without a step, or without work, that the job came through
-        self.since_s: float | None = None
-        self.by_steps = self.by_telemetry = False  # what says that it stands
+        self.since_s: float | None = None  # None: it does not stand, or nothing is known
+        self.knows_steps = False
+        self.work: Literal["stands", "works", "not told"] = "not told"  # what telemetry shows
+        self._phase_s = -math.inf  # the newest word of a phase, or of who belongs to the job
         self.ended = False  # a worker ended well, or the job was told to have ended: it does not stand, it is over
 
     def update(self, observation: Observation) -> None:
@@ -66,8 +70,8 @@ class Halt:
         for signal in observation.signals:
             if signal.kind == "exit" and signal.data.get("code") == 0:
                 self.ended = True
-            elif signal.kind == "phase" or signal.kind == "membership":
-                self._stepped_s = max(self._stepped_s, signal.time_s) if not math.isnan(self._stepped_s) else math.nan
+            elif signal.kind in ("phase", "membership"):
+                self._phase_s = max(self._phase_s, signal.time_s)
             elif signal.kind == "step" and isinstance(signal.data.get("step"), (int, float)):
                 self._take_step(float(signal.data["step"]), signal.time_s)
 
@@ -79,17 +83,18 @@ class Halt:
             self.ended = False
 
     def _decide(self, observation: Observation) -> None:
-        now_s = observation.now_s
-        stepped_s = [time_s for time_s in (self._progress.advanced_s, self._stepped_s) if not math.isnan(time_s)]
-        quiet = bool(self._progress.phase) and not self._progress.watches(observation)
-        limit_s = max(_LEAST_S, _LONGER * self.usual_step_s)
-        known = len(self._gaps) >= _FEWEST_GAPS or not math.isnan(self._progress.p99_s)
-        self.by_steps = known and not quiet and bool(stepped_s) and now_s - max(stepped_s) > limit_s
-        works = self._standstill.state(now_s) == "works"
-        self.by_telemetry = self._standstill.state(now_s) == "stands" and not quiet
-        if self.by_steps and not self.ended:
-            self.since_s = max(stepped_s)
-        elif self.by_telemetry and not known and not works and not self.ended:
-            self.since_s = self._standstill.since_s
-        else:
-            self.since_s = None
+        now_s, progress = observation.now_s, self._progress
+        stepped_s = [time_s for time_s in (progress.advanced_s, self._stepped_s) if not math.isnan(time_s)]
+        quiet = bool(progress.phase) and now_s - progress.phase_since_s < _PHASE_LIMIT_S
+        running = observation.job is None or observation.job.phase == "running"
+        newest_s = max([*stepped_s, self._phase_s])
+        self.knows_steps = len(self._gaps) >= _FEWEST_GAPS or not math.isnan(progress.p99_s)
+        self.work = self._standstill.state(now_s)
+        self.since_s = None
+        if quiet or not running or self.ended:
+            return
+        if self.knows_steps:
+            stands = now_s - newest_s > max(_LEAST_S, _LONGER * self.usual_step_s)
+            self.since_s = newest_s if stands else None
+        elif self.work == "stands" and self._standstill.since_s is not None:
+            self.since_s = max(self._standstill.since_s, self._phase_s)

@@ -72,14 +72,14 @@ class SignalRule:
         self._rows = load_signal_rules()
         self._workers = workers
         self._items: dict[tuple[str, str, str | None], _Item] = {}
-        self._halt = Halt(progress)
+        self.halt = Halt(progress)  # other rules may read it
         self._links = LinkWatch(links or LinkLimits())
         self._first_exit = FirstExit()
         self._nonfinite: dict[str, Signal] = {}
 
     def observe(self, observation: Observation) -> RuleResult:
         job, now_s = observation.job, observation.now_s
-        self._halt.update(observation)
+        self.halt.update(observation)
         for signal in observation.signals:
             present = job is None or (signal.time_s >= job.generation_start_s and (self._workers or signal.machine in job.machines))
             if present:  # what a restarted controller hears again of an earlier generation is over
@@ -94,7 +94,7 @@ class SignalRule:
 
     def _stands(self, item: _Item, now_s: float) -> bool:
         """For its time, and as long as the job stands that stopped with it."""
-        return now_s - item.newest_s <= item.row.stands_s or self._halt.stopped_near(item.signal.time_s, item.row.within_s)
+        return now_s - item.newest_s <= item.row.stands_s or self.halt.stopped_near(item.signal.time_s, item.row.within_s)
 
     def _note(self, signal: Signal) -> None:
         self._first_exit.note(signal)
@@ -145,8 +145,8 @@ class SignalRule:
         self._add(_Item(named.signal, row, row.event, message, max(named.signal.time_s, observation.now_s)))
 
     def _stands_s(self, now_s: float, time_s: float) -> float:
-        near = self._halt.stopped_near(time_s, self._rows["exit.first_deadly"].within_s)
-        return now_s - max(time_s, self._halt.since_s or time_s) if near else 0.0
+        near = self.halt.stopped_near(time_s, self._rows["exit.first_deadly"].within_s)
+        return now_s - max(time_s, self.halt.since_s or time_s) if near else 0.0
 
     def _suspects(self, now_s: float, machines: int) -> list[Suspect]:
         alone: defaultdict[str, list[_Weighed]] = defaultdict(list)
@@ -178,7 +178,7 @@ class SignalRule:
             died_s = self._first_exit.deadly.get(item.machine)
             died = died_s is not None and abs(died_s - time_s) <= within_s
             own = [Evidence("exit", item.machine, "a rank on it ended by a deadly signal about then", since_s=died_s)] if died else []
-            return [*own, *([_STOPPED] if self._halt.stopped_near(time_s, within_s) else [])]
+            return [*own, *([_STOPPED] if self.halt.stopped_near(time_s, within_s) else [])]
         others = [
             other
             for other in self._items.values()
@@ -204,7 +204,7 @@ class SignalRule:
         best = max(items, key=lambda weighed: TIER_ORDER[weighed.tier])
         tier: Tier = best.tier if kind == "machine" or best.tier == "watch" else "page"
         confidence = _OF_EVENT.get((best.item.row.event, tier), _CONFIDENCE[tier])
-        source = NOTICE if tier == "page" and self._halt.since_s is None and not self._first_exit.deadly else self.name
+        source = NOTICE if tier == "page" and self.halt.since_s is None and not self._first_exit.deadly else self.name
         ordered = sorted(items, key=lambda weighed: -TIER_ORDER[weighed.tier])
         evidence = _once(piece for weighed in ordered for piece in weighed.evidence)
         since_s = min(weighed.item.signal.time_s for weighed in items)
