@@ -43,6 +43,7 @@ from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.recorder import Recorder
 from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
+from minder.telemetry.spoken import SpokenSource
 from minder.types import Rule
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
@@ -232,9 +233,10 @@ def build(
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
     context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
+    spoken = SpokenSource(build_source(config))
     stages = Stages(
         fleet=fleet,
-        source=build_source(config),
+        source=spoken,
         windows=windows,
         judge=judge,
         policy=policy,
@@ -244,7 +246,7 @@ def build(
         recorder=_recorder(config, bool(launched) and state.is_under_way),
         scores=scores,
         watched=watched,
-        inbox=Inbox(ledger, config.name),
+        inbox=Inbox(ledger, config.name, spoken.drain),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
         move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),

@@ -22,8 +22,9 @@ Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal[
-    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order"
-]
+    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order",
+    "scrape",
+]  # fmt: skip
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
@@ -64,7 +65,8 @@ class Signal:
 
     data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
-    membership {joined, left}, nonfinite {step, what}, spike {step, what, value, usual}. An order: an operator's own; message: who and why.
+    membership {joined, left}, nonfinite {step, what}, spike {step, what, value, usual},
+    scrape {state: down, series_lost or slow}, as a Prometheus tells it. An order: an operator's own; message: who and why.
     """
 
     time_s: float

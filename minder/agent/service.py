@@ -123,8 +123,8 @@ class Service:
 
     def publish(self, signals: list[Signal]) -> None:
         """Kernel signals, with the kernel's PCI addresses of GPUs turned into the names that their metrics carry."""
-        names = self.sampler.gpu_names
-        self.ring.append(replace(item, device=names.get(item.device or "", item.device)) for item in signals)
+        names, memory = self.sampler.gpu_names, self.sampler.memory
+        self.ring.append(memory.explain(replace(item, device=names.get(item.device or "", item.device))) for item in signals)
 
     def belongs(self, signal: Signal) -> bool:
         """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, and a link by none:

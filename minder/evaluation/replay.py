@@ -21,6 +21,7 @@ from minder.evaluation.captures import CaptureReader
 from minder.evaluation.lines import Episodes
 from minder.evaluation.sighted import replay_sightings
 from minder.signals.xid import load_xid_rules
+from minder.telemetry.spoken import with_spoken
 from minder.topology import Topology
 from minder.types import JobView, Observation, Rule, Signal, Verdict, Window
 from minder.verdicts.captures import CapturesRule
@@ -84,6 +85,7 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         stages = {machine: recording.topology.stages_of(machine) for machine in recording.topology.machines}
         yield from replay_sightings(recording, align_whole(recording), make(stages))
         return
+    recording = with_spoken(recording)  # our own controller wrote what telemetry said among its events
     progress = Progress()
     captures = CaptureReader(recording)
     whole = align_whole(recording)

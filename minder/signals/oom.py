@@ -1,10 +1,10 @@
 """Whose fault an out-of-memory kill is. The kernel ends whoever is largest, which on a training machine is a rank, guilty or not.
 
 A kill accuses the machine only where the victim's processes had their usual size and others of the machine grew. Where they grew
-themselves, or met the limit of their own cgroup, it is the program. Where neither is known, nothing is said of the machine.
+themselves, or met the limit of their own cgroup, it is the program. Where neither is known, or not whose process it was, nothing is said of the machine.
 
-An agent adds to the kernel's line what it had sampled (minder/agent/memory.py): of_job, whether the victim is a training process or
-below one; limited, whether a cgroup that is less than the machine met its limit; tree_bytes, the resident memory of the training
+An agent adds to the kernel's line what it had sampled (minder/agent/memory.py): of_job, if the victim is a training process or below
+one; limited, whether a cgroup that is less than the machine met its limit; tree_bytes, the resident memory of the training
 processes with all below them at the last sample before the kill; tree_usual_bytes, its median before; others_grew_bytes, by how much
 the rest of the machine's used memory stood over its own median.
 
@@ -27,13 +27,13 @@ _GREW_BYTES = 4 << 30
 def event_of_kill(signal: Signal) -> str:
     """The row of signal_rules.toml of an oom signal.
 
-    >>> known = {"what": "oom", "tree_bytes": 100 << 30, "tree_usual_bytes": 99 << 30, "others_grew_bytes": 60 << 30}
+    >>> known = {"what": "oom", "of_job": True, "tree_bytes": 100 << 30, "tree_usual_bytes": 99 << 30, "others_grew_bytes": 60 << 30}
     >>> event_of_kill(Signal(1.0, "kernel", "m1", data=known))
     'oom.neighbour'
     """
     data, limited = signal.data, is_limited(signal)
-    if data.get("of_job") is False:
-        return "oom.other"
+    if data.get("of_job") is not True:
+        return "oom"
     tree, usual, grew = (_number(data.get(name)) for name in ("tree_bytes", "tree_usual_bytes", "others_grew_bytes"))
     if tree is not None and usual is not None:
         if tree > max(_USUAL_SHARE * usual, usual + _USUAL_BYTES):

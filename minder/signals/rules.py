@@ -20,7 +20,7 @@ __all__ = ["SignalRow", "Witness", "event_of", "load_signal_rules", "read_signal
 
 SignalTier = Literal["evict", "page", "watch", "none"]
 Witness = Literal["stopped", "same_class", "machine_evidence"]
-_CLASSES = ("gpu", "nvlink", "nic", "link", "pcie", "memory", "host", "disk", "storage", "process", "job")
+_CLASSES = ("gpu", "nvlink", "nic", "link", "pcie", "memory", "host", "disk", "storage", "monitoring", "process", "job")
 _KEYS = {"event", "class", "tier", "seconded", "second", "within_s", "names", "stands_s", "rule", "source"}
 
 
@@ -41,8 +41,8 @@ class SignalRow:
 
     @property
     def is_hardware(self) -> bool:
-        """Whether it speaks of a machine's own parts, and not of a program, or of what stands behind a network."""
-        return self.part not in ("process", "job", "storage", "link") and self.tier is not None
+        """Whether it is worth a page and speaks of a machine's own parts, not of a program or of what stands behind a network."""
+        return self.part not in ("process", "job", "storage", "monitoring", "link") and self.tier in ("page", "evict")
 
 
 @functools.cache
@@ -112,6 +112,6 @@ def event_of(signal: Signal) -> str | None:
             return "sxid.fatal" if signal.data.get("fatal") else "sxid.nonfatal"
         names = [f"{what}.{sign}", str(what)] if sign else [str(what)]
         return next((name for name in names if name in load_signal_rules()), None)
-    if signal.kind == "link":
-        return f"link.{signal.data.get('state')}"
+    if signal.kind in ("link", "scrape"):
+        return f"{signal.kind}.{signal.data.get('state')}"
     return signal.kind
