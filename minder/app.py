@@ -47,6 +47,7 @@ from minder.telemetry.spoken import SpokenSource
 from minder.types import Rule
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
+from minder.verdicts.links import LinkLimits
 from minder.verdicts.live import live_rules
 from minder.verdicts.progress import Progress
 from minder.verdicts.telemetry import TelemetryRule
@@ -266,11 +267,12 @@ def _rules_maker(
     make_detector = equip_model(model) if scoring is None else scoring.maker(config.name, model)
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
     shadow = config.detector.shadow
+    links = LinkLimits(config.signals.link_flaps, config.signals.link_flap_window_s, config.signals.link_down_s)
     make_challenger = None if shadow is None else equip_detector(shadow)  # read once: rules are made again when the clock is set
 
     def rules() -> list[Rule]:
         telemetry = GatedRule(TelemetryRule(make_detector(stages_of)), progress)
-        found = live_rules(progress, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism)
+        found = live_rules(progress, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism, links)
         challenger = None if make_challenger is None else make_challenger(stages_of)
         return [*found, *_beside(config, progress, ledger, challenger, model.ranges)]
 

@@ -23,7 +23,7 @@ Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal[
     "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order",
-    "scrape",
+    "scrape", "ras",
 ]  # fmt: skip
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
 
@@ -66,7 +66,8 @@ class Signal:
     data by kind: exit {code, signal}, exception {type, fingerprint, victim: bool}, xid {code}, link {state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
     membership {joined, left}, nonfinite {step, what}, spike {step, what, value, usual},
-    scrape {state: down, series_lost or slow}, as a Prometheus tells it. An order: an operator's own; message: who and why.
+    scrape {state: down, series_lost or slow}, as a Prometheus tells it; ras {answered, problems, silent, behind, ahead}, of NCCL.
+    An order: an operator's own; message: who and why.
     """
 
     time_s: float

@@ -28,6 +28,7 @@ from minder.verdicts.captures import CapturesRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.phased import PhasedRule
 from minder.verdicts.progress import Progress
+from minder.verdicts.ras import RasRule
 from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.spikes import SpikeRule
@@ -68,7 +69,7 @@ def build_judge(
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
     signals = SignalRule(load_xid_rules(), progress=progress)
     rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), signals, SpikeRule(generations=False), ReportRule()]
-    rules.append(StandingRule(signals.halt))
+    rules += [RasRule(signals.halt), StandingRule(signals.halt)]
     if progress is not None:
         rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
         if captured:

@@ -1,7 +1,8 @@
 """Whose fault an out-of-memory kill is. The kernel ends whoever is largest, which on a training machine is a rank, guilty or not.
 
 A kill accuses the machine only where the victim's processes had their usual size and others of the machine grew. Where they grew
-themselves, or met the limit of their own cgroup, it is the program. Where neither is known, or not whose process it was, nothing is said of the machine.
+themselves, or met the limit of their own cgroup, it is the program. Where neither is known, or not whose process it was, nothing is said
+of the machine.
 
 An agent adds to the kernel's line what it had sampled (minder/agent/memory.py): of_job, if the victim is a training process or below
 one; limited, whether a cgroup that is less than the machine met its limit; tree_bytes, the resident memory of the training

@@ -13,6 +13,7 @@ from minder.verdicts.crash import CrashRule
 from minder.verdicts.links import LinkLimits
 from minder.verdicts.numeric import NumericRule
 from minder.verdicts.progress import Progress
+from minder.verdicts.ras import RasRule
 from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.slowdown import SlowdownRule
@@ -37,12 +38,7 @@ def live_rules(
     parallelism: which ranks share a group, so that several machines that fail together are named as theirs.
     links: when links that flap or stay down call a person."""
     stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
+    signals = SignalRule(xid_rules, workers=False, progress=progress, links=links)
     rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(progress), stall, SlowdownRule(progress)]
-    rules += [
-        StartRule(progress),
-        SignalRule(xid_rules, workers=False, progress=progress, links=links),
-        VanishedRule(interval_s, progress),
-        telemetry,
-        ReportRule(),
-    ]
+    rules += [StartRule(progress), signals, RasRule(signals.halt), VanishedRule(interval_s, progress), telemetry, ReportRule()]
     return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism), TriggerRule(progress)]
