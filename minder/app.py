@@ -234,10 +234,9 @@ def build(
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
     context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
-    spoken = SpokenSource(build_source(config))
     stages = Stages(
         fleet=fleet,
-        source=spoken,
+        source=(spoken := SpokenSource(build_source(config))),
         windows=windows,
         judge=judge,
         policy=policy,

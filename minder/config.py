@@ -183,8 +183,8 @@ class JobConfig(_Strict):
     MINDER_CHECKPOINT_DIR. total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
     rendezvous_address: this host, as the machines reach it. agent_token_file, launcher_token_file: a file with the
     token that they want; readable by its owner and group only. state_dir: where the controller keeps its status, and the ledger if no
-    other is named. telemetry, detector, scoring, metrics, tls, policy: a table of its own, below. start_deadline_s: how long machines
-    are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
+    other is named. telemetry, detector, scoring, metrics, signals, tls, policy: a table of its own, below. start_deadline_s: how long
+    machines are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
     evidence to be captured. record_dir: write a recording into this folder.
     """
 
