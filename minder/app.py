@@ -43,9 +43,11 @@ from minder.telemetry.jobfile import RecordedJob
 from minder.telemetry.mapping import load_mapping
 from minder.telemetry.recorder import Recorder
 from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
+from minder.telemetry.spoken import SpokenSource
 from minder.types import Rule
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
+from minder.verdicts.links import LinkLimits
 from minder.verdicts.live import live_rules
 from minder.verdicts.progress import Progress
 from minder.verdicts.telemetry import TelemetryRule
@@ -238,7 +240,7 @@ def build(
     context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
     stages = Stages(
         fleet=fleet,
-        source=build_source(config),
+        source=(spoken := SpokenSource(build_source(config))),
         windows=windows,
         judge=judge,
         policy=policy,
@@ -248,7 +250,7 @@ def build(
         recorder=_recorder(config, bool(launched) and state.is_under_way),
         scores=scores,
         watched=watched,
-        inbox=Inbox(ledger, config.name),
+        inbox=Inbox(ledger, config.name, spoken.drain),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
         move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
@@ -268,11 +270,12 @@ def _rules_maker(
     make_detector = equip_model(model) if scoring is None else scoring.maker(config.name, model)
     stages_of = {machine: topology.stages_of(machine) for machine in topology.machines}
     shadow = config.detector.shadow
+    links = LinkLimits(config.signals.link_flaps, config.signals.link_flap_window_s, config.signals.link_down_s)
     make_challenger = None if shadow is None else equip_detector(shadow)  # read once: rules are made again when the clock is set
 
     def rules() -> list[Rule]:
         telemetry = GatedRule(TelemetryRule(make_detector(stages_of)), progress)
-        found = live_rules(progress, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism)
+        found = live_rules(progress, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism, links)
         challenger = None if make_challenger is None else make_challenger(stages_of)
         return [*found, *_beside(config, progress, ledger, challenger, model.ranges)]
 

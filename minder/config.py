@@ -30,6 +30,7 @@ __all__ = [
     "LocalHandle",
     "MachineConfig",
     "MetricsConfig",
+    "SignalsConfig",
     "TelemetryConfig",
     "TlsConfig",
     "check_url",
@@ -115,6 +116,15 @@ class DetectorConfig(_Strict):
         return self.model or self.name
 
 
+class SignalsConfig(_Strict):
+    """When links call a person. link_flaps: so many on one machine within link_flap_window_s, 0 never; link_down_s: so long down is no
+    flap. What every other signal leads to stands in minder/signals/signal_rules.toml."""
+
+    link_flaps: int = Field(default=2, ge=0)
+    link_flap_window_s: float = Field(default=300.0, gt=0)
+    link_down_s: float = Field(default=45.0, gt=0)
+
+
 class MetricsConfig(_Strict):
     """The controller's own metrics for Prometheus, off unless it listens. listen: an address like "127.0.0.1:9403". token_file: needed
     on an address that other machines reach."""
@@ -175,8 +185,8 @@ class JobConfig(_Strict):
     until then.
     rendezvous_address: this host, as the machines reach it. agent_token_file, launcher_token_file: a file with the
     token that they want; readable by its owner and group only. state_dir: where the controller keeps its status, and the ledger if no
-    other is named. telemetry, detector, scoring, metrics, tls, policy: a table of its own, below. start_deadline_s: how long machines
-    are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
+    other is named. telemetry, detector, scoring, metrics, signals, tls, policy: a table of its own, below. start_deadline_s: how long
+    machines are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
     evidence to be captured. record_dir: write a recording into this folder.
     """
 
@@ -197,6 +207,7 @@ class JobConfig(_Strict):
     detector: DetectorConfig = DetectorConfig()
     scoring: ScoringConfig = ScoringConfig()
     metrics: MetricsConfig = MetricsConfig()
+    signals: SignalsConfig = SignalsConfig()
     tls: TlsConfig = TlsConfig()
     policy: dict[str, Any] = {}  # minder.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CATALOGUE", "Metric", "find_metric"]
+__all__ = ["CATALOGUE", "Metric", "find_metric", "is_spoken"]
 
 Family = Literal["host", "gpu", "interconnect", "network", "tcp", "job"]
 
@@ -17,6 +17,7 @@ Family = Literal["host", "gpu", "interconnect", "network", "tcp", "job"]
 class Metric:
     """One canonical metric. low/high: values outside are impossible, in the metric's unit.
 
+    `spoken`: no quantity to compare between machines: what it says comes as a signal (telemetry/spoken.py), and no window holds it.
     `host_only`: a bump that does not reach the training is housekeeping. `counter`: the total of events so far, not a
     rate; only its growth means anything. `synchronous`: moves with the training step, so peers move together.
     """
@@ -29,6 +30,7 @@ class Metric:
     host_only: bool = False
     counter: bool = False
     synchronous: bool = False
+    spoken: bool = False
 
 
 _HUGE = 1e15
@@ -81,6 +83,11 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("nccl_operations_total", "1", 0.0, _HUGE, "job", counter=True),
     Metric("nccl_throughput_bytes_per_second", "B/s", 0.0, 1e15, "job"),
     Metric("oom_kills_total", "1", 0.0, _HUGE, "host", counter=True),
+    # What a GPU's exporter calls its newest Xid: it keeps it until it is started again. And what a Prometheus says of each scrape.
+    Metric("gpu_xid_code", "1", 0.0, 1e4, "gpu", spoken=True),
+    Metric("scrape_up", "ratio", 0.0, 1.0, "host", spoken=True),
+    Metric("scrape_seconds", "s", 0.0, 1e6, "host", spoken=True),
+    Metric("scrape_samples", "1", 0.0, 1e9, "host", spoken=True),
 )
 
 _BY_NAME = {metric.name: metric for metric in CATALOGUE}
@@ -93,3 +100,9 @@ def find_metric(name: str) -> Metric | None:
     'W'
     """
     return _BY_NAME.get(name)
+
+
+def is_spoken(name: str) -> bool:
+    """Whether what this metric says comes as a signal, and no window holds it."""
+    metric = find_metric(name)
+    return metric is not None and metric.spoken

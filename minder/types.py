@@ -24,8 +24,8 @@ Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"
 Tier = Literal["watch", "page", "evict"]
 VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal[
-    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order"
-]
+    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order",
+    "scrape", "ras"]  # fmt: skip
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
 
 TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
@@ -64,9 +64,9 @@ class Window:
 class Signal:
     """An explicit event (events.jsonl of docs/recordings.md, plus `exception`, `nonfinite`, `spike`, `waiting` from our own workers).
 
-    data by kind: exit {code, signal}, exception {type, fingerprint, victim, errno?, disk?}, xid {code}, link {state},
-    step {step, loss, grad_norm, seconds}, report {name, severity, state} (of another system), phase {phase, state},
-    membership {joined, left}, nonfinite {step, what}, spike {step, what, value, usual}. An order: an operator's own; message: who and why.
+    data by kind: exit {code, signal}, exception {type, fingerprint, victim, errno?, disk?}, xid {code}, link, scrape {state}, phase {phase, state},
+    step {step, loss, grad_norm, seconds}, report {name, severity, state} (another system's), membership {joined, left}, order (message),
+    nonfinite {step, what}, spike {step, what, value, usual}, ras {answered, problems, silent, behind, ahead}.
     """
 
     time_s: float

@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import psutil
+
 from minder.agent.exits import ExitWatch
 from minder.agent.exposition import hide
 from minder.agent.limit import bound
+from minder.agent.memory import MemoryHistory
 from minder.agent.nccl import InspectorFolder
 from minder.agent.options import AgentOptions
 from minder.agent.processes import describe_processes
@@ -48,7 +51,7 @@ class Sampler:
         self.processes: list[JobProcess] = []
         self._options = options
         self._ring = ring
-        cgroup = Cgroup(options.cgroup, options.cgroup_root) if options.cgroup else None
+        self._cgroup = cgroup = Cgroup(options.cgroup, options.cgroup_root) if options.cgroup else None
         self.table = JobTable(options.run_dir, options.pids, options.finds_jobs, cgroup.processes_file() if cgroup else None)
         self._exits = ExitWatch(options.machine, ring.append)
         self._logs = [StepLog(path, options.log_pattern) for path in options.logs]
@@ -56,6 +59,7 @@ class Sampler:
         self._seen: frozenset[int] | None = None
         self._had_any = False  # also while nothing of the job is left: a scheduler may take a while to start it again
         self._job = JobExporter()
+        self.memory = MemoryHistory(options.cgroup)
         self._flows = FlowExporter(options.machine)
         self._heartbeat = HeartbeatExporter(options.machine)
         self._spikes = SpikeReader(options.machine)
@@ -133,6 +137,7 @@ class Sampler:
         self._guarded("spikes", reading, lambda: self._spikes.read(ranks, self._logs))
         for name, read in self._independent.items():
             self._guarded(name, reading, lambda read=read: read(now_s))  # type: ignore[misc]
+        self.memory.note(now_s, reading.gauges.get(("job_memory_bytes", None)), self._used_bytes(reading), self._job.tree)
         reading.counter("agent_errors", self._errors)
         reading.gauge("agent_sample_seconds", time.perf_counter() - started_s)
         return reading
@@ -143,6 +148,12 @@ class Sampler:
         if self._options.processes_of is not None:
             return TreeExporter(self._tree).read
         return HostExporter().read
+
+    def _used_bytes(self, reading: Reading) -> float | None:
+        """What the machine uses: of its own limit where it is a cgroup, else of the host's memory."""
+        share = reading.gauges.get(("memory_usage_ratio", None))
+        limit_bytes = self._cgroup.memory_limit_bytes() if self._cgroup is not None else None
+        return None if share is None else share * (limit_bytes or psutil.virtual_memory().total)
 
     def _tree(self) -> list[int]:
         root = self._options.processes_of

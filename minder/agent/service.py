@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from minder.agent.dumps import collect_dumps, parse_deadline
 from minder.agent.exposition import render
 from minder.agent.kernel import KernelFollower
 from minder.agent.options import AgentOptions
+from minder.agent.ras import ask_ras, ras_signal
 from minder.agent.retest import Retests, parse_retest
 from minder.agent.ring import SignalRing
 from minder.agent.sampling import Sampler
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Service", "build_application"]
 
 _LONGEST_WAIT_S = 60.0
+_RAS_S = 8.0
 _PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -45,6 +48,7 @@ class Service:
         self.started_s = time.time()
         self.ring = SignalRing()
         self._last_killed: int | None = None
+        self._ras: asyncio.Future[None] | None = None
         self._evidence: dict[str, int] = {"captures": 0, "dumps": 0}
         self.sampler = Sampler(options, self.ring)
         self.retests = Retests(options.retest, options.retest_deadline_s)
@@ -90,7 +94,18 @@ class Service:
         self._evidence["captures"] += 1
         show_states = "processes_stopped" not in self.options.hidden
         processes = self.sampler.table.read(time.time())
+        if "stacks" in wanted.what and any(process.rank == 0 for process in processes):
+            self._ask_ras()
         return JSONResponse(await capture(self.options.machine, processes, wanted, show_states))
+
+    def _ask_ras(self) -> None:
+        """A caller that wants stacks wants to know why the job stands. RAS speaks for all of the job, so one machine asks, one question
+        at a time; the answer goes with the signals."""
+        if self._ras is None or self._ras.done():
+            self._ras = asyncio.ensure_future(self._hear_ras())
+
+    async def _hear_ras(self) -> None:
+        self.ring.append([ras_signal(self.options.machine, await ask_ras(_RAS_S))])
 
     async def dumps(self, request: Request) -> Response:
         try:
@@ -123,8 +138,8 @@ class Service:
 
     def publish(self, signals: list[Signal]) -> None:
         """Kernel signals, with the kernel's PCI addresses of GPUs turned into the names that their metrics carry."""
-        names = self.sampler.gpu_names
-        self.ring.append(replace(item, device=names.get(item.device or "", item.device)) for item in signals)
+        names, memory = self.sampler.gpu_names, self.sampler.memory
+        self.ring.append(memory.explain(replace(item, device=names.get(item.device or "", item.device))) for item in signals)
 
     def belongs(self, signal: Signal) -> bool:
         """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, and a link by none:

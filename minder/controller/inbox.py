@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from minder.errors import WireError
 from minder.incidents import Ledger, kinds
@@ -19,8 +20,9 @@ _MOST = 2000
 class Inbox:
     """`take` once per tick: every signal is handed out once, by one controller; what lies further back than ten minutes is the past."""
 
-    def __init__(self, ledger: Ledger, job: str) -> None:
-        self._ledger, self._job = ledger, job
+    def __init__(self, ledger: Ledger, job: str, spoken: Callable[[], list[Signal]] = list) -> None:
+        """spoken: what telemetry said outright since it was last asked (telemetry/spoken.py)."""
+        self._ledger, self._job, self._spoken = ledger, job, spoken
         self._since_id = 0
         self._begun_s = math.inf
 
@@ -39,4 +41,4 @@ class Inbox:
             if signal.kind in _KINDS and signal.machine is not None:
                 found.append(signal)
         self._since_id = events[-1].id if events else self._since_id
-        return found
+        return [*found, *self._spoken()]

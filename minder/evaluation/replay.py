@@ -21,16 +21,19 @@ from minder.evaluation.captures import CaptureReader
 from minder.evaluation.lines import Episodes
 from minder.evaluation.sighted import replay_sightings
 from minder.signals.xid import load_xid_rules
+from minder.telemetry.spoken import with_spoken
 from minder.topology import Topology
 from minder.types import JobView, Observation, Rule, Signal, Verdict, Window
 from minder.verdicts.captures import CapturesRule
 from minder.verdicts.judge import Judge
 from minder.verdicts.phased import PhasedRule
 from minder.verdicts.progress import Progress
+from minder.verdicts.ras import RasRule
 from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.spikes import SpikeRule
 from minder.verdicts.stall import StallRule
+from minder.verdicts.standing import StandingRule
 from minder.verdicts.telemetry import TelemetryRule
 from minder.windows import align_columns, cut_rows, keep_machines, rows_of
 
@@ -60,10 +63,13 @@ def build_judge(
     """The rules that need nothing but a recording: telemetry, explicit signals, spikes, and, where the job's steps are in it, stalls.
     A phase that the job declares quiets telemetry and captures. captured: there are captures of the job's processes.
 
-    A recording has no connections to ask for, and its pauses may be undeclared: a stall that names nobody is not told.
+    A recording has no connections to ask for, and its pauses may be undeclared: that the job stands, and no machine stands out, is told
+    late, by StandingRule.
     """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), SignalRule(load_xid_rules()), SpikeRule(generations=False), ReportRule()]
+    signals = SignalRule(load_xid_rules(), progress=progress)
+    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), signals, SpikeRule(generations=False), ReportRule()]
+    rules += [RasRule(signals.halt), StandingRule(signals.halt)]
     if progress is not None:
         rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
         if captured:
@@ -80,6 +86,7 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         stages = {machine: recording.topology.stages_of(machine) for machine in recording.topology.machines}
         yield from replay_sightings(recording, align_whole(recording), make(stages))
         return
+    recording = with_spoken(recording)  # our own controller wrote what telemetry said among its events
     progress = Progress()
     captures = CaptureReader(recording)
     whole = align_whole(recording)

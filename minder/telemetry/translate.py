@@ -21,6 +21,7 @@ _PREFERRED_S = 60.0  # so long the better of two rules for one metric keeps the 
 _FORGET_S = 3600.0
 _TIDY_S = 600.0
 _BLANK_FROM = BLANK_RANGES[0][0]  # below it only what is far out or no number at all is blank
+_OF_SCRAPES = ("scrape_up", "scrape_seconds", "scrape_samples")
 _STEPPED_S = 60.0  # a series whose newest point is so much older than what was read: whoever stamps it had its clock set back
 
 
@@ -114,6 +115,7 @@ class Translator:
         self._heard_ours = False
         self._sheets: dict[tuple[str, str], _Sheet] = {}
         self._tidied_s = float("-inf")
+        self._targets: dict[str, str | None] = {}  # whose target it is, of those that gave a metric of their own
 
     def translate_pages(self, pages: Iterable[Page]) -> list[Sample]:
         """`translate` for the pages of targets that are scraped again and again: the same samples at a tenth of the cost."""
@@ -160,8 +162,16 @@ class Translator:
             uses = [
                 (index, side, rule.device_of(labels)) for index, rule in enumerate(self._rules) for side in rule.sides_of(raw.name, labels)
             ]
-            machine = self._machines.resolve(labels) if uses else None
-            binding = self._bindings[key] = _Binding(machine, target_name(labels), uses)
+            target = target_name(labels)
+            if uses and all(self._rules[index].metric in _OF_SCRAPES for index, _, _ in uses):
+                if target not in self._targets:  # a Prometheus scrapes much that is no machine of the job
+                    return _Binding(None, target, [])
+                machine = self._targets[target]
+            else:
+                machine = self._machines.resolve(labels) if uses else None
+                if uses:
+                    self._targets[target] = machine
+            binding = self._bindings[key] = _Binding(machine, target, uses)
         return binding
 
     def _read(self, binding: _Binding, raw: RawSeries, cells: defaultdict[_Scrape, defaultdict[tuple[int, str | None], _Cell]]) -> None:

@@ -31,7 +31,9 @@ def fit_network(
     """(model without card and ranges, loss curve, reconstruction error per metric). Raises BadInputError without healthy windows."""
     from minder.training.fit_reference import FitConfig, find_limits, fit_reference
 
-    metrics = tuple(item.name for item in CATALOGUE if not item.counter and any(_has(window, item.name) for window in healthy))
+    metrics = tuple(
+        item.name for item in CATALOGUE if not (item.counter or item.spoken) and any(_has(window, item.name) for window in healthy)
+    )
     if not metrics:
         raise BadInputError("no healthy window to fit networks on: give recordings with at least a minute before the onset")
     ratios = frozenset(item.name for item in CATALOGUE if item.unit == "ratio")

@@ -7,11 +7,12 @@
 - An episode opens with its first verdict of tier page or evict and lasts until nobody has suspected its machines for `recovered_s`;
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
   evict is told again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
-- In the shadow of an open episode, and for `shadow_s` after it, nobody else is named: peers that stall or go dark behind the culprit
-  are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict about another
-  machine while the open episode only pages or names no machine, or, once the episode is over, a job that is down and names nobody.
-  A spike throws none, and contradicts nobody: training goes on, so nothing that comes after it is its victim. What another rule says
-  of the same machines in its episode is told, as if it were graver.
+- In the shadow of an open episode, and for `shadow_s` after it, no other machine is named: peers that stall or go dark behind the
+  culprit are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict about another
+  machine while the open episode only pages or names no machine, or, once the episode is over, a job that is down and names none.
+  A spike throws no shadow and contradicts no suspicion: training goes on, so nothing that comes after it is its victim; nor does a
+  signal that is worth a page while the job steps on, nor the word that the job stands. What another rule says of the same machines in
+  such an episode is a verdict again, as if it were graver.
 - A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
 - A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
@@ -27,7 +28,7 @@ from minder.types import TIER_ORDER, Evidence, Observation, RequestKind, Rule, S
 __all__ = ["Judge"]
 
 _EXPLICIT = frozenset({"explicit", "numeric"})
-_STOPS_NOTHING = "spikes"
+_STOPS_NOTHING = frozenset({"spikes", "notices", "standing"})  # sources whose word hides nobody: training goes on, or nobody is named
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class Judge:
         own = next((item for item in self._episodes if _same(item.verdict, verdict) and item.closed_s is None), None)
         if own is not None:
             own.seen_s = now_s
-            another_trouble = own.verdict.sources == (_STOPS_NOTHING,) != verdict.sources
+            another_trouble = _STOPS_NOTHING.issuperset(own.verdict.sources) and not _STOPS_NOTHING.issuperset(verdict.sources)
             if TIER_ORDER[verdict.tier] > TIER_ORDER[own.verdict.tier] or another_trouble:
                 own.verdict = replace(verdict, since_s=own.verdict.since_s)
                 return own.verdict
@@ -137,7 +138,7 @@ class Judge:
 
     def _is_shadowed(self, verdict: Verdict) -> bool:
         for episode in self._episodes:
-            if episode.verdict.sources == (_STOPS_NOTHING,):
+            if _STOPS_NOTHING.issuperset(episode.verdict.sources):
                 continue
             if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
                 continue  # the same machine fell ill again, or the job is down, and nobody is named for it
@@ -174,7 +175,7 @@ def _tier(item: Suspect, agreeing: Sequence[Suspect]) -> Tier:
 def _contradicts(item: Suspect, target: Suspect) -> bool:
     """Another rule's suspicion of somebody else that is worth a page; a sick job contradicts nobody."""
     disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
-    return disjoint and item.source not in (target.source, _STOPS_NOTHING) and _tier(item, ()) != "watch"
+    return disjoint and item.source not in {target.source, *_STOPS_NOTHING} and _tier(item, ()) != "watch"
 
 
 def _same(one: Verdict, other: Verdict) -> bool:

@@ -10,8 +10,10 @@ from minder.types import Rule
 from minder.verdicts.absence import AbsenceRule
 from minder.verdicts.captures import CapturesRule
 from minder.verdicts.crash import CrashRule
+from minder.verdicts.links import LinkLimits
 from minder.verdicts.numeric import NumericRule
 from minder.verdicts.progress import Progress
+from minder.verdicts.ras import RasRule
 from minder.verdicts.reports import ReportRule
 from minder.verdicts.signals import SignalRule
 from minder.verdicts.slowdown import SlowdownRule
@@ -29,11 +31,14 @@ _WAIT_FOR_CAPTURES_S = 15.0  # on a crowded machine two looks take as long as th
 
 
 def live_rules(
-    progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float, parallelism: Parallelism | None = None
-) -> list[Rule]:
+    progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float, parallelism: Parallelism | None = None,
+    links: LinkLimits | None = None,
+) -> list[Rule]:  # fmt: skip
     """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample.
-    parallelism: which ranks share a group, so that several machines that fail together are named as theirs."""
+    parallelism: which ranks share a group, so that several machines that fail together are named as theirs.
+    links: when links that flap or stay down call a person."""
     stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
+    signals = SignalRule(xid_rules, workers=False, progress=progress, links=links)
     rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(progress), stall, SlowdownRule(progress)]
-    rules += [StartRule(progress), SignalRule(xid_rules, workers=False), VanishedRule(interval_s, progress), telemetry, ReportRule()]
+    rules += [StartRule(progress), signals, RasRule(signals.halt), VanishedRule(interval_s, progress), telemetry, ReportRule()]
     return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism), TriggerRule(progress)]

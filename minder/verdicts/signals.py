@@ -1,130 +1,217 @@
-"""Explicit signals that name a machine by themselves: Xid errors, links that stay down, who exited first, non-finite gradients.
+"""Explicit signals: what machines say outright, weighed by the table signal_rules.toml, whose head says what its columns mean.
 
-Sources disagree about Xids (peers.md e1), so the rule keeps three answers apart: sure hardware (evict), hardware that may have healed
-itself (watch: it only speaks together with telemetry), and the application's own errors (nothing). A link flap that heals is
-nobody's fault, however often it happens; exits after the first, SIGTERM and watchdog aborts are echoes.
+A signal leads to its row's tier, or with a second witness (the job stopped then, another signal of the same part) to the higher one. The
+same signal on several machines within seconds is about what they share: a page for the group, or for the job where it is most of it or
+hangs on a network or a storage that all of them use. While training goes on, a page hides nobody: it is told as a notice.
+
+In a recording that no launcher of ours made, this rule also reads exits and gradients (first_exit.py); a live job has rules of its own.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from minder.signals.oom import event_of_kill
+from minder.signals.rules import SignalRow, event_of, load_signal_rules, read_signal
 from minder.signals.xid import XidRule, find_xid_rule
-from minder.types import Evidence, Observation, RuleResult, Signal, Suspect, Tier
+from minder.types import TIER_ORDER, Cause, Evidence, Observation, RuleResult, Signal, Suspect, Tier
+from minder.verdicts.first_exit import FirstExit
+from minder.verdicts.halt import Halt
+from minder.verdicts.links import LinkFinding, LinkLimits, LinkWatch
+from minder.verdicts.progress import Progress
 
-__all__ = ["SignalRule"]
+__all__ = ["NOTICE", "SignalRule"]
 
-_CONTAINED = frozenset({63, 92, 94, 121})  # contained or remapped, or the catalogues disagree: it only speaks together with telemetry
-_XID_LINE = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
-_DEADLY = frozenset({4, 7, 8, 9, 11})  # SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV; SIGABRT is mostly a watchdog's echo
-_ECHO_S = 5.0
-_FIRST_BY_S = 1.0  # clocks of recordings are no better
+NOTICE = "notices"  # the source of what is worth a page while the training goes on
+_SHARED_S = 10.0
 _SETTLE_S = 3.0
-_ORDERED = 0.99
-_DOWN_S = 45.0
-_REPEAT_S = 60.0  # how long a finding is told again, so that other rules can agree with it
+_STOPPED = Evidence("progress", None, "the job stopped about then")
+_CONFIDENCE: dict[str, float] = {"evict": 0.95, "page": 0.8, "watch": 0.4}
+_OF_EVENT = {("order", "evict"): 0.99, ("exit.first_deadly", "evict"): 0.85, ("exit.first_deadly", "page"): 0.6}
+_OWN_PARTS = ("gpu", "pcie", "memory", "host", "disk")  # several machines may fail in these together, as in one rack
+_KIN = {"link": "nic"}  # parts that are one for a second witness
+
+
+@dataclass(slots=True)
+class _Item:
+    """One signal that stands. key: alike for the same signal of other machines."""
+
+    signal: Signal
+    row: SignalRow
+    key: str
+    message: str
+    newest_s: float
+    machines: tuple[str, ...] = ()  # that share it, where something else has told already
+
+    @property
+    def machine(self) -> str:
+        return self.signal.machine or ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    item: _Item
+    tier: Tier
+    evidence: tuple[Evidence, ...]
 
 
 class SignalRule:
-    """Reads xid, kernel, link, exit and nonfinite signals, and operators' orders (types.Rule). Works without a job view."""
+    """Reads kernel, xid, link, exit and nonfinite signals, and operators' orders (types.Rule). Works without a job view.
+
+    workers: also judge exits and gradients. progress: shared, and updated before every observation; None: of its own.
+    """
 
     name = "signals"
 
-    def __init__(self, xid_rules: Mapping[int, XidRule], *, workers: bool = True) -> None:
-        """workers: also judge exits and gradients; a live job has rules of its own for those, which know its generations."""
+    def __init__(
+        self, xid_rules: Mapping[int, XidRule], *, workers: bool = True, progress: Progress | None = None, links: LinkLimits | None = None
+    ) -> None:
         self._xid_rules = xid_rules
+        self._rows = load_signal_rules()
         self._workers = workers
-        self._down: dict[tuple[str, str | None], Signal] = {}
-        self._exits: list[Signal] = []
-        self._echoes: list[Signal] = []  # errors that point at somebody else, by their own words
+        self._items: dict[tuple[str, str, str | None], _Item] = {}
+        self.halt = Halt(progress)  # other rules may read it
+        self._links = LinkWatch(links or LinkLimits())
+        self._first_exit = FirstExit()
         self._nonfinite: dict[str, Signal] = {}
-        self._restart_s = float("-inf")
-        self._findings: list[Suspect] = []
-        self._told_down: set[tuple[str, str | None]] = set()
 
     def observe(self, observation: Observation) -> RuleResult:
-        job = observation.job
+        job, now_s = observation.job, observation.now_s
+        self.halt.update(observation)
         for signal in observation.signals:
             present = job is None or (signal.time_s >= job.generation_start_s and (self._workers or signal.machine in job.machines))
             if present:  # what a restarted controller hears again of an earlier generation is over
-                self._note(signal)
-        now_s = observation.now_s
-        machines = len(observation.job.machines) if observation.job is not None else 0
-        self._findings += [*self._links(now_s), *self._first_exit(now_s), *self._gradients(now_s, machines)]
-        self._findings = [item for item in self._findings if now_s - item.time_s <= _REPEAT_S]
-        return RuleResult(tuple(self._findings))
+                self._note(read_signal(signal))
+        for finding in self._links.findings(now_s):
+            self._note_link(finding, now_s)
+        if self._workers:
+            self._note_first_exit(observation)
+        self._items = {key: item for key, item in self._items.items() if self._stands(item, now_s)}
+        machines = len(job.machines) if job is not None else 0
+        return RuleResult((*self._suspects(now_s, machines), *self._gradients(now_s, machines)))
+
+    def _stands(self, item: _Item, now_s: float) -> bool:
+        """For its time, and as long as the job stands that stopped with it."""
+        return now_s - item.newest_s <= item.row.stands_s or self.halt.stopped_near(item.signal.time_s, item.row.within_s)
 
     def _note(self, signal: Signal) -> None:
-        if signal.kind == "phase" and signal.data.get("phase") == "restart":
-            self._restart_s = signal.time_s
+        self._first_exit.note(signal)
         if signal.machine is None:
             return
-        code = _xid_code(signal)
-        if code is not None:
-            self._note_xid(signal, code)
-        elif signal.kind == "order":
-            self._findings.append(
-                _suspect(signal, signal.time_s, "evict", _ORDERED, f"an operator orders its eviction: {signal.message}"[:240])
-            )
-        elif signal.kind == "link":
-            key = (signal.machine, signal.device)
-            if signal.data.get("state") == "down":
-                self._down.setdefault(key, signal)
-            else:
-                self._down.pop(key, None)
-                self._told_down.discard(key)
-        elif not self._workers:
-            return
-        elif signal.kind == "exit" and not signal.data.get("expected"):
-            self._exits.append(signal)
-        elif signal.kind == "exception" and signal.data.get("victim"):
-            self._echoes.append(signal)
-        elif signal.kind == "nonfinite":
+        event, key, message = self._event_of(signal)
+        row = self._rows.get(event or "")
+        if signal.kind == "link":
+            self._links.note(signal)
+        elif signal.kind == "nonfinite" and self._workers:
             self._nonfinite.setdefault(signal.machine, signal)
+        elif row is not None and row.tier is not None and row.rule == self.name and signal.kind != "exit":
+            self._add(_Item(signal, row, key, message, signal.time_s))
 
-    def _note_xid(self, signal: Signal, code: int) -> None:
-        rule = find_xid_rule(code, self._xid_rules)
-        tier: Tier | None = "evict" if rule.evict else "watch" if rule.severity == "fatal" or code in _CONTAINED else None
-        if tier is None or signal.machine is None:
+    def _event_of(self, signal: Signal) -> tuple[str | None, str, str]:
+        """(row, what is the same on another machine, what is told)"""
+        event = event_of(signal)
+        if signal.kind == "xid" and isinstance(signal.data.get("code"), int):
+            rule = find_xid_rule(signal.data["code"], self._xid_rules)
+            message = f"Xid {rule.code} ({rule.severity}, {rule.action}, by {rule.source}): {signal.message}"
+            return rule.event_of(signal.message), f"xid {rule.code}", message
+        if event == "oom":
+            return event_of_kill(signal), "oom", signal.message
+        if event == "order":
+            return event, f"order {signal.machine}", f"an operator orders its eviction: {signal.message}"
+        return event, str(event), signal.message or str(event)
+
+    def _add(self, item: _Item) -> None:
+        """A signal that is repeated stands longer; a kill is told by two lines, of which the one that knows more counts."""
+        place = "" if item.row.event.startswith("oom") else item.signal.device
+        known = self._items.setdefault((item.machine, item.key, place), item)
+        known.newest_s = max(known.newest_s, item.newest_s)
+        worse = TIER_ORDER[item.row.tier or "watch"] > TIER_ORDER[known.row.tier or "watch"]
+        if worse or (known.row.event == "oom" and item.row.event != "oom"):
+            known.row, known.message = item.row, item.message
+
+    def _note_link(self, finding: LinkFinding, now_s: float) -> None:
+        row = self._rows[finding.event]
+        self._add(_Item(finding.signal, row, finding.event, finding.message, now_s, finding.machines))
+
+    def _note_first_exit(self, observation: Observation) -> None:
+        named = self._first_exit.named(observation, lambda time_s: self._stands_s(observation.now_s, time_s))
+        row = self._rows["exit.first_deadly"]
+        if named is None or (named.signal.machine or "", row.event, None) in self._items:
             return
-        confidence = 0.95 if tier == "evict" else 0.4
-        message = f"Xid {code} ({rule.severity}, {rule.action}, by {rule.source}): {signal.message}"[:240]
-        self._findings.append(_suspect(signal, signal.time_s, tier, confidence, message))
+        how = f"{named.failed} machines failed after it" if named.failed else "the job stands since then"
+        message = f"ended first, by signal {named.signal.data.get('signal')}; {how}"
+        self._add(_Item(named.signal, row, row.event, message, max(named.signal.time_s, observation.now_s)))
 
-    def _links(self, now_s: float) -> list[Suspect]:
-        """A link that stays down: its machine is cut off, if the others' links are up."""
-        found = []
-        lasting = {key: item for key, item in self._down.items() if now_s - item.time_s >= _DOWN_S}
-        for key, signal in lasting.items():
-            alone = len({machine for machine, _ in self._down}) == 1
-            if key not in self._told_down and alone:
-                self._told_down.add(key)
-                message = f"link {signal.device or ''} down for {now_s - signal.time_s:.0f} s".replace("  ", " ")
-                found.append(_suspect(signal, now_s, "page", 0.8, message))
-        return found
+    def _stands_s(self, now_s: float, time_s: float) -> float:
+        near = self.halt.stopped_near(time_s, self._rows["exit.first_deadly"].within_s)
+        return now_s - max(time_s, self.halt.since_s or time_s) if near else 0.0
 
-    def _first_exit(self, now_s: float) -> list[Suspect]:
-        """The first worker that died by a deadly signal, if it was clearly the first and others died or complained after it.
+    def _suspects(self, now_s: float, machines: int) -> list[Suspect]:
+        alone: defaultdict[str, list[_Weighed]] = defaultdict(list)
+        shared: defaultdict[tuple[str, ...], list[_Weighed]] = defaultdict(list)
+        for item in self._items.values():
+            weighed = self._weigh(item)
+            sharing = self._sharing(item)
+            if len(sharing) > 1:
+                fails_alone = item.row.part in _OWN_PARTS and 2 * len(sharing) <= machines
+                shared[sharing if fails_alone else ()].append(weighed)
+            elif item.row.names == "job":
+                shared[()].append(weighed)
+            else:
+                alone[item.machine].append(weighed)
+        found = [self._suspect("machine", (machine,), items, now_s) for machine, items in alone.items()]
+        return found + [self._suspect("group" if names else "job", names, items, now_s) for names, items in shared.items()]
 
-        Clearly: by more than the clocks' error, or because all others only ended with an error or said that a peer had gone.
-        """
-        if not self._exits or now_s - self._exits[0].time_s < _SETTLE_S:
-            return []
-        exits = sorted((item for item in self._exits if _failed(item)), key=lambda item: item.time_s)
-        echoes = [item for item in self._echoes if exits and abs(item.time_s - exits[0].time_s) < _ECHO_S]
-        self._exits, self._echoes = [], []
-        if not exits or abs(exits[0].time_s - self._restart_s) < 30.0:
-            return []
-        deadly = [item for item in exits if int(item.data.get("signal") or 0) in _DEADLY]
-        alone = len({item.machine for item in deadly}) == 1 and deadly[0].time_s - exits[0].time_s < _FIRST_BY_S
-        first = deadly[0] if alone else exits[0]
-        rest = sorted((item for item in (*exits, *echoes) if item.machine != first.machine), key=lambda item: item.time_s)
-        clearly = alone or all(item.time_s - first.time_s >= _FIRST_BY_S for item in rest)
-        if int(first.data.get("signal") or 0) not in _DEADLY or not rest or not clearly:
-            return []
-        message = f"ended by signal {first.data.get('signal')}; {len({item.machine for item in rest})} machines failed because of it"
-        return [_suspect(first, now_s, "evict", 0.85, message)]
+    def _weigh(self, item: _Item) -> _Weighed:
+        row, signal, tier = item.row, item.signal, item.row.tier or "watch"
+        own = Evidence(signal.kind, item.machine, item.message[:240], device=signal.device, since_s=signal.time_s)
+        seconds = [piece for witness in row.second for piece in self._witness(witness, item)]
+        if row.seconded is not None and seconds:
+            return _Weighed(item, row.seconded, (own, *seconds[:3]))
+        return _Weighed(item, tier, (own,))
+
+    def _witness(self, witness: str, item: _Item) -> list[Evidence]:
+        time_s, within_s = item.signal.time_s, item.row.within_s
+        if witness == "stopped":
+            died_s = self._first_exit.deadly.get(item.machine)
+            died = died_s is not None and abs(died_s - time_s) <= within_s
+            own = [Evidence("exit", item.machine, "a rank on it ended by a deadly signal about then", since_s=died_s)] if died else []
+            return [*own, *([_STOPPED] if self.halt.stopped_near(time_s, within_s) else [])]
+        others = [
+            other
+            for other in self._items.values()
+            if other.machine == item.machine and other.key != item.key and abs(other.signal.time_s - time_s) <= within_s
+        ]
+        if witness == "same_class":
+            others = [other for other in others if _part(other.row) == _part(item.row)]
+        else:
+            others = [other for other in others if other.row.is_hardware]
+        return [Evidence(other.signal.kind, other.machine, other.message[:240], since_s=other.signal.time_s) for other in others]
+
+    def _sharing(self, item: _Item) -> tuple[str, ...]:
+        """The machines that report the same within seconds, this one among them."""
+        same = {
+            other.machine
+            for other in self._items.values()
+            if other.key == item.key and abs(other.signal.time_s - item.signal.time_s) <= _SHARED_S
+        }
+        return tuple(sorted({item.machine, *item.machines, *same}))
+
+    def _suspect(self, kind: str, machines: tuple[str, ...], items: Sequence[_Weighed], now_s: float) -> Suspect:
+        """What is said of one target: the gravest decides, the rest is evidence."""
+        best = max(items, key=lambda weighed: TIER_ORDER[weighed.tier])
+        tier: Tier = best.tier if kind == "machine" or best.tier == "watch" else "page"
+        confidence = _OF_EVENT.get((best.item.row.event, tier), _CONFIDENCE[tier])
+        source = NOTICE if tier == "page" and self.halt.since_s is None and not self._first_exit.deadly else self.name
+        ordered = sorted(items, key=lambda weighed: -TIER_ORDER[weighed.tier])
+        evidence = _once(piece for weighed in ordered for piece in weighed.evidence)
+        since_s = min(weighed.item.signal.time_s for weighed in items)
+        if kind == "machine":
+            return Suspect(now_s, source, "machine", machines, "explicit", confidence, since_s, tier, evidence)
+        cause: Cause = "unknown" if best.item.row.event == "oom" else "explicit"
+        return Suspect(now_s, source, "group" if machines else "job", machines, cause, min(confidence, 0.7), since_s, tier, evidence)
 
     def _gradients(self, now_s: float, machines: int) -> list[Suspect]:
         if not self._nonfinite or now_s - min(item.time_s for item in self._nonfinite.values()) < _SETTLE_S:
@@ -138,21 +225,10 @@ class SignalRule:
         return [Suspect(now_s, self.name, "machine", (machine,), "numeric", 0.9, signal.time_s, "evict", (evidence,))]
 
 
-def _suspect(signal: Signal, now_s: float, tier: Tier, confidence: float, message: str) -> Suspect:
-    machine = signal.machine or ""
-    evidence = Evidence(signal.kind, machine, message, device=signal.device, since_s=signal.time_s)
-    return Suspect(now_s, SignalRule.name, "machine", (machine,), "explicit", confidence, signal.time_s, tier, (evidence,))
+def _part(row: SignalRow) -> str:
+    return _KIN.get(row.part, row.part)
 
 
-def _xid_code(signal: Signal) -> int | None:
-    if signal.kind == "xid":
-        code = signal.data.get("code")
-        return code if isinstance(code, int) else None
-    if signal.kind == "kernel":
-        match = _XID_LINE.search(signal.message)
-        return int(match.group(1)) if match else None
-    return None
-
-
-def _failed(signal: Signal) -> bool:
-    return bool(signal.data.get("signal")) or bool(signal.data.get("code"))
+def _once(pieces: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """Without repeats, and no more than a page can show."""
+    return tuple(dict.fromkeys(pieces))[:12]

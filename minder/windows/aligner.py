@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.metrics import CATALOGUE, find_metric
+from minder.metrics import CATALOGUE, find_metric, is_spoken
 from minder.types import Sample, Window
 from minder.windows.clocks import ClockOffsets
 from minder.windows.devices import reduce_devices
@@ -53,7 +53,7 @@ class Aligner:
         lateness_s: float = 0.25,
     ) -> None:
         self.losses = Losses()
-        self.metrics = tuple(metrics) if metrics is not None else tuple(metric.name for metric in CATALOGUE)
+        self.metrics = tuple(metrics) if metrics is not None else tuple(metric.name for metric in CATALOGUE if not metric.spoken)
         self._column = {name: index for index, name in enumerate(self.metrics)}
         self._open = machines is None
         self._machines = list(machines or ())
@@ -141,6 +141,8 @@ class Aligner:
         row = first_row(time_s, self._step_s)
         if self._next_row is None or (row < self._next_row and not self._started):
             self._next_row = row
+        if sample.values and all(is_spoken(name) for name in sample.values):
+            return  # a Prometheus says of its own scrape that it failed: nothing was heard of the machine
         self._presence[sample.machine].push(time_s, 0.0)
         slot = 0 if sample.device is None else self._devices.setdefault(sample.device, len(self._devices)) + 1
         self._take_values(self._series[sample.machine], slot, time_s, sample.values)
@@ -150,7 +152,7 @@ class Aligner:
         for name, value in values.items():
             column = columns.get(name)
             if column is None:
-                losses.unknown += 1
+                losses.unknown += not is_spoken(name)
             elif value != value:  # NaN: this exporter said nothing
                 continue
             elif not units.accepts(name, value):

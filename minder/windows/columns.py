@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from minder.metrics import find_metric
+from minder.metrics import find_metric, is_spoken
 from minder.types import Window
 from minder.windows.devices import reduce_devices
 from minder.windows.frozen import can_freeze, find_frozen_N
@@ -65,12 +66,44 @@ def align_recording(recording: Recorded, interval_s: float | None = None, machin
 
 def align_columns(columns: Columns, interval_s: float, machines: Sequence[str] | None = None, *, end_s: float = -np.inf) -> Window:
     """`align_recording` for bare columns. end_s: the clock had come this far, even if the newest sample is older."""
+    columns = _compared(columns)
     chosen = tuple(columns.machines if machines is None else machines)
     place = {name: index for index, name in enumerate(chosen)}
     machine_N = np.array([place.get(name, -1) for name in columns.machines] or [-1], dtype=np.int64)[columns.machine_N]
     order_N = np.lexsort((columns.times_N, columns.device_N, machine_N))
     order_N = order_N[machine_N[order_N] >= 0]
     return _Alignment(columns, order_N, machine_N[order_N], interval_s, chosen, end_s).window()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Columns without the metrics that windows do not hold."""
+
+    times_N: np.ndarray
+    machine_N: np.ndarray
+    device_N: np.ndarray
+    values_NK: np.ndarray
+    machines: tuple[str, ...]
+    devices: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+def _compared(columns: Columns) -> Columns:
+    """Without metrics that speak as signals, and without the rows that hold nothing else: nothing was heard of the machine there."""
+    kept = [k for k, name in enumerate(columns.metrics) if not is_spoken(name)]
+    if len(kept) == len(columns.metrics):
+        return columns
+    spoken = [k for k in range(len(columns.metrics)) if k not in kept]
+    only_N = np.isnan(columns.values_NK[:, kept]).all(axis=1) & ~np.isnan(columns.values_NK[:, spoken]).all(axis=1)
+    return _Chosen(
+        columns.times_N[~only_N],
+        columns.machine_N[~only_N],
+        columns.device_N[~only_N],
+        columns.values_NK[~only_N][:, kept],
+        columns.machines,
+        columns.devices,
+        tuple(columns.metrics[k] for k in kept),
+    )
 
 
 def _rows(row_N: np.ndarray, last: int, hole: int) -> np.ndarray:

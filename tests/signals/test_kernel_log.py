@@ -68,7 +68,7 @@ def test_an_oom_kill_names_process_and_cgroup() -> None:
         ("mlx5_core 0000:41:00.0: health poll failed to update", "nic", "0000:41:00.0", None),
         ("mlx5_core 0000:41:00.0: ACCESS_REG(0x805) timeout. Will cause a leak of a command resource", "nic", "0000:41:00.0", None),
         ("pcieport 0000:5d:02.0: AER: Uncorrected (Fatal) error received: 0000:5e:00.0", "pcie", "0000:5d:02.0", None),
-        ("mce: [Hardware Error]: Machine check events logged", "machine_check", None, None),
+        ("mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 4: be00000000800400", "machine_check", None, None),
         ("nfs: server store-3 not responding, still trying", "storage_server", None, None),
         ("python[77]: segfault at 7f ip 00007f sp 00007f error 4 in libtorch.so[7f7c+1]", "segfault", None, 77),
         ("BUG: unable to handle page fault for address: 0000", "crash", None, None),
@@ -107,6 +107,7 @@ def test_links(line: str, device: str, state: str) -> None:
         "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15",
         "usb 1-2: New USB device found",
         "mce: [Hardware Error]: Corrected error, no action required.",
+        "mce: [Hardware Error]: Machine check events logged",  # of corrected ones too, and it says no more
         "",
     ],
 )

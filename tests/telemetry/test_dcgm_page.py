@@ -46,6 +46,7 @@ def test_a_gpu_s_metrics_have_their_units_and_the_machine_is_the_host_not_the_po
             "gpu_memory_used_ratio": 59500 / 80000,
             "pcie_bandwidth_bytes_per_second": 2e9,
             "gpu_rows_remapped_total": 3.0,
+            "gpu_xid_code": 0.0,
         }
     )
 

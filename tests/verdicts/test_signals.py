@@ -8,6 +8,7 @@ import pytest
 
 from minder.signals.xid import load_xid_rules
 from minder.types import JobView, Observation, Signal, Suspect
+from minder.verdicts.links import LinkLimits
 from minder.verdicts.signals import SignalRule
 
 
@@ -49,9 +50,34 @@ def test_an_xid_is_read_from_the_kernel_log() -> None:
     assert [item.machines for item in found] == [("m1",)]
 
 
-def test_link_flaps_that_heal_accuse_nobody_however_often() -> None:
-    flaps = [signal(t + half * 4, "link", "m1", state="up" if half else "down") for t in range(10, 150, 20) for half in (0, 1)]
-    assert run(flaps) == []
+def flaps(*times_s: float, machine: str = "m1", port: str = "mlx5_0") -> list[Signal]:
+    ends = ((0.0, "down"), (4.0, "up"))
+    return [Signal(t + dt, "link", machine, device=port, data={"state": state}) for t in times_s for dt, state in ends]
+
+
+def test_one_link_flap_that_heals_accuses_nobody() -> None:
+    assert run(flaps(10)) == []
+    assert run([*flaps(10), *flaps(11, port="ens1f0np0"), *flaps(12, port="mlx5_1")]) == []  # one event, told by three
+
+
+def test_two_flaps_within_five_minutes_page_and_farther_apart_do_not() -> None:
+    found = run(flaps(10, 150))
+    assert [(item.machines, item.tier, item.cause) for item in found] == [(("m1",), "page", "explicit")]
+    assert run(flaps(10, 350), 500) == []
+
+
+def test_flaps_of_several_machines_at_once_are_the_switch() -> None:
+    assert run([item for number in range(4) for item in flaps(10 + number, 100 + number, machine=f"m{number}")]) == []
+
+
+def test_how_many_flaps_page_is_configured() -> None:
+    rule = SignalRule(load_xid_rules(), links=LinkLimits(flaps=0))
+    heard = [
+        item
+        for t in range(200)
+        for item in rule.observe(Observation(float(t), signals=[s for s in flaps(10, 60, 90) if s.time_s == t])).suspects
+    ]
+    assert heard == []
 
 
 def test_a_link_that_stays_down_pages() -> None:
@@ -61,7 +87,8 @@ def test_a_link_that_stays_down_pages() -> None:
 
 
 def test_links_down_on_several_machines_are_the_switch() -> None:
-    assert run([signal(10, "link", "m1", state="down"), signal(11, "link", "m2", state="down")]) == []
+    found = run([signal(10, "link", "m1", state="down"), signal(11, "link", "m2", state="down")])
+    assert [(item.kind, item.machines, item.tier) for item in found] == [("job", (), "page")]
 
 
 def test_only_the_clearly_first_deadly_exit_accuses() -> None:

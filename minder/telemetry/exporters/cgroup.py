@@ -48,7 +48,7 @@ class Cgroup:
             periods=self._cpu_stat("nr_periods"),
             throttled_periods=self._cpu_stat("nr_throttled"),
             memory_bytes=self._memory_bytes(),
-            memory_limit_bytes=self._memory_limit_bytes(),
+            memory_limit_bytes=self.memory_limit_bytes(),
             oom_kills=self._oom_kills(),
         )
 
@@ -99,7 +99,7 @@ class Cgroup:
     def _v2_memory(self) -> list[tuple[Path, str, str]]:
         return [(path, "memory.current", "inactive_file") for path in self._v2]
 
-    def _memory_limit_bytes(self) -> int | None:
+    def memory_limit_bytes(self) -> int | None:
         paths = [self._v1["memory"] / "memory.limit_in_bytes", *(path / "memory.max" for path in self._v2)]
         for path in paths:
             text = (read_text(str(path)) or "").strip()

@@ -30,7 +30,7 @@ class JobExporter:
     def __init__(self) -> None:
         self._handles: dict[int, int] = {}  # pid to its open /proc/PID/task/PID/stat
         self._looks: deque[tuple[float, int, int]] = deque(maxlen=_LOOKS_KEPT)  # time, busy, seen
-        self._tree: list[int] = []
+        self.tree: list[int] = []  # the processes and all below them, as last read
         self._tree_read_s = float("-inf")
         self._tree_of: tuple[int, ...] = ()
         self._cpu: tuple[float, dict[int, float]] | None = None
@@ -80,8 +80,8 @@ class JobExporter:
 
     def _stats(self, pids: tuple[int, ...], now_s: float) -> list[ProcessStat]:
         if pids != self._tree_of or now_s - self._tree_read_s >= _TREE_EVERY_S:
-            self._tree, self._tree_of, self._tree_read_s = read_tree(list(pids)), pids, now_s
-        return [stat for stat in map(read_stat, self._tree) if stat is not None and stat.state not in "ZX"]
+            self.tree, self._tree_of, self._tree_read_s = read_tree(list(pids)), pids, now_s
+        return [stat for stat in map(read_stat, self.tree) if stat is not None and stat.state not in "ZX"]
 
     def _busy(self, reading: Reading, since_s: float) -> None:
         looks = [(busy, seen) for time_s, busy, seen in self._looks if time_s >= since_s]

@@ -9,6 +9,8 @@ from minder.types import Signal
 
 __all__ = ["add_congestion", "add_link_flap"]
 
+_APART_S = 310.0
+
 
 def add_congestion(scene: Scene) -> None:
     """Another job shares the fabric for minutes: everybody is slower, nobody quite as much as the other."""
@@ -26,12 +28,16 @@ def add_congestion(scene: Scene) -> None:
 
 
 def add_link_flap(scene: Scene) -> None:
-    """A link goes and comes back within seconds, once or twice; the job stands still meanwhile."""
+    """A link goes and comes back within seconds, once or twice with more than five minutes between; the job stands still meanwhile."""
     rng = scene.streams.of("link_flap")
     machine = int(rng.integers(scene.machines))
     latest_s = (scene.fault.onset_s if scene.fault else scene.duration_s) - 40.0
+    before_s = -_APART_S
     for _ in range(int(rng.integers(1, 3))):
         at_s, lasts_s = rng.uniform(30.0, max(latest_s, 31.0)), rng.uniform(2.0, 10.0)
+        if abs(at_s - before_s) <= _APART_S:
+            continue  # two so near each other are the beginning of a fault (minder/verdicts/links.py)
+        before_s = at_s
         rows = scene.span(at_s, lasts_s)
         scene.pace_T[rows] = 0.0
         scene.wait_TM[rows] = 1.0

@@ -1,0 +1,133 @@
+"""Lines of kernel logs in many wordings: what each must be made of. Corrected and harmless ones are no signal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minder.signals.kernel_log import parse_kernel_line
+from minder.signals.rules import event_of
+from minder.types import Signal
+
+DATA = Path(__file__).parent / "data"
+
+
+def told(signal: Signal | None) -> tuple[str | None, str | None]:
+    """(what, device) in the words of kernel-lines.json."""
+    if signal is None:
+        return None, None
+    if signal.kind == "link":
+        return f"link {signal.data['state']}", signal.device
+    pid = "" if signal.pid is None else f" (pid {signal.pid})"
+    return f"{signal.data['what']}{pid}", signal.device
+
+
+def test_the_lines_that_people_reported() -> None:
+    lines = (DATA / "kernel-lines.log").read_text(encoding="utf-8").splitlines()
+    expected = json.loads((DATA / "kernel-lines.json").read_text(encoding="utf-8"))
+    assert len(lines) == len(expected) == 15
+    assert [told(parse_kernel_line(line, 1.0)) for line in lines] == [(item["what"], item["device"]) for item in expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "event", "device"),
+    [
+        (
+            r"NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: (PCI ID: 10de:2330) installed in this system has\x0aNVRM: fallen off the bus.",
+            "gpu_lost",
+            "0000:b3:00",
+        ),
+        ("NVRM: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) returned", "gpu_lost", None),
+        ("amdgpu 0000:83:00.0: amdgpu: device lost from bus!", "gpu_lost", "0000:83:00.0"),
+        ("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x22:0xffff:667)", "gpu.init_failed", "0000:3b:00"),
+        ("NVRM: rm_init_adapter failed, device minor number 3", "gpu.init_failed", None),
+        ("NVRM: GPU0 _kgspRpcRecvPoll: Timeout after 45s of waiting for RPC response from GPU0 GSP!", "gpu.gsp_timeout", None),
+        ("NVRM: _kgspIsHeartbeatTimedOut: GSP heartbeat", "gpu.gsp_timeout", None),
+        ("amdgpu 0000:83:00.0: amdgpu: socket: 1, die: 0 3 uncorrectable hardware errors detected", "gpu.uncorrectable", "0000:83:00.0"),
+        ("amdgpu 0000:83:00.0: amdgpu: GPU reset begin!", "gpu.reset", "0000:83:00.0"),
+        ("amdgpu 0000:83:00.0: amdgpu: GPU reset end with ret = -62", "gpu.reset_failed", "0000:83:00.0"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "sxid.fatal", "nvidia-nvswitch3"),
+        ("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 22013, Non-fatal, Link 21", "sxid.nonfatal", "nvidia-nvswitch0"),
+        ("Out of memory: Kill process 88211 (python3) score 912 or sacrifice child", "oom", None),
+        ("Killed process 88211 (python3) total-vm:123kB, anon-rss:1000kB, file-rss:0kB", "oom", None),
+        ("Killed process 88211, UID 1000, (python3) total-vm:123kB, anon-rss:1000kB", "oom", None),
+        ("Memory cgroup out of memory: Kill process 9 (pt_data_worker) score 1974 or sacrifice child", "oom", None),
+        ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 12", "lockup.hard", None),
+        ("rcu: INFO: rcu_sched self-detected stall on CPU", "lockup", None),
+        ("MCE 0x3f5a1c2: Killing python:123 due to hardware memory corruption", "machine_check.memory", None),
+        ("Memory failure: 0x3f5a1c2: recovery action for reserved kernel page: Ignored", "machine_check.memory", None),
+        ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0", "machine_check.memory", "MC0"),
+        ("mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: be00000000800400", "machine_check.uncorrected", None),
+        ("mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 4: be00000000800400", "machine_check.uncorrected", None),
+        ("{3}[Hardware Error]: event severity: fatal", "machine_check.uncorrected", None),
+        ("{3}[Hardware Error]: event severity: recoverable", "machine_check.uncorrected", None),
+        ("Kernel panic - not syncing: Fatal exception in interrupt", "crash.panic", None),
+        ("pcieport 0000:00:01.0: AER: Uncorrectable (Fatal) error message received from 0000:01:00.0", "pcie.fatal", "0000:00:01.0"),
+        ("mlx5_core 0000:c1:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer", "pcie.fatal", "0000:c1:00.0"),
+        ("pcieport 0000:b0:01.0: DPC: containment event, status:0x1f01 source:0x0000", "pcie.dpc", "0000:b0:01.0"),
+        ("pcieport 0000:b0:01.0: pciehp: Slot(12): Card not present", "pcie.removed", "0000:b0:01.0"),
+        ("mlx5_core 0000:5c:00.0: poll_health:825:(pid 0): device's health compromised - reached miss count", "nic.health", "0000:5c:00.0"),
+        ("mlx5_core 0000:5c:00.0: print_health_info:434:(pid 0): synd 0x1: firmware internal error", "nic.health", "0000:5c:00.0"),
+        (
+            "mlx5_core 0000:5c:00.0: temp_warn_event:135:(pid 0): High temperature on sensors with bit set",
+            "nic.temperature",
+            "0000:5c:00.0",
+        ),
+        ("mlx5_core 0000:5c:00.0: Port module event: module 0, Cable unplugged", "nic.cable", "0000:5c:00.0"),
+        ("NETDEV WATCHDOG: ens1f0np0 (mlx5_core): transmit queue 3 timed out", "nic.timeout", "ens1f0np0"),
+        ("mlx5_core 0000:5c:00.0 mlx5_0: Port: 2 Link DOWN", "link.down", "mlx5_0/2"),
+        ("infiniband mlx5_5: Port: 1 Link ACTIVE", "link.up", "mlx5_5"),
+        ("critical medium error, dev nvme1n1, sector 100 op 0x0:(READ)", "disk", "nvme1n1"),
+        ("nvme nvme0: Removing after probe failure status: -19", "disk.lost", "nvme0"),
+        ("BTRFS error (device sda1): bdev /dev/sda1 errs: wr 0, rd 1", "filesystem", "sda1"),
+        ("LustreError: 167-0: scratch-OST0012-osc-ffff8f1: This client was evicted by scratch-OST0012;", "storage_server.evicted", None),
+        ("mmfs: [E] This node was expelled from the cluster", "storage_server.evicted", None),
+        ("Lustre: scratch-OST0012-osc-ffff: Connection to scratch-OST0012 (at 10.0.0.1@o2ib) was lost;", "storage_server", None),
+        ("traps: python3[12] trap invalid opcode ip:55 sp:7f error:0 in libx.so[1+2]", "segfault", None),
+        ("traps: python3[12] general protection fault ip:55 sp:7f error:0", "segfault", None),
+        ("general protection fault: 0000 [#1] SMP NOPTI", "crash", None),
+    ],
+)
+def test_wordings(line: str, event: str, device: str | None) -> None:
+    signal = parse_kernel_line(line, 1.0)
+    assert signal is not None
+    assert (event_of(signal), signal.device) == (event, device)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
+        "EDAC skx MC2: HANDLING MCE MEMORY ERROR",
+        "EDAC sbridge MC0: CPU 0: Machine Check Event: 0 Bank 7: 8c00004000010090",
+        "mce: [Hardware Error]: Machine check events logged",
+        "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: 8c00004000010090",
+        "[Hardware Error]: CPU:1 (19:1:1) MC17_STATUS[-|CE|MiscV|AddrV|-|-|SyndV|CECC|-|-|-]: 0xdc2040000000011b",
+        "[Hardware Error]: Corrected error, no action required.",
+        "[Hardware Error]: Deferred error, no action required.",
+        "{3}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 512",
+        "{3}[Hardware Error]:  Error 0, type: corrected",
+        "Memory failure: 0x3f5a1c2: recovery action for dirty LRU page: Recovered",
+        "pcieport 0000:00:01.0: AER: Corrected error received: 0000:01:00.0",
+        "pcieport 0000:00:01.0: AER: Multiple Uncorrectable (Non-Fatal) error message received from 0000:01:00.0",
+        "pcieport 0000:00:01.0: AER: device recovery successful",
+        "mlx5_core 0000:c1:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
+        "pcieport 0000:b0:01.0: pciehp: Slot(12): Link Up",
+        "amdgpu 0000:83:00.0: amdgpu: socket: 1, die: 0 0 uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:83:00.0: amdgpu: 12 correctable hardware errors detected in umc block",
+        "amdgpu 0000:83:00.0: amdgpu: GPU reset(2) succeeded!",
+        "mlx5_core 0000:5c:00.0: Port module event: module 0, Cable plugged",
+        "mlx5_core 0000:5c:00.0: mlx5_pcie_event:303:(pid 98): PCIe slot advertised sufficient power (75W).",
+        "mlx5_core 0000:5c:00.0 mlx5_5: Port: 1 Link INIT",
+        "blk_update_request: I/O error, dev loop0, sector 12",
+        "I/O error, dev nbd3, sector 12",
+        "CPU3: Core temperature above threshold, cpu clock throttled (total events = 1)",
+        "Lustre: scratch-OST0012-osc-ffff: Connection restored to 10.0.0.1@o2ib (at 10.0.0.1@o2ib)",
+        "nfs: server store-3 OK",
+        "oom_reaper: reaped process 88211 (python3), now anon-rss:0kB",
+    ],
+)
+def test_corrected_and_harmless_lines_are_no_signal(line: str) -> None:
+    assert parse_kernel_line(line, 1.0) is None
