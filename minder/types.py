@@ -64,7 +64,8 @@ class Window:
 class Signal:
     """An explicit event (events.jsonl of docs/recordings.md, plus `exception`, `nonfinite`, `spike`, `waiting` from our own workers).
 
-    data by kind: exit {code, signal}, exception {type, fingerprint, victim, errno?, disk?}, xid {code}, link, scrape {state}, phase {phase, state},
+    data by kind: exit {code, signal}, exception {type, fingerprint, victim, errno?, disk?}, xid {code}, link, scrape {state},
+    phase {phase, state},
     step {step, loss, grad_norm, seconds}, report {name, severity, state} (another system's), membership {joined, left}, order (message),
     nonfinite {step, what}, spike {step, what, value, usual}, ras {answered, problems, silent, behind, ahead}.
     """

@@ -47,7 +47,8 @@ def context_maker(
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         views = fleet.views()
         in_job = set(state.rank_machine.values())
-        dead = any(_running(views[machine], state.generation) < ranks for machine, ranks in Counter(state.rank_machine.values()).items())
+        left = Counter(machine for rank, machine in state.rank_machine.items() if (state.generation, rank) not in state.finished)
+        dead = any(_running(views[machine], state.generation) < ranks for machine, ranks in left.items())
         ages = {machine: views[machine].launcher_age_s for machine in in_job}
         lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > 3.0)
         typical_s = progress.typical_s

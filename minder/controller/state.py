@@ -33,6 +33,7 @@ class JobState:
     first_step_seen: bool = False
     resumed_from: int | None = None
     ended_because: str = ""  # of a failed job, one line
+    finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned; not in the ledger
 
     @property
     def is_under_way(self) -> bool:

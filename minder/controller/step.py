@@ -292,7 +292,7 @@ class Controller:
     def _note_finished(self, signals: Sequence[Signal]) -> None:
         for signal in signals:
             if signal.kind == "exit" and signal.data.get("code") == 0 and signal.generation == self.state.generation:
-                self._tick.finished.add((self.state.generation, signal.rank))
+                self.state.finished.add((self.state.generation, signal.rank))
 
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
         generation, unheard = self.state.generation, Seen()
@@ -374,7 +374,7 @@ class Controller:
             self._deciding.give_up(words[0], words[1])
         if state.phase not in ("starting", "running") or not state.rank_machine or self._stages.watched is not None:
             return
-        if all((state.generation, rank) in self._tick.finished for rank in state.rank_machine):
+        if all((state.generation, rank) in state.finished for rank in state.rank_machine):
             state.phase = "finished"
             self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
             self.say("the job is finished")

@@ -25,7 +25,6 @@ class Tick:
     message: str = ""
     held: list[Signal] = field(default_factory=list)  # heard while nothing may be concluded; they wait for that
     recorded: int = 0  # generation whose ranks the recording knows
-    finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned
     last_words: tuple[str, str, float] | None = None  # no restart is left: why, the incident, and until when that ends the job
     backlog: Backlog = field(default_factory=Backlog)
     opened: list[tuple[Verdict, str]] = field(default_factory=list)  # (verdict, incident) of this tick

@@ -19,6 +19,7 @@ from minder.types import TIER_ORDER, Decision, History, Price, Reason, Verdict
 __all__ = ["EVICT_STAGES", "RESTART_STAGES", "RETRY_REASONS", "TRIAL_STAGES", "Policy", "operation_name"]
 
 _ACTS = ("evict", "trial", "restart")
+_OUTSIDE = ("already_barred", "not_in_job")  # what is said of a machine outside the job is no reason to restart it
 
 EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("tier", timing.tier),
@@ -136,7 +137,7 @@ class Policy:
         found = [
             _run(self._case(verdict, blame, history, context), blame) for verdict, blame in blamed if blame.course == "restart"
         ]  # fmt: skip
-        stuck = [item for item in stopped if item.reason not in RETRY_REASONS and item.verdict.kind != "recovered"]
+        stuck = [item for item in stopped if item.reason not in (*RETRY_REASONS, *_OUTSIDE) and item.verdict.kind != "recovered"]
         in_place = context.workers_dead and not context.machines_lost & set(context.job.machines)
         if stuck and in_place and not found:
             whole = Blame("restart", (), f"the job's workers are dead, and {stuck[0].reason} stopped what was wanted first")

@@ -179,7 +179,9 @@ def test_a_machine_on_trial_takes_no_place(running: PolicyContext) -> None:
     (decision,) = decide(crash(fail()), remembered(fail(ago_s=60.0), trials=(trial,)), running)
     assert decision.action == "trial" and decision.replacements != ("s0",)
     over = replace(trial, finding="did not come back")
-    assert decide(crash(fail()), remembered(fail(ago_s=60.0), trials=(over,)), running)[0].replacements == ("s0",)
+    history = remembered(fail(ago_s=60.0), trials=(over,))
+    assert decide(crash(fail()), history, running)[0].replacements == ("s1",), "the one that was tried is used last"
+    assert decide(crash(fail()), history, replace(running, standbys_ready=("s0",)))[0].replacements == ("s0",)
 
 
 def test_a_trial_holds_when_it_is_looked_at_again(running: PolicyContext) -> None:
