@@ -229,15 +229,11 @@ def build(
         (state_dir := state_dir / "watch").mkdir(exist_ok=True)  # the job's own controller may keep its state beside it
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
-    progress, policy, work = (
-        Progress(),
-        Policy(config.policy_config(act)),
-        JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints == "local"),
-    )
+    progress, policy = Progress(), Policy(config.policy_config(act))
     judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
-    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
+    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, _work(config))
     stages = Stages(
         fleet=fleet,
         source=(spoken := SpokenSource(build_source(config))),
@@ -260,6 +256,10 @@ def build(
     export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
     return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue, scoring=scoring)
+
+
+def _work(config: JobConfig) -> JobWork:
+    return JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints == "local")
 
 
 def _rules_maker(

@@ -153,5 +153,5 @@ def test_real_excerpts() -> None:
 def test_real_logs() -> None:
     assert set(_signals(SHARED, "dmesg-xid-119.log")) == {("xid", 119)}
     assert set(_signals(SHARED, "dmesg-nccl.log")) == {("kernel", "segfault")}
-    assert _signals(SHARED, "pstore-2.txt") == [("link", None), ("kernel", "crash")]  # its disks' links are none
+    assert _signals(SHARED, "pstore-2.txt") == [("kernel", "nic"), ("link", None), ("kernel", "crash")]  # its disks' links are none
     assert ("kernel", "crash") in _signals(SHARED, "pstore-1.txt")
