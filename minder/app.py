@@ -21,7 +21,7 @@ from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
 from minder.controller.inbox import Inbox
-from minder.controller.job_context import JobWork, context_maker
+from minder.controller.job_context import JobWork, context_maker, isolated_group
 from minder.controller.live import LiveWindows
 from minder.controller.recover import Recovery, RecoverySettings
 from minder.controller.stages import SampleSource, Stages
@@ -96,6 +96,7 @@ class App:
             "machines": list(topology.machines),
             "standbys": list(topology.standbys),
             "gpus": topology.parallelism.world_size,
+            "largest_group": isolated_group(topology, self.config.policy_config(False)),
             "domains": {machine: dict(found) for machine, found in topology.domains.items() if found},
             "serials": {machine.name: machine.serial for machine in self.config.machines if machine.serial},
         }
@@ -298,6 +299,7 @@ def _measures(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger
         agents=frozenset(machine.name for machine in config.machines if machine.agent is not None),
         silent_s=max(30.0, 3.0 * config.telemetry.interval_s),
         watches=stages.watched is not None,
+        largest_group=isolated_group(config.topology(), config.policy_config(act)),
         version=__version__,
     )  # fmt: skip
     return sight.measures.registry, Gauges(sight)

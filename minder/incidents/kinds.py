@@ -46,7 +46,8 @@ __all__ = [
 ]
 
 # A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
-# {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url}, ...}:
+# {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url},
+# largest_group?: machines of the largest parallel group that can be evicted as a whole, ...}:
 # whatever a restarted controller needs.
 JOB_REGISTERED = "job_registered"
 # {outcome: "finished" | "failed", detail?}
