@@ -24,6 +24,7 @@ class Contact:
     agent_restarted_s: float | None = None
     workers: tuple[WorkerView, ...] = ()
     ended: dict[int, float] = field(default_factory=dict)  # pids whose exit was told since the launcher was last asked for its state
+    agent_name: str = ""  # the machine that the agent itself says it watches
     jobs: tuple[str, ...] = ()  # all that run on the machine, as its agent sees them
     launcher: Mapping[str, Any] = field(default_factory=dict)
     offset_s: float = 0.0

@@ -144,6 +144,12 @@ class Fleet:
         with self._lock:
             return dict(self._contacts[machine].launcher)
 
+    def names(self, machine: str) -> tuple[str, str]:
+        """What the agent and the launcher at this machine's addresses call it themselves; "" while one was not heard."""
+        with self._lock:
+            contact = self._contacts[machine]
+            return contact.agent_name, str(contact.launcher.get("machine", ""))
+
     def capture(
         self, machines: Iterable[str], what: list[str], deadline_s: float, **options: float
     ) -> dict[str, Mapping[str, Any] | WireError]:  # fmt: skip
@@ -318,7 +324,7 @@ class Fleet:
             contact.started_s[part] = started_s
             if part == "agent":
                 contact.agent_restarted_s = started_s if restarted else contact.agent_restarted_s
-                contact.agent_heard_s = time.monotonic()
+                contact.agent_heard_s, contact.agent_name = time.monotonic(), str(answer.get("machine", ""))
             else:
                 contact.launcher_heard_s = time.monotonic()
         return restarted

@@ -122,7 +122,7 @@ class FakeFleet:
             return WireError("HTTP 409")
         item.operations.append(operation)
         item.generation, item.step = generation, None
-        item.state, item.rank = "ended", None
+        item.state, item.rank = "waiting" if body["desired"] == "parked" else "ended", None
         if body["desired"] == "run":
             item.starts.append((operation, generation))
             item.state, item.rank = "running", int(body["assignments"][0]["env"]["RANK"])
