@@ -34,7 +34,7 @@ from minder.detectors.drift import DriftMonitor
 from minder.engine import EngineParts, wire_engine
 from minder.equip import equip_detector, equip_model, open_model
 from minder.errors import ConfigError, RecoveryError
-from minder.feeds import open_aligner, open_recorder, open_source
+from minder.feeds import build_source, open_aligner, open_recorder
 from minder.incidents import Ledger, find_ledger, kinds
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
@@ -230,7 +230,7 @@ def build(
     context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
     stages = Stages(
         fleet=fleet,
-        source=open_source(admission),
+        source=build_source(admission),
         windows=windows,
         judge=judge,
         policy=policy,

@@ -15,7 +15,7 @@ from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
 from minder.windows import Aligner
 from minder.wire.client import MachineEndpoints
 
-__all__ = ["open_aligner", "open_recorder", "open_source"]
+__all__ = ["build_source", "open_aligner", "open_recorder"]
 
 
 def open_aligner(admission: Admission) -> Aligner:
@@ -23,7 +23,7 @@ def open_aligner(admission: Admission) -> Aligner:
     return Aligner(admission.names, interval_s=admission.config.telemetry.interval_s)
 
 
-def open_source(admission: Admission) -> SampleSource:
+def build_source(admission: Admission) -> SampleSource:
     """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
     config, telemetry = admission.config, admission.config.telemetry
     mapping = load_mapping(telemetry.mapping)

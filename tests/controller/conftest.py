@@ -53,7 +53,9 @@ class Launcher:
     operations: list[str] = field(default_factory=list)
     starts: list[tuple[str, int]] = field(default_factory=list)  # (operation, generation) that really started workers
     silent: bool = False
+    unheard: bool = False  # since it is polled
     refuses: str = ""
+    named: tuple[str, str] | None = None  # what its agent and launcher call the machine; None: as everybody does
 
 
 class FakeFleet:
@@ -62,6 +64,7 @@ class FakeFleet:
     def __init__(self, clock: FakeClock, machines: Sequence[str]) -> None:
         self._clock = clock
         self.launchers = {name: Launcher() for name in machines}
+        self.expected: dict[str, Launcher] = {}  # machines that nobody polls yet
         self.signals: list[Signal] = []
         self.captured: list[str] = []
 
@@ -72,6 +75,20 @@ class FakeFleet:
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
+
+    @staticmethod
+    def launcher(**values: Any) -> Launcher:
+        return Launcher(**values, unheard=bool(values.get("silent")))
+
+    def add(self, join: Any) -> None:
+        self.launchers[join.machine] = self.expected.get(join.machine) or self.launcher(silent=True)
+
+    def remove(self, machine: str) -> None:
+        self.launchers.pop(machine, None)
+
+    def names(self, machine: str) -> tuple[str, str]:
+        item = self.launchers[machine]
+        return ("", "") if item.unheard else item.named or (machine, machine)
 
     def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None: ...
 
@@ -100,7 +117,7 @@ class FakeFleet:
                 0, 1, item.rank, item.state, item.generation, item.step, now_s, None, None, None, *first  # type: ignore[arg-type]
             )  # fmt: skip
             age_s = 30.0 if item.silent else 0.1
-            heard = not item.refuses
+            heard = not item.refuses and not item.unheard
             found[name] = MachineView(name, age_s if heard else None, age_s if heard else None, (worker,) if heard else ())
         return found
 
@@ -216,6 +233,7 @@ class World:
         self.source: Any = Quiet()
         self.windows: Any = Quiet()
         self.workers_dead = False
+        self.admits: Any = None
         shutil.copy(empty_ledger, folder / "ledger.db")
 
     def ledger(self) -> Ledger:
@@ -247,6 +265,7 @@ class World:
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, progress, context  # type: ignore[arg-type]
         )  # fmt: skip
+        stages.admits = self.admits
         controller = Controller(state, stages, ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 
