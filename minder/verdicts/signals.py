@@ -52,7 +52,10 @@ class SignalRule:
         now_s = observation.now_s
         machines = len(observation.job.machines) if observation.job is not None else 0
         self._findings += [*self._links(now_s), *self._first_exit(now_s), *self._gradients(now_s, machines)]
-        self._findings = [item for item in self._findings if now_s - item.time_s <= _REPEAT_S]
+        here = None if job is None or self._workers else set(job.machines)  # of a live job: who has left it is not accused again
+        self._findings = [
+            item for item in self._findings if now_s - item.time_s <= _REPEAT_S and (here is None or not here.isdisjoint(item.machines))
+        ]
         return RuleResult(tuple(self._findings))
 
     def _note(self, signal: Signal) -> None:

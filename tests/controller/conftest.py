@@ -55,7 +55,6 @@ class Launcher:
     silent: bool = False
     unheard: bool = False  # since it is polled
     refuses: str = ""
-    named: tuple[str, str] | None = None  # what its agent and launcher call the machine; None: as everybody does
 
 
 class FakeFleet:
@@ -64,7 +63,6 @@ class FakeFleet:
     def __init__(self, clock: FakeClock, machines: Sequence[str]) -> None:
         self._clock = clock
         self.launchers = {name: Launcher() for name in machines}
-        self.expected: dict[str, Launcher] = {}  # machines that nobody polls yet
         self.signals: list[Signal] = []
         self.captured: list[str] = []
 
@@ -75,20 +73,6 @@ class FakeFleet:
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
-
-    @staticmethod
-    def launcher(**values: Any) -> Launcher:
-        return Launcher(**values, unheard=bool(values.get("silent")))
-
-    def add(self, join: Any) -> None:
-        self.launchers[join.machine] = self.expected.get(join.machine) or self.launcher(silent=True)
-
-    def remove(self, machine: str) -> None:
-        self.launchers.pop(machine, None)
-
-    def names(self, machine: str) -> tuple[str, str]:
-        item = self.launchers[machine]
-        return ("", "") if item.unheard else item.named or (machine, machine)
 
     def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None: ...
 
@@ -139,7 +123,7 @@ class FakeFleet:
             return WireError("HTTP 409")
         item.operations.append(operation)
         item.generation, item.step = generation, None
-        item.state, item.rank = "waiting" if body["desired"] == "parked" else "ended", None
+        item.state, item.rank = {"parked": "waiting"}.get(str(body["desired"]), "ended"), None
         if body["desired"] == "run":
             item.starts.append((operation, generation))
             item.state, item.rank = "running", int(body["assignments"][0]["env"]["RANK"])
@@ -170,8 +154,7 @@ class FakeActuator:
         for name in bodies:
             if not self._fleet.launchers[name].silent:
                 self._fleet.launchers[name].state = "ended"
-        outcome = "ambiguous" if self.ambiguous else "done"
-        return ActionResult(decision.operation_id, self._clock.now_s(), outcome, "ended")  # type: ignore[arg-type]
+        return ActionResult(decision.operation_id, self._clock.now_s(), "ambiguous" if self.ambiguous else "done", "ended")
 
 
 class FakeHost:
@@ -233,7 +216,6 @@ class World:
         self.source: Any = Quiet()
         self.windows: Any = Quiet()
         self.workers_dead = False
-        self.admits: Any = None
         shutil.copy(empty_ledger, folder / "ledger.db")
 
     def ledger(self) -> Ledger:
@@ -265,8 +247,7 @@ class World:
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, progress, context  # type: ignore[arg-type]
         )  # fmt: skip
-        stages.admits = self.admits
-        controller = Controller(state, stages, ledger, self.clock, self.folder)
+        controller = Controller(state, replace(stages, admits=getattr(self, "admits", None)), ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 
     def tick(self, app: App, times: int = 1) -> None:

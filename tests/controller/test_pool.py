@@ -112,6 +112,27 @@ def test_one_that_is_barred_again_before_it_is_back_stays_out(world: Any) -> Non
     app.close()
 
 
+def let_join(world: Any) -> None:
+    """The fleet takes machines in: those of `expected` answer, under the names that `called` gives them, else their own."""
+    launcher = type(world.fleet.launchers["m0"])
+
+    class Open(type(world.fleet)):  # type: ignore[misc]
+        def add(self, join: Join) -> None:
+            self.launchers[join.machine] = self.expected.get(join.machine) or self.launcher(silent=True)
+
+        def remove(self, machine: str) -> None:
+            self.launchers.pop(machine, None)
+
+        def names(self, machine: str) -> tuple[str, str]:
+            return ("", "") if self.launchers[machine].unheard else self.called.get(machine, (machine, machine))
+
+        def launcher(self, silent: bool = False) -> Any:
+            return launcher(silent=silent, unheard=silent)
+
+    world.fleet.__class__, world.fleet.expected, world.fleet.called = Open, {}, {}
+    world.admits = Admits(world)
+
+
 class Admits:
     """The wiring of a real controller is tried in tests/test_admission.py."""
 
@@ -133,7 +154,7 @@ NEW = Join("", "n9", "http://n9:1", "http://n9:2", rack="r7")
 
 @pytest.fixture
 def joining(world: Any) -> Any:
-    world.admits = Admits(world)
+    let_join(world)
     app = world.app()
     app.begin()
     world.tick(app, 2)
@@ -169,12 +190,12 @@ def test_a_machine_joins_as_soon_as_both_of_its_processes_answer(world: Any, joi
 )
 def test_another_machine_at_the_address_does_not_join_under_this_name(world: Any, joining: Any, named: tuple[str, str], told: str) -> None:
     join = order(world)
-    world.fleet.expected["n9"] = world.fleet.launcher(named=named)
+    world.fleet.expected["n9"], world.fleet.called["n9"] = world.fleet.launcher(), named
     world.tick(joining, 2)
     assert outcome(world, join) == ("failed", told)
     assert "n9" not in world.fleet.machines and world.admits.admitted == []
     again = order(world, agent="http://n9:3", launcher="http://n9:4")
-    world.fleet.expected["n9"] = world.fleet.launcher()
+    world.fleet.called.clear()
     world.tick(joining, 2)
     assert outcome(world, again)[0] == "done", "mended by another order"
 
