@@ -73,7 +73,7 @@ def context_maker(
             workers_dead=dead and state.phase in ("running", "starting"),
             machines_lost=lost,
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
-            suspects=ledger.suspects(now_s - config.domain_window_s),
+            suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
             remaining_s=remaining_s(progress, work.total_steps, now_s),
             standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
@@ -87,6 +87,11 @@ def _standbys_out(state: JobState, views: Mapping[str, MachineView], ready: Sequ
     taken = {*state.rank_machine.values(), *state.barred, *ready}
     reasons = {machine: why_not_waiting(view, now_s) for machine, view in views.items() if machine not in taken}
     return {machine: why for machine, why in reasons.items() if why}
+
+
+def _less_returned(suspects: Mapping[str, float], returned_s: Mapping[str, float]) -> dict[str, float]:
+    """An operator who gives a machine back says that it is fit: what it was accused of before no longer counts."""
+    return {machine: time_s for machine, time_s in suspects.items() if time_s > returned_s.get(machine, -math.inf)}
 
 
 def _answers(view: MachineView) -> bool:

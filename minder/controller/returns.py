@@ -63,6 +63,8 @@ class Returns:
             if before is not None:
                 self._finish(before, "failed", "it was barred again" if event.kind == kinds.BARRED else "it was returned again")
             order = _Order(f"rejoin-{self._state.name}-{event.id}", machine)
+            if event.kind == kinds.UNBARRED:
+                self._state.returned_s[machine] = event.time_s
             if event.kind == kinds.UNBARRED and machine not in barred and self._ledger.result(order.operation_id) is None:
                 self._orders[machine] = order
         self._state.barred = set(barred)

@@ -67,7 +67,8 @@ def standbys(case: Case) -> Ruling:
     """Every place must be filled; a standby behind another switch than the suspects comes first."""
     ready, wanted = _ready(case), len(case.machines)
     if len(ready) < wanted:
-        out = [f"{standby}: {why}" for standby, why in case.context.standbys_out.items()]
+        unfit = {standby: "it is accused itself" for standby in case.context.standbys_ready if standby in case.suspects}
+        out = [f"{standby}: {why}" for standby, why in {**unfit, **case.context.standbys_out}.items()]
         more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
         return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
     chosen = tuple(sorted(ready, key=lambda standby: (standby not in case.preferred, _near(case, standby)))[:wanted])

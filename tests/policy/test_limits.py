@@ -112,6 +112,8 @@ def test_a_standby_that_is_not_ready_is_named_with_the_reason(case: Make) -> Non
     out = {"s0": "its launcher has been silent for 9 s", "s1": "its launcher was never heard of"}
     ruling = standbys(case(standbys_ready=(), standbys_out=out))
     assert ruling.say == ("0 standbys are ready, 1 needed; s0: its launcher has been silent for 9 s; s1: its launcher was never heard of")
+    accused = standbys(case(standbys_ready=("s0",), suspects=("m1", "s0")))
+    assert accused.say == "0 standbys are ready, 1 needed; s0: it is accused itself"
     many = standbys(case(standbys_ready=(), standbys_out={f"s{n}": "its launcher was never heard of" for n in range(40)}))
     assert "s3: its" in many.say and many.say.endswith("; 36 more are not ready either")
     assert standbys(case(standbys_out={"s1": "its launcher was never heard of"})).replacements == ("s0",)
