@@ -204,10 +204,7 @@ def build(
 ) -> App:
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
     beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
-    endpoints = config.endpoints()
-    launched = [item for item in endpoints if item.launcher is not None]
-    if launched and len(launched) != len(endpoints):
-        raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
+    launched = _is_launched(config)
     model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
     clock = clock or SystemClock()
     (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
@@ -237,7 +234,7 @@ def build(
         recovery=recovery or requeue,
         progress=progress,
         context=context if parts is None else with_engine(context, parts.watch, restarts_elsewhere=watched is not None),
-        recorder=open_recorder(admission, bool(launched) and state.is_under_way),
+        recorder=open_recorder(admission, launched and state.is_under_way),
         scores=scores,
         watched=watched,
         inbox=Inbox(ledger, config.name),
@@ -252,6 +249,14 @@ def build(
     export = open_page(config, (*_measures(admission, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
     return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue, scoring=scoring)
+
+
+def _is_launched(config: JobConfig) -> bool:
+    """Whether launchers of ours start the job's workers. Raises ConfigError where only some machines have one."""
+    launched = [machine for machine in config.machines if machine.launcher is not None]
+    if launched and len(launched) != len(config.machines):
+        raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
+    return bool(launched)
 
 
 def _rules_maker(

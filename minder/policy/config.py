@@ -39,8 +39,8 @@ class PolicyConfig:
     max_evictions_per_job: int = 8
     # The same within any hour.
     max_evictions_per_hour: int = 4
-    # Machines of the job evicted within any hour; one more is paged. None: twice the largest parallel group that the breaker lets
-    # pass, and at least max_evictions_per_hour.
+    # Machines of the job evicted within any hour; one more is paged. If not set: twice the largest parallel group that the
+    # breaker lets pass, and at least max_evictions_per_hour.
     max_machines_per_hour: int | None = None
     # Never more than this share of the job's machines evicted within the window (at least one may be, in a small job).
     breaker_share: float = 0.25
