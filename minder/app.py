@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from minder import __version__
 from minder.actuators.contract import Actuator
 from minder.actuators.local import LocalActuator, LocalMachine
+from minder.admission import Admission, registration, with_joined
 from minder.clock import Clock, SystemClock
 from minder.config import JobConfig, default_state_dir
 from minder.controller.beside import Beside, Part, Shadow, watch_drift
@@ -21,10 +22,10 @@ from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
 from minder.controller.inbox import Inbox
-from minder.controller.job_context import JobWork, context_maker
+from minder.controller.job_context import JobWork, context_maker, isolated_group
 from minder.controller.live import LiveWindows
 from minder.controller.recover import Recovery, RecoverySettings
-from minder.controller.stages import SampleSource, Stages
+from minder.controller.stages import Stages
 from minder.controller.state import JobState, fold_job
 from minder.controller.step import Controller
 from minder.controller.watched import WatchedJob
@@ -33,16 +34,13 @@ from minder.detectors.drift import DriftMonitor
 from minder.engine import EngineParts, wire_engine
 from minder.equip import equip_detector, equip_model, open_model
 from minder.errors import ConfigError, RecoveryError
+from minder.feeds import build_source, open_aligner, open_recorder
 from minder.incidents import Ledger, find_ledger, kinds
 from minder.policy.policy import Policy
 from minder.recovery.restart import await_waiting
 from minder.registry.folder import Model
 from minder.scoring.ray_scoring import RayScoring, open_scoring
 from minder.signals.xid import load_xid_rules
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.recorder import Recorder
-from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
 from minder.telemetry.spoken import SpokenSource
 from minder.types import Rule
 from minder.verdicts.gate import GatedRule
@@ -52,7 +50,6 @@ from minder.verdicts.live import live_rules
 from minder.verdicts.progress import Progress
 from minder.verdicts.telemetry import TelemetryRule
 from minder.verdicts.trigger import TriggerRule
-from minder.windows import Aligner
 from minder.wire.fleet import Fleet
 
 __all__ = ["App", "build", "state_dir_of"]
@@ -94,13 +91,7 @@ class App:
             self._take_up(recovery)
             return
         topology = self.config.topology()
-        registered = {
-            "machines": list(topology.machines),
-            "standbys": list(topology.standbys),
-            "gpus": topology.parallelism.world_size,
-            "domains": {machine: dict(found) for machine, found in topology.domains.items() if found},
-            "serials": {machine.name: machine.serial for machine in self.config.machines if machine.serial},
-        }
+        registered = registration(self.config, isolated_group(topology, self.config.policy_config(False)))
         self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
         self.state.run += 1
         self.controller.say("waiting for the workers to reach the barrier")
@@ -172,11 +163,15 @@ class App:
                 return
             self.clock.sleep(0.1)
 
+    def _refused(self, wanted: Iterable[str]) -> bool:
+        """A wrong token does not mend itself. Meanwhile machines that were returned since the last run are asked for their workers."""
+        self.controller.pool.tick()
+        return bool(set(wanted) & set(self.fleet.refusals()))
+
     def _first_placement(self, placed: dict[int, str]) -> dict[int, str]:
         """Wait for the configured machines; a standby that is ready takes the place of one that does not come."""
         wanted = [machine for machine in dict.fromkeys(placed.values()) if machine not in self.state.barred]
-        refused = lambda: bool(set(wanted) & set(self.fleet.refusals()))  # noqa: E731 - a wrong token does not mend itself
-        late = await_waiting(self.fleet, wanted, self.config.start_deadline_s, give_up=refused)
+        late = await_waiting(self.fleet, wanted, self.config.start_deadline_s, give_up=lambda: self._refused(wanted))
         late += [machine for machine in dict.fromkeys(placed.values()) if machine in self.state.barred]
         if not late:
             return placed
@@ -211,17 +206,15 @@ def build(
 ) -> App:
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
     beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
-    endpoints = config.endpoints()
-    launched = [item for item in endpoints if item.launcher is not None]
-    if launched and len(launched) != len(endpoints):
-        raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
+    launched = _is_launched(config)
     model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
     clock = clock or SystemClock()
     (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
     ledger = ledger or Ledger(find_ledger(None, state_dir))
-    state = fold_job(config.name, ledger.events(job=config.name))
-    topology, wake = config.topology(), threading.Event()
-    fleet = Fleet(endpoints, on_signal=wake.set, tls=config.tls.context())
+    state = fold_job(config.name, past := ledger.events(job=config.name))
+    config = with_joined(config, past) if state.is_under_way else config
+    topology, wake = (admission := Admission(config)).topology(), threading.Event()
+    fleet = Fleet(config.endpoints(), on_signal=wake.set, tls=config.tls.context())
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
     if watched is not None:
@@ -232,34 +225,44 @@ def build(
     progress, policy = Progress(), Policy(config.policy_config(act))
     judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
-    windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
+    windows = LiveWindows(open_aligner(admission), state_dir / "live.json", scores)
     context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, _work(config))
     stages = Stages(
         fleet=fleet,
-        source=(spoken := SpokenSource(build_source(config))),
+        source=(spoken := SpokenSource(build_source(admission))),
         windows=windows,
         judge=judge,
         policy=policy,
         recovery=recovery or requeue,
         progress=progress,
         context=context if parts is None else with_engine(context, parts.watch, restarts_elsewhere=watched is not None),
-        recorder=_recorder(config, bool(launched) and state.is_under_way),
+        recorder=open_recorder(admission, launched and state.is_under_way),
         scores=scores,
         watched=watched,
         inbox=Inbox(ledger, config.name, spoken.drain),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
-        move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
+        move_clock=_clock_mover(admission, rules, judge, windows, (progress, watched)),
+        admits=admission if launched else None,
         alarm=lambda: next((rule.alarm for rule in judge.rules if isinstance(rule, TriggerRule)), ""),
         unscored=scoring.trouble if scoring is not None else str,
     )
-    export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
+    admission.on_admit.append(lambda grown, joined: windows.watch(admission.names))
+    export = open_page(config, (*_measures(admission, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
     return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue, scoring=scoring)
 
 
 def _work(config: JobConfig) -> JobWork:
     return JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints == "local")
+
+
+def _is_launched(config: JobConfig) -> bool:
+    """Whether launchers of ours start the job's workers. Raises ConfigError where only some machines have one."""
+    launched = [machine for machine in config.machines if machine.launcher is not None]
+    if launched and len(launched) != len(config.machines):
+        raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
+    return bool(launched)
 
 
 def _rules_maker(
@@ -283,13 +286,13 @@ def _rules_maker(
 
 
 def _clock_mover(
-    config: JobConfig, rules: Callable[[], list[Rule]], judge: Judge, windows: LiveWindows, job: tuple[Progress, WatchedJob | None]
+    admission: Admission, rules: Callable[[], list[Rule]], judge: Judge, windows: LiveWindows, job: tuple[Progress, WatchedJob | None]
 ) -> Callable[[float], None]:
     """When the wall clock is set, what is known of the job moves with it; rules, detector and windows begin anew."""
 
     def move(by_s: float) -> None:
         judge.restart(rules(), by_s)
-        windows.restart(_aligner(config))
+        windows.restart(open_aligner(admission))
         for each in job:
             if each is not None:
                 each.move(by_s)
@@ -297,21 +300,19 @@ def _clock_mover(
     return move
 
 
-def _measures(config: JobConfig, state: JobState, stages: Stages, ledger: Ledger, act: bool) -> tuple[Collects, ...]:
+def _measures(admission: Admission, state: JobState, stages: Stages, ledger: Ledger, act: bool) -> tuple[Collects, ...]:
     """The controller's own metrics."""
-    fleet, history = stages.fleet, lambda now_s: ledger.history(config.name, now_s)
+    config, fleet = admission.config, stages.fleet
+    history = lambda now_s: ledger.history(config.name, now_s)  # noqa: E731
     sight = Sight(
         state, stages.measures, fleet.views, fleet.refusals, history, config.policy_config(act), SystemClock(),
-        agents=frozenset(machine.name for machine in config.machines if machine.agent is not None),
+        agents=admission.agents,
         silent_s=max(30.0, 3.0 * config.telemetry.interval_s),
         watches=stages.watched is not None,
+        largest_group=isolated_group(config.topology(), config.policy_config(act)),
         version=__version__,
     )  # fmt: skip
     return sight.measures.registry, Gauges(sight)
-
-
-def _aligner(config: JobConfig) -> Aligner:
-    return Aligner([machine.name for machine in config.machines], interval_s=config.telemetry.interval_s)
 
 
 def _beside(
@@ -324,45 +325,6 @@ def _beside(
     if config.detector.drift and ranges:
         parts["drift"] = watch_drift(DriftMonitor(ranges))
     return [Beside(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []
-
-
-def build_source(config: JobConfig) -> SampleSource:
-    """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
-    telemetry = config.telemetry
-    mapping = load_mapping(telemetry.mapping)
-    known = [machine.name for machine in config.machines]
-    if telemetry.source == "prometheus" or (telemetry.source == "auto" and telemetry.url):
-        from minder.telemetry.identity import MachineMap
-        from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
-
-        if not telemetry.url:
-            raise ConfigError('telemetry.source is "prometheus" but telemetry.url is missing: give the server\'s address')
-        options = PrometheusOptions(telemetry.url, telemetry.interval_s, telemetry.selector, telemetry.headers)
-        machines = MachineMap(telemetry.machine_label, machines=telemetry.machine_map, known=known)
-        return PrometheusSource(options, machines, mapping)
-    targets = [
-        ScrapeTarget(item.machine, item.agent.url, item.agent.token) for item in config.endpoints() if item.agent is not None
-    ]  # fmt: skip
-    source = ScrapeSource(targets, mapping, telemetry.interval_s, tls=config.tls.context())
-    source.start()  # it keeps its pace while a tick is busy with a recovery
-    return source
-
-
-def _recorder(config: JobConfig, resume: bool) -> Recorder | None:
-    """A recording of what the pipeline was fed, if the configuration asks for one. `resume`: an earlier controller began it."""
-    if config.record_dir is None:
-        return None
-    topology = config.topology()
-    job = RecordedJob(
-        config.name,
-        topology.machines,
-        topology.standbys,
-        config.ranks_per_machine,
-        topology.parallelism,
-        config.telemetry.interval_s,
-        topology.domains,
-    )
-    return Recorder(config.record_dir, job, resume=resume)
 
 
 def _requeue(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, parts: EngineParts | None) -> EngineRecovery | None:

@@ -124,6 +124,22 @@ class Topology:
     def stages_of(self, machine: str) -> tuple[int, ...]:
         return tuple(sorted({self.parallelism.coordinates(rank)["pp"] for rank in self.ranks_of(machine)}))
 
+    def largest_group(self, at_most: int) -> int:
+        """Machines of the largest parallel group on at most so many machines; 1 where every larger one exceeds that."""
+        sizes = {len(self.machines_of(group)) for group in self._groups()}
+        return max((size for size in sizes if size <= at_most), default=1)
+
+    def _groups(self) -> set[tuple[int, ...]]:
+        """Ranks of every parallel group; experts divide the data axis."""
+        parallelism, found = self.parallelism, set[tuple[int, ...]]()
+        for axis, _ in parallelism.axes():
+            groups = {parallelism.group(axis, rank) for rank in range(parallelism.world_size)}
+            if axis == "dp" and parallelism.expert > 1:
+                size = parallelism.expert
+                found |= {group[begin : begin + size] for group in groups for begin in range(0, len(group), size)}
+            found |= groups
+        return found
+
     def shared_domain(self, machines: Sequence[str]) -> str | None:
         """ "switch:leaf-3" if two or more machines all hang on one switch, rack or the like; else None."""
         if len(machines) < 2:

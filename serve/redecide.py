@@ -22,6 +22,7 @@ DRY_RUN_KINDS = (*HISTORY_KINDS, kinds.DECISION, kinds.FIRST_STEP, kinds.VERDICT
 MOST_DECISIONS = 200
 _UNKNOWN = (
     "which standbys were ready: all that the job registered and no generation used",
+    "which machines answered then: a group that stands in one rack or behind one switch is paged",
     "how long ago the last checkpoint was, and how much speed was lost: the policy's own assumptions",
     "what else would have changed: the history stays as it was",
 )
@@ -91,6 +92,7 @@ def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: Poli
         standbys_ready=standbys,
         domains=registered.get("domains") or {},
         gpus=int(registered.get("gpus") or 1),
+        largest_group=int(registered.get("largest_group") or 1),
         suspects=fold_suspects([event for event in before if event.kind == kinds.VERDICT], then.time_s - config.domain_window_s),
     )
     history = fold_history(before, job, then.time_s)

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from minder.admission import Admission
 from minder.app import App, build, build_source
 from minder.config import JobConfig, MachineConfig, MetricsConfig, TelemetryConfig
 from minder.errors import ConfigError, RecoveryError
@@ -59,7 +60,7 @@ def test_half_of_the_machines_with_launchers_is_refused(config: Callable[..., Jo
 def test_prometheus_without_an_address_is_refused(config: Callable[..., JobConfig]) -> None:
     telemetry = TelemetryConfig.model_construct(**{**TelemetryConfig().model_dump(), "source": "prometheus"})
     with pytest.raises(ConfigError, match=r"telemetry\.url"):
-        build_source(config(telemetry=telemetry))
+        build_source(Admission(config(telemetry=telemetry)))
 
 
 def ours() -> set[str]:

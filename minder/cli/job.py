@@ -1,4 +1,4 @@
-"""`minder job`: have a service watch jobs that somebody else runs."""
+"""`minder job`: have a service watch jobs that somebody else runs; give a running job another standby."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app", "end", "list_jobs", "register"]
+__all__ = ["add_standby", "app", "end", "list_jobs", "register"]
 
-app = typer.Typer(help="Jobs that a service watches: register, list, end. Needs --server.", no_args_is_help=True)
+app = typer.Typer(
+    help="Jobs: register, list and end those that a service watches (with --server); give a running one a standby.", no_args_is_help=True
+)
 
 
 @app.command("register")
@@ -76,3 +78,45 @@ def end(
     said = demand_note(reason, "--reason")
     with open_client() as client:
         typer.echo(client.end_job(name, said).detail)
+
+
+@app.command("add-standby")
+def add_standby(
+    name: Annotated[str, typer.Argument(help="The running job's name.")],
+    machine: Annotated[str, typer.Argument(help="The machine's name, as its agent and launcher were told it.")],
+    agent: Annotated[str, typer.Option(help="Where its agent listens, like http://10.0.0.9:9401.")],
+    launcher: Annotated[str, typer.Option(help="Where its launcher of this job listens, like http://10.0.0.9:9402.")],
+    rack: Annotated[str | None, typer.Option(help="What it shares with other machines, as in [[machines]].")] = None,
+    switch: Annotated[str | None, typer.Option(help="The same.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
+    wait: Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for the controller to take it in.")] = 20.0,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")
+    ] = None,
+) -> None:
+    """Give a running job one more standby, though its configuration does not name it. Its agent and launcher run already, with the job's
+    tokens. Exit status 1: it was not taken in, or not within --wait.
+
+    Example: minder job add-standby llm-70b node-0104 --agent http://10.0.0.104:9401 --launcher http://10.0.0.104:9402
+    """
+    from minder.cli.remote import open_ledger
+    from minder.cli.tables import operator_name
+    from minder.config import check_url
+    from minder.errors import BadInputError
+    from minder.incidents import Ledger
+    from minder.incidents.joins import Join, order_join, wait_for_join
+
+    for option, url in (("--agent", agent), ("--launcher", launcher)):
+        check_url(option, url)
+    wanted = Join("", machine, agent.rstrip("/"), launcher.rstrip("/"), rack, switch)
+    with open_ledger(ledger) as opened:
+        if not isinstance(opened, Ledger):
+            raise BadInputError("add-standby writes into the job's ledger: run it where the controller runs, with --ledger")
+        order = order_join(opened, name, wanted, operator_name(), reason)
+        found = wait_for_join(opened.events, name, order.operation_id, wait)
+    if found.state == "asked":
+        typer.echo(f"{machine} is not taken in yet: the order stands, and the controller of {name} says in its status what is missing")
+        raise typer.Exit(1)
+    if found.state == "failed":
+        raise BadInputError(f"{machine} does not join {name}: {found.detail}")
+    typer.echo(f"{machine} is {found.detail}")

@@ -102,7 +102,8 @@ def give_back(
     force: Annotated[bool, typer.Option("--force", help="Although its newest test failed or has not ended; --note says why.")] = False,
     ledger: LedgerOption = None,
 ) -> None:
-    """Let a barred machine work again. With --config its scheduler may use it again too, if it was minder that drained it.
+    """Let a barred machine work again: the controller of its job has its launcher start the workers, and it waits as a standby. With
+    --config its scheduler may use it again too, if it was minder that drained it.
 
     Example: minder machine return node-0002
     """
@@ -136,7 +137,9 @@ def give_back(
         else:
             opened.client.give_back(name, demand_note(note, "--note"), job, force=force)
     jobs = ", ".join(event.job for event in meant if event.job)
-    typer.echo(f"{name} may work again" + (f" for {jobs}" if jobs else ""))
+    typer.echo(
+        f"{name} may work again" + (f" for {jobs}: it waits as a standby as soon as its launcher has started its workers" if jobs else "")
+    )
 
 
 @app.command("evict")

@@ -32,7 +32,8 @@ _STAGES = ("capture", "clock", "judge", "ledger", "policy", "recording", "scorin
 @dataclass(frozen=True, slots=True)
 class Sight:
     """Where the values come from. history: raises LedgerError. silent_s: a job none of whose machines was sampled for so long
-    has no telemetry. agents: machines that have one, by the configuration. watches: the job is somebody else's."""
+    has no telemetry. agents: machines that have one, by the configuration. watches: the job is somebody else's.
+    largest_group: as in PolicyContext."""
 
     state: JobState
     measures: Measures
@@ -44,6 +45,7 @@ class Sight:
     agents: Collection[str] = ()
     silent_s: float = 30.0
     watches: bool = False
+    largest_group: int = 1
     version: str = ""
 
 
@@ -76,7 +78,7 @@ class Gauges:
             self._left, self._read_s = None, -math.inf
             return
         job = sight.state.name
-        self._left = headroom(sight.policy, history, job, len(set(sight.state.rank_machine.values())), now_s)
+        self._left = headroom(sight.policy, history, sight.state.view(()), now_s, sight.largest_group)
         self._pauses = Counter(pause.scope for pause in history.pauses if pause.scope != "job" or pause.target == job)
         self._asked = sum(item.state == "waiting" and item.job == job for item in history.approvals)
         self._read_s = now_s
@@ -124,7 +126,12 @@ class Gauges:
     def _limits(self) -> Iterator[Metric]:
         if self._left is None:
             return  # the ledger cannot be read: what is left is not known
-        yield _many("evictions_left", "Machines that may still be evicted, by limit.", "limit", self._left.evictions)
+        yield _many(
+            "evictions_left",
+            "What may still be evicted, by limit: evictions (job, hour), machines (machines, breaker).",
+            "limit",
+            self._left.evictions,
+        )
         yield _gauge("restarts_left", "Restarts that are left in this run.", self._left.restarts)
         yield _gauge("breaker_open", "1: so many were evicted lately that no more may be.", self._left.breaker_is_open)
         yield _gauge("approvals_waiting", "Evictions that wait for an operator's answer.", self._asked)

@@ -11,6 +11,7 @@ from minder.controller.state import JobState
 from minder.controller.unsaved import CheckpointLook, restart_s, unsaved_s
 from minder.controller.watched import WatchedJob
 from minder.incidents import Ledger
+from minder.policy.case import breaker_limit
 from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.recovery.restart import why_not_waiting
@@ -19,7 +20,9 @@ from minder.types import MachineView
 from minder.verdicts.progress import Progress
 from minder.wire.fleet import Fleet
 
-__all__ = ["JobWork", "context_maker"]
+__all__ = ["JobWork", "context_maker", "isolated_group"]
+
+_ANSWERS_S = 3.0
 
 
 class JobWork:
@@ -32,6 +35,12 @@ class JobWork:
         self.is_local = is_local
 
 
+def isolated_group(topology: Topology, config: PolicyConfig) -> int:
+    """Machines of the largest parallel group that may be evicted as a whole: no more than the breaker lets pass, or half of the job."""
+    machines = len(topology.machines)
+    return topology.largest_group(min(breaker_limit(config, machines), machines // 2))
+
+
 def context_maker(
     name: str,
     topology: Topology,
@@ -42,7 +51,7 @@ def context_maker(
 ) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
     """What makes the context of one tick from the state, the standbys and the time (unix seconds)."""
     progress, fleet, ledger = sources
-    domains: Mapping[str, Mapping[str, str]] = {machine: dict(found) for machine, found in topology.domains.items() if found}
+    domains, group = topology.domains, isolated_group(topology, config)
 
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         views = fleet.views()
@@ -50,7 +59,7 @@ def context_maker(
         left = Counter(machine for rank, machine in state.rank_machine.items() if (state.generation, rank) not in state.finished)
         dead = any(_running(views[machine], state.generation) < ranks for machine, ranks in left.items())
         ages = {machine: views[machine].launcher_age_s for machine in in_job}
-        lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > 3.0)
+        lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > _ANSWERS_S)
         typical_s = progress.typical_s
         recent_s = progress.recent_s(now_s, 6.0)
         known = math.isfinite(typical_s) and math.isfinite(recent_s) and recent_s > 0
@@ -58,14 +67,16 @@ def context_maker(
             now_s=now_s,
             job=state.view(standbys),
             standbys_ready=tuple(standbys),
-            domains=domains,
+            domains={machine: found for machine, found in domains.items() if found},
             gpus=len(state.rank_machine) or 1,
+            largest_group=group,
+            answering=frozenset(machine for machine, view in views.items() if _answers(view)),
             since_checkpoint_s=unsaved_s(progress, work.checkpoints.newest_step, config.assumed_unsaved_s),
             expected_restart_s=restart_s(progress, math.inf if watched is not None else state.generation_start_s),
             workers_dead=dead and state.phase in ("running", "starting"),
             machines_lost=lost,
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
-            suspects=ledger.suspects(now_s - config.domain_window_s),
+            suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
             remaining_s=remaining_s(progress, work.total_steps, now_s),
             standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
@@ -87,6 +98,15 @@ def _standbys_out(state: JobState, views: Mapping[str, MachineView], ready: Sequ
     taken = {*state.rank_machine.values(), *state.barred, *ready}
     reasons = {machine: why_not_waiting(view, now_s) for machine, view in views.items() if machine not in taken}
     return {machine: why for machine, why in reasons.items() if why}
+
+
+def _less_returned(suspects: Mapping[str, float], returned_s: Mapping[str, float]) -> dict[str, float]:
+    """An operator who gives a machine back says that it is fit: what it was accused of before no longer counts."""
+    return {machine: time_s for machine, time_s in suspects.items() if time_s > returned_s.get(machine, -math.inf)}
+
+
+def _answers(view: MachineView) -> bool:
+    return any(age_s is not None and age_s <= _ANSWERS_S for age_s in (view.agent_age_s, view.launcher_age_s))
 
 
 def _running(view: MachineView, generation: int) -> float:

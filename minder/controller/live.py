@@ -34,6 +34,8 @@ class _Windows(Protocol):
 
     def notes(self) -> Sequence[str]: ...
 
+    def set_machines(self, machines: Sequence[str]) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Row:
@@ -63,6 +65,10 @@ class LiveWindows:
 
     def notes(self) -> Sequence[str]:
         return self._inner.notes()
+
+    def watch(self, machines: Sequence[str]) -> None:
+        """These from now on; what is known of those that stay is kept."""
+        self._inner.set_machines(machines)
 
     def restart(self, inner: _Windows) -> None:
         """Begin anew with other windows: the clock was set, and no row may stand beside one of before."""

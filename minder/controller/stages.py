@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from minder.controller.inbox import Inbox
+from minder.controller.joins import Admits
 from minder.controller.measures import Measures
 from minder.controller.state import JobState
 from minder.controller.watched import WatchedJob
@@ -93,6 +94,7 @@ class Stages:
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
     watched: WatchedJob | None = None  # a job that somebody else starts and restarts
+    admits: Admits | None = None  # what a machine is given that joins; None: none can join
     inbox: Inbox | None = None  # what the service took for the job
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by

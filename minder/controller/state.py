@@ -28,6 +28,7 @@ class JobState:
     generation_start_s: float = 0.0
     last_step: float = -math.inf
     barred: set[str] = field(default_factory=set)
+    returned_s: dict[str, float] = field(default_factory=dict)  # when an operator called a machine fit: what was said before is over
     incident: str | None = None  # whose recovery the present generation ends
     operation_id: str = ""
     first_step_seen: bool = False

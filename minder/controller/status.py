@@ -16,18 +16,23 @@ __all__ = ["read_status", "status_age_s", "write_status"]
 
 
 def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, MachineView], extra: Mapping[str, Any]) -> None:
-    """`extra` is put beside the job's own fields: message, step, loss, incident, standbys, dry_run (it acts on nothing)."""
+    """`extra` is put beside the job's own fields: message, step, loss, incident, standbys, dry_run (it acts on nothing).
+    missing: machine to what keeps it from being a standby, where it could be one."""
     in_job = set(state.rank_machine.values())
     standbys = set(extra.get("standbys", ()))
     scores: Scores | None = extra.get("scores")
-    rows = [_machine_row(view, _role(machine, in_job, standbys, state), scores) for machine, view in views.items()]
+    missing: Mapping[str, str] = extra.get("missing", {})
+    rows = [
+        {**_machine_row(view, _role(machine, in_job, standbys, state), scores), "missing": missing.get(machine)}
+        for machine, view in views.items()
+    ]
     body = {
         "job": state.name,
         "now_s": now_s,
         "generation": state.generation,
         "phase": state.phase,
         "machines": rows,
-        **{key: value for key, value in extra.items() if key not in ("scores", "standbys")},
+        **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing")},
     }
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(json.dumps(_finite(body)))

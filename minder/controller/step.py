@@ -18,6 +18,7 @@ from minder.controller.clock_steps import ClockSteps
 from minder.controller.deciding import Deciding
 from minder.controller.excerpts import Excerpts
 from minder.controller.failures import BlameWatch, identify
+from minder.controller.pool import Pool
 from minder.controller.retests import Retests
 from minder.controller.stages import Stages
 from minder.controller.state import JobState, incidents_of_restart
@@ -26,7 +27,7 @@ from minder.controller.tick import Tick, headline
 from minder.controller.witnesses import Seen, Witnesses
 from minder.errors import LeaseLostError, LedgerError, MinderError
 from minder.incidents import Ledger, kinds
-from minder.recovery.restart import StartResult, is_waiting
+from minder.recovery.restart import StartResult
 from minder.types import MachineView, Observation, RequestKind, Sample, Signal, Statement, Verdict, Window
 
 __all__ = ["Controller"]
@@ -54,7 +55,8 @@ class Controller:
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self, self._blame)
         self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
-        self._retests.on_say = self.say
+        self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits)
+        self._retests.on_say = self.pool.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
         if stages.recovery is not None:
@@ -104,6 +106,8 @@ class Controller:
         self._deciding.turn(now_s)
         self._retests.tick()
         self._blame.tick(stages.progress, now_s)
+        if stages.watched is None:
+            self.pool.tick()
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
         self._note_end()
         self.write_status(now_s)
@@ -162,11 +166,8 @@ class Controller:
         self.write_status(self._clock.now_s())
 
     def standbys(self) -> list[str]:
-        """Machines outside the job whose workers wait at the barrier, in configured order, none of them barred."""
-        in_job = set(self.state.rank_machine.values())
-        views = self._stages.fleet.views()
-        free = [m for m in self._stages.fleet.machines if m not in in_job and m not in self.state.barred]
-        return [machine for machine in free if is_waiting(views.get(machine), self._clock.now_s())]
+        """As the pool says."""
+        return self.pool.standbys()
 
     def write_status(self, now_s: float) -> None:
         extra = {
@@ -176,6 +177,7 @@ class Controller:
             "loss": self._newest_loss(),
             "incident": self.state.incident,
             "standbys": self.standbys(),
+            "missing": self.pool.missing() if self._stages.watched is None else {},
             "dry_run": self._stages.policy.config.dry_run,
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),

@@ -40,6 +40,7 @@ __all__ = [
     "SIGNAL",
     "SIGNED_IN",
     "SOURCE_ERROR",
+    "STANDBY_ADDED",
     "TOKEN",
     "TRIAL_ENDED",
     "UNBARRED",
@@ -51,7 +52,8 @@ __all__ = [
 ACTS = ("evict", "trial", "restart")
 
 # A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
-# {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url}, ...}:
+# {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url},
+# largest_group?: machines of the largest parallel group that can be evicted as a whole, ...}:
 # whatever a restarted controller needs.
 JOB_REGISTERED = "job_registered"
 # {outcome: "finished" | "failed", detail?}
@@ -88,6 +90,10 @@ APPROVAL_CLOSED = "approval_closed"
 # An operator wants a machine tested. The controller of the job does it (INTENT with action "retest", RESULT done or failed).
 # {machine, reason, by, token?}
 RETEST_ASKED = "retest_asked"
+# An operator gives a running job one more standby. The controller takes it in (INTENT with action "join", RESULT done or failed).
+# A machine that was returned becomes a standby again by an INTENT with action "rejoin".
+# {machine, agent: url, launcher: url, rack?, switch?, by, reason, token?}
+STANDBY_ADDED = "standby_added"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 # what "telemetry" is no capture: data is a minder.types.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"

@@ -11,8 +11,9 @@ from minder.incidents.spans import format_span
 from minder.types import Decision, Evidence
 from minder.wire.codec import to_json
 
-__all__ = ["describe_evidence", "incident_json", "incident_report", "incident_rows", "left_to_a_person"]
+__all__ = ["AFTERWARDS", "describe_evidence", "incident_json", "incident_report", "incident_rows", "left_to_a_person"]
 
+AFTERWARDS = "A returned machine becomes a standby: its launcher starts the workers again, and it takes the next place that falls free."
 _DURATIONS = ("time_to_detect_s", "time_to_decide_s", "capture_s", "evict_s", "restart_s", "to_first_step_s", "downtime_s")
 _LABELS = ("detect", "decide", "capture", "evict", "restart", "first new step", "downtime in all")
 
@@ -69,7 +70,7 @@ def _report(incident: Incident) -> Iterator[str]:
     yield from _section("Decision", _decision_lines(incident.decision))
     yield from _section("Left to a person", left_to_a_person(incident), nothing="")
     yield from _section("Done", [_result_line(item.outcome, item.operation_id, item.detail) for item in incident.results])
-    yield from _section("To undo it", incident.undo, nothing="nothing to undo")
+    yield from _section("To undo it", (*incident.undo, *((AFTERWARDS,) if incident.evicted else ())), nothing="nothing to undo")
     yield from _section("Was it right?", _outcome_lines(incident))
     yield from _section("How long it took", _time_lines(incident))
     yield from _section("Notes", incident.notes, nothing="")

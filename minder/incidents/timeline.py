@@ -129,6 +129,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.RETEST_ASKED: lambda p: f"{p.get('machine')} is to be tested{_tail(p, 'reason')}",
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
     kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",
+    kinds.STANDBY_ADDED: lambda p: f"{p.get('machine')} is to join as a standby{_tail(p, 'by', 'reason')}",
     kinds.PAUSE: _pause,
     kinds.UNPAUSE: lambda p: f"pause lifted ({_scope(p)})",
     kinds.OUTCOME: lambda p: f"{p.get('machine')} was found: {p.get('outcome')}{_tail(p, 'note', 'by')}",

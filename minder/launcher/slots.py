@@ -64,7 +64,9 @@ class Slot:
         return any(process is not None and process.alive for process in (self.worker, self.spare))
 
     def aim(self, target: Target) -> None:
-        """A new target replaces the old one, whatever was under way."""
+        """A new target replaces the old one, whatever was under way. A slot that was ended and is wanted again begins anew."""
+        if self.target.desired == "ended" != target.desired and self.worker is not None and not self.worker.alive:
+            self.worker = None  # also one that had finished its part, which a parked slot would keep as it is
         self.target = target
         self._failures = 0
         self._cancel("start")

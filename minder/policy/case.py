@@ -11,12 +11,19 @@ from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.types import History, PastEviction, Price, Reason, Verdict
 
-__all__ = ["Case", "Ruling", "Stage", "breaker_limit", "passes", "stops"]
+__all__ = ["Case", "Ruling", "Stage", "breaker_limit", "machine_limit", "passes", "stops"]
 
 
 def breaker_limit(config: PolicyConfig, machines: int) -> int:
     """Machines that may be evicted within the window; one is always allowed, or a small job could never be helped."""
     return max(1, int(config.breaker_share * machines))
+
+
+def machine_limit(config: PolicyConfig, largest_group: int) -> int:
+    """Machines that may be evicted within an hour. largest_group: machines of the largest parallel group that can be evicted whole."""
+    if config.max_machines_per_hour is not None:
+        return config.max_machines_per_hour
+    return max(1, config.max_evictions_per_hour, 2 * largest_group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,14 @@ class Case:
         """Machines of this job whose eviction began at or after `since_s`, those planned in this call included."""
         past = sum(len(item.machines) for item in self.past if item.action == "evict" and item.time_s >= since_s)
         return past + len(self.planned)
+
+    def evictions_since(self, since_s: float) -> int:
+        """This job's evictions that began at or after `since_s`; what is planned in this call goes together with this case, as one."""
+        return sum(item.action == "evict" and item.time_s >= since_s for item in self.past)
+
+    @property
+    def machine_limit(self) -> int:
+        return machine_limit(self.config, self.context.largest_group)
 
     @property
     def breaker_limit(self) -> int:

@@ -44,10 +44,13 @@ class PolicyConfig:
     max_restarts_per_day: int = 12
     # After a second unknown failure of one machine another takes its ranks for so long, to see whether the failure follows them; 0: never.
     trial_s: float = 3600.0
-    # Machines of the job evicted in its whole run; one more is paged.
+    # Evictions of the job in its whole run; one more is paged. A parallel group that goes as a whole is one eviction.
     max_evictions_per_job: int = 8
     # The same within any hour.
     max_evictions_per_hour: int = 4
+    # Machines of the job evicted within any hour; one more is paged. If not set: twice the largest parallel group that the
+    # breaker lets pass, and at least max_evictions_per_hour.
+    max_machines_per_hour: int | None = None
     # Never more than this share of the job's machines evicted within the window (at least one may be, in a small job).
     breaker_share: float = 0.25
     # Seconds of that window.
@@ -80,7 +83,7 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         for name in ("dry_run", "allow_shared_machines"):
             _demand(isinstance(getattr(self, name), bool), name, getattr(self, name), "true or false")
-        for name in _WHOLE:
+        for name in _WHOLE + (() if self.max_machines_per_hour is None else ("max_machines_per_hour",)):
             value = getattr(self, name)
             _demand(_is_number(value) and value == int(value) and value >= 0, name, value, "a whole number of 0 or more")
         for name in (*_SECONDS, "break_even"):

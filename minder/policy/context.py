@@ -24,6 +24,8 @@ class PolicyContext:
     `speed_lost_share`: 0.2 = the job makes 20 % fewer steps per second than it should; None: unknown.
     `remaining_s`: how long the job would still run; None: unknown.
     `ranks_fixed`: why ranks cannot move to other machines here; "" where they can.
+    `largest_group`: machines of the job's largest parallel group that is small enough to be evicted whole; 1 where none is known.
+    `answering`: machines whose agent or launcher was heard within the last seconds.
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
     """
 
@@ -32,6 +34,8 @@ class PolicyContext:
     standbys_ready: tuple[str, ...] = ()
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gpus: int = 1
+    largest_group: int = 1
+    answering: frozenset[str] = frozenset()
     since_checkpoint_s: float = 0.0
     expected_restart_s: float = 30.0
     other_jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

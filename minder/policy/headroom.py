@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from minder.policy.case import breaker_limit
+from minder.policy.case import breaker_limit, machine_limit
 from minder.policy.config import PolicyConfig
 from minder.policy.limits import HOUR_S
-from minder.types import History
+from minder.types import History, JobView, PastEviction
 
 __all__ = ["Headroom", "headroom"]
 
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """Machines that may still be evicted by each limit (`job`, `hour`, `breaker`), and restarts that are left; never below 0."""
+    """What each limit still allows, never below 0: evictions (`job`, `hour`), machines (`machines`, `breaker`), and restarts."""
 
     evictions: dict[str, int]
     restarts: int
@@ -26,16 +26,22 @@ class Headroom:
         return self.evictions["breaker"] == 0
 
 
-def headroom(config: PolicyConfig, history: History, job: str, machines: int, now_s: float) -> Headroom:
-    """`machines`: how many the job has now."""
+def headroom(config: PolicyConfig, history: History, job: JobView, now_s: float, largest_group: int = 1) -> Headroom:
+    """largest_group: as in PolicyContext."""
 
-    def left(limit: int, since_s: float) -> int:
-        own = (item for item in history.actions if item.job == job and item.action == "evict" and item.time_s >= since_s)
-        return max(0, limit - sum(len(item.machines) for item in own))
+    def since(since_s: float) -> list[PastEviction]:
+        return [item for item in history.actions if item.job == job.name and item.action == "evict" and item.time_s >= since_s]
 
-    evictions = {
-        "job": left(config.max_evictions_per_job, -math.inf),
-        "hour": left(config.max_evictions_per_hour, now_s - HOUR_S),
-        "breaker": left(breaker_limit(config, machines), now_s - config.breaker_window_s),
+    hour, window = since(now_s - HOUR_S), since(now_s - config.breaker_window_s)
+    left = {
+        "job": config.max_evictions_per_job - len(since(-math.inf)),
+        "hour": config.max_evictions_per_hour - len(hour),
+        "machines": machine_limit(config, largest_group) - _machines(hour),
+        "breaker": breaker_limit(config, len(job.machines)) - _machines(window),
     }
+    evictions = {name: max(0, value) for name, value in left.items()}
     return Headroom(evictions, max(0, config.max_restarts - history.restarts))
+
+
+def _machines(evictions: list[PastEviction]) -> int:
+    return sum(len(item.machines) for item in evictions)

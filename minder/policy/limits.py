@@ -1,4 +1,4 @@
-"""Stages that ask whether so much may be taken: shared domains, group size, budgets, breaker, standbys, other jobs, dry run."""
+"""Stages that ask whether so much may be taken: group size, budgets, breaker, standbys, other jobs, dry run."""
 
 from __future__ import annotations
 
@@ -7,43 +7,10 @@ import math
 from minder.policy.case import Case, Ruling, passes, stops
 from minder.types import Reason
 
-__all__ = [
-    "breaker",
-    "budgets",
-    "dry_run",
-    "engine",
-    "group_size",
-    "near",
-    "ready_standbys",
-    "shared_domain",
-    "shared_machine",
-    "standbys",
-]
+__all__ = ["breaker", "budgets", "dry_run", "engine", "group_size", "near", "ready_standbys", "shared_machine", "standbys"]
 
 HOUR_S = 3600.0
 _MOST_TOLD = 4
-
-
-def shared_domain(case: Case) -> Ruling:
-    """Two suspects behind one switch, or in one rack, accuse what they share. What the whole job shares tells nothing."""
-    accused = set(case.suspects) | set(case.machines) | set(case.planned) | _recently_evicted(case)
-    domains = case.context.domains
-    for machine in case.machines:
-        for kind in case.config.domain_kinds:
-            name = domains.get(machine, {}).get(kind)
-            if name is None or all(domains.get(other, {}).get(kind) == name for other in case.context.job.machines):
-                continue
-            together = sorted(other for other in accused if domains.get(other, {}).get(kind) == name)
-            if len(together) > 1:
-                return stops("page", "shared_domain", f"{', '.join(together)} share {kind} {name}: it may be at fault")
-    return passes()
-
-
-def _recently_evicted(case: Case) -> set[str]:
-    since_s = case.context.now_s - case.config.domain_window_s
-    own = case.operation_id
-    recent = [item for item in case.history.actions if item.action == "evict" and item.time_s >= since_s and item.operation_id != own]
-    return {machine for item in recent for machine in item.machines}
 
 
 def group_size(case: Case) -> Ruling:
@@ -52,8 +19,7 @@ def group_size(case: Case) -> Ruling:
     if size < 2:
         return passes()
     limits = {
-        "evictions per job": case.config.max_evictions_per_job,
-        "evictions per hour": case.config.max_evictions_per_hour,
+        "machines per hour": case.machine_limit,
         "machines of the breaker": case.breaker_limit,
         "standbys": len(ready_standbys(case)),
     }
@@ -64,17 +30,21 @@ def group_size(case: Case) -> Ruling:
 
 
 def budgets(case: Case) -> Ruling:
-    """Evictions of this job: in its whole run, and in the last hour."""
-    wanted = len(case.machines)
+    """Evictions of this job: in its whole run, and in the last hour, where machines have a limit of their own."""
+    since_s = case.context.now_s - HOUR_S
     spans: tuple[tuple[Reason, float, int], ...] = (
         ("budget_job", -math.inf, case.config.max_evictions_per_job),
-        ("budget_hour", case.context.now_s - HOUR_S, case.config.max_evictions_per_hour),
+        ("budget_hour", since_s, case.config.max_evictions_per_hour),
     )
-    for reason, since_s, limit in spans:
-        used = case.evicted_since(since_s)
-        if used + wanted > limit:
+    for reason, begin_s, limit in spans:
+        used = case.evictions_since(begin_s)
+        if used + 1 > limit:
             span = "this run" if reason == "budget_job" else "the last hour"
-            return stops("page", reason, f"{used} evicted in {span}, {wanted} more would pass the limit of {limit}")
+            return stops("page", reason, f"{used} evictions in {span}, one more would pass the limit of {limit}")
+    gone, wanted = case.evicted_since(since_s), len(case.machines)
+    if gone + wanted > case.machine_limit:
+        told = f"{gone} machines evicted in the last hour, {wanted} more would pass the limit of {case.machine_limit} machines"
+        return stops("page", "budget_hour", told)
     return passes()
 
 
@@ -97,7 +67,8 @@ def standbys(case: Case) -> Ruling:
     """Every place must be filled; a standby behind another switch than the suspects comes first."""
     ready, wanted = ready_standbys(case), len(case.machines)
     if len(ready) < wanted:
-        out = [f"{standby}: {why}" for standby, why in case.context.standbys_out.items()]
+        unfit = {standby: "it is accused itself" for standby in case.context.standbys_ready if standby in case.suspects}
+        out = [f"{standby}: {why}" for standby, why in {**unfit, **case.context.standbys_out}.items()]
         more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
         return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
     chosen = tuple(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.policy import approval, limits, timing, trial
+from minder.policy import approval, domains, limits, timing, trial
 from minder.policy.blame import Blame, Course, attribute
 from minder.policy.case import Case, Stage
 from minder.policy.config import PolicyConfig
@@ -28,7 +28,7 @@ EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("barred_yet_inside", timing.barred_yet_inside),
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
-    ("shared_domain", limits.shared_domain),
+    ("shared_domain", domains.shared_domain),
     ("group_size", limits.group_size),
     ("budgets", limits.budgets),
     ("breaker", limits.breaker),

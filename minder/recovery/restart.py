@@ -56,6 +56,8 @@ def why_not_waiting(view: MachineView | None, now_s: float | None = None) -> str
     if not view.workers:
         return "its launcher has no worker"
     states = sorted({worker.state for worker in view.workers} - {"waiting"})
+    if states == ["ended"]:
+        return "its launcher has ended its workers and was not asked to start them again"
     if states:
         return f"its worker does not wait at the barrier ({', '.join(states)})"
     seen_s = (time.time() if now_s is None else now_s) - view.launcher_age_s

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from minder.reliability.limits import Limits
 from minder.reliability.mix import IncidentRate, Published, Symptom, restart_seconds
 
 __all__ = ["LOST_PHASES", "Fault", "Mechanisms", "Month", "Scale", "draw_faults", "simulate"]
@@ -60,13 +61,15 @@ class Fault:
 
 @dataclass(slots=True)
 class Month:
-    """What came of it. Seconds lost by phase; shortfalls: recoveries that needed more standbys than there were."""
+    """What came of it. Seconds lost by phase; shortfalls: recoveries that needed more standbys than there were; paged: evictions that
+    the default limits of the policy leave to a person."""
 
     span_s: float
     lost: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOST_PHASES, 0.0))
     incidents: int = 0
     evicted: int = 0
     shortfalls: int = 0
+    paged: int = 0
 
     @property
     def ettr(self) -> float:
@@ -104,6 +107,7 @@ class _Run:
         self._published = published
         self._pool = scale.pool if mechanisms.standbys else 0
         self._month = Month(scale.days * DAY_S)
+        self._limits = Limits(scale.machines, round(published.assumed["group_machines"]))
         self._requeue_s = restart_seconds(published, "requeue_s", scale.machines)
         self._update_s = restart_seconds(published, "hot_update_s", scale.machines)
         self._wake_s = self._requeue_s / float(published.restart["standby_ratio"])
@@ -147,6 +151,9 @@ class _Run:
     def _act(self, fault: Fault, now_s: float) -> list[tuple[float, str, Fault | None]]:
         """Evict, restart, load, do again; returns the job's return and the refills that are due."""
         leaving = self._leaving(fault)
+        if leaving and self._has.detection and not self._limits.allow(leaving, now_s, self._pool if self._has.standbys else leaving):
+            self._month.paged += 1
+            now_s = self._lose("decide", now_s, self._limits.response_s)
         used = min(leaving, self._pool)
         self._pool -= used
         self._month.evicted += leaving

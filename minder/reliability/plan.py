@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minder.errors import BadInputError
+from minder.policy.config import PolicyConfig
 from minder.reliability.mix import Published
 from minder.reliability.months import LOST_PHASES, Mechanisms, Month, Scale, draw_faults, simulate
 from minder.reliability.standbys import binomial_quantile
@@ -41,6 +42,7 @@ class Outcome:
     incidents: float
     evicted: float
     shortfalls: float
+    paged: float
 
 
 def make_scale(published: Published, gpus: int, gpus_per_machine: int, days: float, rate: str, pool: int | None = None) -> Scale:
@@ -86,18 +88,19 @@ def _outcome(scale: Scale, variant: str, months: Sequence[Month]) -> Outcome:
         incidents=float(np.mean([month.incidents for month in months])),
         evicted=float(np.mean([month.evicted for month in months])),
         shortfalls=float(np.mean([month.shortfalls for month in months])),
+        paged=float(np.mean([month.paged for month in months])),
     )
 
 
 def plan_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     """A header, and one row per variant of one size; the losses are shares of the time."""
     rows: list[tuple[str, ...]] = [
-        ("variant", "ETTR", "95 % of repeats", *LOST_PHASES, "incidents", "machines evicted", "too few standbys")
+        ("variant", "ETTR", "95 % of repeats", *LOST_PHASES, "incidents", "machines evicted", "too few standbys", "left to a person")
     ]
     for item in outcomes:
         span = f"{item.low:.4f} to {item.high:.4f}"
         shares = (f"{item.lost[phase]:.2%}" for phase in LOST_PHASES)
-        counts = (f"{item.incidents:.0f}", f"{item.evicted:.0f}", f"{item.shortfalls:.0f}")
+        counts = (f"{item.incidents:.0f}", f"{item.evicted:.0f}", f"{item.shortfalls:.0f}", f"{item.paged:.0f}")
         rows.append((item.variant, f"{item.ettr:.4f}", span, *shares, *counts))
     return rows
 
@@ -121,6 +124,10 @@ def plan_notes(scales: Sequence[Scale], published: Published, repeats: int) -> l
     ]
     if largest > measured:
         lines.append(f"Restart times beyond {measured:,} machines are a line drawn on over log2 of machines: nobody has published them.")
+    lines.append(
+        "Evictions are bounded by the default limits of [policy]: what passes them, or finds fewer standbys than members of a group, waits "
+        f"{PolicyConfig().response_s:g} s for a person. Racks and switches are not simulated."
+    )
     lines.append("Assumed: " + ", ".join(f"{name} {value:g}" for name, value in published.assumed.items()) + " (--assume NAME=VALUE).")
     lines.append(
         "To compare: ByteRobust reports up to 0.97 for its job of 9,600 GPUs (section 9). The model is kinder than life: one job, faults "
@@ -155,6 +162,7 @@ def plan_json(outcomes: Sequence[Outcome], published: Published, seed: int, repe
                 "incidents": item.incidents,
                 "machines_evicted": item.evicted,
                 "too_few_standbys": item.shortfalls,
+                "left_to_a_person": item.paged,
             }
             for item in outcomes
         ],

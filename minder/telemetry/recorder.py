@@ -96,6 +96,11 @@ class Recorder:
         places = [{"rank": rank, "machine": name, "generation": gen} for (gen, rank), name in sorted(self._ranks.items())]
         _replace(self.folder / "ranks.json", json.dumps(places, indent=1) + "\n")
 
+    def note_job(self, job: RecordedJob) -> None:
+        """The job has other machines than at the start: one has joined its pool."""
+        write_job(self.folder / "job.toml.tmp", job)
+        (self.folder / "job.toml.tmp").rename(self.folder / "job.toml")
+
     def note_truth(self, truth: Truth) -> None:
         """What was done to the job, for `minder evaluate`; replay does not read it."""
         write_truth(self.folder / "truth.json", [truth], single=True)

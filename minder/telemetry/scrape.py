@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from minder.clock import Clock, SystemClock
@@ -99,6 +99,12 @@ class ScrapeSource:
         self._paced = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+
+    def add(self, targets: Iterable[ScrapeTarget]) -> None:
+        """Scrape these too, from the next round on."""
+        for target in targets:
+            self._sights.setdefault(target, _Sight())
+            self._targets = (*(item for item in self._targets if item != target), target)
 
     def start(self) -> None:
         """Scrape in the background from now on, every interval."""

@@ -49,6 +49,10 @@ class _Item:
     def machine(self) -> str:
         return self.signal.machine or ""
 
+    def is_in(self, machines: frozenset[str] | None) -> bool:
+        """Whether any machine that it is about is among these; None: all are."""
+        return machines is None or not machines.isdisjoint({self.machine, *self.machines})
+
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
@@ -88,7 +92,8 @@ class SignalRule:
             self._note_link(finding, now_s)
         if self._workers:
             self._note_first_exit(observation)
-        self._items = {key: item for key, item in self._items.items() if self._stands(item, now_s)}
+        here = None if job is None or self._workers else frozenset(job.machines)  # of a live job: who has left it is not accused again
+        self._items = {key: item for key, item in self._items.items() if self._stands(item, now_s) and item.is_in(here)}
         machines = len(job.machines) if job is not None else 0
         return RuleResult((*self._suspects(now_s, machines), *self._gradients(now_s, machines)))
 

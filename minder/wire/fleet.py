@@ -11,16 +11,16 @@ import contextlib
 import ssl
 import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from minder.errors import NoAnswerError, WireError
 from minder.types import MachineView, Signal, WorkerView
-from minder.wire.allowance import MOST_PROCESSES, MOST_SIGNALS, Allowance, rest_s
+from minder.wire.allowance import MOST_PROCESSES, rest_s
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.codec import from_json
+from minder.wire.contacts import Contact, as_worker, less_ended, shift_worker
 from minder.wire.plain import PlainHttp
 
 __all__ = ["Fleet"]
@@ -29,25 +29,6 @@ T = TypeVar("T")
 _POLL_S = 1.0
 _CLOCK_S = 5.0
 _SILENT_S = 2.5
-
-
-@dataclass(slots=True)
-class _Contact:
-    """What we know of one machine's two processes."""
-
-    agent_heard_s: float | None = None  # by the clock that nobody can set
-    launcher_heard_s: float | None = None
-    started_s: dict[str, float] = field(default_factory=dict)  # agent or launcher to the start of its process
-    agent_restarted_s: float | None = None
-    workers: tuple[WorkerView, ...] = ()
-    ended: dict[int, float] = field(default_factory=dict)  # pids whose exit was told since the launcher was last asked for its state
-    jobs: tuple[str, ...] = ()  # all that run on the machine, as its agent sees them
-    launcher: Mapping[str, Any] = field(default_factory=dict)
-    offset_s: float = 0.0
-    offset_error_s: float = float("inf")
-    signals: deque[Signal] = field(default_factory=lambda: deque(maxlen=MOST_SIGNALS))  # that nobody took yet
-    allowance: Allowance = field(default_factory=Allowance)
-    refused: dict[str, str] = field(default_factory=dict)  # agent or launcher to what it said
 
 
 class Fleet:
@@ -61,7 +42,7 @@ class Fleet:
     ) -> None:
         """tls: what https:// addresses are called with (minder.wire.tls); None: the system's authorities."""
         self._endpoints = {item.machine: item for item in endpoints}
-        self._contacts = {machine: _Contact() for machine in self._endpoints}
+        self._contacts = {machine: Contact() for machine in self._endpoints}
         self._lock = threading.Lock()
         self._on_signal = on_signal or (lambda: None)
         self._tls = tls
@@ -69,6 +50,8 @@ class Fleet:
         self._thread = threading.Thread(target=self._run, name="minder-fleet", daemon=True)
         self._ready = threading.Event()
         self._clients: dict[str, MachineClient] = {}
+        self._polls: dict[str, list[asyncio.Task[None]]] = {}
+        self._http: PlainHttp | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -81,6 +64,40 @@ class Fleet:
             self._thread.join(5.0)
         elif not self._loop.is_closed():
             self._loop.close()
+
+    def add(self, item: MachineEndpoints) -> None:
+        """Poll one more machine from now on. Under a known name the addresses are replaced, and what was heard is forgotten."""
+        self._change(self._take_in, item)
+
+    def remove(self, machine: str) -> None:
+        """Poll it no longer, and forget it; nothing for a machine that is not known."""
+        self._change(self._let_go, machine)
+
+    def _change(self, change: Callable[[T], None], value: T) -> None:
+        """In the thread that polls, as soon as there is one."""
+        if not self._ready.is_set():
+            change(value)
+            return
+
+        async def run() -> None:
+            change(value)
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(5.0)
+
+    def _take_in(self, item: MachineEndpoints) -> None:
+        self._let_go(item.machine)
+        with self._lock:
+            self._endpoints = {**self._endpoints, item.machine: item}
+            self._contacts = {**self._contacts, item.machine: Contact()}
+        self._begin(item)
+
+    def _let_go(self, machine: str) -> None:
+        for task in self._polls.pop(machine, ()):
+            task.cancel()
+        self._clients.pop(machine, None)
+        with self._lock:
+            self._endpoints = {name: item for name, item in self._endpoints.items() if name != machine}
+            self._contacts = {name: item for name, item in self._contacts.items() if name != machine}
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -126,6 +143,12 @@ class Fleet:
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
         with self._lock:
             return dict(self._contacts[machine].launcher)
+
+    def names(self, machine: str) -> tuple[str, str]:
+        """What the agent and the launcher at this machine's addresses call it themselves; "" while one was not heard."""
+        with self._lock:
+            contact = self._contacts[machine]
+            return contact.agent_name, str(contact.launcher.get("machine", ""))
 
     def capture(
         self, machines: Iterable[str], what: list[str], deadline_s: float, **options: float
@@ -193,17 +216,32 @@ class Fleet:
 
     async def _poll_all(self) -> None:
         with contextlib.closing(PlainHttp(self._tls)) as http:
-            self._clients = {machine: MachineClient(item, http) for machine, item in self._endpoints.items()}
+            self._http = http
+            for item in self._endpoints.values():
+                self._begin(item)
             self._ready.set()
-            polls: list[Coroutine[Any, Any, None]] = []
-            for machine, client in self._clients.items():
-                if client.has_agent:
-                    polls.append(self._follow(machine, "agent"))
-                if client.has_launcher:
-                    polls += [self._follow(machine, "launcher"), self._watch_state(machine)]
-                elif client.has_agent:
-                    polls.append(self._watch_clock(machine))
-            await asyncio.gather(*polls)
+            await asyncio.Event().wait()  # until it is cancelled
+
+    def _begin(self, item: MachineEndpoints) -> None:
+        if self._http is None:
+            return
+        machine, client = item.machine, MachineClient(item, self._http)
+        self._clients[machine] = client
+        polls: list[Coroutine[Any, Any, None]] = []
+        if client.has_agent:
+            polls.append(self._follow(machine, "agent"))
+        if client.has_launcher:
+            polls += [self._follow(machine, "launcher"), self._watch_state(machine)]
+        elif client.has_agent:
+            polls.append(self._watch_clock(machine))
+        self._polls[machine] = [self._loop.create_task(poll) for poll in polls]
+        for task in self._polls[machine]:
+            task.add_done_callback(self._tell_end)
+
+    def _tell_end(self, task: asyncio.Task[None]) -> None:
+        """A poll goes on for ever: one that ends by itself is a defect, and its machine looks silent from now on."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": "a poll of a machine ended", "exception": error, "task": task})
 
     async def _follow(self, machine: str, part: str) -> None:
         """Long-poll one log of events for ever; a restarted process starts its count anew. The first look does not wait: its
@@ -263,7 +301,7 @@ class Fleet:
             contact.refused.pop("launcher", None)
             contact.launcher_heard_s = time.monotonic()
             contact.ended = {pid: told_s for pid, told_s in contact.ended.items() if told_s >= asked_s}  # the answer knows of the others
-            contact.workers = _less_ended((_shift_worker(worker, contact.offset_s) for worker in workers), contact.ended)
+            contact.workers = less_ended((shift_worker(worker, contact.offset_s) for worker in workers), contact.ended)
             contact.launcher = answer
 
     def _note_refusal(self, machine: str, part: str, error: Exception) -> None:
@@ -286,7 +324,7 @@ class Fleet:
             contact.started_s[part] = started_s
             if part == "agent":
                 contact.agent_restarted_s = started_s if restarted else contact.agent_restarted_s
-                contact.agent_heard_s = time.monotonic()
+                contact.agent_heard_s, contact.agent_name = time.monotonic(), str(answer.get("machine", ""))
             else:
                 contact.launcher_heard_s = time.monotonic()
         return restarted
@@ -298,12 +336,12 @@ class Fleet:
         watched = not self._clients[machine].has_launcher
         if len(answer["processes"]) > MOST_PROCESSES:
             raise WireError(f"agent of {machine} tells of {len(answer['processes'])} processes: {MOST_PROCESSES} are read at most")
-        workers = tuple(map(_as_worker, answer["processes"])) if watched else ()
+        workers = tuple(map(as_worker, answer["processes"])) if watched else ()
         with self._lock:
             contact = self._contacts[machine]
             contact.jobs = tuple(str(name) for name in answer.get("jobs", ()))
             if watched:
-                contact.workers = tuple(_shift_worker(worker, contact.offset_s) for worker in workers)
+                contact.workers = tuple(shift_worker(worker, contact.offset_s) for worker in workers)
 
     def _note_clock(self, machine: str, answer: Mapping[str, Any]) -> None:
         """NTP's estimate: the best of the answers so far, forgotten slowly so that a stepped clock is noticed."""
@@ -333,31 +371,7 @@ class Fleet:
         if signals:
             with self._lock:
                 contact.ended |= exits  # a decision about a dead worker comes before the next look at its launcher's state
-                contact.workers = _less_ended(contact.workers, contact.ended)
+                contact.workers = less_ended(contact.workers, contact.ended)
                 contact.signals.extend(replace(item, time_s=item.time_s - contact.offset_s, machine=machine) for item in signals)
             self._on_signal()
         return len(items) - taken
-
-
-def _less_ended(workers: Iterable[WorkerView], ended: Mapping[int, float]) -> tuple[WorkerView, ...]:
-    """A worker whose exit was told runs no more, whatever an older look at it says."""
-    return tuple(replace(worker, state="exited") if worker.pid in ended else worker for worker in workers)
-
-
-def _as_worker(row: Mapping[str, Any]) -> WorkerView:
-    """A process that an agent sees, in the words that a launcher uses. Its generation is the job's own count, -1 if it has none."""
-    slot, generation = row.get("slot"), row.get("generation")
-    fields = {"slot": -1 if slot is None else slot, "generation": -1 if generation is None else generation, "state": "running"}
-    return from_json(WorkerView, {**row, **fields})
-
-
-def _shift_worker(worker: WorkerView, offset_s: float) -> WorkerView:
-    def shift(time_s: float | None) -> float | None:
-        return None if time_s is None else time_s - offset_s
-
-    return replace(
-        worker,
-        step_time_s=shift(worker.step_time_s),
-        alive_time_s=shift(worker.alive_time_s),
-        first_step_time_s=shift(worker.first_step_time_s),
-    )

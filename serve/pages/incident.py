@@ -22,7 +22,7 @@ from minder.incidents.history import active_pauses
 from minder.incidents.maintenance import fold_maintenance
 from minder.incidents.outlook import cost_per_minute, outlook
 from minder.incidents.places import find_gpus
-from minder.incidents.report import describe_evidence, incident_report, left_to_a_person
+from minder.incidents.report import AFTERWARDS, describe_evidence, incident_report, left_to_a_person
 from minder.stacks import analyse_captures, capture_from_agents
 from minder.stacks.document import to_document
 from minder.store.events import EventQuery
@@ -121,6 +121,7 @@ def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[s
     names = tuple(dict.fromkeys((*found.machines, *found.evicted)))
     return {
         "incident": found,
+        "afterwards": AFTERWARDS,
         "detail": incident_detail(found),
         "accused": [_accused(name, places, found) for name in names],
         "evidence": [_said(item, found.opened_s) for item in found.evidence],

@@ -108,6 +108,7 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
         "top": [] if blind else scored[:_MOST_TOP],
         "live": _live(service, detail.name),
         "standbys": [name for name, row in rows.items() if row.get("role") == "standby"],
+        "missing": {name: str(row["missing"]) for name, row in rows.items() if row.get("missing")},
     }
 
 

@@ -119,7 +119,8 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
         raise refuse(409, f"{unfit}: mend and test it again, or say force with the reason why it is fit all the same")
     payload = {"machine": name, "note": body.reason} | ({"forced": unfit} if unfit is not None else {})
     planned = [Planned(kinds.UNBARRED, payload, event.job, event.incident) for event in meant]
-    return planned, f"{name} may work again{_from(body.job).replace('from', 'in')}"
+    told = f"{name} may work again{_from(body.job).replace('from', 'in')}"
+    return planned, f"{told}: it waits as a standby as soon as its launcher has started its workers"
 
 
 @router.post("/{name}/evict", status_code=201, response_model=Recorded)

@@ -54,7 +54,7 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
     status = job_status(service, name)
     told_s = None if status is None else float(status.get("now_s", 0.0))
     waiting = None if status is None or status_age_s(status, now_s) > _OLD_S else _waiting(status)
-    for machine in map(str, registered.get("standbys") or ()):
+    for machine in dict.fromkeys([*map(str, registered.get("standbys") or ()), *sorted(waiting or ())]):  # also returned or joined ones
         if machine in state.barred:
             word = "barred"
         elif machine in past.machines:

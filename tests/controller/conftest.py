@@ -53,6 +53,7 @@ class Launcher:
     operations: list[str] = field(default_factory=list)
     starts: list[tuple[str, int]] = field(default_factory=list)  # (operation, generation) that really started workers
     silent: bool = False
+    unheard: bool = False  # since it is polled
     refuses: str = ""
 
 
@@ -100,7 +101,7 @@ class FakeFleet:
                 0, 1, item.rank, item.state, item.generation, item.step, now_s, None, None, None, *first  # type: ignore[arg-type]
             )  # fmt: skip
             age_s = 30.0 if item.silent else 0.1
-            heard = not item.refuses
+            heard = not item.refuses and not item.unheard
             found[name] = MachineView(name, age_s if heard else None, age_s if heard else None, (worker,) if heard else ())
         return found
 
@@ -122,7 +123,7 @@ class FakeFleet:
             return WireError("HTTP 409")
         item.operations.append(operation)
         item.generation, item.step = generation, None
-        item.state, item.rank = "ended", None
+        item.state, item.rank = {"parked": "waiting"}.get(str(body["desired"]), "ended"), None
         if body["desired"] == "run":
             item.starts.append((operation, generation))
             item.state, item.rank = "running", int(body["assignments"][0]["env"]["RANK"])
@@ -153,8 +154,7 @@ class FakeActuator:
         for name in bodies:
             if not self._fleet.launchers[name].silent:
                 self._fleet.launchers[name].state = "ended"
-        outcome = "ambiguous" if self.ambiguous else "done"
-        return ActionResult(decision.operation_id, self._clock.now_s(), outcome, "ended")  # type: ignore[arg-type]
+        return ActionResult(decision.operation_id, self._clock.now_s(), "ambiguous" if self.ambiguous else "done", "ended")
 
 
 class FakeHost:
@@ -247,7 +247,7 @@ class World:
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, progress, context  # type: ignore[arg-type]
         )  # fmt: skip
-        controller = Controller(state, stages, ledger, self.clock, self.folder)
+        controller = Controller(state, replace(stages, admits=getattr(self, "admits", None)), ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 
     def tick(self, app: App, times: int = 1) -> None:

@@ -64,7 +64,7 @@ def test_both_machines_of_a_pipeline_are_taken_out_in_one_eviction(world: Any) -
     assert app.state.rank_machine == {0: "m0", 1: "s0", 2: "m2", 3: "s1"}
 
 
-@pytest.mark.parametrize("limit", ["standbys", "max_evictions_per_hour", "max_evictions_per_job", "breaker_share"])
+@pytest.mark.parametrize("limit", ["standbys", "max_machines_per_hour", "breaker_share"])
 def test_a_group_larger_than_what_may_be_taken_is_a_page_and_nobody_goes(limit: str, world: Any) -> None:
     """Nor is half of it evicted later, when stacks accuse one of the two alone."""
     if limit == "standbys":
@@ -75,6 +75,12 @@ def test_a_group_larger_than_what_may_be_taken_is_a_page_and_nobody_goes(limit: 
     assert decisions(world) == [("page", HELD, "group_too_large")]
     assert world.events(kinds.INTENT, kinds.BARRED) == [] and world.actuator.executed == []
     assert (app.state.barred, app.state.generation) == (set(), 1)
+
+
+def test_a_group_is_one_eviction_for_the_budgets(world: Any) -> None:
+    world.policy = replace(world.policy, max_evictions_per_job=1, max_evictions_per_hour=1)
+    run(world)
+    assert decisions(world)[0] == ("evict", HELD, "act")
 
 
 def test_a_group_that_stays_has_not_recovered_as_long_as_the_job_stands(world: Any) -> None:

@@ -108,6 +108,23 @@ def test_worker_life_from_standby_to_end(launch: Start) -> None:
     assert again["generation"] == 3
 
 
+@pytest.mark.parametrize("script", ["idle.py", "brief.py"], ids=["it ran when it was ended", "it had finished its part"])
+def test_an_ended_slot_that_is_wanted_again_waits_at_the_barrier_without_a_new_launcher(launch: Start, script: str) -> None:
+    """What a controller asks for when an evicted machine is returned; the same words as of old, so that any launcher knows them."""
+    launcher = launch(script, env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 4, [{"RANK": "5"}])
+    [worker] = launcher.wait_states("running" if script == "idle.py" else "exited")
+    launcher.post("ended", 4, grace_s=0)
+    launcher.wait_for(lambda workers: workers[0]["state"] in ("ended", "exited"))
+    answer = launcher.post("parked", 6, operation_id="rejoin-17")
+    assert answer.json() == {"outcome": "done", "generation": 6}
+    [waiting] = launcher.wait_states("waiting")
+    assert waiting["pid"] not in (None, worker["pid"]) and waiting["rank"] is None
+    assert launcher.post("parked", 6, operation_id="rejoin-17").json()["outcome"] == "already_done"
+    assert launcher.wait_states("waiting")[0]["pid"] == waiting["pid"], "asked twice, started once"
+
+
 def test_dead_worker_is_told_once_and_its_place_is_warm_again(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     launcher.wait_states("waiting")

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minder.policy import Policy, PolicyConfig, PolicyContext
+from minder.policy.case import machine_limit
 from minder.types import Decision, History, JobView, PastEviction, Pause, Verdict
 
 NOW_S = 10_000.0
@@ -32,6 +33,7 @@ configs = st.builds(
     max_restarts=st.integers(0, 3),
     max_evictions_per_job=st.integers(0, 6),
     max_evictions_per_hour=st.integers(0, 4),
+    max_machines_per_hour=st.one_of(st.none(), st.integers(0, 5)),
     breaker_share=st.floats(0.05, 1.0),
     breaker_window_s=st.sampled_from([60.0, 600.0]),
     cooldown_s=st.sampled_from([0.0, 30.0]),
@@ -65,8 +67,12 @@ contexts = st.builds(
 inputs = (st.lists(verdicts_, max_size=4), histories, contexts, configs)
 
 
+def evictions_since(history: History, since_s: float) -> list[PastEviction]:
+    return [item for item in history.actions if item.job == "llm" and item.action == "evict" and item.time_s >= since_s]
+
+
 def evicted_since(history: History, since_s: float) -> int:
-    return sum(len(item.machines) for item in history.actions if item.job == "llm" and item.action == "evict" and item.time_s >= since_s)
+    return sum(len(item.machines) for item in evictions_since(history, since_s))
 
 
 @given(*inputs)
@@ -87,8 +93,9 @@ def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, c
             continue
         size = len(item.machines)
         assert not config.dry_run
-        assert evicted_since(history, float("-inf")) + size <= config.max_evictions_per_job
-        assert evicted_since(history, NOW_S - 3600) + size <= config.max_evictions_per_hour
+        assert len(evictions_since(history, float("-inf"))) < config.max_evictions_per_job
+        assert len(evictions_since(history, NOW_S - 3600)) < config.max_evictions_per_hour
+        assert evicted_since(history, NOW_S - 3600) + size <= machine_limit(config, 1)
         assert evicted_since(history, NOW_S - config.breaker_window_s) + size <= max(1, int(config.breaker_share * 8))
         assert not set(item.machines) & history.barred and set(item.machines) <= set(MACHINES)
         assert len(set(item.replacements)) == size and set(item.replacements) <= set(context.standbys_ready) - history.barred
@@ -164,9 +171,11 @@ def test_breaker_and_budgets_hold_over_any_sequence(events: list[tuple[float, li
             machines = (*(name for name in machines if name not in again.machines), *again.replacements)
             pool = (*(name for name in pool if name not in again.replacements), *again.machines)
     evictions = [item for item in done if item.action == "evict"]
-    assert sum(len(item.machines) for item in evictions) <= config.max_evictions_per_job
-    for span_s, limit in ((config.breaker_window_s, max(1, int(config.breaker_share * 8))), (3600.0, config.max_evictions_per_hour)):
+    assert len(evictions) <= config.max_evictions_per_job
+    for span_s, limit in ((config.breaker_window_s, max(1, int(config.breaker_share * 8))), (3600.0, machine_limit(config, 1))):
         for last in evictions:
-            assert sum(len(item.machines) for item in evictions if last.time_s - span_s <= item.time_s <= last.time_s) <= limit
+            within = [item for item in evictions if last.time_s - span_s <= item.time_s <= last.time_s]
+            assert sum(len(item.machines) for item in within) <= limit
+            assert span_s < 3600.0 or len(within) <= config.max_evictions_per_hour
     assert sum(item.action == "restart" for item in done) <= config.max_restarts
     assert len(machines) == 8 and len({item.operation_id for item in done}) == len(done)

@@ -7,45 +7,20 @@ import pytest
 
 from minder.policy import PolicyConfig
 from minder.policy.case import Case
-from minder.policy.limits import breaker, budgets, dry_run, group_size, shared_domain, shared_machine, standbys
+from minder.policy.limits import breaker, budgets, dry_run, group_size, shared_machine, standbys
 from minder.types import History, PastEviction, Verdict
 
 Make = Callable[..., Case]
 Accuse = Callable[..., Verdict]
 Evicted = Callable[..., PastEviction]
 
-RACKS = {f"m{n}": {"rack": "r1" if n < 4 else "r2", "switch": f"leaf-{n % 4}", "pod": "p1"} for n in range(8)}
-
-
-def test_two_suspects_that_share_a_rack_or_a_switch_evict_nobody(case: Make, accuse: Accuse) -> None:
-    assert shared_domain(case(accuse("m1"), suspects=("m1",), domains=RACKS)).action is None
-    for other, shared in (("m2", "rack r1"), ("m5", "switch leaf-1")):
-        ruling = shared_domain(case(accuse("m1"), suspects=("m1", other), domains=RACKS))
-        assert (ruling.action, ruling.reason) == ("page", "shared_domain")
-        assert shared in ruling.say
-    assert shared_domain(case(accuse("m1"), suspects=("m1", "m6"), domains=RACKS)).action is None
-    assert shared_domain(case(accuse("m1", "m2"), domains=RACKS)).action == "page"
-
-
-def test_an_eviction_just_before_counts_as_a_suspect(case: Make, accuse: Accuse, evicted: Evicted) -> None:
-    domains = {**RACKS, "gone": {"rack": "r1"}}
-    assert shared_domain(case(domains=domains, history=History(actions=(evicted("gone", ago_s=299),)))).action == "page"
-    assert shared_domain(case(domains=domains, history=History(actions=(evicted("gone", ago_s=301),)))).action is None
-    restart = evicted(ago_s=10, action="restart")
-    assert shared_domain(case(domains=domains, history=History(actions=(restart,)))).action is None
-
-
-def test_what_the_whole_job_shares_tells_nothing(case: Make, accuse: Accuse) -> None:
-    one_rack = {f"m{n}": {"rack": "r1"} for n in range(8)}
-    assert shared_domain(case(accuse("m1"), suspects=("m1", "m2"), domains=one_rack)).action is None
-
 
 def test_a_group_goes_as_a_whole_or_not_at_all(case: Make, accuse: Accuse) -> None:
     config = PolicyConfig(dry_run=False, breaker_share=0.5)
     group = accuse("m0", "m1", "m2")
     assert group_size(case(group)).action is None
-    assert group_size(case(group, config=replace(config, max_evictions_per_hour=2))).reason == "group_too_large"
-    assert group_size(case(group, config=replace(config, max_evictions_per_job=2))).reason == "group_too_large"
+    assert group_size(case(group, config=replace(config, max_evictions_per_hour=1, max_machines_per_hour=3))).action is None
+    assert group_size(case(group, config=replace(config, max_machines_per_hour=2))).reason == "group_too_large"
     assert group_size(case(group, config=replace(config, breaker_share=0.25))).reason == "group_too_large"
     ruling = group_size(case(group, standbys_ready=("s0", "s1")))
     assert (ruling.action, ruling.reason) == ("page", "group_too_large")
@@ -54,13 +29,14 @@ def test_a_group_goes_as_a_whole_or_not_at_all(case: Make, accuse: Accuse) -> No
 
 @pytest.mark.parametrize(("setting", "reason"), [("max_evictions_per_job", "budget_job"), ("max_evictions_per_hour", "budget_hour")])
 def test_budgets_are_never_passed(case: Make, accuse: Accuse, evicted: Evicted, setting: str, reason: str) -> None:
-    config = replace(PolicyConfig(dry_run=False, max_evictions_per_hour=50, max_evictions_per_job=50), **{setting: 2})
-    one, two = (evicted("a"),), (evicted("a"), evicted("b", ago_s=60))
+    config = replace(PolicyConfig(False, max_evictions_per_hour=50, max_evictions_per_job=50, max_machines_per_hour=50), **{setting: 2})
+    one, two = (evicted("a", "x", "y", "z"),), (evicted("a"), evicted("b", ago_s=60))
     assert budgets(case(config=config, history=History(actions=one))).action is None
     ruling = budgets(case(config=config, history=History(actions=two)))
     assert (ruling.action, ruling.reason) == ("page", reason)
-    assert budgets(case(config=config, history=History(actions=one), planned=("m5",))).reason == reason
-    assert budgets(case(accuse("m1", "m2"), config=config, history=History(actions=one))).reason == reason
+    assert budgets(case(config=config, history=History(actions=one), planned=("m5",))).action is None, "both go in one eviction"
+    assert budgets(case(accuse("m1", "m2"), config=config, history=History(actions=one))).action is None, "a group is one eviction"
+    assert budgets(case(accuse("m1", "m2"), config=config, history=History(actions=two))).reason == reason
     other_job = tuple(replace(item, job="other") for item in two)
     restarts = tuple(replace(item, action="restart") for item in two)
     assert budgets(case(config=config, history=History(actions=other_job))).action is None
@@ -72,6 +48,39 @@ def test_the_hour_passes_and_the_run_does_not(case: Make, evicted: Evicted) -> N
     assert budgets(case(config=PolicyConfig(max_evictions_per_hour=1), history=history)).action is None
     assert budgets(case(config=PolicyConfig(max_evictions_per_job=1), history=history)).action == "page"
     assert budgets(case(config=PolicyConfig(max_evictions_per_job=0))).action == "page"
+
+
+def test_machines_have_a_limit_of_their_own_within_the_hour(case: Make, accuse: Accuse, evicted: Evicted) -> None:
+    group, config = accuse("m1", "m2", "m3"), PolicyConfig(dry_run=False, max_machines_per_hour=6)
+    gone = (evicted("a", "b", "c", ago_s=3000),)
+    assert budgets(case(group, config=config, history=History(actions=gone))).action is None
+    assert budgets(case(group, config=config, history=History(actions=gone), planned=("m5",))).reason == "budget_hour"
+    ruling = budgets(case(group, config=config, history=History(actions=(*gone, evicted("d")))))
+    assert (ruling.action, ruling.reason) == ("page", "budget_hour")
+    assert ruling.say == "4 machines evicted in the last hour, 3 more would pass the limit of 6 machines"
+    assert budgets(case(group, config=config, history=History(actions=(evicted("a", "b", "c", "d", ago_s=3601),)))).action is None
+
+
+def test_the_machine_limit_fits_the_largest_group_and_never_less_than_the_evictions(case: Make) -> None:
+    """A job without groups loses as many single machines as it has evictions."""
+    assert case(config=PolicyConfig()).machine_limit == 4
+    assert case(config=PolicyConfig(), largest_group=8).machine_limit == 16
+    assert case(config=PolicyConfig(max_evictions_per_hour=0)).machine_limit == 2
+    assert case(config=PolicyConfig(max_machines_per_hour=8), largest_group=8).machine_limit == 8
+
+
+def test_a_pipeline_group_of_eight_goes_by_default(case: Make, accuse: Accuse, evicted: Evicted) -> None:
+    """32 machines, pipelines of 8: the breaker's quarter lets one pass, the hour a second one once the breaker has closed."""
+    job = replace(case().context.job, machines=tuple(f"n{n}" for n in range(32)))
+    group = accuse(*(f"n{n}" for n in range(8)))
+    ready = tuple(f"s{n}" for n in range(8))
+    now = case(group, config=PolicyConfig(), job=job, largest_group=8, standbys_ready=ready)
+    assert [stage(now).action for stage in (group_size, budgets, breaker, standbys)] == [None] * 4
+    again = replace(now, history=History(actions=(evicted(*(f"g{n}" for n in range(8)), ago_s=700),)))
+    assert [stage(again).action for stage in (group_size, budgets, breaker)] == [None] * 3
+    third = replace(now, history=History(actions=(evicted(*(f"g{n}" for n in range(16)), ago_s=700),)))
+    assert budgets(third).reason == "budget_hour"
+    assert group_size(case(group, config=PolicyConfig(), job=job, largest_group=8, standbys_ready=ready[:7])).reason == "group_too_large"
 
 
 def test_the_breaker_counts_machines_within_its_window(case: Make, evicted: Evicted) -> None:
@@ -103,6 +112,8 @@ def test_a_standby_that_is_not_ready_is_named_with_the_reason(case: Make) -> Non
     out = {"s0": "its launcher has been silent for 9 s", "s1": "its launcher was never heard of"}
     ruling = standbys(case(standbys_ready=(), standbys_out=out))
     assert ruling.say == ("0 standbys are ready, 1 needed; s0: its launcher has been silent for 9 s; s1: its launcher was never heard of")
+    accused = standbys(case(standbys_ready=("s0",), suspects=("m1", "s0")))
+    assert accused.say == "0 standbys are ready, 1 needed; s0: it is accused itself"
     many = standbys(case(standbys_ready=(), standbys_out={f"s{n}": "its launcher was never heard of" for n in range(40)}))
     assert "s3: its" in many.say and many.say.endswith("; 36 more are not ready either")
     assert standbys(case(standbys_out={"s1": "its launcher was never heard of"})).replacements == ("s0",)

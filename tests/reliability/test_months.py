@@ -66,6 +66,19 @@ def test_a_pool_that_is_too_small_is_slower_and_is_filled_up_again(published: Pu
     assert simulate(scale_of(8), Mechanisms(), close, published).shortfalls == 1, "the second comes before the pool is full again"
 
 
+def test_what_the_default_limits_do_not_let_pass_waits_for_a_person(published: Published) -> None:
+    """A group of 8 goes by itself where the breaker's quarter of the job and the standbys allow it; else half an hour passes."""
+    hang = [Fault(DAY, symptom(published, "Job hang"), True, 0.5, 0.5)]
+    alone, small, short = (simulate(scale, Mechanisms(), hang, published) for scale in (scale_of(8, 32), scale_of(8, 28), scale_of(7, 32)))
+    assert (alone.paged, small.paged, short.paged) == (0, 1, 1)
+    assert small.lost["decide"] == short.lost["decide"] == alone.lost["decide"] + 1800.0
+    links = [Fault(day * DAY, symptom(published, "InfiniBand error"), True, 0.5, 0.5) for day in range(1, 18)]
+    assert simulate(scale_of(), Mechanisms(), links, published).paged == 2, "the 9th and the 17th of a run: its budget is 8"
+    hour = [replace(item, time_s=DAY + 700.0 * index) for index, item in enumerate(links[:5])]
+    assert simulate(scale_of(), Mechanisms(), hour, published).paged == 1
+    assert simulate(scale_of(), Mechanisms.none(), links, published).paged == 0, "without detection a person does it all anyhow"
+
+
 def test_a_fault_that_comes_during_a_recovery_waits_for_its_end(published: Published) -> None:
     update = symptom(published, "Code/data adjustment")
     faults = [Fault(DAY, update, False, 0.5, 0.5), Fault(DAY + 1.0, update, False, 0.5, 0.5)]

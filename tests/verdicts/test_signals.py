@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,6 +127,16 @@ def test_a_live_job_hears_only_of_its_own_machines_and_of_this_generation() -> N
     ]
     result = rule.observe(Observation(10.0, signals=heard, job=job))
     assert [(item.machines, item.tier) for item in result.suspects] == [(("m2",), "evict")]
+
+
+def test_a_machine_that_left_the_job_is_not_accused_again_of_what_took_it_out() -> None:
+    """Neither while it is out, nor once it was returned and has a place again."""
+    job = JobView("j", 2, "running", ("m1", "m2"), (), (), {0: "m1", 1: "m2"}, quiet_until_s=0.0, generation_start_s=5.0)
+    without = replace(job, generation=3, machines=("m1", "s0"), generation_start_s=12.0)
+    rule = SignalRule(load_xid_rules(), workers=False)
+    assert rule.observe(Observation(10.0, signals=[signal(10, "xid", "m2", code=79)], job=job)).suspects
+    assert rule.observe(Observation(13.0, job=without)).suspects == ()
+    assert rule.observe(Observation(15.0, job=replace(job, generation=4, generation_start_s=14.0))).suspects == ()
 
 
 def test_an_xid_that_the_catalogues_dispute_does_not_evict_alone() -> None:

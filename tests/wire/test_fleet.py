@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 
 from minder.errors import WireError
 from minder.types import Signal, WorkerView
+from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.codec import to_json
 
 Make = Callable[..., Any]
@@ -296,3 +297,35 @@ def test_signals_come_out_oldest_first_across_machines(peer: Make, fleet: Make, 
     until(lambda: all(view.agent_age_s is not None for view in watched.views().values()))
     time.sleep(0.2)
     assert [signal.message for signal in watched.drain()] == [str(index) for index in range(6)]
+
+
+def test_a_machine_joins_and_leaves_while_the_others_are_polled(peer: Make, fleet: Make, until: Make) -> None:
+    first, second = peer("m0"), peer("m1")
+    second.workers = [to_json(WorkerView(0, 4211, None, "waiting", -1))]
+    watched = fleet([first], [first])
+    until(lambda: watched.views()["m0"].launcher_age_s is not None)
+    endpoint = Endpoint(second.url, second.token)
+    watched.add(MachineEndpoints("m1", endpoint, endpoint))
+    until(lambda: watched.views()["m1"].workers != () and watched.views()["m1"].agent_age_s is not None)
+    second.tell("log", message="from the new one")
+    seen: list[str] = []
+    until(lambda: "from the new one" in collect(watched, seen))
+    body = {"operation_id": "op", "generation": 1, "desired": "parked"}
+    assert not isinstance(watched.post_workers({"m1": body})["m1"], WireError) and second.bodies[-1]["desired"] == "parked"
+    watched.remove("m1")
+    assert watched.machines == ("m0",) and set(watched.views()) == {"m0"}
+    second.tell("log", message="after it left")
+    first.tell("log", message="still here")
+    until(lambda: "still here" in collect(watched, seen))
+    assert "after it left" not in seen
+
+
+def test_a_machine_that_joins_under_another_address_is_asked_there(peer: Make, fleet: Make, until: Make) -> None:
+    wrong, right = peer("m1"), peer("m1")
+    watched = fleet([peer("m0")])
+    watched.add(MachineEndpoints("m1", None, Endpoint(wrong.url, "wrong")))
+    until(lambda: "m1" in watched.refusals())
+    watched.add(MachineEndpoints("m1", None, Endpoint(right.url, right.token)))
+    until(lambda: watched.views()["m1"].launcher_age_s is not None)
+    assert "m1" not in watched.refusals()
+    watched.remove("never heard of")

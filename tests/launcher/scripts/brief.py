@@ -1,0 +1,3 @@
+"""A rank whose part is done at once."""
+
+print("done", flush=True)
