@@ -25,6 +25,7 @@ _NATIVE_SHARE = 0.6  # of the time that is left: a look without compiled frames 
 _MOST_BYTES = 4 << 20
 _MOST_CHILDREN = 64
 _AT_ONCE = 8
+_MOST_REASONS = 3
 
 
 async def dump_stacks(processes: Sequence[JobProcess], ends_s: float, native: bool = False) -> list[dict[str, Any]]:
@@ -74,7 +75,8 @@ async def _dump_one(pid: int, ends_s: float, gate: asyncio.Semaphore, native: bo
                 except ValueError:
                     problem = "py-spy wrote no JSON"
             else:
-                problem = output.decode(errors="replace").strip().splitlines()[0] if output.strip() else "py-spy failed"
+                told = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+                problem = "; ".join(told[:_MOST_REASONS]) or "py-spy failed"  # its error, and below it the reason
         return "error", problem[:500], 0
 
 

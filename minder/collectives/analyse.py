@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,6 +15,8 @@ from minder.collectives.records import COLLECTIVE, Collection
 from minder.collectives.waits import Wait, WaitGraph, build_waits
 
 __all__ = ["Analysis", "Cause", "Culprit", "analyse"]
+
+_SHOWN_RANKS = 8
 
 Cause = Literal["not launched", "launched late", "mismatch", "dead", "none", "unknown"]
 
@@ -118,7 +121,7 @@ def _without_needless_missing(case: _Case, blamed: dict[int, list[Wait]]) -> dic
 def _conclude(case: _Case, blamed: dict[int, list[Wait]], undecided: Sequence[int]) -> Analysis:
     culprits = sorted((_culprit(case, rank, waits) for rank, waits in blamed.items()), key=lambda one: (one.since_ns, one.rank))
     if _first_arrivals_only(case, culprits):
-        return Analysis((), "none", 0.4, tuple(case.mismatches), "some ranks are one collective ahead of most: that is no hang yet")
+        return Analysis((), "none", 0.4, tuple(case.mismatches), _say_ahead(case))
     confidence = min(culprit.confidence for culprit in culprits) * (0.8 if undecided else 1.0)
     if any(rank not in blamed for rank in case.collection.missing):
         confidence *= 0.9
@@ -133,8 +136,21 @@ def _first_arrivals_only(case: _Case, culprits: Sequence[Culprit]) -> bool:
     """Most ranks idle just before a collective that few have entered: a moment of a healthy job."""
     waits = [wait for blockers in case.graph.waits.values() for wait in blockers.values()]
     idle = all(not case.progress.pending.get(one.rank) and one.cause == "not launched" for one in culprits)
+    waiters = {wait.waiter for wait in waits}
     by_one = all((one.peers_enqueued or 0) - (one.last_enqueued or 0) <= 1 for one in culprits)
-    return idle and by_one and len(culprits) > 2 and len(culprits) > len({wait.waiter for wait in waits})
+    return idle and (by_one or len(waiters) == 1) and len(culprits) > max(len(waiters), 1)
+
+
+def _say_ahead(case: _Case) -> str:
+    """Who has launched what, and that a look a moment later tells what it is."""
+    fronts = {rank: case.progress.pending[rank][0] for rank in sorted(case.graph.waits) if case.progress.pending.get(rank)}
+    told = []
+    for rank, op in list(fronts.items())[:_SHOWN_RANKS]:
+        group = case.collection.groups[op.group].label
+        told.append(f"rank {rank} has launched {case.collection.signatures[op.signature].name} {op.sequence} of {group}")
+    more = f" and {len(fronts) - _SHOWN_RANKS} more ranks wait" if len(fronts) > _SHOWN_RANKS else ""
+    meaning = "no hang yet, or, if it stays so, the program calls it on too few ranks"
+    return f"{'; '.join(told)}{more}, and most ranks are idle before it: {meaning}"
 
 
 def _culprit(case: _Case, rank: int, waits: Sequence[Wait]) -> Culprit:
@@ -194,9 +210,10 @@ def _confidence(case: _Case, rank: int, cause: Cause, waits: Sequence[Wait]) -> 
     if cause == "mismatch":
         return 0.9 if len(waiters) > 2 else 0.8
     surest = 0.0
+    same = Counter((wait.op.group, wait.op.sequence) for wait in waits)
     for wait in waits:
         members = case.collection.groups[wait.op.group].ranks if wait.op.kind == COLLECTIVE else (rank, wait.waiter)
-        there = sum(other.op.group == wait.op.group and other.op.sequence == wait.op.sequence for other in waits)
+        there = same[wait.op.group, wait.op.sequence]
         share = there / max(len(members) - 1, 1)
         outnumbered = 2 * there > len(members) or len(members) == 2
         surest = max(surest, (0.75 if len(members) == 2 else 0.6 + 0.35 * share) if outnumbered else 0.5)

@@ -5,50 +5,28 @@ A file that cannot be read is not an error of the analysis: it is a rank that is
 
 from __future__ import annotations
 
+import codecs
 import functools
+import gzip
+import io
 import json
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from minder.collectives.entries import LARGEST, read_entries
 from minder.collectives.lives import drop_earlier_life
-from minder.collectives.pickles import MAX_CONTAINERS, UntrustedDataError, load_plain_pickle
-from minder.collectives.records import (
-    COALESCED,
-    COLLECTIVE,
-    COMPLETED,
-    RECEIVE,
-    SCHEDULED,
-    SEND,
-    STARTED,
-    Group,
-    RankDump,
-    Signature,
-    Signatures,
-    Sizes,
-    Status,
-)
+from minder.collectives.pickles import MAX_CONTAINERS, UntrustedDataError, collector_paused, load_plain_pickle
+from minder.collectives.records import Group, RankDump, Signatures, Status
 
 __all__ = ["MAX_FILE_BYTES", "UnreadableDumpError", "load_dump", "parse_dump", "read_dump"]
 
 MAX_FILE_BYTES = 64 << 20
 _MAX_ENTRIES = 200_000
-_LARGEST = (1 << 62) - 1
-_STATES = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
-_KINDS = {"send": SEND, "recv": RECEIVE, "coalesced": COALESCED}
-_SHARED_NAMES = {
-    "all_gather_into_tensor": "all_gather",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "all_reduce_barrier": "barrier",
-    "allreduce": "all_reduce",  # libraries and older recorders write some names without their first underscore
-    "allgather": "all_gather",
-    "allgather_into_tensor": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "reducescatter_tensor": "reduce_scatter",
-    "alltoall": "all_to_all",
-}
 
 
 class UnreadableDumpError(ValueError):
@@ -75,6 +53,7 @@ def load_dump(data: bytes, rank: int, signatures: Signatures, name: str, since_s
     if not data.strip():
         raise UnreadableDumpError(f"{name} is empty")
     try:
+        data = _unpacked(data)
         document = _load_json(data) if data.lstrip()[:1] in (b"{", b"[") else load_plain_pickle(data)
     except UntrustedDataError as error:
         raise UnreadableDumpError(f"{name} is refused: {error}") from error
@@ -83,6 +62,21 @@ def load_dump(data: bytes, rank: int, signatures: Signatures, name: str, since_s
     if since_s and isinstance(document, Mapping) and isinstance(document.get("entries"), (list, tuple)):
         document = {**document, "entries": [entry for entry in document["entries"] if _created_s(entry) >= since_s]}
     return parse_dump(document, rank, signatures, name)
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Without gzip, and without a byte order mark, in which an editor may have left a JSON dump. Raises ValueError."""
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(io.BytesIO(data)) as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"its gzip is cut off or damaged ({error})") from error
+        if len(data) > MAX_FILE_BYTES:
+            raise UntrustedDataError(f"it unpacks to more than {MAX_FILE_BYTES >> 20} MiB")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16").encode()
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def _created_s(entry: Any) -> float:
@@ -106,14 +100,12 @@ def parse_dump(document: Any, rank: int, signatures: Signatures, name: str = "th
         raise UnreadableDumpError(f"{name} is no Flight Recorder dump: no list of entries")
     if not {"entries", "pg_config", "pg_status"} & set(document):
         raise UnreadableDumpError(f"{name} is no Flight Recorder dump: neither entries nor pg_config")
-    table = _Entries(signatures)
     entries = document.get("entries", [])
-    for entry in entries[-_MAX_ENTRIES:]:
-        table.add(entry)
-    if entries and not table.rows:
+    with collector_paused():
+        table = read_entries(entries[-_MAX_ENTRIES:], signatures)
+    if entries and not len(table.rows_EC):
         raise UnreadableDumpError(f"{name} has no entry that can be read")
-    table.rows.sort(key=lambda row: row[3])
-    columns = drop_earlier_life(np.array(table.rows, np.int64).reshape(-1, 11)).T
+    columns = drop_earlier_life(table.rows_EC[np.argsort(table.rows_EC[:, 3], kind="stable")]).T
     return RankDump(
         rank=rank,
         names=tuple(table.names),
@@ -140,122 +132,22 @@ def parse_dump(document: Any, rank: int, signatures: Signatures, name: str = "th
     )
 
 
-class _Entries:
-    """Entries as rows: name, sequence, p2p, record, created, started, completed, state, kind, peer, signature."""
-
-    def __init__(self, signatures: Signatures) -> None:
-        self._signatures = signatures
-        self._seen: dict[str, int] = {}
-        self.names: list[str] = []
-        self.descriptions: list[str] = []
-        self.local_ids: dict[str, str] = {}
-        self.rows: list[tuple[int, ...]] = []
-        self.skipped = 0
-        self.is_gloo = False
-        self.sides: dict[str, set[int]] = {}
-
-    def add(self, entry: Any) -> None:
-        try:
-            self.rows.append(self._row(entry))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-            self.skipped += 1
-
-    def _row(self, entry: Mapping[str, Any]) -> tuple[int, ...]:
-        name, description = _group_of(entry)
-        number = self._seen.get(name)
-        if number is None:
-            number = self._seen[name] = len(self.names)
-            self.names.append(name)
-            self.descriptions.append(description)
-        local = entry.get("pg_id")
-        if local is not None:
-            self.local_ids[name] = str(local)
-        sequence = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
-        completed = _time(entry, "time_discovered_completed_ns")
-        state = COMPLETED if entry.get("retired") is True or completed else _STATES[entry.get("state", "scheduled")]
-        operation = str(entry["profiling_name"])
-        kind, peer = _kind(operation, bool(entry.get("is_p2p")))
-        if peer >= 0:
-            self.sides.setdefault(name, set()).add(_own_side(operation))
-        self.is_gloo = self.is_gloo or operation.startswith("gloo:")
-        return (
-            number, _whole(sequence), _whole(entry.get("p2p_seq_id") or 0), _whole(entry.get("record_id", entry.get("id", len(self.rows)))),
-            _time(entry, "time_created_ns", "time_created_us"), _time(entry, "time_discovered_started_ns"), completed, state, kind, peer,
-            self._signatures.number(_signature(operation, entry)),
-        )  # fmt: skip
-
-
-def _group_of(entry: Mapping[str, Any]) -> tuple[str, str]:
-    value = entry.get("process_group")
-    if isinstance(value, (list, tuple)) and value:
-        return str(value[0]), str(value[1]) if len(value) > 1 else ""
-    if isinstance(value, str) and value:
-        return value, ""
-    return str(entry["pg_id"]), ""
-
-
-def _kind(operation: str, is_p2p: bool) -> tuple[int, int]:
-    """Kind and the peer's rank in the group: "nccl:send 0->1", "nccl:recv 1<-0"; gloo leaves the ranks out."""
-    verb, _, ends = operation.rpartition(":")[2].partition(" ")
-    kind = _KINDS.get(verb, COLLECTIVE)
-    if kind == COALESCED and not is_p2p:
-        return COLLECTIVE, -1
-    if kind in (SEND, RECEIVE) and ends:
-        return kind, int(ends.replace("<-", "->").partition("->")[2])
-    return kind, -1
-
-
-def _own_side(operation: str) -> int:
-    """The number by which a message's title calls the rank itself: 1 in "nccl:recv 1<-0"."""
-    return int(operation.rpartition(":")[2].partition(" ")[2].replace("<-", "->").partition("->")[0])
-
-
-def _signature(operation: str, entry: Mapping[str, Any]) -> Signature:
-    name = operation.rpartition(":")[2].partition(" ")[0]
-    family = name.lstrip("_").removesuffix("_base").removesuffix("_single").removesuffix("_oop").lower()
-    return Signature(
-        name, _SHARED_NAMES.get(family, family), _sizes(entry.get("input_sizes")), _sizes(entry.get("output_sizes")),
-        _texts(entry.get("input_dtypes")), _texts(entry.get("output_dtypes")),
-    )  # fmt: skip
-
-
-def _sizes(value: Any) -> Sizes:
-    if not isinstance(value, (list, tuple)):
-        return ()
-    return tuple([tuple([int(length) for length in shape]) for shape in value])
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple([str(item) for item in value or ()])
-
-
-def _whole(value: Any) -> int:
-    number = int(value)
-    if not -1 <= number <= _LARGEST:
-        raise ValueError("a counter out of range")
-    return number
-
-
-def _time(entry: Mapping[str, Any], key: str, microseconds: str = "") -> int:
-    value = entry.get(key)
-    if value is None and microseconds and entry.get(microseconds) is not None:
-        value = entry[microseconds] * 1000
-    return max(_whole(value), 0) if value is not None else 0
-
-
 def _status(value: Any) -> dict[str, Status]:
     """pg_status by rank-local id. Anything unreadable is left out: no data."""
     found = {}
     for key, item in value.items() if isinstance(value, Mapping) else ():
         if isinstance(item, Mapping):
-            enqueued, completed = (item.get(f"last_{what}_collective") for what in ("enqueued", "completed"))
-            if _is_counter(enqueued) and _is_counter(completed):
-                found[str(key)] = Status(max(int(enqueued or 0), 0), max(int(completed or 0), 0))
+            enqueued, completed = (_counter(item.get(f"last_{what}_collective")) for what in ("enqueued", "completed"))
+            if enqueued is not None and completed is not None:
+                found[str(key)] = Status(max(enqueued, 0), max(completed, 0))
     return found
 
 
-def _is_counter(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= _LARGEST
+def _counter(value: Any) -> int | None:
+    """A counter, as a number or, from recorders that write JSON by hand, as a text; None where it is neither."""
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value.strip()):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= LARGEST else None
 
 
 def _groups(value: Any) -> tuple[Group, ...]:

@@ -2,47 +2,72 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from minder.collectives.dumpfile import UnreadableDumpError, read_dump
+from minder.collectives.filenames import dump_files
 from minder.collectives.groups import resolve_groups, with_local_peers, world_of
 from minder.collectives.records import Collection, RankDump, Signatures
+from minder.collectives.renumber import with_group_numbers
 from minder.collectives.stale import without_stale
 from minder.errors import BadInputError
 from minder.topology import Parallelism
 
-__all__ = ["collect", "dump_files", "read_folder"]
-
-_IGNORED = {"job.toml", "labels.json", "ranks.json", "truth.json"}
-
-
-def dump_files(folder: Path) -> dict[int, Path]:
-    """Dump files by rank, the last integer of the name without its extension. Of two files of one rank the shorter name counts."""
-    if not folder.is_dir():
-        raise BadInputError(f"{folder} is no folder: give the folder that holds one Flight Recorder dump per rank")
-    found: dict[int, Path] = {}
-    for path in sorted(folder.iterdir(), key=lambda path: (len(path.name), path.name)):
-        numbers = re.findall(r"\d+", path.stem if path.suffix and not path.suffix[1:].isdigit() else path.name)
-        if numbers and len(numbers[-1]) <= 7 and path.name not in _IGNORED and not path.name.startswith(".") and path.is_file():
-            found.setdefault(int(numbers[-1]), path)
-    return found
+__all__ = ["collect", "read_folder"]
 
 
 def read_folder(folder: Path, parallelism: Parallelism | None = None) -> Collection:
-    """Read every dump in `folder`. A file that is no dump makes its rank missing; raises BadInputError where there is no file."""
+    """Read every dump in `folder`. A file that is no dump makes its rank missing; of several dumps of a rank the newest counts. Raises
+    BadInputError where there is no dump at all, or no saying whose dumps they are.
+    """
     files = dump_files(folder)
     if not files:
-        raise BadInputError(f"{folder} holds no dumps: a dump's file name ends in its rank, like rank_07.json or trace_7")
+        raise BadInputError(f"{folder} holds no dumps: a dump's file name holds its rank, like rank_07.json or trace_7")
     signatures = Signatures()
-    dumps, unreadable = {}, {}
-    for rank, path in sorted(files.items()):
+    dumps: dict[int, RankDump] = {}
+    unreadable: dict[int, str] = {}
+    for rank, paths in files.items():
         try:
-            dumps[rank] = read_dump(path, rank, signatures)
+            dumps[rank] = _newest(rank, paths, signatures)
         except UnreadableDumpError as error:
             unreadable[rank] = str(error)
+    if not dumps:
+        first = next(iter(unreadable.values()))
+        raise BadInputError(f"{folder} holds no Flight Recorder dump: none of {len(unreadable)} files can be read ({first})")
+    _check_ranks(folder, dumps)
     return collect(dumps.values(), signatures, unreadable, parallelism)
+
+
+def _newest(rank: int, paths: Sequence[Path], signatures: Signatures) -> RankDump:
+    """Of several files of one rank the dump whose newest entry is the latest. Raises UnreadableDumpError, BadInputError."""
+    found: dict[Path, RankDump] = {}
+    for path in paths:
+        try:
+            found[path] = read_dump(path, rank, signatures)
+        except UnreadableDumpError:
+            if path is paths[-1] and not found:
+                raise
+    order = sorted(found, key=lambda path: _age(found[path]))
+    ages = [_age(found[path]) for path in order]
+    if len(order) > 1 and (ages[0][0] == 0 or (ages[-2][0] == ages[-1][0] and ages[-2] != ages[-1])):
+        names = " and ".join(path.name for path in order[-2:])
+        raise BadInputError(f"{paths[0].parent}: {names} are both of rank {rank}, and nothing says which is newer: take one away")
+    return found[order[-1]]
+
+
+def _age(dump: RankDump) -> tuple[int, int]:
+    """When its newest entry was made (0 where nothing says), and how many entries it has."""
+    return (int(dump.created_E.max()) if dump.entries else 0), dump.entries
+
+
+def _check_ranks(folder: Path, dumps: Mapping[int, RankDump]) -> None:
+    """Numbers that no dump's own groups know are no ranks: a pid, a time, a counter of the site's."""
+    strange = [rank for rank, dump in dumps.items() if dump.groups and not any(rank in group.ranks for group in dump.groups)]
+    if len(strange) * 2 > len(dumps):
+        raise BadInputError(
+            f"{folder}: the names say rank {strange[0]}, which is in none of that dump's groups: put the rank in each name, like rank_3.pkl"
+        )
 
 
 def collect(
@@ -52,5 +77,5 @@ def collect(
     by_rank = {dump.rank: dump for dump in dumps}
     world = world_of(by_rank, unreadable or {}, parallelism)
     groups = resolve_groups(by_rank, world, parallelism)
-    by_rank = with_local_peers(by_rank, groups)
+    by_rank = with_local_peers(with_group_numbers(by_rank, groups), groups)
     return without_stale(Collection(by_rank, tuple(groups), world, tuple(signatures.known), dict(unreadable or {})))

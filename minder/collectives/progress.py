@@ -69,6 +69,8 @@ class Progress:
 
 def follow(collection: Collection) -> Progress:
     """Work out every rank's place in every group."""
+    if isinstance(collection.followed, Progress):
+        return collection.followed
     index = groups_of_ranks(collection.groups)
     votes = _local_ids(collection, index)
     tracks: list[dict[int, Track]] = [{} for _ in collection.groups]

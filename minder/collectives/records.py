@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,9 +48,10 @@ class Signature(NamedTuple):
 
 
 class Signatures:
-    """Signatures by number: a training job repeats few of them millions of times."""
+    """Signatures by number: a training job repeats few of them millions of times. by_bytes: the same by their serialised shapes."""
 
     def __init__(self) -> None:
+        self.by_bytes: dict[bytes, int] = {}
         self._numbers: dict[Signature, int] = {}
         self.known: list[Signature] = []
 
@@ -144,6 +145,7 @@ class Collection:
     signatures: tuple[Signature, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)
     stale: frozenset[int] = frozenset()
+    followed: Any = field(default=None, compare=False, repr=False)  # minder.collectives.progress.Progress, once it is worked out
 
     @property
     def missing(self) -> dict[int, str]:

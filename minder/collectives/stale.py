@@ -22,11 +22,12 @@ _WHY = "its dump is older than those of its peers, which completed with it what 
 def without_stale(collection: Collection) -> Collection:
     """The collection without such dumps; their ranks are missing, with the reason."""
     old: set[int] = set()
-    for number, members in enumerate(follow(collection).tracks):
+    progress = follow(collection)
+    for number, members in enumerate(progress.tracks):
         if len(members) > 1 and len(collection.groups[number].ranks) > 1:
             old |= _behind(collection, members)
     if not old or 2 * len(old) > len(collection.dumps):  # most are no exception: something else is wrong with the numbers
-        return collection
+        return replace(collection, followed=progress)
     kept = {rank: dump for rank, dump in collection.dumps.items() if rank not in old}
     return replace(collection, dumps=kept, unreadable={**collection.unreadable, **dict.fromkeys(sorted(old), _WHY)}, stale=frozenset(old))
 

@@ -52,8 +52,17 @@ def _agreed(findings: Sequence[Finding], last: Finding) -> Finding:
     suspects = tuple(_surer(suspect, findings) for suspect in last.suspects if suspect.machine in stable)
     if all(set(finding.evict) == set(last.evict) and finding.group == last.group for finding in findings):
         return replace(last, suspects=suspects)
+    if _is_explained(findings, last):
+        return replace(last, suspects=suspects)
     both = f"{len(findings)} captures do not agree on whom to evict"
     return replace(last, suspects=suspects, evict=(), group=None, blame="unknown", because=both)
+
+
+def _is_explained(findings: Sequence[Finding], last: Finding) -> bool:
+    """The last look shows what holds the very machines that were accused before, such as a lock in compiled code: no machine."""
+    named = {suspect.machine for suspect in last.suspects}
+    before = {machine for finding in findings[:-1] for machine in finding.evict}
+    return last.blame in ("software", "workload") and not last.evict and bool(before) and before <= named
 
 
 def _stands(findings: Sequence[Finding]) -> bool:

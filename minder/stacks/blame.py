@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from minder.stacks.duty import judge_duty
 from minder.stacks.finding import Accused, Finding, Group
+from minder.stacks.idle import beside, judge_idle, spare_where_most_idle
 from minder.stacks.outside import judge_crowd, judge_outsiders
 from minder.stacks.pipeline import is_at_work
 from minder.stacks.records import Capture, Process
@@ -27,20 +28,28 @@ def analyse(capture: Capture, topology: Topology | None = None, stands: bool = F
     stands: other captures show that nothing moves, so that what computes is not a pipeline at work.
     """
     scene = set_scene(capture, topology)
-    finding = judge_states(scene) or _judge(scene, stands)
+    finding = judge_states(scene) or spare_where_most_idle(scene, _judge(scene, stands))
     if not finding.suspects and not finding.evict:
-        finding = _unheard(scene, finding)
+        finding = _unheard(scene, judge_idle(scene, finding))
+    for program in scene.programs:
+        finding = beside(finding, _judge_program(program, stands), is_idle=not scene.members)
     return replace(
         finding,
-        groups=group((*scene.members, *scene.helpers)),
+        groups=group((*scene.members, *scene.helpers, *scene.idle)),
         without_stack=tuple(member.process for member in scene.without),
         ignored=capture.ignored,
     )
 
 
+def _judge_program(program: Scene, stands: bool) -> Finding:
+    """Another program is judged in itself if its processes wait for one another: monitors and notebooks do not."""
+    waits = [member for member in program.members if member.role.stance == "waits"]
+    return _judge(program, stands) if len(waits) * 2 > program.size > 1 else Finding()
+
+
 def _judge(scene: Scene, stands: bool) -> Finding:
     if not scene.members:
-        return Finding(because="no process has a readable stack")
+        return Finding(because="every process is idle: nothing is asked of it" if scene.idle else "no process has a readable stack")
     if scene.size == 1:
         return Finding(because="one stack alone: there are no peers to compare it with")
     at_work = not stands and is_at_work(scene)
@@ -62,6 +71,9 @@ def _unheard(scene: Scene, finding: Finding) -> Finding:
     heard = set(scene.machines)
     absent = [machine for machine in scene.places.machines if machine not in heard]
     names = {*silent, *absent}
+    domain = scene.places.domain(names)
+    if domain is not None and scene.members and len(scene.passive) == scene.size:
+        return replace(finding, because=f"{domain} stands apart: no stack of any of its {len(names)} machines while all others wait")
     if len(names) != 1 or not scene.members or len(scene.passive) < scene.size:
         return finding
     name = names.pop()

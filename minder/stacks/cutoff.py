@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from minder.stacks.records import Frame, Process
-from minder.stacks.roles import Role, main_thread
+from minder.stacks.roles import Role
 from minder.stacks.rules import read_frame
+from minder.stacks.threads import main_thread
 
 __all__ = ["complete_roles"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minder.stacks.finding import Finding
 from minder.stacks.scene import Member, Scene, is_duty
 
-__all__ = ["judge_duty"]
+__all__ = ["are_deputies", "judge_duty"]
 
 _MEETINGS = ("barrier", "monitored_barrier", "wait_for_everyone", "broadcast_object_list", "scatter_object_list", "gather_object")
 _MEETING_SHARE = 0.8  # of those that wait: so many have been sent to a meeting place
@@ -19,7 +19,7 @@ def judge_duty(scene: Scene) -> Finding | None:
     busy = [member for member in scene.busy if not (member.role.start and not member.role.duty)]
     if not busy or len(busy) < len(scene.busy) or any(member.role.kind == "idle" and not member.role.duty for member in busy):
         return None
-    if not (_are_deputies(busy, scene) or _is_one_a_machine(busy, scene)):
+    if not (are_deputies(busy, scene) or _is_one_a_machine(busy, scene)):
         return None
     known = all(member.role.duty or is_duty(member, scene) for member in busy)
     if not known and not _have_met(scene):
@@ -29,7 +29,7 @@ def judge_duty(scene: Scene) -> Finding | None:
     return Finding(blame="workload", because=because, passes=known)
 
 
-def _are_deputies(busy: Sequence[Member], scene: Scene) -> bool:
+def are_deputies(busy: Sequence[Member], scene: Scene) -> bool:
     """Rank 0 alone, or the last rank alone, which logs in some frameworks, or several that save at once."""
     if all(is_duty(member, scene) for member in busy):
         return True

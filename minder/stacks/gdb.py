@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+from minder.stacks.newest import newest_run
 from minder.stacks.normalise import make_frame, native_frame
 from minder.stacks.records import Frame, Thread
 
@@ -21,15 +22,19 @@ _PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (?P<file>[^,]+), line (?P<lin
 _PY_BT = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<name>.+?)\s*$')
 _VALUE = re.compile(r"0x(?<=[ =(]0x)[0-9a-f]+(?![\w/.-])")  # an address or a pointer, never a part of a name or a path
 _C_NAME = re.compile(r"[\w.@?]+(?= \()")
+_DETACHED = re.compile(r"^\[Inferior \d+ \(process \d+\) detached\]\n?", re.MULTILINE)
 _ATTACHED = re.compile(r"\(process (?P<pid>\d+)\) detached")
 
 
 def parse_gdb(text: str) -> tuple[Thread, ...]:
-    """Threads in gdb's order. The main thread is the one whose LWP is the process's pid, else number 1, else the only one."""
+    """Threads of the newest backtrace, in gdb's order. The main thread is the one whose LWP is the process's pid, else number 1, else the
+    only one."""
     threads: list[tuple[int, int | None, str, tuple[Frame, ...]]] = []
+    text = _newest_visit(text)
     plain = _VALUE.sub("0x0", "\n".join(text.splitlines())).rstrip("\n")
     last = plain.rpartition("\n")
-    for header, body in _sections(last[0] if last[2].startswith("[") else plain):  # gdb's last word holds the pid
+    sections = _sections(last[0] if last[2].startswith("[") else plain)  # gdb's last word holds the pid
+    for header, body in newest_run(sections, _thread_of):
         own, rows = _read_body(body)
         if header is not None:
             name = re.search(r'"([^"]*)"', header["rest"])
@@ -41,6 +46,21 @@ def parse_gdb(text: str) -> tuple[Thread, ...]:
     pid = _ATTACHED.search(text)
     main = _main_number([(number, lwp) for number, lwp, _, _ in threads], int(pid["pid"]) if pid else None)
     return tuple(Thread(frames, name, lwp, number == main) for number, lwp, name, frames in threads)
+
+
+def _newest_visit(text: str) -> str:
+    """What gdb printed since it was last detached from a process, its last word included."""
+    if text.count(" detached]") < 2 and text.rstrip().endswith("]"):
+        return text
+    visits = _DETACHED.split(text)
+    told = [number for number, visit in enumerate(visits) if "#" in visit]
+    return text if len(told) < 2 else visits[told[-1]] + "".join(_DETACHED.findall(text)[told[-1] : told[-1] + 1])
+
+
+def _thread_of(section: tuple[re.Match[str] | None, str]) -> object:
+    """`bt` and `py-bt` may show every thread once each: that is one dump."""
+    header, body = section
+    return None if header is None else (header["number"], "#0" in body)
 
 
 def _sections(text: str) -> list[tuple[re.Match[str] | None, str]]:

@@ -39,6 +39,11 @@ def judge_outsiders(scene: Scene) -> Finding:
 def _several(scene: Scene, suspects: Sequence[Member]) -> Finding:
     """Two or more machines: one cause that they share. A shared disk or service is nobody's machine."""
     accused = tuple(accuse(member, 0.5) for member in suspects)
+    domain = scene.places.domain(machines_of(suspects))
+    if domain is not None:
+        return Finding(
+            accused, because=f"{domain} stands apart: all its machines are busy elsewhere, the others wait: look at what they share"
+        )
     cover = scene.places.smallest_group(machines_of(suspects))
     if cover is None or len(cover[1]) > _GROUP_SHARE * len(scene.places.machines) or any(member.role.io for member in suspects):
         return Finding(

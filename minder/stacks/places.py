@@ -50,6 +50,19 @@ class Places:
         _, _, name, group = min(found)
         return name, group
 
+    def domain(self, machines: Collection[str]) -> str | None:
+        """ "rack r7, switch leaf-7": what two or more machines share and no other machine of the job has; None where there is none.
+        What the whole job shares is none."""
+        return ", ".join(name for name, members in self._domains().items() if len(members) > 1 and members == set(machines)) or None
+
+    def _domains(self) -> dict[str, set[str]]:
+        """Machines by what they hang on, of those that are not all of the job."""
+        found: dict[str, set[str]] = {}
+        for machine in self.machines:
+            for kind, name in (self.topology.domains.get(machine, {}) if self.topology is not None else {}).items():
+                found.setdefault(f"{kind} {name}", set()).add(machine)
+        return {name: members for name, members in found.items() if len(members) < len(self.machines)}
+
     def _groups(self, axis: str) -> tuple[tuple[str, ...], ...]:
         """Distinct sets of machines that share a group of this axis, in rank order; ranks of one machine in one stage count once."""
         if self.topology is None:

@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+from minder.stacks.newest import newest_run
 from minder.stacks.normalise import make_frame
 from minder.stacks.records import Frame, Thread
 
@@ -35,16 +36,15 @@ def process_sections(text: str) -> list[tuple[int | None, str]]:
 
 
 def parse_text(text: str, pid: int | None = None) -> tuple[Thread, ...]:
-    """Threads in the dump's order; lines that are neither a thread nor a frame (locals, warnings) are passed over."""
-    threads: list[Thread] = []
+    """Threads of the newest dump, in its order; lines that are neither a thread nor a frame (locals, warnings) are passed over."""
+    found: list[tuple[re.Match[str], str]] = []
     text = text.expandtabs(4) if "\t" in text else text
     body = text if text.startswith("Thread") else text.partition("\nThread")[2]
     for block in (body.removeprefix("Thread")).split("\nThread") if body else ():
         header, _, lines = block.partition("\n")
-        found = _THREAD.match(f"Thread{header}")
-        if found is not None:
-            threads.append(_thread(found, lines, pid))
-    return tuple(threads)
+        if (match := _THREAD.match(f"Thread{header}")) is not None:
+            found.append((match, lines))
+    return tuple(_thread(header, lines, pid) for header, lines in newest_run(found, lambda item: item[0]["ident"] or item[0]["name"]))
 
 
 def _thread(header: re.Match[str], lines: str, pid: int | None) -> Thread:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from typing import Any
 from minder.errors import BadInputError
 from minder.stacks.records import Capture, Process
 from minder.stacks.sniff import Dump, read_dumps
+from minder.stacks.tail import read_end
 from minder.topology import Topology
 
 __all__ = ["find_job_file", "place_ranks", "read_captures"]
@@ -28,6 +30,11 @@ _CAPTURE = re.compile(r"^\d{8}T\d{6}(?:\.\d+)?Z$")
 _NOT_DUMPS = frozenset({"processes.json", "job.toml", "ranks.json", "devices.json", "truth.json", "labels.json", "events.jsonl"})
 _NO_SUFFIXES = frozenset({".md", ".toml", ".parquet", ".jsonl", ".png", ".svg", ".csv", ".yaml", ".yml"})
 _MOST_BYTES = 32 << 20
+_NO_WORDS = ("the dump is empty", "the file is no stack dump of py-spy, faulthandler or gdb", "the dump holds no frames")
+_MEND = (
+    (re.compile(r"denied|not permitted|EPERM|EACCES|ptrace", re.IGNORECASE), "dump as root or with CAP_SYS_PTRACE"),
+    (re.compile(r"No such process|ESRCH|gone|terminated|No such file", re.IGNORECASE), "the process had ended: its log says why"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,21 @@ def read_captures(folder: Path) -> tuple[Capture, ...]:
     captures = [_read_capture(path) for path in moments] or [_read_capture(home)]
     found = tuple(capture for capture in captures if capture.processes)
     if not any(process.threads for capture in found for process in capture.processes):
-        raise BadInputError(
-            f"{folder} holds no readable stack dump: put py-spy, faulthandler or gdb output in it, named <machine>_pid<PID>"
-        )
+        raise BadInputError(_nothing_readable(folder, [process for capture in found for process in capture.processes]))
     for capture in found:
         _warn(home, capture)
     return found
+
+
+def _nothing_readable(folder: Path, silent: Sequence[Process]) -> str:
+    """What the tools themselves said, and how to mend it."""
+    said = Counter(process.problem for process in silent if process.problem and process.problem not in _NO_WORDS)
+    if not said:
+        return f"{folder} holds no readable stack dump: put py-spy, faulthandler or gdb output in it, named <machine>_pid<PID>"
+    words, count = said.most_common(1)[0]
+    others = f" and {len(said) - 1} other reasons" if len(said) > 1 else ""
+    mend = next((how for what, how in _MEND if what.search(words)), "take the dumps again")
+    return f"{folder} holds no readable stack dump: {count} of {len(silent)} say: {words}{others}: {mend}"
 
 
 def _warn(home: Path, capture: Capture) -> None:
@@ -115,9 +131,7 @@ def _read_file(path: Path, entry: _Known | None) -> list[Process]:
     if entry is None and name is None and path.suffix.lower() in _NO_SUFFIXES:
         return []
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES)
-        dumps: Sequence[Dump] = read_dumps(content)
+        dumps: Sequence[Dump] = read_dumps(read_end(path, _MOST_BYTES))
     except OSError as error:
         dumps = (Dump(problem=f"the file cannot be read: {error.strerror}"),)
     if entry is None and name is None and not any(dump.is_stack for dump in dumps):
@@ -126,12 +140,16 @@ def _read_file(path: Path, entry: _Known | None) -> list[Process]:
     pid = entry.pid if entry and entry.pid is not None else (int(name["pid"]) if name and name["pid"] else None)
     rank = entry.rank if entry and entry.rank is not None else (int(name["rank"]) if name and name["rank"] else None)
     state = entry.state if entry else ""
-    if len(dumps) > 1 and (pid is not None or rank is not None):
-        dumps = [next((dump for dump in dumps if dump.pid == pid), dumps[0])]
-    return [
-        Process(machine, pid if pid is not None or rank is not None else dump.pid, rank, state, dump.threads, dump.problem, path.name)
-        for dump in dumps
-    ]
+    if pid is not None or rank is not None:
+        dump = _of_process(dumps, pid)
+        return [Process(machine, pid, rank, state, dump.threads, dump.problem, path.name, title=dump.title)]
+    return [Process(machine, dump.pid, rank, state, dump.threads, dump.problem, path.name, dump.is_below, dump.title) for dump in dumps]
+
+
+def _of_process(dumps: Sequence[Dump], pid: int | None) -> Dump:
+    """The dump of the process that the file is named after: by its pid, else the newest that py-spy does not call another's child."""
+    own = [dump for dump in dumps if pid is not None and dump.pid == pid] or [dump for dump in dumps if not dump.is_below] or list(dumps)
+    return next((dump for dump in reversed(own) if dump.is_stack), own[-1])
 
 
 def _read_processes(path: Path) -> dict[str, _Known]:

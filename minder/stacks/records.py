@@ -34,7 +34,7 @@ class Thread:
 @dataclass(frozen=True, slots=True)
 class Process:
     """One process of the job. `state` is the kernel's letter (R, S, D, T, Z), "" where nobody told. `problem`: why there is no stack.
-    `child`: a training process started it, so that it is none itself."""
+    `child`: a training process started it, so that it is none itself. `title`: its command line, where the dump shows it."""
 
     machine: str
     pid: int | None = None
@@ -44,6 +44,7 @@ class Process:
     problem: str = ""
     file: str = ""
     child: bool = False
+    title: str = ""
 
     @property
     def name(self) -> str:

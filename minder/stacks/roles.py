@@ -1,22 +1,21 @@
-"""What a process is doing: which of its threads decides, and what its frames say."""
+"""What one stack says: what its process is doing, and what that is part of."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from minder.stacks.records import Frame, Kind, Process, Thread
+from minder.stacks.records import Frame, Kind
 from minder.stacks.rules import Blame, Rule, read_frame
 
-__all__ = ["Role", "main_thread", "program_of", "read_role"]
+__all__ = ["Role", "doing_of", "is_parked", "is_training", "read_stack", "telling", "trains"]
 
 _SHOWN = 24
-_CHILD = "a process of its own"
-_STARTED = ("_bootstrap", "_bootstrap_inner", "thread_run")
-_TRAINING = frozenset(
-    {"main", "train", "fit", "pretrain", "train_step", "training_step", "train_epoch", "run", "train_one_epoch", "evaluate"}
-)
+_TRAINING = frozenset({"train", "fit", "pretrain", "train_step", "training_step", "train_epoch", "train_one_epoch"})
+_IN_THE_PROGRAM = _TRAINING | {"main", "run", "evaluate"}
+_TRAINS = re.compile(r"train_|training_|.*_train(?:_|$)|.*_training(?:_|$)|forward_backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,8 @@ class Role:
     """What one process does, from its deciding thread.
 
     stance: "waits" for peers; "may wait" (its device or its gradients, and behind them perhaps peers); "outside": busy elsewhere;
-    "unclear": code that no rule knows; "none": no stack. part: "" for a training process, else what it is instead.
+    "unclear": code that no rule knows; "idle": nothing is asked of it; "none": no stack.
+    part: "" for a training process, else what it is instead.
     duty: what it may be doing for all ranks ("saves"), if it is the one that does such things. start: part of the job's start.
     key: what makes a group. frames: the same with lines, innermost first, plumbing left out.
     """
@@ -43,76 +43,9 @@ class Role:
     duty: str = ""
 
 
-def read_role(process: Process) -> Role:
-    """The role of a process. One without a stack has none, and says why; one below a training process is a part of that."""
-    part = _CHILD if process.child else ""
-    if not any(thread.frames for thread in process.threads):
-        return Role("other", "none", process.problem or "no stack", part=part)
-    role = _read_threads(process.threads if len(process.threads) < 2 else _telling(process.threads))
-    return replace(role, part=part) if part and not role.part else role
-
-
-def _telling(threads: Sequence[Thread]) -> tuple[Thread, ...]:
-    """Without names and numbers: processes that differ only in those share one answer."""
-    main = main_thread(threads)
-    return tuple(Thread(thread.frames, main=thread is main) for thread in threads if thread.frames)
-
-
-def main_thread(threads: Sequence[Thread]) -> Thread:
-    """The main thread: named so by the dump, else rooted in a module, else the one with the deepest stack."""
-    named = [thread for thread in threads if thread.main and thread.frames]
-    if named:
-        return max(named, key=lambda thread: (thread.name == "MainThread", len(thread.frames)))
-    rooted = [thread for thread in threads if thread.frames and thread.frames[-1].function == "<module>"]
-    return max(rooted or threads, key=lambda thread: len(thread.frames))
-
-
-def program_of(process: Process) -> str:
-    """The file in which the main thread's program begins, without its folder; "" where the dump does not show it."""
-    if not any(thread.frames for thread in process.threads):
-        return ""
-    roots = [frame.file for frame in main_thread(process.threads).frames if frame.function == "<module>" and not frame.native]
-    return roots[-1].rsplit("/", 1)[-1] if roots else ""
-
-
 @functools.lru_cache(maxsize=16384)
-def _read_threads(threads: tuple[Thread, ...]) -> Role:
-    main = main_thread(threads)
-    role = _read_stack(main.frames)
-    if role.part or not _defers(main.frames):
-        return role
-    others = [thread for thread in threads if thread is not main and thread.frames and _may_decide(thread.frames, main.frames)]
-    told = [_read_stack((*thread.frames, *main.frames)) for thread in others]
-    for stance in ("waits", "may wait", "outside"):
-        for other in told:
-            if other.stance == stance and other.key != role.key:
-                return other
-    return role
-
-
-def _may_decide(frames: Sequence[Frame], main: Sequence[Frame]) -> bool:
-    """Not a helper, nor one that idles itself. The backward pass runs in threads of compiled code, never in one that Python started."""
-    if any(read_frame(frame).aside for frame in frames):
-        return False
-    doing = _doing(frames)
-    if doing is not None and (doing.weak or doing.kind == "idle"):
-        return False
-    backward = next((rule for frame in main if (rule := read_frame(frame).doing) is not None), None)
-    return backward is None or not backward.backward or not any(frame.function in _STARTED for frame in frames[-3:])
-
-
-def _defers(frames: Sequence[Frame]) -> bool:
-    """True where the main thread only waits for another thread of its own: the backward pass, a future, a joined thread."""
-    meanings = [read_frame(frame) for frame in frames if not read_frame(frame).plumbing]
-    first = next((meaning for meaning in meanings if meaning.doing is not None), None)
-    if first is None or first.doing is None:
-        return False
-    loads = any(meaning.within is not None and meaning.within.kind == "data loading" for meaning in meanings)
-    return first.doing.backward or (first.doing.weak and not loads)
-
-
-@functools.lru_cache(maxsize=16384)
-def _read_stack(frames: tuple[Frame, ...]) -> Role:
+def read_stack(frames: tuple[Frame, ...]) -> Role:
+    """What a thread with these frames, innermost first, is doing."""
     duty = next((rule.reason for frame in frames if (rule := read_frame(frame).duty) is not None), "")
     role = _read_frames(frames)
     return replace(role, duty=duty) if duty else role
@@ -121,19 +54,25 @@ def _read_stack(frames: tuple[Frame, ...]) -> Role:
 def _read_frames(frames: tuple[Frame, ...]) -> Role:
     key, shown = _key(frames), _shown(frames)
     part = next((rule for frame in reversed(frames) if (rule := read_frame(frame).apart) is not None), None)
-    doing, within = _doing(frames), _within(frames)
+    doing, within = doing_of(frames), _within(frames)
     starts = _is_start(frames)
     if part is not None:
         return Role(part.kind, "outside", part.reason, key, shown, part=part.reason, io=doing is not None and doing.io)
     if doing is not None and doing.stance == "waits":
         start = doing.start or (within is not None and within.start)
         return Role(doing.kind, "waits", doing.reason, key, shown, start=start, within=within.reason if within else "")
-    if within is not None and not (within.weak and doing is not None):
+    if within is not None and not (within.weak and doing is not None) and not _is_beside(doing, within):
         return _inside(doing, within, key, shown, starts)
     if doing is not None:
         return Role(doing.kind, doing.stance, doing.reason, key, shown, doing.blame, doing.weight, doing.start or starts, doing.io)
     place = next((frame for frame in shown if not frame.native), shown[0] if shown else Frame("?"))
-    return Role("other", "unclear", f"in {_at(place)}", key, shown, "machine", 0.75)
+    blame: Blame = "unknown" if is_parked(frames) else "machine"  # it waits for a thread of its own, and nothing says for which
+    return Role("other", "unclear", f"in {_at(place)}", key, shown, blame, 0.75)
+
+
+def _is_beside(doing: Rule | None, within: Rule) -> bool:
+    """A log that waits for its device has found the device, not the log, at work."""
+    return doing is not None and within.owns == "files" and not doing.io and not doing.weak
 
 
 def _inside(doing: Rule | None, within: Rule, key: tuple[tuple[str, str], ...], shown: tuple[Frame, ...], starts: bool) -> Role:
@@ -141,7 +80,7 @@ def _inside(doing: Rule | None, within: Rule, key: tuple[tuple[str, str], ...], 
     start, io = within.start or starts, doing is not None and doing.io
     reason = within.reason if doing is None or doing.weak else f"{doing.reason} ({within.reason})"
     blame, weight = within.blame, within.weight
-    if doing is not None and not start and within.kind != "checkpoint" and not doing.weak:
+    if doing is not None and not start and within.kind != "checkpoint" and not doing.weak and not within.owns:
         blame, weight = doing.blame, doing.weight
     return Role(within.kind, "outside", reason, key, shown, blame, weight, start, io, within.reason)
 
@@ -152,11 +91,14 @@ def _at(frame: Frame) -> str:
     return f"{frame.function} ({frame.file.rsplit('/', 1)[-1]}{f':{frame.line}' if frame.line else ''})"
 
 
-def _doing(frames: Sequence[Frame]) -> Rule | None:
+def doing_of(frames: Sequence[Frame]) -> Rule | None:
     """The innermost frame that a rule knows; of native ones down to the innermost Python one, a wait goes before its system call."""
     over = next((rule for frame in frames if (rule := read_frame(frame).over) is not None), None)
     if over is not None:
         return over
+    lock = _lock(frames)
+    if lock is not None:
+        return lock
     first_python = next((index for index, frame in enumerate(frames) if not frame.native), len(frames))
     native = [rule for frame in frames[:first_python] if (rule := read_frame(frame).doing) is not None]
     python = _python_doing(frames[first_python:])
@@ -172,6 +114,32 @@ def _doing(frames: Sequence[Frame]) -> Rule | None:
     if native and (native[0].kind == "idle" or _is_socket(native[0])):
         return _service(frames) or native[0]
     return native[0] if native else python
+
+
+def _lock(frames: Sequence[Frame]) -> Rule | None:
+    """The lock that the innermost compiled frames wait for. One that does not say whose it is gets its owner from the frame that asks for
+    it; inside a collective it is a part of that."""
+    mutex: Rule | None = None
+    for frame in frames:
+        if not frame.native:
+            break
+        meaning = read_frame(frame)
+        if meaning.lock is not None and not meaning.lock.bare:
+            return meaning.lock
+        if mutex is not None and meaning.owner is not None:
+            return meaning.owner
+        if mutex is not None and meaning.doing is not None and meaning.doing.stance == "waits":
+            return None
+        mutex = mutex or meaning.lock
+        if mutex is None and not meaning.neutral:
+            break
+    return mutex
+
+
+def is_parked(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost compiled frames only sleep until another thread wakes them, and say nothing of what for."""
+    inner = frames[:2]
+    return len(inner) == 2 and all(frame.native for frame in inner) and read_frame(frames[0]).neutral and frames[0].function != "??"
 
 
 def _is_socket(rule: Rule) -> bool:
@@ -219,7 +187,7 @@ def _within(frames: Sequence[Frame]) -> Rule | None:
     """The innermost strong one, else the innermost. A module that is being imported goes before what its code would mean when called."""
     rules = [(index, rule) for index, frame in enumerate(frames) if (rule := read_frame(frame).within) is not None]
     importing = next(((index, rule) for index, rule in rules if rule.imports), None)
-    if importing is not None and not any(frame.function in _TRAINING for frame in frames[: importing[0]]):
+    if importing is not None and not any(frame.function in _IN_THE_PROGRAM for frame in frames[: importing[0]]):
         return importing[1]
     told = [rule for _, rule in rules if not rule.imports]
     return next((rule for rule in told if not rule.weak), told[0] if told else None)
@@ -246,3 +214,20 @@ def _key(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
         kept = [frame for frame in frames if "::" in frame.function or read_frame(frame).doing is not None]
         kept = kept or [frame for frame in frames if frame.function != "??"][:3] or list(frames[:1])
     return tuple((frame.function, frame.file.rsplit("/", 1)[-1]) for frame in kept)
+
+
+def telling(frames: Sequence[Frame]) -> list[Frame]:
+    """Python frames that are not plumbing, or, where there is no Python, all compiled ones."""
+    python = [frame for frame in frames if not frame.native]
+    return [frame for frame in python if not read_frame(frame).plumbing] if python else list(frames)
+
+
+def trains(frames: Sequence[Frame]) -> bool:
+    """Whether a function on the stack is called like a part of training."""
+    return any(frame.function in _TRAINING or _TRAINS.match(frame.function) for frame in frames if not frame.native)
+
+
+def is_training(frames: Sequence[Frame]) -> bool:
+    """Whether a stack trains: by its functions' names, or by what it does."""
+    doing = doing_of(frames)
+    return trains(frames) or (doing is not None and doing.kind in ("collective", "point to point", "compute"))

@@ -1,4 +1,4 @@
-"""The table that says what a frame means (roles.toml), compiled once, asked once for every frame that exists."""
+"""The tables that say what a frame means (tools.toml, then roles.toml), compiled once, asked once for every frame that exists."""
 
 from __future__ import annotations
 
@@ -18,15 +18,33 @@ __all__ = ["FrameMeaning", "Rule", "read_frame"]
 
 Stance = Literal["waits", "may wait", "outside"]
 Blame = Literal["machine", "software", "workload", "unknown"]
-_LAYERS = ("doing", "over", "within", "duty", "aside", "apart")
+_TABLES = ("tools.toml", "roles.toml")  # of two rules that fit, the one that is read first counts
+_LAYERS = ("doing", "over", "lock", "owner", "within", "duty", "aside", "apart", "rest")
+_PLAIN = ("plumbing", "neutral")  # layers without a rule: patterns only
 _KEYS = frozenset(
-    {"kind", "stance", "reason", "blame", "weight", "patterns", "native", "start", "weak", "io", "backward", "imports", "bare", "service"}
+    {
+        "kind",
+        "stance",
+        "reason",
+        "blame",
+        "weight",
+        "patterns",
+        "native",
+        "start",
+        "weak",
+        "io",
+        "backward",
+        "imports",
+        "bare",
+        "service",
+        "owns",
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One entry of roles.toml; its head explains the fields."""
+    """One entry of tools.toml or roles.toml; their heads explain the fields."""
 
     reason: str
     kind: Kind = "other"
@@ -40,6 +58,7 @@ class Rule:
     imports: bool = False
     bare: bool = False
     service: bool = False
+    owns: Literal["", "files", "all"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +67,22 @@ class FrameMeaning:
 
     doing: Rule | None = None
     over: Rule | None = None
+    lock: Rule | None = None
+    owner: Rule | None = None
     within: Rule | None = None
     duty: Rule | None = None
     aside: bool = False
     apart: Rule | None = None
+    rest: bool = False
     plumbing: bool = False
+    neutral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
     layers: Mapping[str, tuple[tuple[Rule, _Matcher], ...]]
     plumbing: _Matcher
+    neutral: _Matcher
 
 
 class _Matcher:
@@ -96,23 +120,29 @@ def _meaning(function: str, file: str, native: bool) -> FrameMeaning:
     table, frame = _table(), Frame(function, file, native=native)
     found = {layer: next((rule for rule, matcher in table.layers[layer] if matcher.fits(frame)), None) for layer in _LAYERS}
     return FrameMeaning(
-        found["doing"],
-        found["over"],
-        found["within"],
-        found["duty"],
-        found["aside"] is not None,
-        found["apart"],
-        table.plumbing.fits(frame),
+        doing=found["doing"],
+        over=found["over"],
+        lock=found["lock"],
+        owner=found["owner"],
+        within=found["within"],
+        duty=found["duty"],
+        aside=found["aside"] is not None,
+        apart=found["apart"],
+        rest=found["rest"] is not None,
+        plumbing=table.plumbing.fits(frame),
+        neutral=table.neutral.fits(frame),
     )
 
 
 @functools.cache
 def _table() -> _Table:
-    path = Path(__file__).with_name("roles.toml")
-    with path.open("rb") as file:
-        data = tomllib.load(file)
-    layers = {layer: tuple(_rule(entry, path) for entry in data.get(layer, ())) for layer in _LAYERS}
-    return _Table(layers, _Matcher(data["plumbing"]["patterns"], data["plumbing"].get("native", ())))
+    read = [(path := Path(__file__).with_name(name), tomllib.loads(path.read_text(encoding="utf-8"))) for name in _TABLES]
+    layers = {layer: tuple(_rule(entry, path) for path, data in read for entry in data.get(layer, ())) for layer in _LAYERS}
+    plain = {
+        layer: _Matcher(*([p for _, data in read for p in data.get(layer, {}).get(kind, ())] for kind in ("patterns", "native")))
+        for layer in _PLAIN
+    }
+    return _Table(layers, plain["plumbing"], plain["neutral"])
 
 
 def _rule(entry: Mapping[str, Any], path: Path) -> tuple[Rule, _Matcher]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minder.stacks.cutoff import complete_roles
 from minder.stacks.places import Places
+from minder.stacks.programs import Member, find_guests
 from minder.stacks.records import Capture, Process
-from minder.stacks.roles import Role, program_of, read_role
+from minder.stacks.roles import Role
+from minder.stacks.threads import read_role
 from minder.topology import Topology
 
 __all__ = ["Member", "Scene", "is_duty", "machines_of", "set_scene"]
@@ -18,22 +20,11 @@ _DOMINANT = 0.25  # of all training processes, on two machines or more: what so 
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One process and what it does."""
-
-    process: Process
-    role: Role
-
-    @property
-    def machine(self) -> str:
-        return self.process.machine
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
     """members: training processes that have a stack. without: training processes that have none. helpers: everything else.
 
-    passive: they wait for peers, or stand where so many stand that it must be a wait. busy: all others.
+    passive: they wait for peers, or stand where so many stand that it must be a wait. busy: all others. idle: processes that are asked for
+    nothing, and are no members. programs: other programs on the same machines, each a scene of its own; their processes are helpers here.
     """
 
     members: tuple[Member, ...]
@@ -42,6 +33,8 @@ class Scene:
     passive: tuple[Member, ...]
     busy: tuple[Member, ...]
     places: Places
+    idle: tuple[Member, ...] = ()
+    programs: tuple[Scene, ...] = ()
 
     @property
     def size(self) -> int:
@@ -50,7 +43,7 @@ class Scene:
     @property
     def machines(self) -> tuple[str, ...]:
         """Machines that dumps came from."""
-        return machines_of((*self.members, *self.without))
+        return machines_of((*self.members, *self.without, *self.idle))
 
 
 def machines_of(members: Iterable[Member]) -> tuple[str, ...]:
@@ -73,37 +66,22 @@ def set_scene(capture: Capture, topology: Topology | None) -> Scene:
     training = [member for member in everyone if not member.role.part]
     if not any(member.role.stance != "none" for member in training):
         training, helpers = [member for member in everyone if not member.process.child], ()
-    guests = _guests(training)
-    beside = {id(member) for member in guests}
-    training, helpers = [m for m in training if id(m) not in beside], (*helpers, *guests)
-    members = tuple(member for member in training if member.role.stance != "none")
+    guests = find_guests(training)
+    beside = {id(member) for program in guests for member in program}
+    own = [member for member in training if id(member) not in beside]
+    scene = _sort(own, Places.of(capture.processes, topology))
+    programs = tuple(_sort(program, Places.of([member.process for member in program], None)) for program in guests)
+    return replace(scene, helpers=(*helpers, *(member for program in guests for member in program)), programs=programs)
+
+
+def _sort(training: Sequence[Member], places: Places) -> Scene:
+    idle = tuple(member for member in training if member.role.stance == "idle")
     without = tuple(member for member in training if member.role.stance == "none")
+    members = tuple(member for member in training if member.role.stance not in ("none", "idle"))
     crowded = _crowded(members)
     passive = tuple(member for member in members if _is_passive(member.role, crowded))
     busy = tuple(member for member in members if not _is_passive(member.role, crowded))
-    return Scene(members, without, helpers, passive, busy, Places.of(capture.processes, topology))
-
-
-def _guests(members: Sequence[Member]) -> tuple[Member, ...]:
-    """Processes of another program, beside a machine's full number of the job's: monitors, notebooks, drivers. All ranks of a job run
-    one program, and every machine runs as many; who is known to be a rank is one."""
-    programs = [program_of(member.process) for member in members]
-    counts = Counter(program for program in programs if program)
-    if len(counts) < 2:
-        return ()
-    program = counts.most_common(1)[0][0]
-    per_machine = Counter(member.machine for member, own in zip(members, programs, strict=True) if own == program)
-    usual, machines = Counter(per_machine.values()).most_common(1)[0]
-    if machines * 2 <= len(per_machine) or len(per_machine) < 2:
-        return ()
-    ranks = Counter((member.machine, member.process.rank) for member in members)
-    return tuple(
-        member
-        for member, own in zip(members, programs, strict=True)
-        if own not in ("", program)
-        and per_machine[member.machine] == usual
-        and (member.process.rank is None or ranks[member.machine, member.process.rank] > 1)
-    )
+    return Scene(members, without, (), passive, busy, places, idle)
 
 
 def _with_roles(processes: Sequence[Process]) -> list[Member]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from minder.stacks.duty import are_deputies
 from minder.stacks.finding import Accused, Finding, accuse
 from minder.stacks.records import Frame
 from minder.stacks.scene import Member, Scene, machines_of
+from minder.stacks.split import judge_split, name_sides, say_different
 
 __all__ = ["judge_sites"]
 
 _HEALTHY = 0.25  # of all: a group of this size is one of the job's usual places ("dominant groups" in the paper, which gives no number)
 _GROUP_SHARE = 0.5
+_HELD_BY = ("logs", "saves")  # work for all that reads numbers or state off the device
 _SPREAD = 0.5  # outliers on so many machines are a pattern of the program
 
 
@@ -20,7 +24,7 @@ def judge_sites(scene: Scene) -> Finding:
     """The paper's rule: dominant groups are healthy, per pipeline stage and over all; the outliers share a parallel group."""
     odd = _outliers(scene)
     if not odd:
-        return _judge_split(scene) or _judge_lines(scene)
+        return judge_split(scene) or _judge_lines(scene)
     machines, peers = machines_of(odd), _majority(scene)
     if len(scene.places.machines) == 1:
         return Finding(
@@ -63,27 +67,20 @@ def _is_compiled(member: Member) -> bool:
     return all(frame.native for frame in member.role.frames)
 
 
-def _judge_split(scene: Scene) -> Finding | None:
-    """Ranks of one machine in two places, in the same way on every machine, and no pipeline that explains it: the program diverged."""
-    parallelism = scene.places.topology.parallelism if scene.places.topology is not None else None
-    if any(member.role.kind == "point to point" for member in scene.members) or (parallelism is not None and parallelism.tensor < 2):
-        return None
-    patterns: dict[str, Counter[object]] = {}
-    for member in scene.members:
-        patterns.setdefault(member.machine, Counter())[member.role.key] += 1
-    first = next(iter(patterns.values()))
-    if len(patterns) < 2 or len(first) < 2 or any(pattern != first for pattern in patterns.values()):
-        return None
-    return Finding(blame="software", because="on every machine some ranks wait in another place than the rest: the program took two ways")
-
-
 def _several(scene: Scene, odd: Sequence[Member], machines: Sequence[str]) -> Finding:
     cover, peers = scene.places.smallest_group(machines), _majority(scene)
+    domain = scene.places.domain(machines)
+    if domain is not None:
+        accused = tuple(_describe(peers, member, 0.4) for member in odd)
+        return Finding(accused, because=f"{domain} stands apart: all its machines wait elsewhere: look at what they share")
     if cover is None or len(cover[1]) > _GROUP_SHARE * len(scene.places.machines):
         if len(machines) > _SPREAD * len(scene.machines):
             accused = tuple(_describe(peers, member, 0.3) for member in odd)
             return Finding(accused, blame="software", because="the same ranks on many machines wait in another place than their peers")
         accused = tuple(_describe(peers, member, 0.4) for member in odd)
+        different = say_different(scene)
+        if different is not None:
+            return replace(different, suspects=accused)
         return Finding(accused, because="those that wait elsewhere share no small parallel group")
     accused = tuple(_describe(peers, member, 0.6) for member in odd)
     return Finding(
@@ -98,6 +95,9 @@ def _one_machine(scene: Scene, odd: Sequence[Member], machines: tuple[str, ...])
     whole = len(odd) > 1 and len(odd) == sum(1 for member in scene.members if member.machine == machines[0])
     device = all(member.role.stance == "may wait" for member in odd)
     message = all(member.role.kind == "point to point" for member in odd) and scene.places.topology is not None
+    if device and all(member.role.duty in _HELD_BY for member in odd) and are_deputies(odd, scene):
+        because = f"{odd[0].process.name} {odd[0].role.duty} for all and waits for its device: which of the two holds it is not known"
+        return Finding(tuple(_describe(peers, member, 0.5) for member in odd), blame="software", because=because)
     if whole or device or message:
         weight = 0.7 if device else 0.65
         accused = tuple(_describe(peers, member, weight) for member in odd)
@@ -105,9 +105,8 @@ def _one_machine(scene: Scene, odd: Sequence[Member], machines: tuple[str, ...])
     accused = tuple(_describe(peers, member, 0.5) for member in odd)
     if any(member.role.kind == "point to point" for member in odd):
         return Finding(accused, because="one rank waits for a message; without the job's groups nothing says from whom")
-    return Finding(
-        accused, blame="software", because="one rank is in another collective than its peers: the program took another way there"
-    )
+    because = f"one rank is in another collective than its peers: the program took another way there: {name_sides(scene.members)}"
+    return Finding(accused, blame="software", because=because)
 
 
 def _describe(peers: Member, member: Member, confidence: float) -> Accused:

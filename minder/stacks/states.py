@@ -57,6 +57,9 @@ def _name(scene: Scene, members: Sequence[Member], machines: tuple[str, ...], wo
     because = f"{', '.join(machines)}: {words}"
     if len(scene.places.machines) < 2:
         return Finding(accused, because=f"{because}; all processes are on one machine")
+    domain = scene.places.domain(machines)
+    if domain is not None:
+        return Finding(accused, because=f"{domain} stands apart: {because}")
     cover = scene.places.smallest_group(machines) if len(machines) > 1 else None
     if cover is None or len(cover[1]) > _GROUP_SHARE * len(scene.places.machines):
         return Finding(accused, machines, None, "machine", because)

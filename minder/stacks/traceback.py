@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+from minder.stacks.newest import newest_run
 from minder.stacks.normalise import make_frame
 from minder.stacks.records import Frame, Thread
 
@@ -12,20 +13,23 @@ __all__ = ["parse_faulthandler", "parse_traceback"]
 
 # Current thread 0x00007f0a (most recent call first):   Thread 0x00007f0a [Thread-1 (_pin] (most recent call first):
 _HEADER = re.compile(
-    r"^(?P<current>Current t|T)hread (?P<ident>0x[0-9a-fA-F]+)(?: \[(?P<name>.*?)\]?)? \(most recent call first\):", re.MULTILINE
+    r"^(?:(?P<current>Current t|T)hread (?P<ident>0x[0-9a-fA-F]+)(?: \[(?P<name>.*?)\]?)?|Stack) \(most recent call first\):", re.MULTILINE
 )
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+|\?\?\?)(?:,)? in (?P<name>.+?)\s*$')
 
 
 def parse_faulthandler(text: str) -> tuple[Thread, ...]:
-    """Threads of `faulthandler.dump_traceback`. It writes the newest thread first and the main thread last.
+    """Threads of the newest `faulthandler` dump in a text. Each dump names its newest thread first and its main thread last.
 
     The current thread is the one that a signal interrupted, which in Python is the main thread; a dump on a timer names none.
     """
     headers = list(_HEADER.finditer(text))
     ends = [*(header.start() for header in headers[1:]), len(text)] if headers else []
-    blocks = [(header, text[header.end() : end]) for header, end in zip(headers, ends, strict=True)]
-    threads = [_thread(header, lines) for header, lines in blocks]
+    blocks = list(zip(headers, ends, strict=True))
+    newest = newest_run(
+        blocks, name=lambda block: block[0]["ident"], ends=lambda block: _is_rooted(_frames(text[block[0].end() : block[1]]))
+    )
+    threads = [_thread(header, text[header.end() : end]) for header, end in newest]
     if threads and not any(thread.main for thread in threads):
         last = threads[-1]
         threads[-1] = Thread(last.frames, last.name, last.ident, True, last.active)
@@ -34,8 +38,12 @@ def parse_faulthandler(text: str) -> tuple[Thread, ...]:
 
 def _thread(header: re.Match[str], lines: str) -> Thread:
     frames = _frames(lines)
-    rooted = bool(frames) and frames[-1].function in ("<module>", "_run_module_as_main")
-    return Thread(frames, name=header.group("name") or "", ident=int(header.group("ident"), 16), main=rooted)
+    ident = int(header["ident"], 16) if header["ident"] else None
+    return Thread(frames, name=header["name"] or "", ident=ident, main=_is_rooted(frames))
+
+
+def _is_rooted(frames: tuple[Frame, ...]) -> bool:
+    return bool(frames) and frames[-1].function in ("<module>", "_run_module_as_main")
 
 
 @functools.lru_cache(maxsize=16384)
@@ -45,7 +53,8 @@ def _frames(lines: str) -> tuple[Frame, ...]:
 
 
 def parse_traceback(text: str) -> tuple[Thread, ...]:
-    """One thread from `Traceback (most recent call last):`, or from gdb's `py-bt` (most recent call first)."""
+    """One thread from the last `Traceback (most recent call last):`, or from gdb's `py-bt` (most recent call first)."""
+    text = text[max(text.rfind("Traceback (most recent call"), 0) :]
     first = "most recent call first" in text
     frames = _frames(text)
     return (Thread(frames if first else frames[::-1], main=True),) if frames else ()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.folder import dump_files, read_folder
+from minder.collectives.filenames import dump_files
+from minder.collectives.folder import read_folder
 from minder.errors import BadInputError
 from minder.topology import Parallelism
 
@@ -29,7 +30,7 @@ def test_a_rank_is_the_last_integer_of_the_name(tmp_path: Path) -> None:
         ".hidden_4",
     ):
         (tmp_path / name).write_text("x")
-    assert {rank: path.name for rank, path in dump_files(tmp_path).items()} == {
+    assert {rank: path.name for rank, (path,) in dump_files(tmp_path).items()} == {
         7: "node3_rank_07.json", 12: "trace_12", 2: "a1_dump_2.pkl", 5: "nccl.5",
     }  # fmt: skip
 

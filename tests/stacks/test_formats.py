@@ -12,7 +12,8 @@ import pytest
 from dumps import FORMATS, spy_json, spy_text
 
 from minder.stacks import Capture, Frame, Process, Thread, analyse, read_dumps
-from minder.stacks.roles import Role, read_role
+from minder.stacks.roles import Role
+from minder.stacks.threads import read_role
 
 DATA = Path(__file__).parent / "data"
 
