@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from minder.errors import BadInputError
@@ -124,7 +125,7 @@ class StepReader:
         if number is None:
             return None
         by_epoch = {"job": False, "epoch": True, "unknown": None}[rule.counter]
-        step = self._count(rule.trainer, number, total, epoch, rule.epoch_base, by_epoch)
+        step = self._count(rule.trainer, lambda counter: counter.count(number, total, epoch, rule.epoch_base, by_epoch))
         if step is None:
             return None
         loss, grad_norm, seconds, milliseconds = (
@@ -148,7 +149,7 @@ class StepReader:
             self.unnumbered += told is None
             return None if told is None else StepLine(told, value, grad_norm, self._bars.seconds)
         number = parse_count(step["value"])
-        counted = None if number is None else self._count("dictionary", number, None, None, None, False)
+        counted = None if number is None else self._count("dictionary", lambda counter: counter.count(number, by_epoch=False))
         return None if counted is None else StepLine(counted, value, grad_norm)
 
     def _read_detail(self, line: str) -> StepLine | None:
@@ -161,11 +162,9 @@ class StepReader:
                 return StepLine(self._told, parse_value(match["loss"]))
         return None
 
-    def _count(
-        self, kind: str, number: int, total: int | None, epoch: int | None, epoch_base: int | None, by_epoch: bool | None
-    ) -> int | None:  # fmt: skip
+    def _count(self, kind: str, count: Callable[[StepCounter], int | None]) -> int | None:
         counter = self._counters.setdefault(kind, StepCounter())
-        step = counter.count(number, total, epoch, epoch_base, by_epoch)
+        step = count(counter)
         if counter.began_again:  # from a checkpoint: bars and the other kinds of lines begin anew with it
             self.forget()
             self._counters = {kind: counter}
