@@ -34,7 +34,8 @@ class StepSight:
         self._count(samples)
         generation = -1 if observation.job is None else observation.job.generation
         if generation != self._generation:
-            self._generation, self._since_s, self._lines_before = generation, math.nan, dict(self._lines)
+            self._lines_before = {} if self._generation < 0 else dict(self._lines)
+            self._generation, self._since_s, self.trouble = generation, math.nan, ""
         if math.isnan(self._since_s) and _at_work(observation):
             self._since_s = steady_s
         if math.isfinite(step):
@@ -61,7 +62,6 @@ class StepSight:
         for sample in samples:
             count = sample.values.get(_LINES)
             if count is not None and math.isfinite(count):
-                self._lines_before.setdefault(sample.machine, 0.0 if self._generation < 0 else count)
                 self._lines[sample.machine] = count
 
 
