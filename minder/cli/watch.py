@@ -27,9 +27,7 @@ def command(
     job: Annotated[Path | None, typer.Option(help="job.toml with the machines' agents; no launchers needed.")] = None,
     pids: Annotated[str | None, typer.Option(help="Instead: training processes of this machine (or torchrun's), comma separated.")] = None,
     name: Annotated[str, typer.Option(help="Name of the job (with --pids).")] = "watched",
-    log: Annotated[
-        list[Path] | None, typer.Option(help="With --pids: a log in which the script prints its steps; repeat for more.")
-    ] = None,
+    log: Annotated[list[Path] | None, typer.Option(help="With --pids: a log with the script's steps; repeat for more.")] = None,
     step_pattern: StepPattern = None,
     log_pattern: OldStepPattern = None,
     output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",

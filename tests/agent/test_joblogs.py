@@ -20,7 +20,7 @@ JobId=4711 JobName=train
    JobState=RUNNING Reason=None Dependency=(null)
    NodeList=n[1-4]
    BatchHost=n1
-   Command=/home/ann/train.sh
+   Command=/data/ann/train.sh
    StdErr={err}
    StdIn=/dev/null
    StdOut={out}
