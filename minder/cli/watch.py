@@ -72,9 +72,7 @@ def command(
     with contextlib.ExitStack() as stack:
         if job is not None:
             if log or pattern:
-                raise BadInputError(
-                    "--log and --step-pattern go with --pids; with --job, start the agent with them: minder agent --log PATH"
-                )
+                raise BadInputError("--log and --step-pattern go with --pids; with --job, they are the agent's: minder agent --log PATH")
             config = place_machines(load_config(job, only_watch=True), only_watch=True).scored_by(engine, ray_address)
             if act and config.engine is None:
                 raise BadInputError(
