@@ -345,6 +345,8 @@ def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, 
     environment = dict(config.environment)
     if config.checkpoint_dir:
         environment["MINDER_CHECKPOINT_DIR"] = config.checkpoint_dir
+    if config.step_pattern:
+        environment["MINDER_STEP_PATTERN"] = config.step_pattern
     settings = RecoverySettings(
         state_dir=state_dir_of(config),
         rendezvous_address=config.rendezvous_address,

@@ -18,6 +18,7 @@ from minder.errors import BadInputError, ConfigError
 from minder.policy.config import PolicyConfig
 from minder.resources import default_state_dir
 from minder.scoring.config import ScoringConfig, scoring_of
+from minder.signals.steps import check_step_pattern
 from minder.topology import Parallelism, Topology
 from minder.wire.addresses import is_loopback
 from minder.wire.client import Endpoint, MachineEndpoints
@@ -179,10 +180,10 @@ class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it. name: the job's, in the ledger and in metrics.
     machines: a [[machines]] table for each. engine: an [engine] table where Slurm or Kubernetes owns the machines. ranks_per_machine:
     ranks on each. parallelism: sizes of tensor, pipeline, data, expert and context, and rank_order ("tp-dp-pp"); it says who is whose
-    peer. environment: variables that the ranks get besides. checkpoint_dir: where the job saves; its ranks get it as
-    MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot
-    move to others for a trial. total_steps: the step at which the job is done; a slow machine can cost no more than what is left
-    until then.
+    peer. environment: variables that the ranks get besides. step_pattern: regular expression with a group `step` for the lines of
+    the ranks' logs; the ranks get it as MINDER_STEP_PATTERN. checkpoint_dir: where the job saves; its ranks get it as
+    MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial.
+    total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
     rendezvous_address: this host, as the machines reach it. agent_token_file, launcher_token_file: a file with the
     token that they want; readable by its owner and group only. state_dir: where the controller keeps its status, and the ledger if no
     other is named. telemetry, detector, scoring, metrics, signals, tls, policy: a table of its own, below. start_deadline_s: how long
@@ -196,6 +197,7 @@ class JobConfig(_Strict):
     ranks_per_machine: int = Field(default=1, ge=1)
     parallelism: dict[str, int | str] = {}
     environment: dict[str, str] = {}
+    step_pattern: str | None = None
     checkpoint_dir: str | None = None
     checkpoints: Literal["shared", "local"] = "shared"
     total_steps: int | None = Field(default=None, ge=1)
@@ -213,6 +215,16 @@ class JobConfig(_Strict):
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)
     record_dir: str | None = None
+
+    @field_validator("step_pattern")
+    @classmethod
+    def _finds_a_step(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                check_step_pattern(pattern)
+            except BadInputError as error:
+                raise ValueError(str(error)) from error
+        return pattern
 
     @model_validator(mode="after")
     def _counts_agree(self) -> JobConfig:

@@ -79,6 +79,7 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("job_processes", "1", 0.0, 1e6, "job"),
     Metric("job_memory_bytes", "B", 0.0, 1e15, "job"),
     Metric("job_threads", "1", 0.0, 1e7, "job"),
+    Metric("job_log_lines_total", "1", 0.0, _HUGE, "job", counter=True),  # lines of the job's logs; each state of a progress bar is one
     # As NCCL's Inspector counts them: operations that completed, and the bytes of their messages.
     Metric("nccl_operations_total", "1", 0.0, _HUGE, "job", counter=True),
     Metric("nccl_throughput_bytes_per_second", "B/s", 0.0, 1e15, "job"),

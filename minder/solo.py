@@ -114,6 +114,7 @@ class SoloMachine(_Alone):
         self._script = list(script)
         self._in_place = in_place
         self._max_restarts = max_restarts
+        self.step_pattern: str | None = None  # of the lines that the script prints, if minder does not know them
 
     def __enter__(self) -> JobConfig:
         """Raises MinderError if agent or launcher do not come up."""
@@ -133,7 +134,7 @@ class SoloMachine(_Alone):
         self._spawn("agent", ["agent"])
         barrier = "script" if self._in_place else "bootstrap"
         flags = ["--job", self._name, "--slots", str(len(self.logs)), "--log-dir", str(self.state_dir / "logs"), "--barrier", barrier]
-        self._spawn("launcher", ["launch", *flags, "--", *self._script])
+        self._spawn("launcher", ["launch", *flags, *_pattern_flag(self.step_pattern), "--", *self._script])
         self._await_ports()
         return self._config(len(self.logs), policy={"max_restarts": self._max_restarts})
 
@@ -142,11 +143,11 @@ class SoloAgent(_Alone):
     """Watches processes: an agent that looks at these pids, and the JobConfig that names it."""
 
     def __init__(
-        self, name: str, pids: Sequence[int], *, logs: Sequence[Path] = (), log_pattern: str | None = None, state_dir: Path | None = None
+        self, name: str, pids: Sequence[int], *, logs: Sequence[Path] = (), step_pattern: str | None = None, state_dir: Path | None = None
     ) -> None:  # fmt: skip
         super().__init__(name, state_dir)
         self._pids = tuple(pids)
-        self._flags = [f"--log={path}" for path in logs] + ([f"--log-pattern={log_pattern}"] if log_pattern is not None else [])
+        self._flags = [f"--log={path}" for path in logs] + _pattern_flag(step_pattern)
 
     def __enter__(self) -> JobConfig:
         """Raises BadInputError for a pid that is not there, MinderError if the agent does not come up."""
@@ -161,6 +162,10 @@ class SoloAgent(_Alone):
             config = self._config(len(self._pids))
             half_started.pop_all()
         return config
+
+
+def _pattern_flag(pattern: str | None) -> list[str]:
+    return [] if pattern is None else [f"--step-pattern={pattern}"]
 
 
 def script_words(words: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ DEFAULT_LISTEN = "127.0.0.1:9401"
 class AgentOptions:
     """cgroup, processes_of: what the machine is, if not the whole host. discover: None means "where nothing narrower is said".
 
-    logs: files in which a job that calls nothing of ours prints its steps; log_pattern: see minder.signals.steps.StepReader.
+    logs: files in which a job that calls nothing of ours prints its steps; step_pattern: see minder.signals.steps.StepReader.
     nccl_inspector: where NCCL's Inspector writes its JSON files (minder.agent.nccl).
     retest: the site's test of this machine (minder.agent.retest), none if empty.
     processes_of is a pid, or "registry" for the trees of the launchers in run_dir. token None: no token asked for.
@@ -41,7 +41,7 @@ class AgentOptions:
     hidden: frozenset[str] = frozenset()
     gpu: str = "auto"
     logs: tuple[Path, ...] = ()
-    log_pattern: str | None = None
+    step_pattern: str | None = None
     nccl_inspector: Path | None = None
     retest: tuple[str, ...] = ()
     retest_deadline_s: float = 600.0

@@ -13,6 +13,7 @@ import psutil
 
 from minder.agent.exits import ExitWatch
 from minder.agent.exposition import hide
+from minder.agent.joblogs import JobLogs
 from minder.agent.limit import bound
 from minder.agent.memory import MemoryHistory
 from minder.agent.nccl import InspectorFolder
@@ -20,7 +21,6 @@ from minder.agent.options import AgentOptions
 from minder.agent.processes import describe_processes
 from minder.agent.ring import SignalRing
 from minder.agent.spikes import SpikeReader
-from minder.agent.steplog import StepLog
 from minder.telemetry.exporters.cgroup import Cgroup
 from minder.telemetry.exporters.flows import FlowExporter
 from minder.telemetry.exporters.gpu import GpuExporter
@@ -54,7 +54,7 @@ class Sampler:
         self._cgroup = cgroup = Cgroup(options.cgroup, options.cgroup_root) if options.cgroup else None
         self.table = JobTable(options.run_dir, options.pids, options.finds_jobs, cgroup.processes_file() if cgroup else None)
         self._exits = ExitWatch(options.machine, ring.append)
-        self._logs = [StepLog(path, options.log_pattern) for path in options.logs]
+        self.logs = JobLogs(options.logs, options.step_pattern)
         self._nccl = InspectorFolder(options.nccl_inspector, (options.machine,)) if options.nccl_inspector is not None else None
         self._seen: frozenset[int] | None = None
         self._had_any = False  # also while nothing of the job is left: a scheduler may take a while to start it again
@@ -90,11 +90,10 @@ class Sampler:
         if self._seen is None:
             return None
         alive = [process for process in self.processes if not self._exits.is_gone(process.pid)]
-        return describe_processes(alive, self._logs, bool(self._gpu.pci_names))
+        return describe_processes(alive, self.logs.steps, bool(self._gpu.pci_names))
 
     def start(self) -> None:
-        for log in self._logs:
-            log.start()
+        self.logs.start()
         if self._nccl is not None:
             self._nccl.start()
         self._exits.start()
@@ -103,8 +102,7 @@ class Sampler:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(2.0)
-        for log in self._logs:
-            log.stop()
+        self.logs.stop()
         if self._nccl is not None:
             self._nccl.stop()
         self._exits.stop()
@@ -134,7 +132,8 @@ class Sampler:
         self._guarded("job", reading, lambda: self._job.read(ranks, now_s, since_s))
         self._guarded("flows", reading, lambda: self._flows.read(ranks, now_s))
         self._guarded("heartbeat", reading, lambda: self._heartbeat.read(ranks, now_s, since_s))
-        self._guarded("spikes", reading, lambda: self._spikes.read(ranks, self._logs))
+        self._guarded("spikes", reading, lambda: self._spikes.read(ranks, self.logs.steps))
+        self._guarded("logs", reading, self.logs.read)
         for name, read in self._independent.items():
             self._guarded(name, reading, lambda read=read: read(now_s))  # type: ignore[misc]
         self.memory.note(now_s, reading.gauges.get(("job_memory_bytes", None)), self._used_bytes(reading), self._job.tree)
@@ -162,19 +161,19 @@ class Sampler:
 
     def _read_registry(self, now_s: float) -> Reading:
         reading = Reading()
-        self._take(self.table.read(now_s))
+        self._take(self.table.read(now_s), now_s)
         # not `job`: Prometheus keeps that label for its scrape job, and would rename ours
         reading.info = [("job_info", {"training_job": job}) for job in sorted({process.job for process in self.processes})]
         return reading
 
-    def _take(self, processes: list[JobProcess]) -> None:
+    def _take(self, processes: list[JobProcess], now_s: float) -> None:
         """Steps that a log told before a process of the job was started again are none of the new one's."""
         pids = frozenset(process.pid for process in processes if process.slot is None)
         if self._had_any and pids - (self._seen or frozenset()):
-            for log in self._logs:
-                log.forget()
+            self.logs.forget()
         self._had_any = self._had_any or bool(pids)
         self._exits.follow(processes)
+        self.logs.follow(processes, now_s)
         if self._nccl is not None:
             self._nccl.follow([process.pid for process in processes])
         self.processes, self._seen = processes, pids

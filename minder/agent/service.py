@@ -131,7 +131,7 @@ class Service:
         return JSONResponse({"machine": self.options.machine} | await self.retests.ask(wanted, training))
 
     async def health(self, request: Request) -> Response:
-        return JSONResponse(self._identity() | {"now_s": time.time()})
+        return JSONResponse(self._identity() | {"now_s": time.time(), "logs": self.sampler.logs.describe()})
 
     def _identity(self) -> dict[str, Any]:
         return {"machine": self.options.machine, "version": __version__, "started_s": self.started_s}

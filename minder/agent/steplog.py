@@ -5,11 +5,13 @@ A thread of its own reads: a log on a file server that hangs must stop neither t
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from minder.agent.tail import Tail
 from minder.signals.spikes import Spike, StepSpikes
@@ -41,6 +43,9 @@ class StepLog:
     def __init__(self, path: Path, pattern: str | None = None) -> None:
         self.path = path
         self.steps: LoggedSteps | None = None
+        self.lines = 0  # that were appended since it is followed; each state of a progress bar is one
+        self.looked_s = -math.inf  # when the file could be looked at last, by the clock that nobody sets
+        self.problem = ""  # why its steps cannot be read as they should, "" if they can
         self._reader = StepReader(pattern)
         self._series = StepSpikes()
         self._spikes: deque[tuple[float, Spike]] = deque(maxlen=16)
@@ -67,10 +72,20 @@ class StepLog:
 
     def poll(self, now_s: float) -> None:
         """Read what was appended since the last look; at most 256 KiB, the newest."""
-        for line in self._tail.lines():
+        lines = self._tail.lines()
+        self.lines += len(lines)
+        if not self._tail.problem:
+            self.looked_s = time.monotonic()
+        for line in lines:
             found = self._reader.read(line)
             if found is not None:
                 self._note(found, now_s)
+
+    def describe(self) -> dict[str, Any]:
+        """The file, what was read in it, and why not: lines that tell of training without a step are `unnumbered`."""
+        problem = self.problem or self._tail.problem or ("" if self.path.exists() else "there is no such file")
+        step = None if self.steps is None else self.steps.step
+        return {"path": str(self.path), "lines": self.lines, "unnumbered": self._reader.unnumbered, "step": step, "problem": problem}
 
     def _note(self, found: StepLine, now_s: float) -> None:
         """A step below the newest one is a job that began again, from its checkpoint."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from minder.cli.step_pattern import OldStepPattern, StepPattern, chosen_pattern
+
 __all__ = ["command"]
 
 
@@ -28,7 +30,8 @@ def command(
     log: Annotated[
         list[Path] | None, typer.Option(help="Follow this log for steps of a job that calls nothing of ours; repeat for more.")
     ] = None,
-    log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
+    step_pattern: StepPattern = None,
+    log_pattern: OldStepPattern = None,
     nccl_inspector: Annotated[
         Path | None,
         typer.Option(envvar="MINDER_AGENT_NCCL_INSPECTOR", help="Follow the files that the NCCL Inspector writes into this folder."),
@@ -76,7 +79,7 @@ def command(
         hidden=frozenset(parse_names(hide)),
         gpu=gpu,
         logs=tuple(log or ()),
-        log_pattern=log_pattern,
+        step_pattern=chosen_pattern(step_pattern, log_pattern),
         nccl_inspector=nccl_inspector,
         retest=split_command(retest),
         retest_deadline_s=retest_deadline,

@@ -54,9 +54,13 @@ def _here(config: Path | None, run_dir: Path | None) -> list[Finding]:
     from minder.config import load_config
     from minder.doctor.job import look_at_job, look_at_tokens
     from minder.doctor.machine import look_at_machine
+    from minder.doctor.steps import look_at_local_steps
+    from minder.resources import default_state_dir
     from minder.worker.pulse import default_run_dir
 
     found = look_at_machine(run_dir or default_run_dir())
+    if config is None:
+        found += look_at_local_steps(default_state_dir())
     if config is not None:
         tokens = look_at_tokens(config)
         found += tokens

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from minder.cli.step_pattern import StepPattern, chosen_pattern
 from minder.errors import BadInputError
 
 __all__ = ["command"]
@@ -26,7 +27,7 @@ def command(
     warm_spares: Annotated[bool, typer.Option("--warm-spares", help="Keep a second process per slot waiting at the barrier.")] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the workers; may be repeated.")] = None,
     cgroup: Annotated[str | None, typer.Option(help="Existing cgroup that the workers join.")] = None,
-    step_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step` for the job's own log lines.")] = None,
+    step_pattern: StepPattern = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_client_ca: Annotated[
@@ -58,7 +59,7 @@ def command(
         warm_spares=warm_spares,
         env=parse_environment(env or []),
         cgroup=cgroup,
-        step_pattern=step_pattern,
+        step_pattern=chosen_pattern(step_pattern, None),
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )
     settings = dataclasses.replace(settings, token=check_settings(settings, token_file))

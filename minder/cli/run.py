@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minder.cli.step_pattern import StepPattern, chosen_pattern
+
 if TYPE_CHECKING:
     from minder.config import JobConfig
 
@@ -21,6 +23,7 @@ def command(
     job: Annotated[str, typer.Option(help="Name of the job (without --config).")] = "local",
     nproc: Annotated[int, typer.Option(min=1, help="Ranks on this machine (without --config).")] = 1,
     max_restarts: Annotated[int, typer.Option(min=0, help="How often dead workers are started again (without --config).")] = 3,
+    step_pattern: StepPattern = None,
     in_place: Annotated[bool, typer.Option(help="The script calls minder.run(main): restart inside its processes.")] = False,
     act: Annotated[bool, typer.Option("--act", help="Evict machines for real; without it evictions are a dry run.")] = False,
     engine: Annotated[
@@ -40,17 +43,23 @@ def command(
 
     if (config is None) == (not script):
         raise BadInputError("give either --config job.toml or -- script.py with its arguments")
+    pattern = chosen_pattern(step_pattern, None)
     if config is not None:
         from minder.config import load_config
         from minder.engine import place_machines
 
-        raise typer.Exit(_run_configured(place_machines(load_config(config)).scored_by(engine, ray_address), act))
+        loaded = load_config(config)
+        if pattern is not None:
+            loaded = loaded.model_copy(update={"step_pattern": pattern})
+        raise typer.Exit(_run_configured(place_machines(loaded).scored_by(engine, ray_address), act))
     if engine is not None or ray_address is not None:
         raise BadInputError("--engine and --ray-address go with --config: without it everything runs on this machine")
     from minder.solo import SoloMachine, run_here, script_words
 
     words = script_words(script or [])
-    raise typer.Exit(run_here(SoloMachine(job, words, ranks=nproc, in_place=in_place, max_restarts=max_restarts)))
+    machine = SoloMachine(job, words, ranks=nproc, in_place=in_place, max_restarts=max_restarts)
+    machine.step_pattern = pattern
+    raise typer.Exit(run_here(machine))
 
 
 def _run_configured(config: JobConfig, act: bool) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minder.cli.step_pattern import OldStepPattern, StepPattern, chosen_pattern
+
 if TYPE_CHECKING:
     from minder.app import App
     from minder.config import JobConfig
@@ -25,10 +27,9 @@ def command(
     job: Annotated[Path | None, typer.Option(help="job.toml with the machines' agents; no launchers needed.")] = None,
     pids: Annotated[str | None, typer.Option(help="Instead: training processes of this machine (or torchrun's), comma separated.")] = None,
     name: Annotated[str, typer.Option(help="Name of the job (with --pids).")] = "watched",
-    log: Annotated[
-        list[Path] | None, typer.Option(help="With --pids: a log in which the script prints its steps; repeat for more.")
-    ] = None,
-    log_pattern: Annotated[str | None, typer.Option(help="Regular expression with a group `step`, for the log's own lines.")] = None,
+    log: Annotated[list[Path] | None, typer.Option(help="With --pids: a log with the script's steps; repeat for more.")] = None,
+    step_pattern: StepPattern = None,
+    log_pattern: OldStepPattern = None,
     output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",
     act: Annotated[bool, typer.Option("--act", help="With an [engine] in job.toml: evict machines for real. Default: a dry run.")] = False,
     engine: Annotated[
@@ -56,23 +57,22 @@ def command(
     from minder.engine import place_machines
     from minder.errors import BadInputError
     from minder.incidents import Ledger, find_ledger
-    from minder.signals.steps import StepReader
     from minder.solo import SoloAgent
 
+    pattern = chosen_pattern(step_pattern, log_pattern)  # what is wrong with it is said here, not in an agent's log
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
     if (job, pids, registered).count(None) != 2:
         raise BadInputError("give either --job job.toml, or --pids with training processes of this machine, or --registered NAME")
     if registered is not None:
-        if act or log or log_pattern:
-            raise BadInputError("--act, --log and --log-pattern do not go with --registered: [jobs] in service.toml says what may be done")
+        if act or log or pattern:
+            raise BadInputError("--act, --log and --step-pattern do not go with --registered: [jobs] in service.toml says what may be done")
         _watch_registered(registered, settings, output, duration)
         return
-    StepReader(log_pattern)  # what is wrong with a pattern is said here, not in an agent's log
     with contextlib.ExitStack() as stack:
         if job is not None:
-            if log or log_pattern:
-                raise BadInputError("--log goes with --pids; with --job, give it to the agent that sees the file: minder agent --log PATH")
+            if log or pattern:
+                raise BadInputError("--log and --step-pattern go with --pids; with --job, they are the agent's: minder agent --log PATH")
             config = place_machines(load_config(job, only_watch=True), only_watch=True).scored_by(engine, ray_address)
             if act and config.engine is None:
                 raise BadInputError(
@@ -82,7 +82,7 @@ def command(
             if act:
                 raise BadInputError("--act goes with --job: processes given by --pids have no scheduler to start them again")
             numbers = _numbers(pids or "")
-            config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], log_pattern=log_pattern)).scored_by(engine, ray_address)
+            config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], step_pattern=pattern)).scored_by(engine, ray_address)
         from minder.app import build
 
         if job is None:

@@ -23,6 +23,7 @@ from minder.controller.retests import Retests
 from minder.controller.stages import Stages
 from minder.controller.state import JobState, incidents_of_restart
 from minder.controller.status import write_status
+from minder.controller.step_sight import StepSight
 from minder.controller.tick import Tick, headline
 from minder.controller.witnesses import Seen, Witnesses
 from minder.errors import LeaseLostError, LedgerError, MinderError
@@ -53,6 +54,7 @@ class Controller:
         self._excerpts = Excerpts()
         self._blame = BlameWatch(state, ledger, stages.policy.config)
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self, self._blame)
+        self._step_sight = StepSight(watched=stages.watched is not None)
         self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits)
@@ -89,6 +91,7 @@ class Controller:
             verdicts = [identify(verdict, state, stages.progress) for verdict in verdicts]
         self._note_scoring()
         self._note_alarm()
+        self._note_steps(observation, samples)
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
@@ -183,6 +186,7 @@ class Controller:
             "errors": dict(self._tick.errors),
             "unscored": self._stages.unscored(),
             "alarm": self._tick.alarm,
+            "no_steps": self._step_sight.trouble,
             "undecided": len(self._tick.backlog),
             "unwritten": self._ledger.beat_error or self._tick.backlog.unwritten,
         }
@@ -279,6 +283,13 @@ class Controller:
             self._tick.backlog.tell(kinds.NOTE, {"text": alarm})
             self.say(alarm)
         self._tick.alarm = alarm
+
+    def _note_steps(self, observation: Observation, samples: Sequence[Sample]) -> None:
+        """That no step is read is said once a generation, with its remedy, and so is its end."""
+        said = self._step_sight.look(self._clock.steady_s(), observation, self._stages.progress.step, samples)
+        if said:
+            self._tick.backlog.tell(kinds.NOTE, {"text": said})
+            self.say(said)
 
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
         recorder = self._stages.recorder

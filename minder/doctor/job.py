@@ -14,6 +14,7 @@ from minder.config import JobConfig
 from minder.doctor.finding import Finding
 from minder.doctor.machine import look_at_space
 from minder.doctor.reach import look_at_endpoints
+from minder.doctor.steps import look_at_steps
 from minder.doctor.telemetry import look_at_telemetry
 from minder.errors import BadInputError, ConfigError, MinderError
 from minder.incidents import Ledger, kinds
@@ -66,7 +67,7 @@ def look_at_job(config: JobConfig, environment: Mapping[str, str] | None = None)
         found.append(look_at_space("recordings", Path(config.record_dir)))
     if config.metrics.address is not None:
         found.append(_port("metrics.listen", *config.metrics.address))
-    return [*found, *look_at_endpoints(config), *look_at_telemetry(config)]
+    return [*found, *look_at_endpoints(config), *look_at_telemetry(config), *look_at_steps(state_dir)]
 
 
 def _torch() -> Finding:

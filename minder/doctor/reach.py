@@ -14,6 +14,7 @@ from typing import Any
 from minder import __version__
 from minder.config import JobConfig
 from minder.doctor.finding import Finding
+from minder.doctor.steps import look_at_logs
 from minder.errors import WireError
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.plain import PlainHttp
@@ -35,6 +36,7 @@ class _Answer:
     offset_s: float = 0.0
     error_s: float = 0.0
     says: str = ""  # the machine that it takes itself for
+    logs: tuple[Mapping[str, Any], ...] = ()  # that it follows for steps
 
 
 def look_at_endpoints(config: JobConfig) -> list[Finding]:
@@ -49,7 +51,7 @@ def look_at_endpoints(config: JobConfig) -> list[Finding]:
             *_named(answers),
         ]
         if any(not item.refusal for item in answers):
-            found += [_versions(answers), _clocks(answers)]
+            found += [_versions(answers), _clocks(answers), *look_at_logs({item.machine: item.logs for item in answers})]
         else:
             found.append(Finding("versions, clocks", "note", "no agent answers, so nothing is known of them"))
     else:
@@ -83,9 +85,9 @@ async def _ask(client: MachineClient, ask: Callable[[MachineClient], Awaitable[M
         offset_s = float(answer.get("now_s", now_s)) - (begun_s + now_s) / 2.0
     except (WireError, TimeoutError, TypeError, ValueError) as error:
         return _Answer(client.machine, refusal=str(error) or "no answer")
-    return _Answer(
-        client.machine, "", str(answer.get("version", "")), offset_s, (now_s - begun_s) / 2.0, str(answer.get("machine", ""))
-    )  # fmt: skip
+    logs = tuple(log for log in answer.get("logs") or () if isinstance(log, dict))
+    error_s, says = (now_s - begun_s) / 2.0, str(answer.get("machine", ""))
+    return _Answer(client.machine, "", str(answer.get("version", "")), offset_s, error_s, says, logs)
 
 
 def _reached(what: str, answers: Sequence[_Answer], mend: str) -> Finding:

@@ -23,6 +23,7 @@ class LogFollower:
         self._path, self._limit_bytes = path, limit_bytes
         self._offset = path.stat().st_size if path.exists() else 0
         self._rest = b""
+        self._own_pattern = self._pattern = pattern
         self._reader = StepReader(pattern)
         self._writer: object = None
 
@@ -35,6 +36,11 @@ class LogFollower:
         steps = [self._reader.read(line) for line in self._new_lines()]
         self._rotate()
         return [step for step in steps if step is not None]
+
+    def use(self, pattern: str | None) -> None:
+        """The job's own pattern from now on; the launcher's goes before it. Raises BadInputError if it cannot be used."""
+        if self._own_pattern is None and pattern != self._pattern:
+            self._reader, self._pattern = StepReader(pattern), pattern
 
     def _new_lines(self) -> list[str]:
         try:

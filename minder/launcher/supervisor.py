@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from minder.errors import WireError
+from minder.errors import BadInputError, WireError
 from minder.launcher.events import EventRing
 from minder.launcher.logs import LogFollower
 from minder.launcher.metrics import LauncherFigures, Tally
@@ -70,6 +70,8 @@ class Supervisor:
             mine = named.get(slot.index)
             desired = request.desired if request.desired != "run" or mine is not None else "parked"
             env = self._complete(mine.env, request) if mine is not None else {}
+            if mine is not None:
+                self._use_pattern(slot, mine.env.get("MINDER_STEP_PATTERN"))
             slot.aim(Target(desired, request.generation, env, request.grace_s))
         self.changed()
         return "done"
@@ -143,6 +145,12 @@ class Supervisor:
         except OSError as error:
             self.tally.register_errors += 1
             print(f"minder launch: register of {self.settings.job}: {error}", file=sys.stderr, flush=True)
+
+    def _use_pattern(self, slot: Slot, pattern: str | None) -> None:
+        try:
+            self._logs[slot.index].use(pattern)
+        except BadInputError as error:
+            print(f"minder launch: MINDER_STEP_PATTERN: {error}", file=sys.stderr, flush=True)
 
     def _complete(self, env: Mapping[str, str], request: WorkersRequest) -> dict[str, str]:
         own = {"MINDER_JOB": self.settings.job, "MINDER_GENERATION": str(request.generation)}

@@ -1,18 +1,24 @@
 """Training steps from a job's log lines, for scripts that call no function of ours.
 
-Known without being told: Megatron-LM, Hugging Face Trainer and accelerate (dict and progress lines), nanoGPT and its kin,
-torchtitan, DeepSpeed, JSON lines. A site adds its own with a regular expression of named groups.
+What the usual trainers print is data: step_rules.toml for lines with a number, bars.py for progress bars, and dictionaries or JSON
+here. A site adds its own with a regular expression of named groups (`--step-pattern`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from minder.errors import BadInputError
+from minder.signals.bars import Bar, Bars, read_bar
+from minder.signals.log_prefix import strip_prefix
+from minder.signals.numerals import COUNT, parse_count, parse_value
+from minder.signals.step_counter import StepCounter
+from minder.signals.step_rules import load_step_rules
 
-__all__ = ["StepLine", "StepReader", "split_lines"]
+__all__ = ["StepLine", "StepReader", "check_step_pattern", "split_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +31,18 @@ class StepLine:
     seconds: float | None = None
 
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN]a[nN]|inf)"
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_MEGATRON = re.compile(r"\biteration\s+(?P<step>\d+)\s*/\s*\d+\s*\|")
-_NANOGPT = re.compile(rf"^iter (?P<step>\d+): loss (?P<loss>{_NUMBER})(?:, time (?P<milliseconds>{_NUMBER})ms)?")
-_TABLE = re.compile(rf"\bsteps?:?\s+(?P<step>\d+)(?:\s*/\s*\d+)?[\s|,:]+(?:train[_ ])?loss[:=\s]\s*(?P<loss>{_NUMBER})", re.IGNORECASE)
-_PROGRESS = re.compile(rf"(?P<step>\d+)/(?P<total>\d+) \[(?P<elapsed>[\d:]+)<[\d:?]+,\s*(?P<speed>{_NUMBER})\s*(?P<unit>it/s|s/it)")
-_MOST_BARS = 64
 _DICT = re.compile(r"\{.*\}")
-_MEGATRON_LOSS = re.compile(rf"\|\s*(?:lm )?loss:\s*(?P<value>{_NUMBER})")
-_GRAD_NORM = re.compile(rf"\b(?:grad[_ ]?norm|norm)['\"]?[:=\s]\s*['\"]?(?P<value>{_NUMBER})")
-_MILLISECONDS = re.compile(rf"(?:elapsed time per iteration \(ms\)|\bdt)[:=]\s*(?P<value>{_NUMBER})")
-_SECONDS = re.compile(rf"(?:iter time \(s\)|step[_ ]time(?: \(s\))?|sec/step)[:=]\s*(?P<value>{_NUMBER})")
-_DICT_STEP = re.compile(r"['\"](?:global_step|step|iteration|iter)['\"]:\s*['\"]?(?P<value>\d+)")
-_DICT_LOSS = re.compile(rf"['\"](?:loss|train_loss|train/loss)['\"]:\s*['\"]?(?P<value>{_NUMBER})")
+_DICT_STEP = re.compile(
+    r"['\"](?:trainer/|train/|train_)?(?:global_?step(?:/max_steps)?|_?step|iteration|iter|num_updates|current_steps)['\"]:\s*"
+    rf"['\"]?(?P<value>{COUNT})",
+)
+_DICT_LOSS = re.compile(r"['\"](?:loss|train_loss|train/loss)['\"]:\s*['\"]?(?P<value>[^'\"\s}]+)")
+_DICT_OTHER = re.compile(r"['\"](?:eval|valid|val|test|train_runtime)(?:[_/][^'\"]*)?['\"]:")
+_DETAIL_LINES = 100  # so many lines after a step its measures may stand
+
+
+_LONGEST_LINE = 16384
+_LATE_LINES = 200  # so many lines may come late: standard output is buffered, a bar's standard error is not
 
 
 def split_lines(data: bytes) -> tuple[list[str], bytes]:
@@ -54,24 +58,26 @@ def split_lines(data: bytes) -> tuple[list[str], bytes]:
 class StepReader:
     """Reads the lines of one log in order; progress bars and loss lines of the same step are put together.
 
-    Of progress bars alone nobody can tell which one is the training's (checkpoint shards, epochs, evaluations draw their own): the
-    step is then how far all of them have come together, so that a job that works is never taken for one that stands.
-
     pattern: a site's own regular expression with the named group `step`, and any of `loss`, `grad_norm`, `seconds`,
     `milliseconds`; then nothing else counts as a step. Raises BadInputError if it cannot be used.
     """
 
     def __init__(self, pattern: str | None = None) -> None:
-        self._pattern = _compile(pattern) if pattern is not None else None
+        self._pattern = check_step_pattern(pattern) if pattern is not None else None
+        self._rules = load_step_rules()
+        self.unnumbered = 0  # lines of a trainer that tell of training and carry no step
         self.forget()
 
     def forget(self) -> None:
         """The job began anew: its bars and its numbers do too."""
-        self._bars: dict[int, tuple[int, int]] = {}  # by their total: how far, after how many seconds
-        self._counted = 0  # how far all bars have come
-        self._told = 0  # the newest step, in a log that has bars
-        self._speed_s: float | None = None
-        self._numbered = 0  # the newest step that a line told by its number
+        self._bars = Bars()
+        self._counters: dict[str, StepCounter] = {}
+        self._source: str | None = None  # whose lines count, where several ranks print into one log
+        self._told: int | None = None
+        self._offset = 0  # of the numbers, where a bar that was not the training's had counted farther
+        self._has_numbers = self._bars_agree = False
+        self._since_bar = _LATE_LINES  # lines with a number since a bar told the newest step
+        self._since_step = _DETAIL_LINES
 
     def read(self, line: str) -> StepLine | None:
         """The step in a line, or None. A line as `split_lines` makes them.
@@ -79,106 +85,121 @@ class StepReader:
         >>> StepReader().read("iter 10: loss 4.1234, time 123.45ms, mfu 12.34%")
         StepLine(step=10, loss=4.1234, grad_norm=None, seconds=0.12345)
         """
-        line = _ANSI.sub("", line).strip()
+        source, line = strip_prefix(line[:_LONGEST_LINE])
         if self._pattern is not None:
             match = self._pattern.search(line)
-            return _from_groups(match, None) if match else None
-        if match := _PROGRESS.search(line):
-            return self._from_progress(match)
-        found = _numbered(line)
-        return self._from_dict(line) if found is None and _DICT.search(line) else self._beside_bars(found)
+            return _from_groups(match) if match else None
+        found = self._read(line)
+        if found is None:
+            return self._read_detail(line)
+        if self._source not in (None, source) and self._told is not None and found.step <= self._told:
+            return None  # another rank tells the same
+        self._source, self._told, self._since_step = source, found.step, 0
+        return found
 
-    def _from_progress(self, match: re.Match[str]) -> StepLine | None:
-        """What this bar has gained since it was drawn last; a bar may be redrawn without a step, or by another rank that is behind."""
-        shown, total, elapsed_s = int(match["step"]), int(match["total"]), _clock_s(match["elapsed"])
-        before, before_s = self._bars.get(total, (0, 0))
-        if shown < before and (before >= total or 2 * elapsed_s < before_s):
-            before = 0  # the next epoch, or the next evaluation
-        if shown <= before or (len(self._bars) >= _MOST_BARS and total not in self._bars):
-            return None
-        self._bars[total] = shown, elapsed_s
-        self._counted += shown - before
-        if self._counted <= self._told:
-            return None
-        speed = float(match["speed"])
-        self._speed_s = speed if match["unit"] == "s/it" else 1.0 / speed if speed > 0 else None
-        self._told = self._counted
-        return StepLine(self._told, seconds=self._speed_s)
+    def _read(self, line: str) -> StepLine | None:
+        bar = read_bar(line, self._rules)
+        if bar is not None:
+            return self._from_bar(bar)
+        if _DICT.search(line) and (_DICT_LOSS.search(line) or _DICT_STEP.search(line)):
+            return self._from_dict(line)
+        return self._from_rule(line)
 
-    def _from_dict(self, line: str) -> StepLine | None:
-        """Trainer's own lines carry no step: the progress bar's is theirs."""
-        loss, step = _value(_DICT_LOSS, line), _value(_DICT_STEP, line)
-        grad_norm = _value(_GRAD_NORM, line)
-        if loss is None or (step is None and not self._bars):
+    def _from_bar(self, bar: Bar) -> StepLine | None:
+        """In a log whose lines have numbers, a bar without a description counts only if it went along with them."""
+        step = self._bars.read(bar)
+        if step is None or step <= (self._told or 0):
             return None
-        if step is not None:
-            return self._beside_bars(StepLine(int(step), loss, grad_norm))
-        return StepLine(self._told, loss, grad_norm, self._speed_s)
+        if bar.kind == "unnamed" and self._has_numbers and not self._bars_agree:
+            return None
+        self._since_bar = 0
+        return StepLine(step, seconds=self._bars.seconds)
 
-    def _beside_bars(self, found: StepLine | None) -> StepLine | None:
-        """A step told by its number. Where bars have counted farther, that count goes on: a step that falls is a job that began again."""
+    def _from_rule(self, line: str) -> StepLine | None:
+        found = self._rules.find(line)
         if found is None:
             return None
-        if found.step < self._numbered:
-            self.forget()
-        self._numbered = found.step
-        if not self._bars:
-            return found
-        self._told = max(self._told, found.step)
-        return replace(found, step=self._told)
+        rule, match = found
+        groups = match.groupdict()
+        number, total, epoch = (parse_count(groups.get(name) or "") for name in ("step", "total", "epoch"))
+        if number is None:
+            return None
+        by_epoch = {"job": False, "epoch": True, "unknown": None}[rule.counter]
+        step = self._count(rule.trainer, lambda counter: counter.count(number, total, epoch, rule.epoch_base, by_epoch))
+        if step is None:
+            return None
+        loss, grad_norm, seconds, milliseconds = (
+            self._rules.value(name, line, match) for name in ("loss", "grad_norm", "seconds", "milliseconds")
+        )
+        if seconds is None and milliseconds is not None:
+            seconds = milliseconds / 1e3
+        return StepLine(step, loss, grad_norm, seconds if seconds is not None and math.isfinite(seconds) else None)
 
+    def _from_dict(self, line: str) -> StepLine | None:
+        """A Trainer's own dictionaries carry no step: the progress bar's is theirs, and without a bar nobody knows it."""
+        loss, step = _DICT_LOSS.search(line), _DICT_STEP.search(line)
+        if loss is None and (step is None or _DICT_OTHER.search(line)):
+            return None
+        if loss is not None and step is None and _DICT_OTHER.search(line):
+            return None
+        value = parse_value(loss["value"]) if loss is not None else None
+        grad_norm = self._rules.value("grad_norm", line)
+        if step is None:
+            told = self._bars.told
+            self.unnumbered += told is None
+            return None if told is None else StepLine(told, value, grad_norm, self._bars.seconds)
+        number = parse_count(step["value"])
+        counted = None if number is None else self._count("dictionary", lambda counter: counter.count(number, by_epoch=False))
+        return None if counted is None else StepLine(counted, value, grad_norm)
 
-def _numbered(line: str) -> StepLine | None:
-    if match := _MEGATRON.search(line):
-        milliseconds = _value(_MILLISECONDS, line)
-        seconds = milliseconds / 1e3 if milliseconds is not None else None
-        return StepLine(int(match["step"]), _value(_MEGATRON_LOSS, line), _value(_GRAD_NORM, line), seconds)
-    if match := _NANOGPT.search(line):
-        return _from_groups(match, None)
-    if (match := _TABLE.search(line)) and "val loss" not in line:  # nanoGPT prints its evaluations in this form
-        return _from_groups(match, line)
-    return None
-
-
-def _clock_s(text: str) -> int:
-    """
-    >>> _clock_s("1:02:03")
-    3723
-    """
-    seconds = 0
-    for part in text.split(":"):
-        seconds = 60 * seconds + int(part or 0)
-    return seconds
-
-
-def _value(pattern: re.Pattern[str], line: str) -> float | None:
-    match = pattern.search(line)
-    return float(match["value"]) if match else None
-
-
-def _from_groups(match: re.Match[str], line: str | None) -> StepLine | None:
-    """Named groups first; what a table line holds beside them is searched for in `line`."""
-    groups = match.groupdict()
-    step = groups.get("step") or ""
-    if not step.isdigit():
+    def _read_detail(self, line: str) -> StepLine | None:
+        """The loss of the step that a line above told."""
+        self._since_step += 1
+        if self._told is None or self._since_step > _DETAIL_LINES:
+            return None
+        for pattern in self._rules.details:
+            if match := pattern.search(line):
+                return StepLine(self._told, parse_value(match["loss"]))
         return None
-    numbers = {name: _float(groups.get(name)) for name in ("loss", "grad_norm", "seconds", "milliseconds")}
-    grad_norm, seconds, milliseconds = numbers["grad_norm"], numbers["seconds"], numbers["milliseconds"]
-    if line is not None:
-        grad_norm, seconds, milliseconds = _value(_GRAD_NORM, line), _value(_SECONDS, line), _value(_MILLISECONDS, line)
+
+    def _count(self, kind: str, count: Callable[[StepCounter], int | None]) -> int | None:
+        counter = self._counters.setdefault(kind, StepCounter())
+        step = count(counter)
+        if counter.began_again:  # from a checkpoint: bars and the other kinds of lines begin anew with it
+            self.forget()
+            self._counters = {kind: counter}
+        return None if step is None else self._beside_bars(step, max(2, counter.stride))
+
+    def _beside_bars(self, number: int, near: int) -> int | None:
+        """A number that is behind the bars was printed late, unless the bars have stopped: then they were none of the training's."""
+        at = self._bars.open_at
+        self._since_bar += 1
+        step = number + self._offset
+        if self._told is not None and step < self._told and self._bars.told is not None:
+            if at is not None and self._since_bar < _LATE_LINES:
+                return None
+            self._offset += self._told + 1 - step
+            step = self._told + 1
+        self._has_numbers, self._bars_agree = True, at is not None and abs(at - number) <= near
+        return step
+
+
+def _from_groups(match: re.Match[str]) -> StepLine | None:
+    """A site's own groups."""
+    groups = match.groupdict()
+    step = parse_count(groups.get("step") or "")
+    if step is None:
+        return None
+    loss, grad_norm, seconds, milliseconds = (
+        parse_value(groups.get(name) or "") for name in ("loss", "grad_norm", "seconds", "milliseconds")
+    )
     if seconds is None and milliseconds is not None:
         seconds = milliseconds / 1e3
-    return StepLine(int(step), numbers["loss"], grad_norm, seconds if seconds is None or math.isfinite(seconds) else None)
+    return StepLine(step, loss, grad_norm, seconds if seconds is not None and math.isfinite(seconds) else None)
 
 
-def _float(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
+def check_step_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a site's own pattern. Raises BadInputError if it cannot be used."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:

@@ -38,7 +38,8 @@ _MOST_TROUBLES = 8
 @dataclass(frozen=True, slots=True)
 class Health:
     """How a job's controller is. word: "fresh", "silent", "over" or "unknown". troubles: what it says of itself.
-    dry_run: it evicts nobody; None where it does not say. ahead: its last word is dated later than now."""
+    dry_run: it evicts nobody; None where it does not say. ahead: its last word is dated later than now. no_steps: why no step
+    is known, and what to do."""
 
     word: str
     heard_s: float | None
@@ -47,6 +48,7 @@ class Health:
     message: str = ""
     dry_run: bool | None = None
     ahead: bool = False
+    no_steps: str = ""
 
 
 def health_of(service: Service, job: str, phase: str) -> Health:
@@ -68,6 +70,7 @@ def health_of(service: Service, job: str, phase: str) -> Health:
         str(status.get("message") or ""),
         told if isinstance(told := status.get("dry_run"), bool) else None,
         heard_s > now_s + _STALE_S,
+        str(status.get("no_steps") or "") if fresh and not over else "",
     )
 
 

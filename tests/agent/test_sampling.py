@@ -36,16 +36,16 @@ def test_steps_of_before_a_job_was_started_again_are_not_its_own(tmp_path: Path,
     path = tmp_path / "log"
     path.touch()
     sampler = Sampler(AgentOptions(machine="m0", run_dir=tmp_path, gpu="off", logs=(path,)), SignalRing())
-    (log,) = sampler._logs
+    (log,) = sampler.logs.steps
     log.poll(0.0)
-    sampler._take([sleeper()])
+    sampler._take([sleeper()], 0.0)
     with path.open("a") as file:
         file.write(" iteration 1/ 100 | lm loss: 2.0 |\n iteration 2/ 100 | lm loss: 2.0 |\n")
     log.poll(1.0)
-    sampler._take(sampler.processes)
+    sampler._take(sampler.processes, 0.0)
     assert log.steps is not None and (log.steps.first_step, log.steps.step) == (1, 2)
-    sampler._take([])
-    sampler._take([sleeper()])
+    sampler._take([], 0.0)
+    sampler._take([sleeper()], 0.0)
     with path.open("a") as file:
         file.write(" iteration 3/ 100 | lm loss: 2.0 |\n")
     log.poll(2.0)

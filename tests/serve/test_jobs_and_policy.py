@@ -58,6 +58,15 @@ def test_whether_a_controller_acts_is_its_own_word_since_job_toml_does_not_say(t
         assert health.dry_run is dry_run
 
 
+def test_the_page_says_that_no_step_is_read_and_what_to_do(told: Service, clock: FakeClock) -> None:
+    path = told.settings.status_files["llm"]
+    status = {"job": "llm", "now_s": clock.now_s(), "step": None, "no_steps": "no step has been read; give --step-pattern"}
+    path.write_text(json.dumps(status))
+    assert health_of(told, "llm", "running").no_steps == status["no_steps"]
+    path.write_text(json.dumps(status | {"now_s": clock.now_s() - 60.0}))
+    assert health_of(told, "llm", "running").no_steps == "", "an old status says nothing of now"
+
+
 def test_other_settings_are_tried_on_the_past_and_nothing_is_written(http: httpx.Client, as_: As, service: Service) -> None:
     headers = as_()
     last = service.events.last_id()

@@ -34,6 +34,9 @@ class JobProcess:
     heartbeat: str | None = None
     log: str | None = None
     device: str | None = None
+    slurm_job: str | None = None  # its id, where Slurm started it, and the name that Slurm has for this machine
+    node: str | None = None
+    step_pattern: str | None = None  # MINDER_STEP_PATTERN
 
 
 def default_run_dir() -> Path:
@@ -171,7 +174,16 @@ def _from_environment(pid: int, environment: dict[str, str]) -> JobProcess | Non
     job = next((environment[name] for name in _JOB_NAMES if environment.get(name)), "job")
     generation = environment.get("MINDER_GENERATION") or environment.get("TORCHELASTIC_RESTART_COUNT") or ""
     number = int(generation) if generation.isdigit() else None
-    return JobProcess(pid, job, int(rank), generation=number, device=_device(environment))
+    return JobProcess(
+        pid,
+        job,
+        int(rank),
+        generation=number,
+        device=_device(environment),
+        slurm_job=environment.get("SLURM_JOB_ID") or None,
+        node=environment.get("SLURMD_NODENAME") or None,
+        step_pattern=environment.get("MINDER_STEP_PATTERN") or None,
+    )
 
 
 def _device(environment: dict[str, str]) -> str | None:
