@@ -24,7 +24,7 @@ BROAD_EXCEPTS = {
     "minder/agent/sampling.py::_guarded": "one broken exporter must not silence the others: counted, logged",
     "minder/cli/__init__.py::main": "usage errors become one line; everything else is raised again",
     "minder/controller/beside.py::observe": "a challenger cannot silence the champion: counted, written to the ledger",
-    "minder/controller/step.py::guard": "a stage that fails must not stop the others: counted, written to the ledger",
+    "minder/controller/guards.py::run": "a stage that fails must not stop the others: counted, logged, written to the ledger",
     "minder/verdicts/judge.py::_ask": "one rule must not silence the others: handed out with its traceback, its episodes last",
     "minder/worker/barrier.py::attempt": "whatever the script's main raises is reported to the launcher",
     "minder/worker/bootstrap.py::_run_script": "the script's own failure is printed, reported, and ends the process",
