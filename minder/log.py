@@ -31,11 +31,10 @@ def event(log: logging.Logger, level: int, name: str, *, error: BaseException | 
         log.log(level, "%s", name, exc_info=error, extra={_FIELDS: fields}, stacklevel=2)
 
 
-def set_up_logging(level: str | None = None, style: str | None = None, *, default: str | None = None) -> None:
-    """What the command line says, else MINDER_LOG_LEVEL and MINDER_LOG_FORMAT, else `default`. default None: where nothing is said,
-    nothing is set up, and warnings stay bare lines for a person. Raises BadInputError for a word that is none of LEVELS and FORMATS."""
-    level = _choose(level, "--log-level", "MINDER_LOG_LEVEL", LEVELS)
-    style = _choose(style, "--log-format", "MINDER_LOG_FORMAT", FORMATS)
+def set_up_logging(default: str | None = None) -> None:
+    """As MINDER_LOG_LEVEL and MINDER_LOG_FORMAT say (the command line's options set them too). default: the level where neither is set;
+    None: then nothing is set up, and warnings stay bare lines for a person. Raises BadInputError for a word that is not known."""
+    level, style = _read("MINDER_LOG_LEVEL", LEVELS), _read("MINDER_LOG_FORMAT", FORMATS)
     remove_logging()
     if level is None and style is None and default is None:
         return
@@ -53,12 +52,13 @@ def remove_logging() -> None:
         logging.getLogger("minder").setLevel(logging.NOTSET)
 
 
-def _choose(given: str | None, option: str, variable: str, words: Iterable[str]) -> str | None:
-    text, where = (given, option) if given is not None else (os.environ.get(variable), variable)
+def _read(variable: str, words: Iterable[str]) -> str | None:
+    text = os.environ.get(variable)
     if not text:
         return None
     if text.lower() not in words:
-        raise BadInputError(f'{where} is "{text}": use one of {", ".join(words)}')
+        option = variable.removeprefix("MINDER").replace("_", "-").lower()
+        raise BadInputError(f'-{option} (or {variable}) is "{text}": use {", ".join(words)}')
     return text.lower()
 
 

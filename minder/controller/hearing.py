@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 
 from minder.controller.clock_steps import ClockSteps
@@ -12,12 +11,10 @@ from minder.controller.stages import Stages
 from minder.controller.state import JobState
 from minder.controller.tick import Tick
 from minder.incidents import kinds
-from minder.log import event
 from minder.types import MachineView, Signal
 
 __all__ = ["Hearing"]
 
-_log = logging.getLogger("minder.controller")
 _MOST_HELD = 10_000  # signals that wait for a tick at which something may be concluded
 
 
@@ -44,7 +41,6 @@ class Hearing:
             change = watched.follow(self._state, views, now_s)
             if change:
                 self._tick.backlog.tell(kinds.NOTE, {"text": change})
-                event(_log, logging.INFO, "watched job changed", job=self._state.name, detail=change, generation=self._state.generation)
                 self.on_say(change)
             views = watched.translate_views(self._state, views)
         if self._clock_steps.settling:

@@ -154,7 +154,6 @@ class Controller:
             detail = f"the clock was set {way} by {abs(moved_s):.0f} s: what was learned of the telemetry is learned anew"
             self._tick.errors["clock"] += 1
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "clock", "detail": detail})
-            event(_log, logging.WARNING, "degraded", job=self.state.name, part="clock", detail=detail)
             self._tick.move(moved_s)
             self.state.generation_start_s += moved_s
             self._stages.measures.move(moved_s, self._clock.steady_s())
@@ -275,12 +274,10 @@ class Controller:
             told.append(trouble)
             self._tick.errors["scoring"] += 1
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "scoring", "detail": trouble})
-            event(_log, logging.WARNING, "degraded", job=self.state.name, part="scoring", detail=trouble)
             self.say(f"telemetry is not scored: {trouble}")
         elif told and not trouble:
             told.clear()
             self._tick.backlog.tell(kinds.NOTE, {"text": "telemetry is scored again"})
-            event(_log, logging.WARNING, "part works again", job=self.state.name, part="scoring")
             self.say("telemetry is scored again")
 
     def _note_alarm(self) -> None:
@@ -366,7 +363,6 @@ class Controller:
             if self._stages.watched is None or state.incident is not None:
                 self._close_others()
                 self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=time_s)
-            event(_log, logging.INFO, "first step", job=state.name, step=int(step), generation=state.generation, incident=state.incident)
             if state.incident is not None:
                 self.say(f"generation {state.generation} steps again at step {int(step)}")
             state.first_step_seen, state.phase, state.incident = True, "running", None
@@ -391,5 +387,4 @@ class Controller:
         if all((state.generation, rank) in self._tick.finished for rank in state.rank_machine):
             state.phase = "finished"
             self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
-            event(_log, logging.INFO, "job ended", job=state.name, outcome="finished")
             self.say("the job is finished")
