@@ -26,7 +26,15 @@ SignalKind = Literal[
 ]
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
 
-TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
+
+class _TierOrder(dict[str, int]):
+    """A tier that a newer version wrote is worth a person's look, and never an eviction."""
+
+    def __missing__(self, tier: str) -> int:
+        return self["page"]
+
+
+TIER_ORDER: dict[str, int] = _TierOrder(watch=0, page=1, evict=2)
 
 
 @dataclass(frozen=True, slots=True)
