@@ -74,7 +74,7 @@ class _KeyValue(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = " ".join(f"{key}={_quoted(value)}" for key, value in _fields(record))
         trace = _trace(record)
-        return f"{line}\n{trace}" if trace else line
+        return "\n".join([line, *(f"    {_visible(part)}" for part in trace.splitlines())])
 
 
 class _Json(logging.Formatter):
@@ -82,7 +82,7 @@ class _Json(logging.Formatter):
         found = dict(_fields(record))
         if trace := _trace(record):
             found["traceback"] = trace
-        return json.dumps(found, default=_as_list, ensure_ascii=False)
+        return _dump(found)
 
 
 def _fields(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
@@ -109,7 +109,17 @@ def _quoted(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     text = ",".join(map(str, _as_list(value))) if isinstance(value, (list, tuple, set, frozenset)) else str(value)
-    return text if text and _PLAIN.issuperset(text) else json.dumps(text, ensure_ascii=False)
+    return text if text and _PLAIN.issuperset(text) else _dump(text)
+
+
+def _dump(value: Any) -> str:
+    """JSON without anything that a terminal would obey or take for the end of a line."""
+    text = json.dumps(value, default=_as_list, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value, default=_as_list)
+
+
+def _visible(line: str) -> str:
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
 
 
 def _as_list(value: Any) -> Any:

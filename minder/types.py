@@ -14,6 +14,7 @@ from minder.excerpt import ExcerptPanel as ExcerptPanel
 from minder.excerpt import TelemetryExcerpt as TelemetryExcerpt
 from minder.planned import Maintenance as Maintenance
 from minder.planned import Pause as Pause
+from minder.tiers import TIER_ORDER as TIER_ORDER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,16 +26,6 @@ SignalKind = Literal[
     "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order"
 ]
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
-
-
-class _TierOrder(dict[str, int]):
-    """A tier that a newer version wrote is worth a person's look, and never an eviction."""
-
-    def __missing__(self, tier: str) -> int:
-        return self["page"]
-
-
-TIER_ORDER: dict[str, int] = _TierOrder(watch=0, page=1, evict=2)
 
 
 @dataclass(frozen=True, slots=True)
