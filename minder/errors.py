@@ -46,6 +46,10 @@ class ScoringLostError(MinderError):
     """What scores the telemetry elsewhere did not answer: nothing is known of it, which is never "healthy"."""
 
 
+class RuleFailedError(MinderError):
+    """A verdict rule raised in a replay: the other rules' verdicts stand, what it would have said is unknown."""
+
+
 class NoAnswerError(WireError):
     """Nobody listens there, or what came is no whole answer: silence, and no refusal."""
 

@@ -16,6 +16,7 @@ from minder.failure import Failure as Failure
 from minder.failure import Trial as Trial
 from minder.planned import Maintenance as Maintenance
 from minder.planned import Pause as Pause
+from minder.tiers import TIER_ORDER as TIER_ORDER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,8 +28,6 @@ SignalKind = Literal[
     "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order",
     "scrape", "ras"]  # fmt: skip
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
-
-TIER_ORDER: dict[str, int] = {"watch": 0, "page": 1, "evict": 2}
 
 
 @dataclass(frozen=True, slots=True)

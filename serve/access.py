@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Annotated, cast
@@ -13,6 +14,7 @@ from minder.api.access import Caller, Role, contains
 from minder.clock import format_time
 from minder.errors import LedgerError
 from minder.store.tokens import TokenRecord
+from minder.wire.contact_log import RefusedCallers
 from serve.identity.certificates import certified_names
 from serve.identity.oidc import Oidc, RefusedTokenError, looks_foreign
 from serve.problems import refuse
@@ -33,6 +35,7 @@ __all__ = [
     "slow_down",
 ]
 
+_refused = RefusedCallers(logging.getLogger("minder.serve"))
 _bearer = HTTPBearer(auto_error=False, description="A token that `minder token create` made.")
 
 
@@ -56,6 +59,7 @@ def _admit_foreign(request: Request, oidc: Oidc, token: str) -> Caller:
             raise refuse(503, str(error), Retry_After="15") from None
         slow_down(service.failures.take(request.client.host if request.client else "?"), request)
         service.metrics.refused.labels("token").inc()
+        _note_refused(request, "token")
         raise refuse(401, str(error), WWW_Authenticate="Bearer") from None
     slow_down(service.requests.take(caller.token), request)
     return caller
@@ -65,7 +69,12 @@ def _demand_certificate(request: Request, caller: Caller) -> None:
     """Where machines have certificates, a stolen token of one is worth nothing without the key."""
     if caller.machine is not None and service_of(request).settings.certified_machines and caller.machine not in certified_names(request):
         service_of(request).metrics.refused.labels("certificate").inc()
+        _note_refused(request, "certificate")
         raise refuse(403, f"the token of {caller.name} speaks for {caller.machine}: call with that machine's client certificate")
+
+
+def _note_refused(request: Request, why: str) -> None:
+    _refused.note(request.client.host if request.client else "?", why, request.url.path)
 
 
 def demand_token(request: Request, given: str | None) -> TokenRecord:
@@ -75,6 +84,7 @@ def demand_token(request: Request, given: str | None) -> TokenRecord:
     if record is None or not record.is_valid(service.clock.now_s()):
         slow_down(service.failures.take(request.client.host if request.client else "?"), request)
         service.metrics.refused.labels("token").inc()
+        _note_refused(request, "token")
         why = "revoked or expired" if record is not None else "wrong" if given is not None else "missing"
         detail = f"the token is {why}: send `Authorization: Bearer TOKEN`; `minder token create` makes one"
         raise refuse(401, detail, WWW_Authenticate="Bearer")
@@ -106,6 +116,7 @@ def slow_down(wait_s: float, request: Request) -> None:
     """429 where a bucket says to wait."""
     if wait_s > 0:
         service_of(request).metrics.refused.labels("rate").inc()
+        _note_refused(request, "rate")
         raise refuse(429, f"too many requests: try again in {math.ceil(wait_s)} s", Retry_After=str(math.ceil(wait_s)))
 
 

@@ -11,6 +11,7 @@ import uvicorn
 
 from minder.agent.serve import bind
 from minder.errors import BadInputError
+from minder.log import event
 from minder.wire.addresses import is_loopback
 from serve.app import build_app
 from serve.identity.certificates import PeerProtocol
@@ -37,7 +38,6 @@ class Listening:
 
 def run_service(settings: Settings, listening: Listening) -> None:
     """Blocks until SIGTERM or SIGINT. Raises BadInputError for what is unsafe, MinderError where the address cannot be had."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     service = open_service(settings)
     try:
         _check(service, listening)
@@ -75,6 +75,7 @@ def _serve(service: Service, listening: Listening) -> None:
         ws="none",
         lifespan="on",
         log_level="warning",
+        log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -91,11 +92,13 @@ def _serve(service: Service, listening: Listening) -> None:
     except OSError as error:  # also ssl.SSLError
         listener.close()
         raise BadInputError(f"--tls-cert, --tls-key or --tls-client-ca cannot be used: {error.strerror or error}") from error
-    _log.info("service on %s://%s:%d/v1, ledger %s", scheme, f"[{host}]" if ":" in host else host, port, service.location)
+    name = f"[{host}]" if ":" in host else host
+    event(_log, logging.INFO, "service listens", url=f"{scheme}://{name}:{port}/v1", ledger=service.location)
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
         signal.signal(number, _end)
     uvicorn.Server(config).run(sockets=[listener])
 
 
 def _end(number: int, frame: object) -> None:
+    event(_log, logging.INFO, "signal received", signal=signal.Signals(number).name)
     raise SystemExit(0)

@@ -228,7 +228,7 @@ def test_a_watched_job_goes_by_two_names_and_is_no_neighbour_of_its_own(built: A
         app.fleet._contacts[f"m{index}"].workers = (WorkerView(-1, 10 + index, index, "running", 0, job="8f3a"),)
         app.fleet._contacts[f"m{index}"].jobs = ("8f3a",)
     app.fleet._contacts["m2"].jobs = ("8f3a", "other-team")
-    app.controller._hear(time.time())
+    app.controller._hearing.hear(time.time())
     context = app.controller._stages.context(app.state, (), time.time())
     assert context.other_jobs == {"m2": ("other-team",)} and not context.workers_dead
 

@@ -7,6 +7,7 @@ The machine itself is left alone: it is barred from this job, and its agent goes
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import time
@@ -17,11 +18,13 @@ from typing import Literal
 
 from minder.clock import Clock
 from minder.errors import WireError
+from minder.log import event
 from minder.types import ActionResult, Decision
 from minder.wire.fleet import Fleet
 
 __all__ = ["LocalActuator", "LocalMachine", "kill_locally"]
 
+_log = logging.getLogger("minder.actuators")
 _END_DEADLINE_S = 2.0
 
 
@@ -71,6 +74,10 @@ class LocalActuator:
                 unsure.append(machine)
                 details.append(f"{machine}: {answer}")
         undo = "; ".join(f"minder machine return {machine}" for machine in decision.machines)
+        event(
+            _log, logging.WARNING if unsure else logging.INFO, "workers ended", job=self._job, machines=decision.machines,
+            operation=decision.operation_id, detail="; ".join(details),
+        )  # fmt: skip
         outcome: Literal["ambiguous", "done"] = "ambiguous" if unsure else "done"
         return ActionResult(decision.operation_id, self._clock.now_s(), outcome, "; ".join(details), undo)
 

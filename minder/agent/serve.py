@@ -12,23 +12,26 @@ import uvicorn
 from minder.agent.options import AgentOptions
 from minder.agent.service import build_application
 from minder.errors import BadInputError, MinderError
+from minder.log import event
 from minder.wire.addresses import is_loopback
 
 __all__ = ["bind", "serve"]
 
+_log = logging.getLogger("minder.agent")
+
 
 def serve(options: AgentOptions) -> None:
     """Blocks until SIGTERM or SIGINT. Raises MinderError if the address cannot be had, BadInputError if it is unsafe."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if options.token is None and not is_loopback(options.host):
         raise BadInputError(f"{options.host} can be reached from outside: give --token-file (or MINDER_TOKEN), or listen on 127.0.0.1")
     application = build_application(options)
     listener = bind(options.host, options.port)
     host, port = listener.getsockname()[:2]
     scheme = "http" if options.tls is None else "https"
-    logging.getLogger("minder.agent").info("agent of %s listens on %s://%s:%d", options.machine, scheme, host, port)
+    event(_log, logging.INFO, "agent listens", machine=options.machine, url=f"{scheme}://{host}:{port}")
     config = uvicorn.Config(
-        application, loop="asyncio", lifespan="on", log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=1,
+        application, loop="asyncio", lifespan="on", log_level="warning", log_config=None, access_log=False, ws="none",
+        timeout_graceful_shutdown=1,
         **({} if options.tls is None else options.tls.options()),
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
@@ -37,6 +40,7 @@ def serve(options: AgentOptions) -> None:
 
 
 def _end(number: int, frame: object) -> None:
+    event(_log, logging.INFO, "signal received", signal=signal.Signals(number).name)
     raise SystemExit(0)
 
 

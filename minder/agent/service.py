@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,9 +26,11 @@ from minder.agent.retest import Retests, parse_retest
 from minder.agent.ring import SignalRing
 from minder.agent.sampling import Sampler
 from minder.errors import BadInputError
+from minder.log import event
 from minder.telemetry.exporters.reading import Reading
 from minder.types import Signal
 from minder.wire.codec import to_json
+from minder.wire.contact_log import RefusedCallers
 from minder.wire.tokens import is_authorised
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Service", "build_application"]
 
+_log = logging.getLogger("minder.agent")
 _LONGEST_WAIT_S = 60.0
 _RAS_S = 8.0
 _PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -92,6 +96,7 @@ class Service:
         except ValueError:
             return PlainTextResponse("the body is not JSON\n", 400)
         self._evidence["captures"] += 1
+        event(_log, logging.INFO, "capture asked", what=wanted.what)
         show_states = "processes_stopped" not in self.options.hidden
         processes = self.sampler.table.read(time.time())
         if "stacks" in wanted.what and any(process.rank == 0 for process in processes):
@@ -115,6 +120,7 @@ class Service:
         except ValueError:
             return PlainTextResponse("the body is not JSON\n", 400)
         self._evidence["dumps"] += 1
+        event(_log, logging.INFO, "dumps asked")
         processes = self.sampler.table.read(time.time())
         found = await collect_dumps(self.options.run_dir, processes, deadline_s)
         return JSONResponse({"machine": self.options.machine, "time_s": time.time(), "dumps": found})
@@ -139,6 +145,8 @@ class Service:
     def publish(self, signals: list[Signal]) -> None:
         """Kernel signals, with the kernel's PCI addresses of GPUs turned into the names that their metrics carry."""
         names, memory = self.sampler.gpu_names, self.sampler.memory
+        for item in signals:
+            event(_log, logging.INFO, "kernel signal", kind=item.kind, device=item.device, detail=item.message[:300])
         self.ring.append(memory.explain(replace(item, device=names.get(item.device or "", item.device))) for item in signals)
 
     def belongs(self, signal: Signal) -> bool:
@@ -167,11 +175,13 @@ class _Guard:
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
         self._token = token
+        self._refused = RefusedCallers(_log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._token is not None:
             headers: dict[bytes, bytes] = dict(scope["headers"])
             if not is_authorised(headers.get(b"authorization", b"").decode("latin-1"), self._token):
+                self._refused.note((scope.get("client") or ("?",))[0], "token", str(scope.get("path")))
                 await PlainTextResponse("wrong or missing token\n", 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
+from pydantic_core import CoreSchema, core_schema
 
 __all__ = ["NAME", "Answer", "EventId", "IncidentId", "JobName", "MachineName", "Page", "Request", "Text"]
 
 Item = TypeVar("Item")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"
+
+
+def open_words(schema: CoreSchema, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """The schema with any string where it had a choice of strings; the choice becomes examples. Changes it in place."""
+    seen: set[int] = set()
+
+    def visit(part: Any) -> None:
+        if id(part) in seen or not isinstance(part, (dict, list, tuple)):
+            return
+        seen.add(id(part))
+        if not isinstance(part, dict):
+            for item in part:
+                visit(item)
+            return
+        if part.get("type") == "definition-ref":
+            visit(handler.resolve_ref_schema(cast(CoreSchema, part)))
+        elif part.get("type") == "literal" and all(isinstance(word, str) for word in part["expected"]):
+            words = list(part["expected"])
+            part.clear()
+            part |= core_schema.str_schema(metadata={"pydantic_js_updates": {"examples": words}})
+        for key, item in list(part.items()):
+            if key not in ("metadata", "serialization"):
+                visit(item)
+
+    visit(schema)
+    return schema
 
 
 def _printable(text: str) -> str:
@@ -35,9 +62,17 @@ class Request(BaseModel):
 
 
 class Answer(BaseModel):
-    """What the service answers: a client ignores keys that it does not know."""
+    """What the service answers: a client ignores keys that it does not know, and takes words that it does not know as they are.
+
+    A Literal of strings, also inside of minder.types' records, names what this version says; a newer one, or a ledger that a newer one
+    wrote, may say more. (A Request stays strict: what a caller wants done must be understood.)
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return open_words(handler(source), handler)
 
 
 class Page(Answer, Generic[Item]):

@@ -6,6 +6,7 @@ Exit status: 0 done, 1 the command failed, 2 bad input or usage; errors are one 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from minder.errors import MinderError, MissingExtraError
+from minder.log import FORMATS, LEVELS, remove_logging, set_up_logging
 
 __all__ = ["VERBS", "main"]
 
@@ -46,6 +48,12 @@ VERBS = {
     "lab": "The local lab: check what works here, clean up.",
 }
 
+# What a verb logs where nobody says how much: those that run for weeks under a supervisor tell what they do, those that a person looks at
+# have their own lines for that. Verbs that are none of these have no log: their warnings are bare lines.
+LOG_LEVELS = {"agent": "info", "launch": "info", "serve": "info", "run": "warning", "watch": "warning", "demo": "warning"}
+_LEVEL_HELP = f"{' | '.join(LEVELS)}: how much is logged (docs/logging.md). [default: $MINDER_LOG_LEVEL, else by verb]"
+_FORMAT_HELP = f"{' | '.join(FORMATS)}: how the log is written. [default: $MINDER_LOG_FORMAT, else text]"
+
 
 class _LazyGroup(TyperGroup):
     """Knows its verbs by name; imports `minder.cli.<verb>` when one is called."""
@@ -67,6 +75,8 @@ class _LazyGroup(TyperGroup):
             settings = getattr(module, "CONTEXT_SETTINGS", None)
             single.command(context_settings=settings)(module.unpause if cmd_name == "unpause" else module.command)
             found = typer.main.get_command(single)
+        if cmd_name in LOG_LEVELS:
+            found.params += _log_options()
         found.name = cmd_name
         found.short_help = VERBS[cmd_name]
         return found
@@ -74,6 +84,26 @@ class _LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _log_options() -> list[Any]:
+    """For verbs that log: the same options may stand before the verb, and after it."""
+
+    def command(
+        log_level: str | None = typer.Option(None, help=_LEVEL_HELP, expose_value=False, callback=_take_log_option),
+        log_format: str | None = typer.Option(None, help=_FORMAT_HELP, expose_value=False, callback=_take_log_option),
+    ) -> None: ...
+
+    single = typer.Typer(add_completion=False)
+    single.command()(command)
+    return list(typer.main.get_command(single).params)
+
+
+def _take_log_option(context: typer.Context, option: typer.CallbackParam, value: str | None) -> None:
+    """Processes that the verb starts log alike: so it goes into the environment."""
+    if value is not None:
+        os.environ[f"MINDER_{str(option.name).upper()}"] = value
+        set_up_logging(LOG_LEVELS.get(context.info_name or ""))
 
 
 _WIDE = {"max_content_width": 160}  # help is as wide as the terminal up to this, so that its examples stay on one line
@@ -93,6 +123,8 @@ def _top(
     version: bool = typer.Option(False, "--version", help="Print the version."),
     server: str | None = typer.Option(None, "--server", help="A service whose ledger to read and act on. [default: $MINDER_SERVER]"),
     token_file: str | None = typer.Option(None, "--token-file", help="Its token. [default: $MINDER_TOKEN_FILE]"),
+    log_level: str | None = typer.Option(None, "--log-level", help=_LEVEL_HELP),
+    log_format: str | None = typer.Option(None, "--log-format", help=_FORMAT_HELP),
     ca_file: str | None = typer.Option(None, "--ca-file", help="Its authority, if it is the site's own. [default: $MINDER_CA_FILE]"),
 ) -> None:
     """minder names the faulty machine of a training job, takes it away, and gets the job going again.
@@ -104,6 +136,8 @@ def _top(
 
         typer.echo(f"minder {__version__}")
         raise typer.Exit
+    os.environ |= {name: text for name, text in (("MINDER_LOG_LEVEL", log_level), ("MINDER_LOG_FORMAT", log_format)) if text is not None}
+    set_up_logging(LOG_LEVELS.get(context.invoked_subcommand or ""))
     from minder.cli.remote import choose_server
 
     choose_server(server, token_file, ca_file, context.invoked_subcommand)
@@ -112,6 +146,7 @@ def _top(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     command = typer.main.get_command(_app)
+    before = {name: os.environ.get(name) for name in ("MINDER_LOG_LEVEL", "MINDER_LOG_FORMAT")}
     try:
         result = command.main(args=None if arguments is None else list(arguments), prog_name="minder", standalone_mode=False)
     except MinderError as error:
@@ -128,6 +163,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:  # noqa: BLE001
         return _usage_error(error)
+    finally:
+        remove_logging()
+        for name, text in before.items():
+            os.environ.pop(name, None) if text is None else os.environ.update({name: text})
     return int(result) if isinstance(result, int) and not isinstance(result, bool) else 0
 
 

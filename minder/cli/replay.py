@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minder.clock import parse_time
-from minder.errors import BadInputError
+from minder.errors import BadInputError, RuleFailedError
 
 if TYPE_CHECKING:
     from minder.scoring.config import ScoringConfig
@@ -38,15 +38,15 @@ def command(
     from minder.scoring.config import ScoringConfig, scoring_of
 
     scoring = scoring_of(ScoringConfig(), engine, ray_address)
-    failed = False
+    status = 0
     each = [path for named in recordings for path in recordings_in(named)]
     for path, found in _replayed(each, until_s, scoring):
         try:
             _print(path.resolve().name, found, output)
-        except BadInputError as error:
-            failed = True
+        except (BadInputError, RuleFailedError) as error:
+            status = max(status, error.exit_code)
             print(f"minder: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2 if failed else 0
+    return status
 
 
 def _replayed(recordings: list[Path], until_s: float | None, config: ScoringConfig) -> Iterator[tuple[Path, Iterable[Verdict]]]:

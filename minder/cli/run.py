@@ -101,7 +101,13 @@ class _Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
 
-    def _stop(self, *unused: object) -> None:
+    def _stop(self, number: int, frame: object) -> None:
+        import logging
+        import signal
+
+        from minder.log import event
+
+        event(logging.getLogger("minder.controller"), logging.INFO, "signal received", signal=signal.Signals(number).name)
         self.stopping.set()
         self.wake.set()
 

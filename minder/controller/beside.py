@@ -6,6 +6,7 @@ tick goes on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -14,6 +15,7 @@ from minder.detectors.contract import Detector
 from minder.detectors.drift import DriftMonitor
 from minder.errors import LedgerError
 from minder.incidents import kinds
+from minder.log import event
 from minder.types import Observation, RuleResult
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
@@ -24,6 +26,7 @@ from minder.wire.codec import to_json
 
 __all__ = ["Beside", "Shadow", "watch_drift"]
 
+_log = logging.getLogger("minder.controller")
 Append = Callable[[str, Mapping[str, Any]], object]  # (kind, payload) to the ledger
 Part = Callable[[Observation], list[tuple[str, dict[str, Any]]]]
 
@@ -45,6 +48,7 @@ class Beside:
                     self._append(kind, payload)
             except Exception as error:  # noqa: BLE001
                 self.errors += 1
+                event(_log, logging.ERROR, "part failed", error=error if self.errors == 1 else None, part=name, count=self.errors)
                 if self.errors in (1, 10, 100, 1000):
                     self._tell(name, f"{type(error).__name__}: {error}")
         return RuleResult()

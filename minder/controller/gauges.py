@@ -26,7 +26,10 @@ __all__ = ["Gauges", "Sight"]
 _READ_AGAIN_S = 5.0
 _CLOCK_TOLD_S = 120.0  # a step lasts no time: told for long enough that a scrape and an alert see it
 # told from 0 on: see Measures
-_STAGES = ("capture", "clock", "judge", "ledger", "policy", "recording", "scoring", "status", "telemetry", "windows")
+_STAGES = (
+    "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "inbox", "judge", "ledger", "observe",
+    "policy", "progress", "recording", "requests", "retests", "scoring", "signals", "status", "telemetry", "windows",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ class Gauges:
     def _trouble(self, now_s: float) -> Iterator[Metric]:
         measures = self._sight.measures
         errors = CounterMetricFamily("minder_controller_errors", "Errors that a stage was stopped by; the loop goes on.", labels=["stage"])
-        for stage, count in sorted({**dict.fromkeys(_STAGES, 0), **measures.shown.get("errors", {})}.items()):
+        for stage, count in sorted({**dict.fromkeys((*_STAGES, *measures.parts), 0), **measures.shown.get("errors", {})}.items()):
             errors.add_metric([stage], count)
         yield errors
         waiting = int(measures.shown.get("undecided", 0))
@@ -152,7 +155,9 @@ class Gauges:
         newest_s = max(measures.newest_sample_s.values(), default=-math.inf)
         steady_s = self._sight.clock.steady_s()
         unseen = measures.telemetry_s is not None and steady_s - measures.telemetry_s > self._sight.silent_s
+        failing = set(measures.shown.get("failing", ()))
         degraded = {
+            **{part: part in failing for part in (*_STAGES, *measures.parts, *failing)},
             "clock": measures.clock_set_s is not None and steady_s - measures.clock_set_s < _CLOCK_TOLD_S,
             "ledger": self._left is None or bool(measures.shown.get("unwritten")),
             "telemetry": measures.shown_s is not None and (unseen or now_s - newest_s > self._sight.silent_s),

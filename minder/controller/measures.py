@@ -26,6 +26,7 @@ class Measures:
         self.registry = CollectorRegistry()
         self.shown: Mapping[str, Any] = {}
         self.shown_s: float | None = None
+        self.parts: tuple[str, ...] = ()  # the verdict rules, by the names of their parts: their counters are there from 0 on
         self.newest_sample_s: dict[str, float] = {}
         self.telemetry_s: float | None = None  # by the clock that nobody sets: when a row of a window last held any machine
         self.clock_set_s: float | None = None  # by the same: when the wall clock was last set

@@ -15,8 +15,9 @@ from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.recovery.restart import StartResult
 from minder.topology import Parallelism
-from minder.types import ActionResult, Decision, History, Observation, RequestKind, Sample, Scores, Signal, Verdict, Window
+from minder.types import ActionResult, Decision, History, Observation, RequestKind, Rule, Sample, Scores, Signal, Verdict, Window
 from minder.verdicts.progress import Progress
+from minder.verdicts.rule_failure import RuleFailure
 from minder.wire.fleet import Fleet
 
 __all__ = ["ActionSink", "Carrier", "DecisionMaker", "EnginePart", "SampleSource", "Stages", "VerdictJudge", "WindowMaker"]
@@ -37,6 +38,14 @@ class WindowMaker(Protocol):
 
 
 class VerdictJudge(Protocol):
+    @property
+    def rules(self) -> Sequence[Rule]: ...
+
+    @property
+    def failures(self) -> Sequence[RuleFailure]: ...
+
+    def keep_open(self, now_s: float) -> None: ...
+
     def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]: ...
 
 

@@ -6,6 +6,7 @@ A stage that fails is counted, written to the ledger and shown; it never ends th
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from minder.controller.clock_steps import ClockSteps
 from minder.controller.deciding import Deciding
 from minder.controller.excerpts import Excerpts
 from minder.controller.failures import BlameWatch, identify
+from minder.controller.guards import Guards, rule_part
+from minder.controller.hearing import Hearing
 from minder.controller.pool import Pool
 from minder.controller.retests import Retests
 from minder.controller.stages import Stages
@@ -26,14 +29,17 @@ from minder.controller.status import write_status
 from minder.controller.step_sight import StepSight
 from minder.controller.tick import Tick, headline
 from minder.controller.witnesses import Seen, Witnesses
-from minder.errors import LeaseLostError, LedgerError, MinderError
+from minder.errors import LeaseLostError, LedgerError
 from minder.incidents import Ledger, kinds
+from minder.log import event
 from minder.recovery.restart import StartResult
 from minder.types import MachineView, Observation, RequestKind, Sample, Signal, Statement, Verdict, Window
 
 __all__ = ["Controller"]
 
 T = TypeVar("T")
+_log = logging.getLogger("minder.controller")
+_NO_VERDICTS: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
 _AHEAD_S = 60.0  # samples from further in the future would only pile up: whoever stamped them has another clock
 _MOST_TOLD = 3  # causes of one outage
 _ACCUSED_S = 600.0  # whom to evict is known, or was: no more rounds
@@ -50,7 +56,11 @@ class Controller:
         self._clock = clock
         self._state_dir = state_dir
         self._tick = Tick()
+        self._guards = Guards(state.name, self._tick, stages.measures)
+        stages.measures.parts = tuple(rule_part(rule.name) for rule in stages.judge.rules)
         self._clock_steps = ClockSteps(clock)
+        self._hearing = Hearing(state, stages, self._tick, self._guards, self._clock_steps)
+        self._hearing.on_say = self.say
         self._excerpts = Excerpts()
         self._blame = BlameWatch(state, ledger, stages.policy.config)
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self, self._blame)
@@ -71,6 +81,7 @@ class Controller:
     def step(self, now_s: float) -> None:
         """One tick at `now_s` (unix seconds)."""
         stages, state = self._stages, self.state
+        self._guards.begin()
         moved_s = self._follow_clock()
         silence: list[Sample] = []
         samples = self.guard("telemetry", lambda: list(stages.source.collect(now_s)), silence)
@@ -78,42 +89,75 @@ class Controller:
         window = self.guard("windows", lambda: self._align(samples, now_s), None)
         self.guard("excerpts", lambda: self._excerpts.note(window), None)
         generation = state.generation
-        signals, views = self._hear(now_s, moved_s)
-        self._note_finished(signals)
-        self._blame.hear(signals)
-        observation = self._observe(now_s, window, signals, views)
-        self.guard("recording", lambda: self._record(samples, observation), None)
-        nothing: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
-        verdicts, requests = nothing
-        if not self._clock_steps.settling:
-            stages.progress.update(observation)
-            verdicts, requests = self.guard("judge", lambda: stages.judge.judge(observation), nothing)
-            verdicts = [identify(verdict, state, stages.progress) for verdict in verdicts]
-        self._note_scoring()
-        self._note_alarm()
-        self._note_steps(observation, samples)
+        observation = self._look(now_s, window, moved_s)
+        verdicts, requests = self._conclude(now_s, observation)
+        if observation is not None:
+            self.guard("recording", lambda: self._record(samples, observation), None)
+        self.guard("scoring", self._note_scoring, None)
+        self.guard("alarm", self._note_alarm, None)
+        if observation is not None:
+            self.guard("steps", lambda: self._note_steps(observation, samples), None)
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
         self._deciding.note(verdicts)  # nothing below this line may lose what was concluded
         stages.measures.concluded(verdicts)
-        self._request(requests, observation, verdicts)
+        if observation is not None:
+            self.guard("requests", lambda: self._request(requests, observation, verdicts), None)
+        self._tell(verdicts)
+        if stages.engine is not None:  # a job that it started again may step by the time it is seen: whose step that is comes first
+            self.guard("engine", functools.partial(stages.engine.tick, now_s), None, writes=True)
+        if observation is not None:
+            self._blame.begin()
+            self.guard("first_step", lambda: self._note_first_step(observation), None, writes=True)
+        in_job = () if observation is None or observation.job is None else observation.job.machines
+        self._deciding.turn(now_s)
+        self.guard("retests", self._retests.tick, None, writes=True)
+        self.guard("blame", lambda: self._blame.tick(stages.progress, now_s), None, writes=True)
+        if stages.watched is None:
+            self.guard("pool", self.pool.tick, None, writes=True)
+        self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
+        self.guard("end", self._note_end, None, writes=True)
+        self.write_status(now_s)
+
+    def _look(self, now_s: float, window: Window | None, moved_s: float) -> Observation | None:
+        """What this tick shows; None where that cannot be said. Then nothing is concluded, and the signals wait for the next tick."""
+        self.guard("signals", lambda: self._hearing.take(now_s, moved_s), None)
+        heard = self.guard("fleet", lambda: self._hearing.hear(now_s), None)
+        if heard is None:
+            return None
+        signals, views = heard
+        self.guard("finished", lambda: self._note_finished(signals), None)
+        self.guard("blame", lambda: self._blame.hear(signals), None)
+        observation = self.guard("observe", lambda: self._observe(now_s, window, signals, views), None)
+        if observation is None:
+            self._tick.held = [*signals, *self._tick.held]
+        return observation
+
+    def _conclude(self, now_s: float, observation: Observation | None) -> tuple[list[Verdict], frozenset[RequestKind]]:
+        """What the rules say. An episode does not end, and silence is no standstill, while the job could not be looked at."""
+        judge, progress = self._stages.judge, self._stages.progress
+        if observation is None:
+            judge.keep_open(now_s)
+            return _NO_VERDICTS
+        if self._clock_steps.settling:
+            return _NO_VERDICTS
+        self.guard("progress", lambda: progress.update(observation), None)
+        if "progress" in self._tick.failing:
+            progress.hold(now_s)
+            judge.keep_open(now_s)
+        verdicts, requests = self.guard("judge", lambda: judge.judge(observation), _NO_VERDICTS)
+        self._guards.note_rules([rule.name for rule in judge.rules], judge.failures)
+        return [identify(verdict, self.state, progress) for verdict in verdicts], requests
+
+    def _tell(self, verdicts: Sequence[Verdict]) -> None:
         for verdict in verdicts:
+            event(
+                _log, logging.INFO, "verdict", job=self.state.name, kind=verdict.kind, tier=verdict.tier, machines=verdict.machines,
+                cause=verdict.cause, confidence=round(verdict.confidence, 3), sources=verdict.sources, generation=self.state.generation,
+            )  # fmt: skip
             self.say(headline(verdict))
             self.on_verdict(verdict)
-        if stages.engine is not None:
-            stages.engine.tick(now_s)  # a job that it started again may step by the time it is seen: whose step that is comes first
-        self._blame.begin()
-        self._note_first_step(observation)
-        in_job = () if observation.job is None else observation.job.machines
-        self._deciding.turn(now_s)
-        self._retests.tick()
-        self._blame.tick(stages.progress, now_s)
-        if stages.watched is None:
-            self.pool.tick()
-        self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
-        self._note_end()
-        self.write_status(now_s)
 
     def _follow_clock(self) -> float:
         """Seconds that the wall clock was set forward since the last tick: then every time that is remembered moves with it."""
@@ -149,9 +193,13 @@ class Controller:
             raise
         except LedgerError as error:
             self._tick.errors["ledger"] += 1
+            if not self._tick.backlog.unwritten:
+                event(_log, logging.ERROR, "degraded", job=self.state.name, part="ledger", detail=str(error))
             self._tick.backlog.unwritten = str(error)
             self.say(f"no action while the ledger cannot be used: {error}")
         else:
+            if self._tick.backlog.unwritten:
+                event(_log, logging.WARNING, "part works again", job=self.state.name, part="ledger")
             self._tick.backlog.unwritten = ""
 
     def close(self) -> None:
@@ -184,6 +232,7 @@ class Controller:
             "dry_run": self._stages.policy.config.dry_run,
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
+            "failing": dict(self._tick.failing),
             "unscored": self._stages.unscored(),
             "alarm": self._tick.alarm,
             "no_steps": self._step_sight.trouble,
@@ -201,23 +250,9 @@ class Controller:
         known = [(worker.step or 0, worker.loss) for worker in workers if worker.loss is not None]
         return max(known)[1] if known else None
 
-    def guard(self, stage: str, work: Callable[[], T], nothing: T) -> T:
-        """The stage boundary: whatever goes wrong inside is counted and told, and the tick goes on without that stage."""
-        try:
-            with self._stages.measures.stage(stage):
-                return work()
-        except Exception as error:  # noqa: BLE001
-            self._tick.errors[stage] += 1
-            if self._tick.errors[stage] in (1, 10, 100, 1000):
-                kind = kinds.SOURCE_ERROR if stage == "telemetry" else kinds.DEGRADED
-                text = f"{type(error).__name__}: {error}"
-                try:
-                    self._ledger.append(kind, {"source": stage, "what": stage, "error": text, "detail": text}, job=self.state.name)
-                except LedgerError:
-                    self._tick.errors["ledger"] += 1
-            if not isinstance(error, MinderError):
-                self._tick.message = f"{stage} failed: {type(error).__name__}: {error}"
-            return nothing
+    def guard(self, stage: str, work: Callable[[], T], nothing: T, writes: bool = False) -> T:
+        """`work()`, or `nothing` where it raises (Guards.run)."""
+        return self._guards.run(stage, work, nothing, writes)
 
     def _align(self, samples: Sequence[Sample], now_s: float) -> Window | None:
         self._stages.windows.push([sample for sample in samples if sample.time_s < now_s + _AHEAD_S])
@@ -226,25 +261,6 @@ class Controller:
         for note in self._stages.windows.notes():
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "telemetry", "detail": note})
         return window
-
-    def _hear(self, now_s: float, moved_s: float = 0.0) -> tuple[list[Signal], dict[str, MachineView]]:
-        """Signals, and what each machine shows. Of a job that we only watch: its own ranks, under our count of its restarts."""
-        signals, views, watched = self._stages.fleet.drain(), self._stages.fleet.views(), self._stages.watched
-        if moved_s:
-            signals = self._clock_steps.move(signals, moved_s)
-        if self._stages.inbox is not None:
-            nothing: list[Signal] = []
-            signals = [*signals, *self.guard("inbox", functools.partial(self._stages.inbox.take, now_s), nothing)]
-        signals, self._tick.held = [*self._tick.held, *signals], []
-        if self._clock_steps.settling:
-            signals, self._tick.held = [], signals
-        if watched is None:
-            return signals, views
-        change = watched.follow(self.state, views, now_s)
-        if change:
-            self._tick.backlog.tell(kinds.NOTE, {"text": change})
-            self.say(change)
-        return watched.translate_signals(self.state, signals), watched.translate_views(self.state, views)
 
     def take_up_incidents(self) -> None:
         """Of a watched job: what an earlier watcher left open ends with the job's next restart as well. Raises LedgerError."""

@@ -20,6 +20,7 @@ class Tick:
     """The loop's memory; nothing of it outlives the process."""
 
     errors: Counter[str] = field(default_factory=Counter)
+    failing: dict[str, str] = field(default_factory=dict)  # part to its error, of the parts whose newest run raised
     named_s: float = -math.inf  # when a verdict last named machines
     accused_s: float = -math.inf  # when one last did that may evict
     message: str = ""

@@ -4,6 +4,7 @@ in two others. What they say is in a later observation; an answer about a genera
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from minder.controller.dumps import judge_dumps
 from minder.errors import WireError
+from minder.log import event
 from minder.stacks import Capture, analyse_captures, capture_from_agents, judge_round, place_ranks, suspects_from_stacks
 from minder.topology import Parallelism, Topology
 from minder.types import Attempt, Flow, JobView, MachineView, Observation, RequestKind, Statement
@@ -23,6 +25,7 @@ from minder.wire.fleet import Fleet
 __all__ = ["Seen", "Witnesses"]
 
 T = TypeVar("T")
+_log = logging.getLogger("minder.controller")
 R = TypeVar("R", Flow, Attempt)
 _GAP_S = 2.0  # between two looks at the stacks: a job that moves stands elsewhere by then
 _LOOK_S = 6.0
@@ -71,8 +74,10 @@ class Witnesses:
         wanted = requests & {"stacks", "dumps"}
         if wanted and self._looks is None and not 0.0 <= observation.now_s - self._looked_s < _PAUSE_S:
             self._looked_s = observation.now_s
+            event(_log, logging.INFO, "capture asked", job=job.name, what=wanted, machines=len(job.machines), generation=job.generation)
             self._looks = _Pending(self._threads.submit(self._look, wanted, job, observation.fleet, since_s), job.generation)
         if "round" in requests and self._round is None:
+            event(_log, logging.DEBUG, "capture asked", job=job.name, what="round", machines=len(job.machines))
             self._round = _Pending(self._threads.submit(self._look_once, job, observation.fleet), job.generation)
 
     def take_flows(self, generation: int) -> Seen:
@@ -89,6 +94,7 @@ class Witnesses:
         looks, once = self._looks, self._round
         if looks is not None and looks.future.done():
             self._looks = None
+            event(_log, logging.INFO, "capture answered", generation=looks.generation, late=looks.generation != generation)
             found += looks.future.result() if looks.generation == generation else []
         if once is not None and once.future.done():
             self._round = None

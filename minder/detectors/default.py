@@ -93,6 +93,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "odd_KM": ("KM", 0.0),  # seconds for which a series has been far off
 }
 _STEP_S = 3.0  # the slow pace and the learning take steps of this length or one row, if that is longer
+_SUSPICIOUS = 1 / 3  # of what convicts: from there on a machine teaches nothing of what is usual
 _CALM = 0.35  # strength below which evidence leaks
 _APART_S = 9.0  # rows that are so far apart may convict by two
 _NETWORK = ("fabric", "congestion", "tcp")
@@ -369,7 +370,7 @@ class DefaultDetector:
         memory["odd_KM"] = odd_KM
         if phase.moving or phase.idle or phase.grace or phase.effect > 0.5:
             return
-        barred_now_M = memory["score_M"] > 30.0
+        barred_now_M = memory["score_M"] > _SUSPICIOUS * self.config.patience_s
         if barred_M is not None:
             barred_now_M |= barred_M
         moved_KM = odd_KM >= self.config.relearn_s

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minder.errors import MinderError, RecordingError
+from minder.log import set_up_logging
 
 if TYPE_CHECKING:
     from minder.types import Verdict
@@ -163,6 +164,7 @@ def _read(orders: Connection, said: str) -> None:
     """The process: does what it is told until nobody tells any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     _part_native_stderr(said)
+    set_up_logging()
     with suppress(EOFError, ConnectionError):
         while True:
             task, arguments = orders.recv()

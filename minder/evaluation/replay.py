@@ -18,6 +18,7 @@ from minder.detectors.contract import Detector
 from minder.detectors.default import DefaultDetector
 from minder.evaluation.ahead import score_ahead
 from minder.evaluation.captures import CaptureReader
+from minder.evaluation.failures import FailedRules
 from minder.evaluation.lines import Episodes
 from minder.evaluation.sighted import replay_sightings
 from minder.signals.xid import load_xid_rules
@@ -96,7 +97,7 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
 
     judge = build_judge(recording.topology, progress, make_ahead, captured=bool(captures))
     members = _Members(recording.machines, recording.job.standbys)
-    episodes = Episodes()
+    episodes, failed = Episodes(), FailedRules()
     for row, signals, now_s in _ticks(recording, whole, until_s, captures.times_s):
         members.follow(signals)
         window = None if row is None else keep_machines(row, members.machines)
@@ -105,7 +106,9 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         observation = Observation(now_s=now_s, window=window, signals=signals, job=job, statements=statements)
         progress.update(observation)
         verdicts, _ = judge.judge(observation)
+        failed.note(judge.failures)
         yield from filter(episodes.is_news, verdicts)
+    failed.check()
 
 
 def _stretches(recording: Recording, whole: Window, until_s: float | None) -> Iterator[Window]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from minder.detectors.contract import Detector
 from minder.evaluation.captures import CaptureReader
+from minder.evaluation.failures import FailedRules
 from minder.evaluation.lines import Episodes
 from minder.signals.xid import load_xid_rules
 from minder.types import Observation, Signal, Verdict, Window
@@ -30,7 +31,7 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
 
     A job that was started again closes every episode, with its line: what fails then is another failure.
     """
-    progress, episodes = Progress(), Episodes()
+    progress, episodes, failed = Progress(), Episodes(), FailedRules()
     telemetry = GatedRule(TelemetryRule(detector), progress)
     captures = CaptureReader(recording)
     rules = live_rules(progress, telemetry, load_xid_rules(), recording.interval_s, recording.topology.parallelism)
@@ -43,7 +44,9 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
         generation = None if job is None else job.generation
         progress.update(observation)
         verdicts, _ = judge.judge(observation)
+        failed.note(judge.failures)
         yield from filter(episodes.is_news, verdicts)
+    failed.check()
 
 
 def _observations(recording: Recording, window: Window, captures: CaptureReader) -> Iterator[Observation]:

@@ -81,7 +81,7 @@ def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[
         if what in ("anew", "steps"):
             count, stepped = (0 if what == "anew" else count), True
         else:
-            count += what != "evict" and not (stepped and count)
+            count += what in ("restart", "trial") and not (stepped and count)
             stepped = False
     return count
 

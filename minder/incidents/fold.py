@@ -91,7 +91,13 @@ def _unique(items: Any) -> tuple[Any, ...]:
 
 
 def _act_intents(events: Sequence[LedgerEvent]) -> list[LedgerEvent]:
-    return [event for event in _of(events, kinds.INTENT) if event.payload.get("action") in kinds.ACTS]
+    return [event for event in _of(events, kinds.INTENT) if _is_act(event)]
+
+
+def _is_act(event: LedgerEvent) -> bool:
+    """Whether something is done about the incident: what carries a decision, whatever word a newer version has for it. Smaller steps of an
+    operation carry none."""
+    return event.payload.get("action") in kinds.ACTS or isinstance(event.payload.get("decision"), Mapping)
 
 
 def _evicted(events: Sequence[LedgerEvent], results: Sequence[ActionResult]) -> tuple[str, ...]:
@@ -128,7 +134,7 @@ def _closing(events: Sequence[LedgerEvent]) -> tuple[float | None, str]:
     acted = False
     closing: tuple[float | None, str] = (None, "")
     for event in events:
-        if event.kind == kinds.INTENT and event.payload.get("action") in kinds.ACTS:
+        if event.kind == kinds.INTENT and _is_act(event):
             acted, closing = True, (None, "")
         elif closing[0] is not None:
             continue

@@ -7,13 +7,13 @@ from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from minder.incidents import kinds
 from minder.incidents.approvals import APPROVAL_KINDS, ApprovalFold
 from minder.incidents.failures import BlameFold, restarts_in_a_row
 from minder.incidents.maintenance import coming_windows, note_window
-from minder.types import Approval, History, LedgerEvent, Maintenance, PastEviction, Pause
+from minder.types import TIER_ORDER, Approval, History, LedgerEvent, Maintenance, PastEviction, Pause
 
 __all__ = [
     "HISTORY_KINDS",
@@ -60,6 +60,9 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
     `actions` holds the job's evictions and restarts since its run began (the last job_registered), and those of all jobs in
     the last hour; dry runs are no actions, failed and ambiguous ones are. `restarts` are those in a row without
     progress between them; `failures` and `trials` are of the last 24 hours.
+    An operation with a word of a newer version (an intent that carries a decision, action "replay", say) stands in `actions` as it is: it
+    is open until its result, and a cooldown counts from it, since something was done to the job. It is no eviction and no restart, so it
+    uses up no budget: whether it took a machine away is not known, and what keeps machines out is told by BARRED events, not by words.
     `approvals`: what operators were asked about it. `last_restart_s` is the start of the newest generation, if it is not the run's first.
     """
     found = HistoryFold()
@@ -122,7 +125,7 @@ class HistoryFold:
 
 
 class _ActionFold:
-    """Evictions, trials and restarts that were no dry runs, by time."""
+    """Operations that were no dry runs, by time: evictions, restarts, and what a newer version decided."""
 
     def __init__(self) -> None:
         self._known: dict[str, PastEviction] = {}
@@ -137,10 +140,11 @@ class _ActionFold:
             else:
                 self._known[name] = replace(self._known[name], finished=True)
         action = event.payload.get("action")
-        if event.kind != kinds.INTENT or name is None or action not in kinds.ACTS:
+        known = action in kinds.ACTS or isinstance(event.payload.get("decision"), Mapping)  # smaller steps carry no decision
+        if event.kind != kinds.INTENT or name is None or not known:
             return
         machines = tuple(str(machine) for machine in event.payload.get("machines") or ())
-        self._known[name] = PastEviction(event.time_s, event.job or "", machines, action, name, False)
+        self._known[name] = PastEviction(event.time_s, event.job or "", machines, cast(Any, str(action)), name, False)
         place = (event.time_s, event.id, name)
         insort(self._all, place)
         insort(self._by_job[event.job or ""], place)
@@ -211,7 +215,8 @@ def _note_bar(barred: Bars, event: LedgerEvent) -> None:
 
 
 def fold_suspects(events: Iterable[LedgerEvent], since_s: float) -> dict[str, float]:
-    """Machines accused (tier page or evict) at or after `since_s` and not recovered since, with the time of the last accusation."""
+    """Machines accused at or after `since_s` and not recovered since, with the time of the last accusation. Accused: by a tier of page or
+    evict, or by one that this version does not know."""
     suspects: dict[str, float] = {}
     for event in events:
         payload = event.payload
@@ -220,6 +225,6 @@ def fold_suspects(events: Iterable[LedgerEvent], since_s: float) -> dict[str, fl
         for machine in map(str, payload.get("machines") or ()):
             if payload.get("kind") == "recovered":
                 suspects.pop(machine, None)
-            elif payload.get("tier") in ("page", "evict"):
+            elif TIER_ORDER[str(payload.get("tier"))] > TIER_ORDER["watch"]:
                 suspects[machine] = event.time_s
     return suspects

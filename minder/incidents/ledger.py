@@ -15,6 +15,7 @@ from minder.errors import BadInputError, LedgerError, WireError
 from minder.incidents import kinds
 from minder.incidents.approvals import APPROVAL_KINDS, Answer, answer_payload, check_answerable, find_approval, fold_approvals, refusal
 from minder.incidents.fold import fold_incident
+from minder.incidents.log_lines import log_event
 from minder.incidents.past import Past
 from minder.incidents.record import Incident
 from minder.store.engine import safe_name
@@ -95,13 +96,14 @@ class Ledger:
         """Write one event; it is on disk when this returns. `payload`: a mapping or one of minder's records."""
         if kind in _ONCE:
             raise LedgerError(f'"{kind}" events are written by intend(), complete() and append_once()')
-        return self._store.insert(EventRow(self._now(time_s), kind, _encode(payload), job, incident, operation_id))
+        return _logged(self._store.insert(EventRow(self._now(time_s), kind, _encode(payload), job, incident, operation_id)))
 
     def append_once(
         self, kind: str, payload: Any, *, job: str | None, incident: str | None, operation_id: str, time_s: float | None = None
     ) -> tuple[LedgerEvent, bool]:
         """Write the only event of this kind of an operation, or find the one that was there first (then False)."""
-        return self._store.insert_once(EventRow(self._now(time_s), kind, _encode(payload), job, incident, operation_id))
+        event, first = self._store.insert_once(EventRow(self._now(time_s), kind, _encode(payload), job, incident, operation_id))
+        return (_logged(event) if first else event), first
 
     def approvals(self, job: str | None = None) -> list[Approval]:
         """Every eviction that an operator was asked about, oldest first (minder.incidents.approvals)."""
@@ -146,7 +148,8 @@ class Ledger:
         `what`: the Decision, or a mapping with at least {"action", "machines"} for smaller steps of an operation.
         """
         row = EventRow(self._now(time_s), kinds.INTENT, _encode(_intent_payload(what)), job, incident, operation_id)
-        return Intent(*self._store.insert_once(row))
+        event, first = self._store.insert_once(row)
+        return Intent(_logged(event) if first else event, first)
 
     def complete(self, operation_id: str, result: ActionResult, *, time_s: float | None = None) -> LedgerEvent:
         """Write down what came of an intent, once.
@@ -162,6 +165,8 @@ class Ledger:
             return settled
         when_s = result.time_s if time_s is None else time_s
         event, first = self._store.insert_once(EventRow(when_s, kind, _encode(result), intent.job, intent.incident, operation_id))
+        if first:
+            log_event(event)
         earlier = str(event.payload.get("outcome"))
         if not first and earlier != result.outcome and not {earlier, result.outcome} <= _HAPPENED:
             raise LedgerError(f"operation {operation_id} ended as {earlier} already: it cannot become {result.outcome}")
@@ -236,6 +241,11 @@ class Ledger:
     def _of_operation(self, operation_id: str, kind: str) -> LedgerEvent | None:
         found = self._store.select(EventQuery(operation_id=operation_id, kinds=(kind,), limit=1))
         return found[0] if found else None
+
+
+def _logged(event: LedgerEvent) -> LedgerEvent:
+    log_event(event)
+    return event
 
 
 def _intent_payload(what: Decision | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,14 +15,19 @@ Payload = Mapping[str, Any]
 
 
 def describe(event: LedgerEvent) -> str:
-    """The event in words; its kind where the payload is not what we know.
+    """The event in words; of a kind, or with a payload, that this version does not know, its kind and what it says of itself.
 
     >>> describe(LedgerEvent(1, 0.0, "barred", "llm", None, None, {"machine": "node-2", "reason": "evicted"}))
     'node-2 is barred: evicted'
     """
-    writer = _WRITERS.get(event.kind)
-    line = writer(event.payload) if writer else event.kind.replace("_", " ")
-    return line.strip()
+    try:
+        return _WRITERS.get(event.kind, _unknown(event.kind))(event.payload).strip()
+    except (AttributeError, KeyError, TypeError, ValueError):  # a newer version's payload
+        return _unknown(event.kind)(event.payload).strip()
+
+
+def _unknown(kind: str) -> Callable[[Payload], str]:
+    return lambda payload: kind.replace("_", " ") + _tail(payload, "machine", "detail", "text", "reason")
 
 
 def _names(payload: Payload) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,11 +17,14 @@ from minder.errors import WireError
 from minder.launcher.metrics import CONTENT_TYPE, render
 from minder.launcher.requests import parse_request
 from minder.launcher.supervisor import StaleGenerationError, Supervisor
+from minder.log import event
 from minder.wire.codec import to_json
+from minder.wire.contact_log import RefusedCallers
 from minder.wire.tokens import is_authorised
 
 __all__ = ["build_endpoints"]
 
+_log = logging.getLogger("minder.launcher")
 _LONGEST_WAIT_S = 60.0
 _LARGEST_BODY_BYTES = 1 << 20
 Answer = Callable[[Request], Awaitable[Response]]
@@ -28,7 +32,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
     """The ASGI application. Errors are {"error": one line} with 400, 401, 409 or 413."""
-    settings = supervisor.settings
+    settings, refused = supervisor.settings, RefusedCallers(_log)
 
     def about() -> dict[str, Any]:
         return {"machine": settings.machine, "job": settings.job, "now_s": time.time(), "started_s": supervisor.started_s}
@@ -56,8 +60,13 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
             outcome = supervisor.apply(wanted)
         except StaleGenerationError:
             supervisor.tally.requests["stale"] += 1
+            event(_log, logging.WARNING, "request refused", job=settings.job, operation=wanted.operation_id, generation=wanted.generation)
             raise
         supervisor.tally.requests[outcome] += 1
+        event(
+            _log, logging.INFO, "workers asked", job=settings.job, desired=wanted.desired, operation=wanted.operation_id,
+            generation=wanted.generation, outcome=outcome,
+        )  # fmt: skip
         return JSONResponse({"outcome": outcome, "generation": supervisor.generation})
 
     async def metrics(request: Request) -> Response:
@@ -65,17 +74,18 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/v1/state", _guard(state, token), methods=["GET"]),
-            Route("/v1/events", _guard(events, token), methods=["GET"]),
-            Route("/v1/workers", _guard(workers, token), methods=["POST"]),
-            Route("/metrics", _guard(metrics, token), methods=["GET"]),
+            Route("/v1/state", _guard(state, token, refused), methods=["GET"]),
+            Route("/v1/events", _guard(events, token, refused), methods=["GET"]),
+            Route("/v1/workers", _guard(workers, token, refused), methods=["POST"]),
+            Route("/metrics", _guard(metrics, token, refused), methods=["GET"]),
         ]
     )
 
 
-def _guard(answer: Answer, token: str | None) -> Answer:
+def _guard(answer: Answer, token: str | None, refused: RefusedCallers) -> Answer:
     async def guarded(request: Request) -> Response:
         if token is not None and not is_authorised(request.headers.get("authorization"), token):
+            refused.note(request.client.host if request.client else "?", "token", request.url.path)
             return JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
         try:
             return await answer(request)

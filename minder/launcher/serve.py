@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import logging
 import signal
 import socket
 import sys
@@ -17,9 +19,11 @@ from minder.launcher.register import Register
 from minder.launcher.settings import LaunchSettings
 from minder.launcher.spawn import find_groups
 from minder.launcher.supervisor import Supervisor
+from minder.log import event
 
 __all__ = ["serve"]
 
+_log = logging.getLogger("minder.launcher")
 _END_GRACE_S = 3.0
 
 
@@ -46,7 +50,8 @@ class _Server(uvicorn.Server):  # type: ignore[misc]
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def stop(self) -> None:
+    def stop(self, number: int) -> None:
+        event(_log, logging.INFO, "signal received", signal=signal.Signals(number).name)
         self.should_exit = True
 
 
@@ -59,6 +64,7 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
         ws="none",
         lifespan="off",
         log_level="warning",
+        log_config=None,
         access_log=False,
         timeout_graceful_shutdown=1,
         **({} if settings.tls is None else settings.tls.options()),
@@ -68,7 +74,7 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
     following = asyncio.create_task(supervisor.follow_logs())
     server = _Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        asyncio.get_running_loop().add_signal_handler(number, functools.partial(server.stop, number))
     try:
         await server.serve(sockets=[listener])
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import math
 import os
 import signal
@@ -22,11 +23,13 @@ from minder.launcher.register import Register
 from minder.launcher.requests import WorkersRequest
 from minder.launcher.settings import LaunchSettings
 from minder.launcher.slots import Slot, Target
+from minder.log import event
 from minder.types import Signal, WorkerView
 from minder.wire.heartbeat import read_heartbeat
 
 __all__ = ["StaleGenerationError", "Supervisor"]
 
+_log = logging.getLogger("minder.launcher")
 _REMEMBERED_OPERATIONS = 1000
 _LOG_INTERVAL_S = 0.25
 
@@ -121,8 +124,12 @@ class Supervisor:
         """A worker process ended (Witness)."""
         how = f"killed by {signal.Signals(exit.signal).name}" if exit.signal else f"exited with {exit.code}"
         who = f"rank {worker.rank}" if worker.rank is not None else f"the waiting worker of slot {slot.index}"
-        fields = {"code": exit.code, "signal": exit.signal, "expected": worker.end_wanted or self._ending}
+        fields: dict[str, Any] = {"code": exit.code, "signal": exit.signal, "expected": worker.end_wanted or self._ending}
         told = signal.Signals(exit.signal).name if exit.signal else f"code {exit.code}"
+        event(
+            _log, logging.INFO if fields["expected"] or exit.code == 0 else logging.WARNING, "worker ended", job=self.settings.job,
+            rank=worker.rank, slot=slot.index, pid=worker.pid, generation=worker.generation, **fields,
+        )  # fmt: skip
         self.tally.exits[told, str(fields["expected"]).lower()] += 1
         self._emit("exit", worker, f"{who} {how}", exit.time_s, slot=slot.index, finished=worker.finished, **fields)
         self.changed()

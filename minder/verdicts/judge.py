@@ -14,6 +14,8 @@
   signal that is worth a page while the job steps on, nor the word that the job stands. What another rule says of the same machines in
   such an episode is a verdict again, as if it were graver.
 - A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
+- A rule that raises is blind for that observation, and the other rules are asked all the same. Its state is kept, and it is asked again at
+  the next observation. What it raised is data (`Judge.failures`): the judge writes to no log.
 - A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
 """
 
@@ -21,9 +23,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from minder.types import TIER_ORDER, Evidence, Observation, RequestKind, Rule, Suspect, Tier, Verdict
+from minder.types import TIER_ORDER, Evidence, Observation, RequestKind, Rule, RuleResult, Suspect, Tier, Verdict
+from minder.verdicts.rule_failure import RuleFailure
 
 __all__ = ["Judge"]
 
@@ -38,11 +41,25 @@ class _Episode:
     closed_s: float | None = None
 
 
+@dataclass(slots=True)
+class _Answers:
+    """What all rules said of one observation. blind: the sources whose silence means nothing."""
+
+    suspects: list[Suspect] = field(default_factory=list)
+    requests: set[RequestKind] = field(default_factory=set)
+    blind: set[str] = field(default_factory=set)
+
+
 class Judge:
-    """Stateful and causal; time is the observation's. Feed every observation, in order."""
+    """Stateful and causal; time is the observation's. Feed every observation, in order.
+
+    failures: what rules raised at the newest observation, one item per rule, in the rules' order.
+    """
 
     def __init__(self, rules: Sequence[Rule], recovered_s: float = 180.0, shadow_s: float = 600.0, memory_s: float = 20.0) -> None:
         self.rules = tuple(rules)
+        self.failures: tuple[RuleFailure, ...] = ()
+        self._sources: dict[str, set[str]] = {}  # rule to the sources of the suspects that it ever returned
         self._recovered_s = recovered_s
         self._shadow_s = shadow_s
         self._memory_s = memory_s
@@ -65,23 +82,42 @@ class Judge:
 
     def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]:
         """New verdicts of this observation, and what the rules want to see before they say more."""
-        requests: frozenset[RequestKind] = frozenset()
-        fresh: list[Suspect] = []
-        blind: set[str] = set()
-        for rule in self.rules:
-            result = rule.observe(observation)
-            blind |= {rule.name} if result.blind else set()
-            requests |= result.requests
-            fresh.extend(result.suspects)
-        now_s = observation.now_s
+        answers, now_s = self._ask(observation), observation.now_s
         self._forget(now_s, observation)
-        for episode in self._episodes:  # nobody who could not look has seen it end
-            if episode.closed_s is None and blind & set(episode.verdict.sources):
-                episode.seen_s = now_s
-        for suspect in fresh:
+        for episode in self._episodes:
+            if answers.blind & set(episode.verdict.sources):
+                self._keep_open(episode, now_s)
+        for suspect in answers.suspects:
             self._recent[(suspect.source, suspect.machines, suspect.kind)] = suspect
-        verdicts = [verdict for group in _by_target(fresh) if (verdict := self._consider(group, now_s)) is not None]
-        return [*verdicts, *self._close(now_s)], requests
+        verdicts = [verdict for group in _by_target(answers.suspects) if (verdict := self._consider(group, now_s)) is not None]
+        return [*verdicts, *self._close(now_s)], frozenset(answers.requests)
+
+    def keep_open(self, now_s: float) -> None:
+        """No open episode ends now: what would end it could not be observed."""
+        for episode in self._episodes:
+            self._keep_open(episode, now_s)
+
+    def _keep_open(self, episode: _Episode, now_s: float) -> None:
+        if episode.closed_s is None:
+            episode.seen_s = now_s
+
+    def _ask(self, observation: Observation) -> _Answers:
+        """Every rule, each guarded by itself."""
+        answers, failures = _Answers(), list[RuleFailure]()
+        for rule in self.rules:
+            try:
+                self._add(answers, rule.name, rule.observe(observation))
+            except Exception as error:  # noqa: BLE001
+                failures.append(RuleFailure.of(rule.name, error))
+                answers.blind |= {rule.name} | self._sources.get(rule.name, set())
+        self.failures = tuple(failures)
+        return answers
+
+    def _add(self, answers: _Answers, name: str, result: RuleResult) -> None:
+        answers.blind |= {name} if result.blind else set()
+        answers.requests |= result.requests
+        answers.suspects += result.suspects
+        self._sources.setdefault(name, set()).update(suspect.source for suspect in result.suspects)
 
     def _forget(self, now_s: float, observation: Observation) -> None:
         self._recent = {key: item for key, item in self._recent.items() if now_s - item.time_s <= self._memory_s}

@@ -103,6 +103,11 @@ class Progress:
         self._durations = deque((item for item in self._durations if item[0] < since_s), maxlen=400)
         self._gaps = deque((item for item in self._gaps if item[0] < since_s), maxlen=400)
 
+    def hold(self, now_s: float) -> None:
+        """An observation could not be read: silence counts from here, since a standstill that was not observed is none."""
+        if not math.isnan(self.advanced_s):
+            self.advanced_s = now_s
+
     def move(self, by_s: float) -> None:
         """The wall clock was set forward by so much: what is remembered lies as far back as before."""
         self.advanced_s += by_s

@@ -1,6 +1,8 @@
 """Records of `minder.types` to JSON and back, by their type hints.
 
-Unknown keys are ignored (a newer peer may send more), missing ones take their default; a wrong type is a WireError.
+Unknown keys are ignored (a newer peer may send more), missing ones take their default; a wrong type is a WireError. Words are open: a
+Literal of strings says what this version writes, and any string is read. A ledger outlives the version that wrote it, and a job may have
+machines of two versions: a word from the future is shown as it is, and matches nothing that this version acts on.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ def _decode(hint: Any, data: Any, where: str) -> Any:
             return None
         return _decode(next(arg for arg in args if arg is not type(None)), data, where)
     if origin is typing.Literal:
-        if data not in args:
-            raise WireError(f"{where} is {data!r}: expected one of {', '.join(map(str, args))}")
+        if data not in args and not (isinstance(data, str) and all(isinstance(arg, str) for arg in args)):
+            raise WireError(f"{where} is {data!r}: expected a word like {', '.join(map(str, args))}")
         return data
     if origin in (tuple, list, Sequence, frozenset):
         return _decode_sequence(origin, args, data, where)

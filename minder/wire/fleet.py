@@ -20,6 +20,7 @@ from minder.types import MachineView, Signal, WorkerView
 from minder.wire.allowance import MOST_PROCESSES, rest_s
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.codec import from_json
+from minder.wire.contact_log import ContactLog
 from minder.wire.contacts import Contact, as_worker, less_ended, shift_worker
 from minder.wire.plain import PlainHttp
 
@@ -42,6 +43,7 @@ class Fleet:
     ) -> None:
         """tls: what https:// addresses are called with (minder.wire.tls); None: the system's authorities."""
         self._endpoints = {item.machine: item for item in endpoints}
+        self._contact_log = ContactLog()
         self._contacts = {machine: Contact() for machine in self._endpoints}
         self._lock = threading.Lock()
         self._on_signal = on_signal or (lambda: None)
@@ -310,13 +312,16 @@ class Fleet:
         with self._lock:
             if "HTTP 4" in text or not isinstance(error, NoAnswerError):
                 self._contacts[machine].refused[part] = text
+                self._contact_log.refused(machine, part, text)
             else:
                 self._contacts[machine].refused.pop(part, None)
+                self._contact_log.unheard(machine, part, text)
 
     def _note_answer(self, machine: str, part: str, answer: Mapping[str, Any]) -> bool:
         """Remember that it answered. True if it is a new process, whose count starts at 0."""
         self._note_clock(machine, answer)
         started_s = float(answer.get("started_s", 0.0))
+        self._contact_log.reached(machine, part)
         with self._lock:
             contact = self._contacts[machine]
             contact.refused.pop(part, None)

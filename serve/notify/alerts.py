@@ -10,7 +10,7 @@ from minder.clock import format_time
 from minder.errors import WireError
 from minder.incidents import fold_incident, kinds
 from minder.incidents.report import describe_evidence
-from minder.types import LedgerEvent, Verdict
+from minder.types import TIER_ORDER, LedgerEvent, Verdict
 from minder.wire.codec import from_json
 from serve.notify.notices import link_to
 from serve.notify.redact import redact
@@ -40,7 +40,7 @@ def alerts_of(target: Target, events: Sequence[LedgerEvent], now_s: float, publi
         verdict = _accusation(event)
         if verdict is None:
             continue
-        wanted = verdict.tier in target.tiers
+        wanted = verdict.tier in target.tiers or verdict.tier not in TIER_ORDER
         meant = {labels: _Alert(event.time_s, verdict) for labels in _labels(incident.id, incident.job, verdict)} if wanted else {}
         for labels, alert in found.items():
             if labels not in meant and alert.ended_s is None:
@@ -70,7 +70,7 @@ def _labels(incident: str, job: str | None, verdict: Verdict) -> list[Labels]:
         "alertname": "MinderVerdict",
         "incident": incident,
         "training_job": job or "",
-        "severity": _SEVERITY[verdict.tier],
+        "severity": _SEVERITY.get(verdict.tier, "warning"),
         "tier": verdict.tier,
         "cause": verdict.cause,
         "kind": verdict.kind,

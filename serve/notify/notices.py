@@ -10,7 +10,7 @@ from minder.clock import format_time
 from minder.incidents import Incident, fold_incident, kinds
 from minder.incidents.report import describe_evidence
 from minder.incidents.timeline import describe
-from minder.types import LedgerEvent
+from minder.types import TIER_ORDER, LedgerEvent
 from serve.notify.redact import redact
 from serve.notify.targets import Target
 
@@ -70,7 +70,8 @@ def _reached(target: Target, events: Sequence[LedgerEvent], kind: str) -> bool:
     """A verdict speaks for itself; what follows is told where some verdict of the incident was."""
     verdicts = [event for event in events if event.kind == kinds.VERDICT and event.payload.get("kind") != "recovered"]
     meant = verdicts[-1:] if kind == "verdict" else verdicts
-    return any(event.payload.get("tier") in target.tiers for event in meant)
+    tiers = {str(event.payload.get("tier")) for event in meant}
+    return bool(tiers & set(target.tiers)) or any(tier not in TIER_ORDER for tier in tiers)  # a newer version's tier is told to all
 
 
 def _title(kind: str, incident: Incident) -> str:

@@ -75,10 +75,19 @@ def health_of(service: Service, job: str, phase: str) -> Health:
 
 
 def _troubles(status: Mapping[str, Any]) -> tuple[str, ...]:
-    errors = status.get("errors") or {}
-    said = [f"{stage} failed {count} times" for stage, count in errors.items()]
+    errors, failing = status.get("errors") or {}, status.get("failing") or {}
+    said = [f"{_part(part)} fails now ({error}); its silence means nothing" for part, error in failing.items()]
+    said += [f"{_part(part)} failed {count} times" for part, count in errors.items()]
     waiting = status.get("undecided") or 0
     return (*said, *([f"{waiting} conclusions wait to be decided"] if waiting else []))
+
+
+def _part(name: str) -> str:
+    """
+    >>> _part("rule:stall")
+    'rule stall'
+    """
+    return name.replace("rule:", "rule ", 1)
 
 
 @dataclass(frozen=True, slots=True)

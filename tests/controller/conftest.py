@@ -5,6 +5,7 @@ What is real: Controller, Recovery, App, Policy, Progress, Ledger. What is not: 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -33,6 +34,7 @@ from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
 from minder.simulate.paper import PaperFault, PaperJob
 from minder.types import ActionResult, Decision, Evidence, MachineView, Observation, Signal, Verdict, WorkerView
+from minder.verdicts.judge import Judge
 from minder.verdicts.progress import Progress
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1")
@@ -174,10 +176,11 @@ class FakeHost:
     def close_before(self, generation: int) -> None: ...
 
 
-class ScriptedJudge:
+class ScriptedJudge(Judge):
     """Says what `script(observation)` gives, each (kind, machines, since) once, as the real judge does for an episode."""
 
     def __init__(self, script: Callable[[Observation], list[Verdict]]) -> None:
+        super().__init__([])
         self._script = script
         self._told: set[Any] = set()
 
@@ -259,13 +262,9 @@ class World:
     def life(self, ticks: int, die_at: int | None = None) -> App:
         """Begin and tick; a controller that is killed on the way is simply gone."""
         app = self.app(die_at)
-        try:
+        with contextlib.closing(app), contextlib.suppress(KilledError):
             app.begin()
             self.tick(app, ticks)
-        except KilledError:
-            pass
-        finally:
-            app.close()
         return app
 
     def events(self, *kinds: str) -> list[Any]:
@@ -338,10 +337,10 @@ class Paper:
         monkeypatch.setattr(recover, "RendezvousHost", FakeHost)
         monkeypatch.setattr(minder.app, "build_source", lambda config: self.job)
         monkeypatch.setattr(minder.app, "Fleet", lambda *unused, **more: self.job)
-        url = "http://127.0.0.1:9"
-        machines = tuple(MachineConfig(name=name, agent=url, launcher=url, standby=name in STANDBYS) for name in (*MACHINES, *STANDBYS))
-        policy = {"cooldown_s": 20.0, "breaker_share": 0.5}
-        config = JobConfig(name="llm", machines=machines, state_dir=str(folder), policy=policy, **settings)
+        at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
+        machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
+        settings = {"policy": {"cooldown_s": 20.0, "breaker_share": 0.5}, **settings}
+        config = JobConfig(name="llm", machines=machines, state_dir=str(folder), **settings)
         self.ledger = Ledger(ledger, clock=self.clock)
         self.app = minder.app.build(config, act=True, clock=self.clock, ledger=self.ledger)
         self.app.begin()

@@ -13,6 +13,7 @@ from minder.controller.status import read_status
 from minder.errors import LedgerError, SourceError
 from minder.incidents import kinds
 from minder.types import Observation, RequestKind, Signal, Verdict
+from minder.verdicts.judge import Judge
 
 
 class Broken:
@@ -327,10 +328,11 @@ def test_a_controller_that_is_killed_on_the_way_to_the_first_step_closes_them_al
         assert states(world) == [("closed", "first new step")] * 2, die_at
 
 
-class Asking:
+class Asking(Judge):
     """The world's judge, whose rules want a round at every tick."""
 
     def __init__(self, judge: Any) -> None:
+        super().__init__([])
         self._judge = judge
 
     def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]:

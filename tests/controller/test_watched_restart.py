@@ -21,6 +21,7 @@ from minder.policy.config import PolicyConfig
 from minder.policy.context import PolicyContext
 from minder.policy.policy import Policy
 from minder.types import MachineView, Verdict, WorkerView
+from minder.verdicts.judge import Judge
 from minder.verdicts.progress import Progress
 
 MACHINES = ("m0", "m1", "m2")
@@ -64,8 +65,9 @@ class Silent:
     def close(self) -> None: ...
 
 
-class OneVerdict:
+class OneVerdict(Judge):
     def __init__(self) -> None:
+        super().__init__([])
         self.verdicts: list[Verdict] = []
 
     def judge(self, observation: Any) -> Any:

@@ -12,11 +12,12 @@ import pytest
 
 from minder.clock import format_time, parse_time
 from minder.equip import equip_detector
-from minder.errors import RecordingError
+from minder.errors import RecordingError, RuleFailedError
 from minder.evaluation import replay as replay_module
 from minder.evaluation.ahead import score_ahead
 from minder.evaluation.replay import replay
-from minder.types import Scores, Verdict, Window
+from minder.types import Observation, RuleResult, Scores, Verdict, Window
+from minder.verdicts.reports import ReportRule
 
 
 def accused(verdicts: list[Verdict]) -> list[tuple[str, ...]]:
@@ -138,3 +139,20 @@ def test_rows_scored_ahead_are_those_that_the_judge_sees(hang: tuple[Path, Any],
     list(replay(folder, make=make))
     assert {count for count, _ in seen} == {len(columns.machines), len(columns.machines) - 1}
     assert max(score for _, score in seen) > 0.0
+
+
+def test_a_rule_that_raises_takes_no_verdict_away_but_the_replay_does_not_pass_for_a_whole_one(
+    hang: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = list(replay(hang[0]))
+
+    def fail(self: ReportRule, observation: Observation) -> RuleResult:
+        raise KeyError("severity")
+
+    monkeypatch.setattr(ReportRule, "observe", fail)
+    found: list[Verdict] = []
+    with pytest.raises(RuleFailedError, match=r"reports \d+ times.*KeyError: 'severity'"):
+        for verdict in replay(hang[0]):
+            found.append(verdict)
+    assert found == whole
+    assert caplog.text.count("Traceback") == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from minder.config import JobConfig, MachineConfig
 from minder.policy.config import PolicyConfig
 from serve.pages.fleet import health_of
 from serve.state import Service
+from tests.serve.browsing import send_token, token_of
 
 As = Callable[..., dict[str, str]]
 
@@ -83,3 +85,16 @@ def test_other_settings_are_tried_on_the_past_and_nothing_is_written(http: httpx
         assert answer.status_code == 422 and said in answer.json()["detail"]
     assert http.post("/v1/policy/dry-run", json={"job": "nobody"}, headers=headers).status_code == 404
     assert service.events.last_id() == last
+
+
+def test_a_rule_that_fails_now_is_shown_on_the_jobs_page_and_in_its_status(
+    service: Service, http: httpx.Client, tmp_path: Path, clock: FakeClock, as_: As
+) -> None:
+    service.settings.status_files["llm"] = tmp_path / "status.json"
+    failing = {"failing": {"rule:stall": "KeyError: 'rank'"}, "errors": {"rule:stall": 12, "telemetry": 3}}
+    (tmp_path / "status.json").write_text(json.dumps({"job": "llm", "now_s": clock.now_s(), "phase": "running", **failing}))
+    assert http.get("/v1/jobs/llm", headers=as_("viewer")).json()["status"]["failing"] == failing["failing"]
+    assert send_token(http, token_of(service, "viewer")).status_code == 303
+    page = html.unescape(http.get("/jobs/llm").text)
+    assert "rule stall fails now (KeyError: 'rank'); its silence means nothing" in page
+    assert "rule stall failed 12 times" in page and "telemetry failed 3 times" in page

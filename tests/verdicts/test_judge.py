@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from minder.types import JobView, Observation, RuleResult, Suspect, Verdict
@@ -102,3 +103,86 @@ def test_requests_of_all_rules_come_through() -> None:
     assert judge.judge(Observation(10.0))[1] == frozenset({"flows"})
     assert judge.judge(Observation(13.0))[1] == frozenset()
     assert [item.machines for item in judge.open_verdicts] == [("m1",)]
+
+
+class Raising(Scripted):
+    """Says what is written, and raises in some seconds."""
+
+    def __init__(self, name: str, script: dict[float, tuple[Suspect, ...]], fails: Collection[int]) -> None:
+        super().__init__(name, script)
+        self._fails = fails
+        self.asked = 0
+
+    def observe(self, observation: Observation) -> RuleResult:
+        self.asked += 1
+        if observation.now_s in self._fails:
+            return self._divide(observation.now_s)
+        return super().observe(observation)
+
+    def _divide(self, now_s: float) -> RuleResult:
+        raise ZeroDivisionError(f"at {now_s}")
+
+
+def test_a_rule_that_always_raises_changes_no_verdict_of_the_others() -> None:
+    """Wherever it stands among them."""
+    script = always("m1", range(10, 60))
+    alone = run(Judge([Scripted("a", script)]), range(400))
+    assert [item.kind for item in alone] == ["machine", "recovered"]
+    for rules in ([Raising("bad", {}, range(400)), Scripted("a", script)], [Scripted("a", script), Raising("bad", {}, range(400))]):
+        assert run(Judge(rules), range(400)) == alone
+
+
+def test_what_other_rules_ask_for_is_asked() -> None:
+    judge = Judge([Raising("bad", {}, range(5)), Scripted("a", always("m1", range(5)))])
+    assert judge.judge(Observation(1.0))[1] == {"flows"}
+
+
+def test_a_failure_is_handed_out_with_its_traceback_and_its_place() -> None:
+    judge = Judge([Raising("bad", {}, {1, 2}), Scripted("a", {}), Raising("worse", {}, {2})])
+    keys = []
+    for second in (1, 2):
+        judge.judge(Observation(float(second)))
+        keys.append([item.key for item in judge.failures])
+    first, second = judge.failures
+    assert (first.rule, second.rule) == ("bad", "worse")
+    assert first.error == "ZeroDivisionError: at 2.0"
+    assert "Traceback" in first.trace and "in _divide" in first.trace
+    assert keys[0][0] == keys[1][0], "the same failure, though its message has another time"
+    assert first.key != second.key, "of another rule"
+    judge.judge(Observation(3.0))
+    assert judge.failures == ()
+
+
+def test_a_rule_that_answers_nonsense_has_failed_too() -> None:
+    class Nonsense(Scripted):
+        def observe(self, observation: Observation) -> RuleResult:
+            return None  # type: ignore[return-value]
+
+    judge = Judge([Nonsense("none", {}), Scripted("a", always("m1", range(3)))])
+    assert [item.machines for item in run(judge, range(3))] == [("m1",)]
+    assert [item.rule for item in judge.failures] == ["none"]
+
+
+def test_the_episodes_of_a_rule_that_raises_last_and_end_when_it_can_look_again() -> None:
+    """Whether its suspects carry its own name or another source's."""
+
+    class Other(Raising):
+        def observe(self, observation: Observation) -> RuleResult:
+            result = super().observe(observation)
+            return replace(result, suspects=tuple(replace(item, source="elsewhere") for item in result.suspects))
+
+    for kind in (Raising, Other):
+        rule = kind("a", always("m1", range(10, 20)), range(20, 1000))
+        judge = Judge([rule])
+        assert [item.kind for item in run(judge, range(1000))] == ["machine"]
+        assert rule.asked == 1000, "it is never switched off"
+        assert [item.time_s for item in run(judge, range(1000, 1300))] == [1180.0]
+
+
+def test_no_episode_ends_while_it_is_kept_open() -> None:
+    judge = Judge([Scripted("a", always("m1", range(10, 20)))])
+    run(judge, range(20))
+    for second in range(20, 500):
+        judge.keep_open(float(second))
+        assert judge.judge(Observation(float(second)))[0] == []
+    assert [item.kind for item in run(judge, range(500, 800))] == ["recovered"]

@@ -197,12 +197,12 @@ def test_nonsense_from_one_machine_is_told_and_harms_no_other(peer: Make, fleet:
     until(lambda: not watched.refusals())
 
 
-def test_a_signal_of_a_kind_that_we_do_not_know_is_left_out_and_the_others_count(peer: Make, fleet: Make, until: Make) -> None:
+def test_a_signal_of_a_newer_agents_kind_is_heard_as_it_is_and_the_others_count(peer: Make, fleet: Make, until: Make) -> None:
     agent = peer("m0")
     agent.signals.append({"time_s": time.time(), "kind": "telepathy", "machine": "m0"})
     agent.tell("log", message="known")
     watched = fleet([agent])
-    assert [signal.message for signal in until(watched.drain)] == ["known"]
+    assert [(signal.kind, signal.message) for signal in until(watched.drain)] == [("telepathy", ""), ("log", "known")]
 
 
 def test_a_machine_gives_no_operators_orders(peer: Make, fleet: Make, until: Make) -> None:

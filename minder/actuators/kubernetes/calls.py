@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from minder.errors import ActuatorError, EngineRefusalError, EngineUnavailableError, MissingExtraError
+from minder.log import event
 
 __all__ = ["Calls", "Json", "KubernetesCalls"]
+
+_log = logging.getLogger("minder.actuators")
 
 Json = dict[str, Any]
 _MERGE = "application/merge-patch+json"
@@ -49,6 +53,7 @@ class KubernetesCalls:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any], limit_s: float) -> bytes:
         import urllib3
 
+        event(_log, logging.DEBUG if method == "GET" else logging.INFO, "engine asked", engine="kubernetes", command=f"{method} {path}")
         client = self._client()
         headers = {"Accept": "application/json", "Content-Type": _MERGE if method == "PATCH" else "application/json"}
         words = {key: str(value) for key, value in query.items()}

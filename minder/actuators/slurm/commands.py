@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import tempfile
@@ -9,8 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from minder.errors import ActuatorError, EngineUnavailableError
+from minder.log import event
 
 __all__ = ["Commands", "FencedCommands", "SlurmCommands"]
+
+_log = logging.getLogger("minder.actuators")
 
 # What the commands print when slurmctld itself is what is missing, rather than the node or job that was asked for.
 _UNREACHABLE = (
@@ -80,6 +84,7 @@ class FencedCommands:
     def call(self, words: Sequence[str]) -> str:
         if tuple(words[:2]) not in _READS:
             self._confirm()
+            event(_log, logging.INFO, "engine asked", engine="slurm", command=" ".join(words[:4]))
         return self._commands.call(words)
 
 
