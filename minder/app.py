@@ -20,6 +20,7 @@ from minder.controller.engine_recovery import EngineRecovery
 from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
+from minder.controller.hung import HungJob, standing_of, with_hang
 from minder.controller.inbox import Inbox
 from minder.controller.job_context import JobWork, context_maker
 from minder.controller.live import LiveWindows
@@ -231,7 +232,8 @@ def build(
     judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
-    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
+    standing = standing_of(judge)
+    context = with_hang(context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work), standing)
     stages = Stages(
         fleet=fleet,
         source=build_source(config),
@@ -250,6 +252,8 @@ def build(
         move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
         alarm=lambda: next((rule.alarm for rule in judge.rules if isinstance(rule, TriggerRule)), ""),
         unscored=scoring.trouble if scoring is not None else str,
+        hung=HungJob(state, ledger, policy.config) if _restarts(config, bool(launched), requeue) else None,
+        standing=standing,
     )
     export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
@@ -363,6 +367,11 @@ def _requeue(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, p
     if parts is None or parts.work is None:
         return None
     return EngineRecovery(state, ledger, fleet, parts.work, parts.clock, config.evidence_deadline_s)
+
+
+def _restarts(config: JobConfig, launched: bool, requeue: EngineRecovery | None) -> bool:
+    """Whether a job that hangs can be started again: by our own launchers, or by its engine where the site wants that."""
+    return launched or (requeue is not None and config.engine is not None and config.engine.restart == "requeue")
 
 
 def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, parts: EngineParts | None) -> Recovery:

@@ -195,7 +195,7 @@ def run_here(machine: SoloMachine) -> int:
     ledger_path = find_ledger()
     with machine as config:
         _end_former_run(config.name, ledger_path)
-        app = build(config, ledger=Ledger(ledger_path))
+        app = build(config, act=True, ledger=Ledger(ledger_path))  # its machine is all there is: acting is to restart in place
         app.controller.on_say = _say
         app.controller.on_verdict = lambda verdict: _say(
             "because " + ("; ".join(e.message for e in verdict.evidence[:3]) or "of the above")

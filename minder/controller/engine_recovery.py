@@ -71,6 +71,10 @@ class EngineRecovery:
         self._work.begin(decision, incident)
         return StartResult(self._state.generation, {}, time.monotonic() - begun_s)
 
+    def stop(self, decision: Decision, incident: str) -> bool:
+        """The job is its owner's to end."""
+        return False
+
     def take_up(self) -> list[str]:
         """Finish what an earlier controller had begun, once. Returns one line for each."""
         lines = self._work.take_up()

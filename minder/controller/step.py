@@ -86,6 +86,7 @@ class Controller:
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
+        verdicts = [*verdicts, *self.guard("hang", lambda: self._end_hang(now_s), nothing[0])]
         self._deciding.note(verdicts)  # nothing below this line may lose what was concluded
         stages.measures.concluded(verdicts)
         self._request(requests, observation, verdicts)
@@ -113,6 +114,8 @@ class Controller:
             self._tick.move(moved_s)
             self.state.generation_start_s += moved_s
             self._stages.measures.move(moved_s, self._clock.steady_s())
+            if self._stages.hung is not None:
+                self._stages.hung.move(moved_s)
             self._stages.move_clock(moved_s)
             self.say(detail)
         return moved_s
@@ -175,6 +178,8 @@ class Controller:
             "errors": dict(self._tick.errors),
             "unscored": self._stages.unscored(),
             "alarm": self._tick.alarm,
+            "stands_s": None if (standing := self._stages.standing()) is None else now_s - standing.since_s,
+            "restart_in_s": None if self._stages.hung is None else self._stages.hung.left_s,
             "undecided": len(self._tick.backlog),
             "unwritten": self._ledger.beat_error or self._tick.backlog.unwritten,
         }
@@ -239,6 +244,14 @@ class Controller:
         for incident in self._ledger.open_incidents(self.state.name):
             if incident.state == "open" and incident.verdict is not None:
                 self._tick.note_standing([incident.verdict])
+
+    def _end_hang(self, now_s: float) -> list[Verdict]:
+        """What a hang that has lasted too long, or a person, asks for."""
+        stages, state = self._stages, self.state
+        if stages.hung is None or state.phase not in ("starting", "running"):
+            return []
+        standing, context = stages.standing(), functools.partial(stages.context, state, self.standbys())
+        return [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.progress.typical_s)]
 
     def _keep_excerpts(self, now_s: float, in_job: Sequence[str]) -> None:
         """The telemetry around a fault goes into its incident. Raises LedgerError; what was not written comes with the next tick."""
@@ -320,7 +333,8 @@ class Controller:
             self._tick.named_s = observation.now_s
         if any(verdict.tier == "evict" for verdict in named):
             self._tick.accused_s = observation.now_s
-        moved_s = self._stages.progress.advanced_s
+        progress = self._stages.progress
+        moved_s, self._witnesses.gpus = progress.moved_s, progress.activity.has_gpus
         wanted = requests - {"stacks", "dumps"} if self._tick.named_s >= moved_s else requests
         if observation.now_s - self._tick.accused_s < _ACCUSED_S:
             wanted -= {"round"}

@@ -33,6 +33,7 @@ __all__ = [
     "OUTCOME",
     "PAUSE",
     "RECOVERY_PHASE",
+    "RESTART_ASKED",
     "RESULT",
     "RETEST_ASKED",
     "SHADOW",
@@ -83,6 +84,9 @@ APPROVAL_CLOSED = "approval_closed"
 # An operator wants a machine tested. The controller of the job does it (INTENT with action "retest", RESULT done or failed).
 # {machine, reason, by, token?}
 RETEST_ASKED = "retest_asked"
+# An operator wants the job started again in place. The controller of the job does it (INTENT with action "restart").
+# {reason, by, token?}
+RESTART_ASKED = "restart_asked"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 # what "telemetry" is no capture: data is a minder.types.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"

@@ -42,6 +42,7 @@ RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
     ("max_restarts", timing.restarts_left),
+    ("dry_run", limits.would_restart),
 )
 
 # A decision with one of these said "not now": ask again with the same verdict at the next tick.
