@@ -15,12 +15,11 @@ from minder.actuators.local import LocalActuator, LocalMachine
 from minder.clock import Clock, SystemClock
 from minder.config import JobConfig, default_state_dir
 from minder.controller.beside import Beside, Part, Shadow, watch_drift
-from minder.controller.engine_context import with_engine
 from minder.controller.engine_recovery import EngineRecovery
 from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
-from minder.controller.hung import HungJob, standing_of, with_hang
+from minder.controller.hung import HungJob, standing_of, whole_context
 from minder.controller.inbox import Inbox
 from minder.controller.job_context import JobWork, context_maker
 from minder.controller.live import LiveWindows
@@ -214,8 +213,7 @@ def build(
     launched = [item for item in endpoints if item.launcher is not None]
     if launched and len(launched) != len(endpoints):
         raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
-    model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
-    clock = clock or SystemClock()
+    model, scoring, clock = open_model(config.detector.uri), open_scoring(config.scoring), clock or SystemClock()
     (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
     ledger = ledger or Ledger(find_ledger(None, state_dir))
     state = fold_job(config.name, ledger.events(job=config.name))
@@ -232,8 +230,8 @@ def build(
     judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(_aligner(config), state_dir / "live.json", scores)
-    standing = standing_of(judge)
-    context = with_hang(context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work), standing)
+    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, work)
+    context = whole_context(context, None if parts is None else parts.watch, watched is not None, policy.config, standing_of(judge))
     stages = Stages(
         fleet=fleet,
         source=build_source(config),
@@ -242,7 +240,7 @@ def build(
         policy=policy,
         recovery=recovery or requeue,
         progress=progress,
-        context=context if parts is None else with_engine(context, parts.watch, restarts_elsewhere=watched is not None),
+        context=context,
         recorder=_recorder(config, bool(launched) and state.is_under_way),
         scores=scores,
         watched=watched,
@@ -252,8 +250,8 @@ def build(
         move_clock=_clock_mover(config, rules, judge, windows, (progress, watched)),
         alarm=lambda: next((rule.alarm for rule in judge.rules if isinstance(rule, TriggerRule)), ""),
         unscored=scoring.trouble if scoring is not None else str,
-        hung=HungJob(state, ledger, policy.config) if _restarts(config, bool(launched), requeue) else None,
-        standing=standing,
+        hung=HungJob(state, ledger, policy.config) if launched or (requeue is not None and config.requeues) else None,
+        standing=standing_of(judge),
     )
     export = open_page(config, (*_measures(config, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
@@ -367,11 +365,6 @@ def _requeue(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, p
     if parts is None or parts.work is None:
         return None
     return EngineRecovery(state, ledger, fleet, parts.work, parts.clock, config.evidence_deadline_s)
-
-
-def _restarts(config: JobConfig, launched: bool, requeue: EngineRecovery | None) -> bool:
-    """Whether a job that hangs can be started again: by our own launchers, or by its engine where the site wants that."""
-    return launched or (requeue is not None and config.engine is not None and config.engine.restart == "requeue")
 
 
 def _recovery(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, parts: EngineParts | None) -> Recovery:

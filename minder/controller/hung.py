@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from minder.controller.engine_context import ContextMaker, EngineWatch, with_engine
 from minder.controller.state import JobState
 from minder.incidents import Ledger, kinds
 from minder.policy import timing
@@ -28,7 +29,7 @@ from minder.types import Evidence, History, Verdict
 from minder.verdicts.hang import HangRule, Standing
 from minder.verdicts.judge import Judge
 
-__all__ = ["HungJob", "standing_of", "with_hang"]
+__all__ = ["HungJob", "standing_of", "whole_context"]
 
 _STEPS = 20.0
 _LONGEST_TICK_S = 60.0
@@ -111,13 +112,13 @@ def standing_of(judge: Judge) -> Callable[[], Standing | None]:
     return lambda: next((rule.standing for rule in judge.rules if isinstance(rule, HangRule)), None)
 
 
-def with_hang(
-    make: Callable[[JobState, Sequence[str], float], PolicyContext], standing: Callable[[], Standing | None]
-) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
-    """The policy's context, with whether the job stands as a whole."""
+def whole_context(
+    make: ContextMaker, watch: EngineWatch | None, watches: bool, policy: PolicyConfig, standing: Callable[[], Standing | None]
+) -> ContextMaker:
+    """The policy's context, with whether the job stands as a whole, and what its engine says. watches: somebody else starts the job."""
 
     def made(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         found = standing()
         return replace(make(state, standbys, now_s), hangs=found is not None and found.stood is not False)
 
-    return made
+    return made if watch is None else with_engine(made, watch, watches, policy.max_restarts)

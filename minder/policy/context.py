@@ -23,6 +23,7 @@ class PolicyContext:
     `machines_lost`: machines that answer nobody: a restart in place cannot succeed while the job needs one of them.
     `speed_lost_share`: 0.2 = the job makes 20 % fewer steps per second than it should; None: unknown.
     `remaining_s`: how long the job would still run; None: unknown.
+    `restart_refused`: why the job cannot be started again as it is, by us; "" if it can.
     `hangs`: the job stands as a whole, its processes alive.
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
     """
@@ -43,4 +44,5 @@ class PolicyContext:
     remaining_s: float | None = None
     engine_refuses: Mapping[str, str] = field(default_factory=dict)
     hangs: bool = False
+    restart_refused: str = ""
     standbys_out: Mapping[str, str] = field(default_factory=dict)

@@ -145,6 +145,8 @@ def dry_run(case: Case) -> Ruling:
 def would_restart(case: Case) -> Ruling:
     """The restart of a job whose workers live ends them: only with --act, and a hang only while it lasts. Dead workers are started again
     either way."""
+    if case.context.restart_refused:
+        return stops("page", "engine", case.context.restart_refused)
     if case.context.workers_dead or not {HANG, ORDER} & set(case.verdict.sources):
         return passes()
     if HANG in case.verdict.sources and not case.context.hangs:

@@ -4,7 +4,7 @@ The rules:
 
 - A job hangs that shows no progress of any kind (`activity.py`, and no step) for longer than twice its longest quiet stretch so far, at
   least 30 s, while the stacks of its ranks are the same in two captures. Spinning, state T and a blocked rank are alike in that.
-- Machines are named by the rules for stalls (`stall.py`, `captures.py`), as for a stall with steps. Where they name none within 30 s,
+- Machines are named by the rules for stalls (`stall.py`, `captures.py`), as for a stall with steps. Where they name none within 20 s,
   a person is told, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
 - Stacks that change are progress; so is a declared phase. A job whose stacks change, and that shows nothing else for half an hour, is a
   person's to look at. So is one whose stacks cannot be read.
@@ -25,7 +25,7 @@ from minder.verdicts.progress import Progress
 
 __all__ = ["HangRule", "Standing"]
 
-_SPEAKS_S = 30.0  # after the job was seen to stand: so long others may name a machine
+_SPEAKS_S = 20.0  # after the job was seen to stand: so long others may name a machine
 _BLIND_S = 60.0  # after stacks were first asked for
 _CHANGES_S = 1800.0
 _AGAIN_S = 60.0  # between two comparisons of stacks, and later half of the time that the job has stood
@@ -135,7 +135,8 @@ class HangRule:
         suspect = Suspect(now_s, self.name, "job", (), "stall", 0.7, standing.since_s, "page", standing.evidence)
         if standing.stood:
             first_s = max(standing.since_s + progress.activity.limit_s(), self._asked_s if math.isfinite(self._asked_s) else -math.inf)
-            return (suspect,) if now_s - first_s >= _SPEAKS_S and not self._passes else ()
+            alone = observation.job is not None and len(observation.job.machines) < 2  # then no machine can be named
+            return (suspect,) if (alone or now_s - first_s >= _SPEAKS_S) and not self._passes else ()
         if standing.stood is None and now_s - self._asked_s >= _BLIND_S:
             why = Evidence("stacks", None, "the ranks' stacks cannot be compared: whether they move is unknown", since_s=standing.since_s)
             return (replace(suspect, confidence=0.5, evidence=(*standing.evidence, why)),)

@@ -13,8 +13,8 @@ class SlurmConfig(BaseModel):
     """kind: says that this table is Slurm's. job: the Slurm job's id; $SLURM_JOB_ID if not given. machines: how many of the allocation run
     ranks; the others are spares. nodes: with `minder watch`, where the job may come to run, as Slurm writes it ("n[1-64]"). agent,
     launcher: addresses of machines that no [[machines]] names, "http://{node}:9401". max_drained: nodes that minder may hold drained at
-    once in the whole cluster. release: give an evicted node back out of the running allocation (needs `srun --no-kill`). restart: with `minder
-    watch --act`, what follows a crash or a hang that is no machine's: a page, or scontrol requeue of the job. retest: a command
+    once in the whole cluster. release: give an evicted node back out of the running allocation (needs `srun --no-kill`). restart:
+    with `minder watch --act`, what follows a crash or a hang that is no machine's: a page, or a requeue of the job. retest: a command
     that must succeed before `minder machine return`, "{node}" in it is the machine. retest_deadline_s: so long it may take. deadline_s: for
     each call of a Slurm command. conf: a slurm.conf other than Slurm's own choice.
     """
