@@ -209,16 +209,14 @@ def build(
 ) -> App:
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
     beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
-    endpoints = config.endpoints()
-    launched = [item for item in endpoints if item.launcher is not None]
-    if launched and len(launched) != len(endpoints):
+    launched = [item for item in config.endpoints() if item.launcher is not None]
+    if launched and len(launched) != len(config.machines):
         raise ConfigError("some [[machines]] have a launcher and some have none: give all of them one, or none to only watch")
     model, scoring, clock = open_model(config.detector.uri), open_scoring(config.scoring), clock or SystemClock()
     (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
     ledger = ledger or Ledger(find_ledger(None, state_dir))
-    state = fold_job(config.name, ledger.events(job=config.name))
-    topology, wake = config.topology(), threading.Event()
-    fleet = Fleet(endpoints, on_signal=wake.set, tls=config.tls.context())
+    state, topology, wake = fold_job(config.name, ledger.events(job=config.name)), config.topology(), threading.Event()
+    fleet = Fleet(config.endpoints(), on_signal=wake.set, tls=config.tls.context())
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
     if watched is not None:

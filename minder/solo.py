@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -107,13 +107,13 @@ class SoloMachine(_Alone):
     """Runs a script: agent, launcher, and the JobConfig that names them. `logs` is where each rank's output goes."""
 
     def __init__(
-        self, name: str, script: Sequence[str], *, ranks: int, in_place: bool, max_restarts: int = 3, state_dir: Path | None = None
+        self, name: str, script: Sequence[str], *, ranks: int, in_place: bool, policy: Mapping[str, Any] | None = None, state_dir: Path | None = None
     ) -> None:  # fmt: skip
         super().__init__(name, state_dir)
         self.logs = {rank: self.state_dir / "logs" / f"{name}-{rank}.log" for rank in range(ranks)}
         self._script = list(script)
         self._in_place = in_place
-        self._max_restarts = max_restarts
+        self._policy = dict(policy or {})
 
     def __enter__(self) -> JobConfig:
         """Raises MinderError if agent or launcher do not come up."""
@@ -135,7 +135,7 @@ class SoloMachine(_Alone):
         flags = ["--job", self._name, "--slots", str(len(self.logs)), "--log-dir", str(self.state_dir / "logs"), "--barrier", barrier]
         self._spawn("launcher", ["launch", *flags, "--", *self._script])
         self._await_ports()
-        return self._config(len(self.logs), policy={"max_restarts": self._max_restarts})
+        return self._config(len(self.logs), policy=self._policy)
 
 
 class SoloAgent(_Alone):

@@ -1,4 +1,4 @@
-"""`minder job`: have a service watch jobs that somebody else runs."""
+"""`minder job`: start a job again in place; have a service watch jobs that somebody else runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app", "end", "list_jobs", "register"]
+__all__ = ["app", "end", "list_jobs", "register", "restart"]
 
-app = typer.Typer(help="Jobs that a service watches: register, list, end. Needs --server.", no_args_is_help=True)
+app = typer.Typer(help="Jobs: restart one in place; register, list, end those that a service watches.", no_args_is_help=True)
+
+LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 
 
 @app.command("register")
@@ -76,3 +78,45 @@ def end(
     said = demand_note(reason, "--reason")
     with open_client() as client:
         typer.echo(client.end_job(name, said).detail)
+
+
+@app.command("restart")
+def restart(
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    reason: Annotated[str, typer.Option(help="Why; it stands in the incident.", show_default=False)] = "",
+    ledger: LedgerOption = None,
+) -> None:
+    """Start a job again in place, now: evidence is captured, its workers end, and all ranks start on the same machines. Its controller
+    does it, if it may: max_restarts, pauses and dry run hold as ever.
+
+    Example: minder job restart llm-70b --reason "a data loader is stuck"
+    """
+    from minder.cli.remote import demand_note, open_ledger
+    from minder.cli.tables import operator_name
+    from minder.clock import SystemClock
+    from minder.errors import BadInputError
+    from minder.incidents import Ledger
+    from minder.incidents.orders import demand_running, order_restart
+
+    said = demand_note(reason, "--reason")
+    with open_ledger(ledger) as opened:
+        if not isinstance(opened, Ledger):
+            typer.echo(opened.client.restart_job(name, said).detail)
+            return
+        demand_running(opened, name)
+        if not _is_heard(name, ledger):
+            raise BadInputError(f"no controller of {name} is heard: start it with `minder run` or `minder watch`, then ask again")
+        typer.echo(order_restart(opened, name, operator_name(), said, SystemClock().now_s()))
+
+
+def _is_heard(name: str, ledger: str | None) -> bool:
+    """Whether the job's controller beats in this ledger, or wrote its status on this machine a moment ago."""
+    import time
+
+    from minder.config import default_state_dir
+    from minder.controller.lease import is_led
+    from minder.controller.status import read_status, status_age_s
+    from minder.incidents import find_ledger
+
+    status = read_status(default_state_dir() / "jobs" / name / "status.json")
+    return (status is not None and status_age_s(status, time.time()) < 10.0) or is_led(find_ledger(ledger), name)

@@ -21,6 +21,9 @@ def command(
     job: Annotated[str, typer.Option(help="Name of the job (without --config).")] = "local",
     nproc: Annotated[int, typer.Option(min=1, help="Ranks on this machine (without --config).")] = 1,
     max_restarts: Annotated[int, typer.Option(min=0, help="How often dead workers are started again (without --config).")] = 3,
+    restart_hung_after: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after which a job that hangs is started again; 0: never (without --config).")
+    ] = 300.0,
     in_place: Annotated[bool, typer.Option(help="The script calls minder.run(main): restart inside its processes.")] = False,
     act: Annotated[bool, typer.Option("--act", help="Evict machines for real; without it evictions are a dry run.")] = False,
     engine: Annotated[
@@ -50,7 +53,8 @@ def command(
     from minder.solo import SoloMachine, run_here, script_words
 
     words = script_words(script or [])
-    raise typer.Exit(run_here(SoloMachine(job, words, ranks=nproc, in_place=in_place, max_restarts=max_restarts)))
+    policy = {"max_restarts": max_restarts, "restart_hung_after_s": restart_hung_after}
+    raise typer.Exit(run_here(SoloMachine(job, words, ranks=nproc, in_place=in_place, policy=policy)))
 
 
 def _run_configured(config: JobConfig, act: bool) -> int:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from minder.controller.engine_context import ContextMaker, EngineWatch, with_engine
 from minder.controller.state import JobState
 from minder.incidents import Ledger, kinds
+from minder.incidents.orders import ORDER_S
 from minder.policy import timing
 from minder.policy.case import Case
 from minder.policy.config import PolicyConfig
@@ -33,7 +34,6 @@ __all__ = ["HungJob", "standing_of", "whole_context"]
 
 _STEPS = 20.0
 _LONGEST_TICK_S = 60.0
-_ORDER_S = 600.0
 _SURE = 0.9
 
 
@@ -73,7 +73,7 @@ class HungJob:
         events = self._ledger.events(since_id=self._since_id, job=self._state.name, kinds=(kinds.RESTART_ASKED,))
         found = []
         for event in events:
-            if event.time_s < max(self._state.generation_start_s, now_s - _ORDER_S):
+            if event.time_s < max(self._state.generation_start_s, now_s - ORDER_S):
                 continue
             told = (
                 f"{event.payload.get('by') or 'an operator'} orders a restart in place: {event.payload.get('reason') or 'no reason given'}"

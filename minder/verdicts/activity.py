@@ -10,7 +10,7 @@ The rules:
 - Only what belongs to the job counts. The traffic of a machine's network interfaces counts where neither the job's own connections nor
   RDMA are told: others use them too.
 - The job is quiet while no machine of it shows any activity. A quiet stretch is too long from twice the longest that the job ever
-  survived on, and from `FLOOR_S`. What a declared phase or a restart held up does not count as survived.
+  survived at work, and from `FLOOR_S`. What a declared phase, a start or a restart held up does not count as survived.
 - No data is neither activity nor quiet: the stretch ends with the newest row that says something.
 """
 
@@ -148,7 +148,7 @@ class Activity:
             if math.isnan(self._quiet_from_s):
                 self._quiet_from_s = time_s if math.isnan(before_s) else before_s
             return
-        if not math.isnan(self._quiet_from_s):
+        if not math.isnan(self._quiet_from_s) and self.has_begun:
             self.survived_s = max(self.survived_s, before_s - self._quiet_from_s)
         self._quiet_from_s, self.active_s = math.nan, time_s
         self._any_s += passed_s
