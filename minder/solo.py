@@ -107,7 +107,8 @@ class SoloMachine(_Alone):
     """Runs a script: agent, launcher, and the JobConfig that names them. `logs` is where each rank's output goes."""
 
     def __init__(
-        self, name: str, script: Sequence[str], *, ranks: int, in_place: bool, policy: Mapping[str, Any] | None = None, state_dir: Path | None = None
+        self, name: str, script: Sequence[str], *, ranks: int, in_place: bool, policy: Mapping[str, Any] | None = None,
+        state_dir: Path | None = None,
     ) -> None:  # fmt: skip
         super().__init__(name, state_dir)
         self.logs = {rank: self.state_dir / "logs" / f"{name}-{rank}.log" for rank in range(ranks)}

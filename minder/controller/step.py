@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from minder.clock import Clock
+from minder.controller.begun import started_without_steps
 from minder.controller.clock_steps import ClockSteps
 from minder.controller.deciding import Deciding
 from minder.controller.excerpts import Excerpts
@@ -96,6 +97,9 @@ class Controller:
         if stages.engine is not None:
             stages.engine.tick(now_s)  # a job that it started again may step by the time it is seen: whose step that is comes first
         self._note_first_step(observation)
+        note = started_without_steps(self.state, self._stages.progress, now_s)
+        if note:
+            self._end_start(note)
         in_job = () if observation.job is None else observation.job.machines
         self._deciding.turn(now_s)
         self._retests.tick()
@@ -365,6 +369,14 @@ class Controller:
                 self.say(f"generation {state.generation} steps again at step {int(step)}")
             state.first_step_seen, state.phase, state.incident = True, "running", None
         state.last_step = max(state.last_step, progress.step)
+
+    def _end_start(self, note: str) -> None:
+        state = self.state
+        if state.incident is not None:
+            self._ledger.append(kinds.CLOSED, {"by": "activity", "note": note}, job=state.name, incident=state.incident)
+        self._close_others()
+        state.phase, state.incident = "running", None
+        self.say(note)
 
     def _close_others(self) -> None:
         """One restart may end several incidents: two machines at once, or a standby that was bad too. The first step closes them all."""

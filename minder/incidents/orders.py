@@ -42,7 +42,8 @@ def order_restart(ledger: Ledger, job: str, by: str, reason: str, now_s: float) 
     events = ledger.events(job=job, kinds=(kinds.RESTART_ASKED, kinds.GENERATION_STARTED))
     earlier = find_restart_order(events, now_s)
     if earlier is not None:
-        return f"{earlier.payload.get('by') or 'an operator'} ordered it {now_s - earlier.time_s:.0f} s ago: the controller has not done it yet"
+        by, age_s = earlier.payload.get("by") or "an operator", now_s - earlier.time_s
+        return f"{by} ordered it {age_s:.0f} s ago: the controller has not done it yet"
     ledger.append(kinds.RESTART_ASKED, {"reason": reason, "by": by}, job=job)
     return f"the controller of {job} starts it again in place at its next tick, if restarts, pauses and --act allow it"
 

@@ -5,8 +5,9 @@ The rules:
 - Activity is bytes over the ranks' own connections, RDMA or NVLink, bytes read or written, a longer log, more or less memory, tensor
   or memory work of a GPU. Duty cycle, processor time, power and context switches are none: a rank that waits inside a collective spins,
   and so does one that polls for ever.
-- A level counts from a tenth of what is usual for that machine and metric (its mean of the last minutes). So a heartbeat, a key of the
-  store or a system monitor beside the script is no activity; bursts with pauses between them are. Where no level is usual yet, any counts.
+- A level is the mean of the last ten seconds. It counts from a tenth of what is usual for that machine and metric (the mean of the last
+  minutes). So a heartbeat, a key of the store or a system monitor beside the script is no activity, also where it comes in small bursts;
+  the bursts of a job with long steps are. Where no level is usual yet, any counts.
 - Only what belongs to the job counts. The traffic of a machine's network interfaces counts where neither the job's own connections nor
   RDMA are told: others use them too.
 - The job is quiet while no machine of it shows any activity. A quiet stretch is too long from twice the longest that the job ever
@@ -29,11 +30,12 @@ __all__ = ["FLOOR_S", "Activity"]
 
 FLOOR_S = 30.0
 _SHARE = 0.1
+_LEVEL_S = 10.0
 _TIMES = 2.0
 _USUAL_ROWS = 300.0  # over so many rows the usual level is forgotten
 _FEWEST_ROWS = 10
 _PENDING_ROWS = 600
-_MEMORY_SHARE = 0.002
+_MEMORY_SHARE = 0.01
 _ANY_S, _WORK_S = 60.0, 20.0  # of activity, of work: then the job has begun
 _FRESH_S = 60.0
 _LONGEST_ROW_S = 60.0
@@ -65,6 +67,7 @@ class _Machine:
 
     usual_K: np.ndarray
     rows_K: np.ndarray
+    recent: deque[tuple[float, np.ndarray]]
     memory: float = math.nan
 
 
@@ -140,7 +143,7 @@ class Activity:
     def _note(self, time_s: float, rows: dict[str, np.ndarray]) -> None:
         if not rows:
             return
-        active_K = np.any([self._active(name, row_K) for name, row_K in rows.items()], axis=0)
+        active_K = np.any([self._active(name, time_s, row_K) for name, row_K in rows.items()], axis=0)
         passed_s = 0.0 if math.isnan(self.newest_s) else min(max(0.0, time_s - self.newest_s), _LONGEST_ROW_S)
         before_s, self.newest_s = self.newest_s, time_s
         self._pending.extend(rows.items())
@@ -156,10 +159,14 @@ class Activity:
         while self._pending:
             self._learn(*self._pending.popleft())
 
-    def _active(self, name: str, row_K: np.ndarray) -> np.ndarray:
-        known = self._machines.setdefault(name, _Machine(np.zeros(len(_METRICS)), np.zeros(len(_METRICS))))
+    def _active(self, name: str, time_s: float, row_K: np.ndarray) -> np.ndarray:
+        known = self._machines.setdefault(name, _Machine(np.zeros(len(_METRICS)), np.zeros(len(_METRICS)), deque()))
+        known.recent.append((time_s, row_K))
+        while known.recent[0][0] <= time_s - _LEVEL_S:
+            known.recent.popleft()
+        level_K = _mean([item for _, item in known.recent])
         least_K = np.where(known.rows_K < _FEWEST_ROWS, _LEAST_K, np.maximum(_LEAST_K, _SHARE * known.usual_K))
-        active_K: np.ndarray = np.nan_to_num(row_K, nan=0.0) > least_K
+        active_K: np.ndarray = level_K > least_K
         place = _METRICS.index(_MEMORY)
         memory, before = float(row_K[place]), known.memory
         active_K[place] = abs(memory - before) > _MEMORY_SHARE * before  # False for NaN
@@ -172,6 +179,14 @@ class Activity:
         known.rows_K = np.minimum(known.rows_K + told_K, _USUAL_ROWS)
         weight_K = np.divide(1.0, known.rows_K, out=np.zeros_like(known.rows_K), where=told_K & (known.rows_K > 0))
         known.usual_K += weight_K * np.where(told_K, row_K - known.usual_K, 0.0)
+
+
+def _mean(rows: list[np.ndarray]) -> np.ndarray:
+    """Of each metric, where it is told; 0 where it never is."""
+    values_RK = np.array(rows)
+    told_RK = ~np.isnan(values_RK)
+    mean_K: np.ndarray = np.where(told_RK, values_RK, 0.0).sum(axis=0) / np.maximum(told_RK.sum(axis=0), 1)
+    return mean_K
 
 
 def _row(values_K: np.ndarray, places: list[int]) -> np.ndarray:

@@ -29,9 +29,12 @@ class JobExporter:
     read per thread, hundreds per process with torch.
     """
 
-    def __init__(self, logs: Sequence[Path] = ()) -> None:
-        """logs: files in which the job's processes write, besides those that their launcher tells."""
-        self._logs = tuple(logs)
+    def __init__(self, logs: Sequence[Path] = (), dumps: Path | None = None) -> None:
+        """logs: files in which the job's processes write, besides those that their launcher tells. dumps: where minder's own thread in
+        each rank writes, whatever the rank does: that is none of the job's work."""
+        self._logs, self._dumps = tuple(logs), dumps
+        self._dumped: dict[str, int] = {}  # each dump's file to when it was written
+        self._own_bytes = 0
         self._io, self._log = Growth(), Growth()
         self._handles: dict[int, int] = {}  # pid to its open /proc/PID/task/PID/stat
         self._looks: deque[tuple[float, int, int]] = deque(maxlen=_LOOKS_KEPT)  # time, busy, seen
@@ -88,10 +91,21 @@ class JobExporter:
         """What shows that the job gets on although no step is told: bytes read and written, and new lines in its logs."""
         totals = _io_bytes(stats)
         if totals:
-            reading.counter("job_io_bytes", self._io.add(totals))
+            self._note_dumps(processes)
+            reading.counter("job_io_bytes", max(0, self._io.add(totals) - self._own_bytes))
         sizes = _file_sizes([*(process.log for process in processes if process.log is not None), *self._logs])
         if sizes:
             reading.counter("job_log_bytes", self._log.add(sizes))
+
+    def _note_dumps(self, processes: Sequence[JobProcess]) -> None:
+        before, self._dumped = self._dumped, {}
+        for path in [f"{self._dumps}/pid-{process.pid}" for process in processes] if self._dumps is not None else ():
+            try:
+                found = os.stat(path)  # noqa: PTH116 - the agent's hot path
+            except OSError:
+                continue
+            self._dumped[path] = found.st_mtime_ns
+            self._own_bytes += found.st_size if before.get(path, found.st_mtime_ns) != found.st_mtime_ns else 0
 
     def _stats(self, pids: tuple[int, ...], now_s: float) -> list[ProcessStat]:
         if pids != self._tree_of or now_s - self._tree_read_s >= _TREE_EVERY_S:
