@@ -33,7 +33,7 @@ _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
 class PolicyConfig:
     """Limits of the policy. Raises ConfigError for a value that makes no sense."""
 
-    # Decide and record, but evict nobody. Restarting the job's own dead workers follows max_restarts all the same.
+    # Decide and record, but evict no machine and end no living worker. Starting the job's own dead workers again follows max_restarts.
     dry_run: bool = True
     # How often a job is restarted in place before its next crash ends it.
     max_restarts: int = 3
