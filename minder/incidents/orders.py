@@ -14,6 +14,7 @@ from minder.wire.codec import to_json
 
 __all__ = ["ORDER_S", "demand_running", "find_restart_order", "order_eviction", "order_payload", "order_restart"]
 
+_STARTS_S = 30.0  # a second order within it is the first one, typed twice
 ORDER_S = 600.0  # an order that no controller took up by then is over
 
 
@@ -43,15 +44,19 @@ def order_restart(ledger: Ledger, job: str, by: str, reason: str, now_s: float) 
     earlier = find_restart_order(events, now_s)
     if earlier is not None:
         by, age_s = earlier.payload.get("by") or "an operator", now_s - earlier.time_s
-        return f"{by} ordered it {age_s:.0f} s ago: the controller has not done it yet"
+        return f"{by} ordered it {age_s:.0f} s ago: the controller is at it"
     ledger.append(kinds.RESTART_ASKED, {"reason": reason, "by": by}, job=job)
     return f"the controller of {job} starts it again in place at its next tick, if restarts, pauses and --act allow it"
 
 
 def find_restart_order(events: Sequence[LedgerEvent], now_s: float) -> LedgerEvent | None:
-    """The newest order to restart that no generation has answered yet, from events of RESTART_ASKED and GENERATION_STARTED of one job."""
-    last = events[-1] if events else None
-    return last if last is not None and last.kind == kinds.RESTART_ASKED and now_s - last.time_s < ORDER_S else None
+    """The newest order to restart that is under way, from events of RESTART_ASKED and GENERATION_STARTED of one job: one that no
+    generation has answered yet, or whose generation began a moment ago."""
+    orders = [event for event in events if event.kind == kinds.RESTART_ASKED]
+    answered_s = [event.time_s for event in events if event.kind == kinds.GENERATION_STARTED and orders and event.id > orders[-1].id]
+    if not orders or now_s - orders[-1].time_s >= ORDER_S or (answered_s and now_s - answered_s[0] >= _STARTS_S):
+        return None
+    return orders[-1]
 
 
 def order_payload(machine: str, by: str, reason: str, now_s: float) -> dict[str, Any]:

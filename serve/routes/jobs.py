@@ -96,7 +96,7 @@ def plan_restart(service: Service, caller: Caller, name: str, body: RestartReque
     query = EventQuery(job=name, kinds=(kinds.RESTART_ASKED, kinds.GENERATION_STARTED))
     earlier = find_restart_order(service.events.select(query), now_s)
     if earlier is not None:
-        raise refuse(409, f"{earlier.payload.get('by')} ordered it {now_s - earlier.time_s:.0f} s ago: its controller has not done it yet")
+        raise refuse(409, f"{earlier.payload.get('by')} ordered it {now_s - earlier.time_s:.0f} s ago: its controller is at it")
     status = job_status(service, name)
     fresh = status is not None and status_age_s(status, now_s) < _HEARD_S
     if not fresh and not is_led(service.settings.ledger, name):

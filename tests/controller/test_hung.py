@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,9 @@ def test_a_person_orders_it_once_and_at_once(watch: Watch) -> None:
     watch.clock.sleep(100.0)
     assert "at its next tick" in order_restart(watch.ledger, "llm", "ann", "loader is stuck", 1100.0)
     assert "ann ordered it" in order_restart(watch.ledger, "llm", "bob", "me too", 1110.0)
+    watch.ledger.append(kinds.GENERATION_STARTED, {"generation": 2, "machines": ["m0", "m1"]}, job="llm", time_s=1111.0)
+    assert "ann ordered it" in order_restart(watch.ledger, "llm", "ann", "loader is stuck", 1112.0), "typed twice"
+    assert len(watch.ledger.events(kinds=[kinds.RESTART_ASKED])) == 1
     (verdict,) = watch.hung.orders(1101.0)
     assert (verdict.kind, verdict.sources, verdict.cause) == ("job", ("order",), "explicit")
     assert "ann orders a restart in place: loader is stuck" in verdict.evidence[0].message
@@ -144,3 +148,37 @@ def test_a_job_that_does_not_run_cannot_be_ordered(watch: Watch) -> None:
     watch.ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job="llm")
     with pytest.raises(BadInputError, match='no job "llm" runs'):
         order_restart(watch.ledger, "llm", "ann", "stuck", 1100.0)
+
+
+# What follows a hang, in a whole controller
+
+
+def hanging(world: Any) -> Callable[[Any], list[Any]]:
+    """The job stands once it has stepped, and stands again after every restart."""
+    return lambda observation: [world.accuse(kind="job", cause="stall", sources=("hang",))] if observation.job.phase == "running" else []
+
+
+def test_with_no_restart_left_it_ends_as_failed_with_its_evidence_and_its_workers(world: Any) -> None:
+    world.policy, world.script = PolicyConfig(dry_run=False, max_restarts=0), hanging(world)
+    app = world.life(5)
+    assert app.state.phase == "failed" and "0 of 0 restarts are used up" in app.state.ended_because
+    told = [event.kind for event in world.events(kinds.DECISION, kinds.EVIDENCE, kinds.JOB_ENDED)]
+    assert told.index(kinds.DECISION) < told.index(kinds.EVIDENCE) < told.index(kinds.JOB_ENDED)
+    assert world.events(kinds.JOB_ENDED)[0].payload["outcome"] == "failed"
+    assert {item.state for name, item in world.fleet.launchers.items() if name.startswith("m")} == {"ended"}
+
+
+def test_a_dry_run_ends_and_restarts_nothing(world: Any) -> None:
+    world.policy, world.script = PolicyConfig(), hanging(world)
+    world.hangs = True
+    app = world.life(6)
+    assert (app.state.phase, app.state.generation) == ("running", 1)
+    (decision,) = world.events(kinds.DECISION)
+    assert (decision.payload["action"], decision.payload["reason"]) == ("page", "dry_run")
+
+
+def test_with_act_the_same_ranks_start_again_on_the_same_machines(world: Any) -> None:
+    world.script, world.hangs = hanging(world), True
+    app = world.life(6)
+    assert (app.state.generation, app.state.rank_machine) == (2, {0: "m0", 1: "m1", 2: "m2", 3: "m3"})
+    assert app.state.barred == set() and world.fleet.captured

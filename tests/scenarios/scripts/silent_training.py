@@ -1,7 +1,8 @@
 """A training script that knows nothing of minder and prints no step: plain torch over gloo. What happens to it is in its environment:
 
 HANG=sleep|stop|spin|evaluate   what rank 1 (evaluate: every rank) does once, after HANG_AT seconds; the file MARK remembers that it did
-SECONDS                         for how long it trains; after a hang, for how much longer
+SECONDS                         for how long it trains; once it has misbehaved, for five seconds
+STICKY                          if set, it misbehaves in every life
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
-    begun_s, happened = time.monotonic(), mark.exists()
-    end_s = begun_s + float(os.environ["SECONDS"])
+    begun_s, happened = time.monotonic(), mark.exists() and not os.environ.get("STICKY")
+    end_s = begun_s + (5.0 if happened else float(os.environ["SECONDS"]))
     while True:
         model(torch.randn(16, 64)).sum().backward()
         time.sleep(0.1)
