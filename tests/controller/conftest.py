@@ -239,15 +239,8 @@ class World:
         progress = Progress()
 
         def context(state: Any, standbys: Sequence[str], now_s: float) -> PolicyContext:
-            return PolicyContext(
-                now_s,
-                state.view(standbys),
-                tuple(standbys),
-                gpus=4,
-                expected_restart_s=1.0,
-                workers_dead=self.workers_dead,
-                hangs=self.hangs,
-            )
+            facts = {"workers_dead": self.workers_dead, "hangs": self.hangs}
+            return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, **facts)
 
         judge = ScriptedJudge(lambda observation: self.script(observation))
         stages = Stages(
