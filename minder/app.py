@@ -16,11 +16,11 @@ from minder.admission import Admission, registration, with_joined
 from minder.clock import Clock, SystemClock
 from minder.config import JobConfig, default_state_dir
 from minder.controller.beside import Beside, Part, Shadow, watch_drift
-from minder.controller.engine_context import with_engine
 from minder.controller.engine_recovery import EngineRecovery
 from minder.controller.engine_work import EngineActuator
 from minder.controller.exporter import Collects, Exporter
 from minder.controller.gauges import Gauges, Sight
+from minder.controller.hung import HungJob, standing_of, whole_context
 from minder.controller.inbox import Inbox
 from minder.controller.job_context import JobWork, context_maker, isolated_group
 from minder.controller.live import LiveWindows
@@ -227,6 +227,7 @@ def build(
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(open_aligner(admission), state_dir / "live.json", scores)
     context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, _work(config))
+    context = whole_context(context, None if parts is None else parts.watch, watched is not None, policy.config, standing_of(judge))
     stages = Stages(
         fleet=fleet,
         source=(spoken := SpokenSource(build_source(admission))),
@@ -235,7 +236,7 @@ def build(
         policy=policy,
         recovery=recovery or requeue,
         progress=progress,
-        context=context if parts is None else with_engine(context, parts.watch, restarts_elsewhere=watched is not None),
+        context=context,
         recorder=open_recorder(admission, launched and state.is_under_way),
         scores=scores,
         watched=watched,
@@ -246,6 +247,8 @@ def build(
         admits=admission if launched else None,
         alarm=lambda: next((rule.alarm for rule in judge.rules if isinstance(rule, TriggerRule)), ""),
         unscored=scoring.trouble if scoring is not None else str,
+        hung=HungJob(state, ledger, policy.config) if launched or (requeue is not None and config.requeues) else None,
+        standing=standing_of(judge),
     )
     admission.on_admit.append(lambda grown, joined: windows.watch(admission.names))
     export = open_page(config, (*_measures(admission, state, stages, ledger, act), *shows))

@@ -248,6 +248,11 @@ class JobConfig(_Strict):
         """The same job, scored where the command line says, as far as it says anything. Raises ConfigError."""
         return self.model_copy(update={"scoring": scoring_of(self.scoring, engine, ray_address)})
 
+    @property
+    def requeues(self) -> bool:
+        """Whether the engine of a job that is only watched may start it again without taking a machine away."""
+        return self.engine is not None and self.engine.restart == "requeue"
+
     def policy_config(self, act: bool) -> PolicyConfig:
         """The [policy] table; evictions stay a dry run unless `act`. Raises ConfigError that names the key."""
         return PolicyConfig.from_mapping({**self.policy, "dry_run": not act})

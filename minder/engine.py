@@ -185,8 +185,12 @@ def wire_engine(config: JobConfig, ledger: Ledger, clock: Clock, *, act: bool, r
     if engine is None or config.engine is None:
         return None
     steps = (DRAIN, REQUEUE) if restarts else (DRAIN, RELEASE) if config.engine.release else (DRAIN,)
-    watch = EngineWatch(engine, [machine.name for machine in config.machines])
-    return EngineParts(watch, EngineWork(engine, ledger, config.name, clock, steps) if act else None, clock)
+    requeues = config.engine.restart == "requeue"
+    watch = EngineWatch(engine, [machine.name for machine in config.machines], restarts=restarts and requeues)
+    work = EngineWork(engine, ledger, config.name, clock, steps) if act else None
+    if work is not None:
+        work.restarts = watch.restarts
+    return EngineParts(watch, work, clock)
 
 
 def return_machine(config: JobConfig, ledger: Ledger, machine: str, asked: Asked | None = None) -> ActionResult:

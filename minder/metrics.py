@@ -80,6 +80,10 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("job_memory_bytes", "B", 0.0, 1e15, "job"),
     Metric("job_threads", "1", 0.0, 1e7, "job"),
     Metric("job_log_lines_total", "1", 0.0, _HUGE, "job", counter=True),  # lines of the job's logs; each state of a progress bar is one
+    # What shows that a job gets on of which no step is read (docs/rules.md): of its processes, never of the machine.
+    Metric("job_io_bytes_per_second", "B/s", 0.0, 1e13, "job"),  # read and written by system calls, page cache and pipes included
+    Metric("job_tcp_bytes_per_second", "B/s", 0.0, 1e13, "job"),  # acknowledged and received over the ranks' own connections
+    Metric("job_log_bytes_per_second", "B/s", 0.0, 1e13, "job"),  # by which the ranks' log files grow
     # As NCCL's Inspector counts them: operations that completed, and the bytes of their messages.
     Metric("nccl_operations_total", "1", 0.0, _HUGE, "job", counter=True),
     Metric("nccl_throughput_bytes_per_second", "B/s", 0.0, 1e15, "job"),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -107,13 +107,14 @@ class SoloMachine(_Alone):
     """Runs a script: agent, launcher, and the JobConfig that names them. `logs` is where each rank's output goes."""
 
     def __init__(
-        self, name: str, script: Sequence[str], *, ranks: int, in_place: bool, max_restarts: int = 3, state_dir: Path | None = None
+        self, name: str, script: Sequence[str], *, ranks: int, in_place: bool, policy: Mapping[str, Any] | None = None,
+        state_dir: Path | None = None,
     ) -> None:  # fmt: skip
         super().__init__(name, state_dir)
         self.logs = {rank: self.state_dir / "logs" / f"{name}-{rank}.log" for rank in range(ranks)}
         self._script = list(script)
         self._in_place = in_place
-        self._max_restarts = max_restarts
+        self._policy = dict(policy or {})
         self.step_pattern: str | None = None  # of the lines that the script prints, if minder does not know them
 
     def __enter__(self) -> JobConfig:
@@ -136,7 +137,7 @@ class SoloMachine(_Alone):
         flags = ["--job", self._name, "--slots", str(len(self.logs)), "--log-dir", str(self.state_dir / "logs"), "--barrier", barrier]
         self._spawn("launcher", ["launch", *flags, *_pattern_flag(self.step_pattern), "--", *self._script])
         self._await_ports()
-        return self._config(len(self.logs), policy={"max_restarts": self._max_restarts})
+        return self._config(len(self.logs), policy=self._policy)
 
 
 class SoloAgent(_Alone):
@@ -200,7 +201,7 @@ def run_here(machine: SoloMachine) -> int:
     ledger_path = find_ledger()
     with machine as config:
         _end_former_run(config.name, ledger_path)
-        app = build(config, ledger=Ledger(ledger_path))
+        app = build(config, act=True, ledger=Ledger(ledger_path))  # its machine is all there is: acting is to restart in place
         app.controller.on_say = _say
         app.controller.on_verdict = lambda verdict: _say(
             "because " + ("; ".join(e.message for e in verdict.evidence[:3]) or "of the above")

@@ -27,7 +27,7 @@ VerdictKind = Literal["machine", "group", "job", "recovered"]
 SignalKind = Literal[
     "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order",
     "scrape", "ras"]  # fmt: skip
-RequestKind = Literal["flows", "reach", "stacks", "dumps", "round"]
+RequestKind = Literal["flows", "reach", "stacks", "dumps", "round", "still"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +178,14 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: it names nobody.
-
-    "round": one capture of stacks among several of a slow job, which only their vote makes anything of (verdicts/votes.py).
-    """
+    """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: no machine is named.
+    "round": one capture of stacks among several of a slow job (verdicts/votes.py); "look": the first of two, as soon as it is there.
+    stands: stacks were the same twice; None: unknown."""
 
     time_s: float
-    source: Literal["stacks", "collectives", "round"]
+    source: Literal["stacks", "collectives", "round", "look"]
     suspects: tuple[Suspect, ...] = ()
+    stands: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class EngineLook:
 
     members: machines of the job's allocation. free: machines on which the engine could start it anew. held: machine to why it is kept
     out of work, by whomever. ours: machines anywhere that minder keeps out, to the operation. neighbours: machine to the other jobs on it.
-    refusal: why the job cannot be started again elsewhere, "" if it can.
+    refusal: why the job cannot be started again elsewhere, "" if it can. restarts: how often the engine has started it again, by anybody.
     """
 
     time_s: float
@@ -38,6 +38,7 @@ class EngineLook:
     ours: Mapping[str, str] = field(default_factory=dict)
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refusal: str = ""
+    restarts: int | None = None
 
 
 class Engine(Protocol):
@@ -68,4 +69,13 @@ class Engine(Protocol):
 
     def restart_without(self, machines: Sequence[str]) -> str:
         """Have the whole job started again on other machines. Returns one line."""
+        ...
+
+    def restart(self, known: int) -> str:
+        """Have the whole job started again where it may be; one that was started again more than `known` times was already. Returns one
+        line."""
+        ...
+
+    def own_retries(self) -> str:
+        """What of the job's own starts it again by itself, one line; "" if nothing does."""
         ...

@@ -58,7 +58,7 @@ class Sampler:
         self._nccl = InspectorFolder(options.nccl_inspector, (options.machine,)) if options.nccl_inspector is not None else None
         self._seen: frozenset[int] | None = None
         self._had_any = False  # also while nothing of the job is left: a scheduler may take a while to start it again
-        self._job = JobExporter()
+        self._job = JobExporter(options.logs, options.run_dir / "dumps")
         self.memory = MemoryHistory(options.cgroup)
         self._flows = FlowExporter(options.machine)
         self._heartbeat = HeartbeatExporter(options.machine)

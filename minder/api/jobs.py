@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from minder.api.fields import Answer
+from minder.api.fields import Answer, Request, Text
 
-__all__ = ["Job", "JobDetail"]
+__all__ = ["Job", "JobDetail", "RestartRequest"]
 
 
 class Job(Answer):
@@ -23,6 +23,12 @@ class Job(Answer):
     barred: tuple[str, ...]
     open_incidents: tuple[str, ...]
     watched: bool = False
+
+
+class RestartRequest(Request):
+    """Have a job started again in place, now. Restarts that are left, pauses and dry run hold as ever."""
+
+    reason: Text
 
 
 class JobDetail(Job):

@@ -1,4 +1,4 @@
-"""`minder job`: have a service watch jobs that somebody else runs; give a running job another standby."""
+"""`minder job`: restart a job in place, give it another standby; have a service watch jobs that somebody else runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["add_standby", "app", "end", "list_jobs", "register"]
+__all__ = ["add_standby", "app", "end", "list_jobs", "register", "restart"]
 
 app = typer.Typer(
-    help="Jobs: register, list and end those that a service watches (with --server); give a running one a standby.", no_args_is_help=True
+    help="Jobs: restart one in place, give it a standby; register, list and end those that a service watches.", no_args_is_help=True
 )
+
+LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 
 
 @app.command("register")
@@ -90,9 +92,7 @@ def add_standby(
     switch: Annotated[str | None, typer.Option(help="The same.")] = None,
     reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
     wait: Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for the controller to take it in.")] = 20.0,
-    ledger: Annotated[
-        str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")
-    ] = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Give a running job one more standby, though its configuration does not name it. Its agent and launcher run already, with the job's
     tokens. Exit status 1: it was not taken in, or not within --wait.
@@ -120,3 +120,45 @@ def add_standby(
     if found.state == "failed":
         raise BadInputError(f"{machine} does not join {name}: {found.detail}")
     typer.echo(f"{machine} is {found.detail}")
+
+
+@app.command("restart")
+def restart(
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    reason: Annotated[str, typer.Option(help="Why; it stands in the incident.", show_default=False)] = "",
+    ledger: LedgerOption = None,
+) -> None:
+    """Start a job again in place, now: evidence is captured, its workers end, and all ranks start on the same machines. Its controller
+    does it, if it may: max_restarts, pauses and dry run hold as ever.
+
+    Example: minder job restart llm-70b --reason "a data loader is stuck"
+    """
+    from minder.cli.remote import demand_note, open_ledger
+    from minder.cli.tables import operator_name
+    from minder.clock import SystemClock
+    from minder.errors import BadInputError
+    from minder.incidents import Ledger
+    from minder.incidents.orders import demand_running, order_restart
+
+    said = demand_note(reason, "--reason")
+    with open_ledger(ledger) as opened:
+        if not isinstance(opened, Ledger):
+            typer.echo(opened.client.restart_job(name, said).detail)
+            return
+        demand_running(opened, name)
+        if not _is_heard(name, ledger):
+            raise BadInputError(f"no controller of {name} is heard: start it with `minder run` or `minder watch`, then ask again")
+        typer.echo(order_restart(opened, name, operator_name(), said, SystemClock().now_s()))
+
+
+def _is_heard(name: str, ledger: str | None) -> bool:
+    """Whether the job's controller beats in this ledger, or wrote its status on this machine a moment ago."""
+    import time
+
+    from minder.config import default_state_dir
+    from minder.controller.lease import is_led
+    from minder.controller.status import read_status, status_age_s
+    from minder.incidents import find_ledger
+
+    status = read_status(default_state_dir() / "jobs" / name / "status.json")
+    return (status is not None and status_age_s(status, time.time()) < 10.0) or is_led(find_ledger(ledger), name)

@@ -24,6 +24,9 @@ def command(
     nproc: Annotated[int, typer.Option(min=1, help="Ranks on this machine (without --config).")] = 1,
     max_restarts: Annotated[int, typer.Option(min=0, help="How often dead workers are started again (without --config).")] = 3,
     step_pattern: StepPattern = None,
+    restart_hung_after: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after which a job that hangs is started again; 0: never (without --config).")
+    ] = 300.0,
     in_place: Annotated[bool, typer.Option(help="The script calls minder.run(main): restart inside its processes.")] = False,
     act: Annotated[bool, typer.Option("--act", help="Evict machines for real; without it evictions are a dry run.")] = False,
     engine: Annotated[
@@ -57,7 +60,8 @@ def command(
     from minder.solo import SoloMachine, run_here, script_words
 
     words = script_words(script or [])
-    machine = SoloMachine(job, words, ranks=nproc, in_place=in_place, max_restarts=max_restarts)
+    policy = {"max_restarts": max_restarts, "restart_hung_after_s": restart_hung_after}
+    machine = SoloMachine(job, words, ranks=nproc, in_place=in_place, policy=policy)
     machine.step_pattern = pattern
     raise typer.Exit(run_here(machine))
 

@@ -173,6 +173,10 @@ class Client:
         """Have the site's test of a machine run by its agent; `machine(name).retest` says what came of it."""
         return Recorded.model_validate(self.calls.act(f"/v1/machines/{machine}/retest", {"reason": reason, "job": job}))
 
+    def restart_job(self, job: str, reason: str) -> Recorded:
+        """Have a job started again in place. The controller's policy still says whether: restarts that are left, pauses, dry run."""
+        return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/restart", {"reason": reason}))
+
     def register_job(self, content: bytes, reason: str) -> Recorded:
         """Have the service watch a job. content: of its job.toml, as TOML."""
         headers = {"Content-Type": "application/toml"}

@@ -17,6 +17,7 @@ from minder.errors import LedgerError, MinderError
 from minder.incidents import Ledger, kinds
 from minder.policy.approval import awaits_answer
 from minder.policy.blame import attribute
+from minder.policy.limits import HANG, ORDER
 from minder.policy.policy import RETRY_REASONS
 from minder.recovery.restart import StartResult
 from minder.types import Decision, Evidence, Verdict
@@ -165,7 +166,12 @@ class Deciding:
             return
         if decision.reason == "max_restarts":  # its launcher may not have told yet that the workers are dead
             told = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
-            self._tick.last_words = (f"{told}; {decision.detail}", incidents[0], self._clock.now_s() + _LAST_WORDS_S)
+            words = f"{told}; {decision.detail}"
+            if HANG in decision.verdict.sources:
+                if self._stages.recovery.stop(decision, incidents[0]):
+                    self.give_up(words, incidents[0])
+            elif ORDER not in decision.verdict.sources:
+                self._tick.last_words = (words, incidents[0], self._clock.now_s() + _LAST_WORDS_S)
         if decision.action not in kinds.ACTS:
             return
         try:

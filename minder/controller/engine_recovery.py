@@ -49,14 +49,10 @@ class EngineRecovery:
             self._ledger.append(kinds.JOB_REGISTERED, {**placed, "run": run}, job=self._state.name)
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
-        """Begin; the engine may take its time, so what came of it is told later. A plain restart is left to the job's own owner."""
+        """Begin; the engine may take its time, so what came of it is told later. A restart that takes no machine away comes here only
+        where the configuration leaves it to us: the policy pages for all others."""
         begun_s = time.monotonic()
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
-        if decision.action != "evict":
-            told = "nothing was done: whoever submitted the job restarts it"
-            self._ledger.complete(decision.operation_id, ActionResult(decision.operation_id, self._clock.now_s(), "failed", told))
-            self.on_phase(told)
-            return StartResult(self._state.generation, {}, 0.0)
         if incident is not None:
             self.on_phase("capturing evidence")
             capture_evidence(self._state, self._ledger, self._fleet, decision, incident, self._evidence_deadline_s)
@@ -66,10 +62,15 @@ class EngineRecovery:
                 payload = {"machine": machine, "reason": reason}
                 self._ledger.append(kinds.BARRED, payload, job=self._state.name, incident=incident, operation_id=decision.operation_id)
                 self._state.barred.add(machine)
-        self.on_phase(f"{self._work.engine.name}: drain {', '.join(decision.machines)}, and start the job again without")
+        drain = f"drain {', '.join(decision.machines)}, and start the job again without" if decision.machines else "start the job again"
+        self.on_phase(f"{self._work.engine.name}: {drain}")
         self._begun = (decision.operation_id, incident)
         self._work.begin(decision, incident)
         return StartResult(self._state.generation, {}, time.monotonic() - begun_s)
+
+    def stop(self, decision: Decision, incident: str) -> bool:
+        """The job is its owner's to end."""
+        return False
 
     def take_up(self) -> list[str]:
         """Finish what an earlier controller had begun, once. Returns one line for each."""

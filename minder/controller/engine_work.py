@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from minder.actuators.contract import Actuator, Engine
 from minder.clock import Clock
@@ -33,6 +34,7 @@ class _Step:
     owner: str  # the eviction's operation: what the drain's reason carries
     why: str
     incident: str | None
+    restarts: int | None = None  # of a restart that takes no machine away: how often it had been started again
     written: int = 0  # the intent's event id
     tried_s: float = -math.inf
     future: Future[ActionResult] | None = None
@@ -56,6 +58,7 @@ class EngineWork:
         self.on_say: Callable[[str], None] = lambda text: None
         self.on_done: Callable[[str, Mapping[str, ActionResult]], None] = lambda owner, results: None
         self._results: dict[str, dict[str, ActionResult]] = {}
+        self.restarts: Callable[[], int | None] = lambda: None  # how often the engine has started the job again; None: unknown
 
     def begin(self, decision: Decision, incident: str | None) -> None:
         """Raises LedgerError before anything is asked. The same decision again begins nothing twice."""
@@ -63,12 +66,13 @@ class EngineWork:
             f", {incident}" if incident else ""
         )
         names = []
-        for kind in self._kinds:
+        restarts = None if decision.action == "evict" else self.restarts()
+        for kind in self._kinds if decision.action == "evict" else (REQUEUE,):
             groups = [decision.machines] if kind == REQUEUE else [(machine,) for machine in decision.machines]
             for machines in groups:
                 name = f"{decision.operation_id}/{kind}" + ("" if kind == REQUEUE else f"/{machines[0]}")
                 names.append(name)
-                self._add(_Step(name, kind, tuple(machines), decision.operation_id, why, incident))
+                self._add(_Step(name, kind, tuple(machines), decision.operation_id, why, incident, restarts))
         if not self.open_steps(decision.operation_id):  # an earlier controller saw all of them end, and died before it said so
             self.on_done(decision.operation_id, {name: result for name in names if (result := self._ledger.result(name)) is not None})
         self._start_next(self._clock.now_s())
@@ -80,11 +84,10 @@ class EngineWork:
             payload, owner = operation.intent.payload, operation.intent.payload.get("owner")
             if payload.get("engine") == self.engine.name and isinstance(owner, str):
                 machines = tuple(map(str, payload.get("machines") or ()))
-                step = _Step(
-                    operation.operation_id, str(payload["action"]), machines, owner, str(payload["why"]), operation.intent.incident
-                )
+                kind, why, incident = str(payload["action"]), str(payload["why"]), operation.intent.incident
+                step = _Step(operation.operation_id, kind, machines, owner, why, incident)
                 self._add(step)
-                lines.append(f"{step.kind} of {', '.join(machines)} is tried again after a controller restart")
+                lines.append(f"{step.kind} of {', '.join(machines) or 'the job'} is tried again after a controller restart")
         return lines
 
     def tick(self, now_s: float) -> None:
@@ -104,11 +107,21 @@ class EngineWork:
                 with contextlib.suppress(LedgerError):  # it stays open, as is told below
                     self._settle(step)
         for step in self._steps:
-            self.on_say(f"{step.kind} of {', '.join(step.machines)} is not done yet: the next controller of this job tries again")
+            self.on_say(
+                f"{step.kind} of {', '.join(step.machines) or 'the job'} is not done yet: the next controller of this job tries again"
+            )
 
     def _add(self, step: _Step) -> None:
-        payload = {"action": step.kind, "machines": list(step.machines), "engine": self.engine.name, "owner": step.owner, "why": step.why}
-        step.written = self._ledger.intend(step.operation_id, payload, job=self._job, incident=step.incident).event.id
+        payload: dict[str, Any] = {
+            "action": step.kind,
+            "machines": list(step.machines),
+            "engine": self.engine.name,
+            "owner": step.owner,
+            "why": step.why,
+        }
+        payload |= {} if step.restarts is None else {"restarts": step.restarts}
+        intent = self._ledger.intend(step.operation_id, payload, job=self._job, incident=step.incident).event
+        step.written, step.restarts = intent.id, intent.payload.get("restarts")  # as it was when it was first asked for
         known = {item.operation_id for item in self._steps}
         if step.operation_id not in known and self._ledger.result(step.operation_id) is None:
             self._steps.append(step)
@@ -134,8 +147,15 @@ class EngineWork:
     def _try(self, step: _Step) -> ActionResult:
         if step.kind == DRAIN:
             return self.engine.withhold(step.machines[0], step.owner, step.why)
-        told = self.engine.release(step.machines[0]) if step.kind == RELEASE else self.engine.restart_without(step.machines)
+        told = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
         return ActionResult(step.operation_id, self._clock.now_s(), "done", told)
+
+    def _restart(self, step: _Step) -> str:
+        if step.machines:
+            return self.engine.restart_without(step.machines)
+        if step.restarts is None:
+            raise ActuatorError(f"{self.engine.name} did not tell how often the job had been started again: nothing was done")
+        return self.engine.restart(step.restarts)
 
     def _settle(self, step: _Step) -> None:
         assert step.future is not None

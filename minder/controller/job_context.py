@@ -79,6 +79,7 @@ def context_maker(
             suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
             remaining_s=remaining_s(progress, work.total_steps, now_s),
             standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
+            restart_refused="" if watched is None else "minder only watches this job: whoever started it restarts it",
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
             ranks_fixed=_fixed(watched, work),
         )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from minder.errors import LeaseLostError, LedgerError
 from minder.store.leases import Lease, LeaseStore
 
-__all__ = ["BEAT_S", "PATIENCE_S", "Leadership", "Standing"]
+__all__ = ["BEAT_S", "PATIENCE_S", "Leadership", "Standing", "is_led"]
 
 BEAT_S = 1.0
 PATIENCE_S = 5.0  # so long may the beats stand still
@@ -33,6 +33,21 @@ class Standing:
     token: int | None
     age_s: float | None
     takeovers: int
+
+
+def is_led(path_or_url: str, job: str, patience_s: float = 2.5 * BEAT_S) -> bool:
+    """Whether a controller or a watcher of the job beats: looked at for `patience_s` at most. Raises LedgerError."""
+    store, names, end_s = LeaseStore(path_or_url), (job, f"watch of {job}"), time.monotonic() + patience_s
+    try:
+        seen = {name: store.read(name) for name in names}
+        left = [name for name, lease in seen.items() if lease is not None and not lease.released]
+        while left and time.monotonic() < end_s:
+            time.sleep(_LOOK_S)
+            if any(store.read(name) != seen[name] for name in left):
+                return True
+        return False
+    finally:
+        store.close()
 
 
 class Leadership:

@@ -92,6 +92,17 @@ class Recovery:
         if requests:
             self._fleet.post_workers(requests)
 
+    def stop(self, decision: Decision, incident: str) -> bool:
+        """No restart is left for a job that hangs: evidence, then the end of its workers. True: they were told."""
+        self._capture(decision, incident)
+        self.on_phase("ending the workers")
+        body = {"operation_id": f"stop-{decision.operation_id}", "generation": self._state.generation, "desired": "parked"}
+        body |= {"assignments": [], "grace_s": self._settings.grace_s}
+        self._ledger.check_fence()
+        machines = machine_order(self._state.rank_machine)
+        self._fleet.post_workers({machine: body for machine in machines})  # noqa: C420 - read only
+        return True
+
     def _finish(self, decision: Decision) -> None:
         """The next generation is told: the operation is over. An old worker that may still run somewhere is shut out by its number;
         an operation that stayed open would hold up every later one."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from minder.controller.hung import HungJob
 from minder.controller.inbox import Inbox
 from minder.controller.joins import Admits
 from minder.controller.measures import Measures
@@ -16,6 +17,7 @@ from minder.policy.context import PolicyContext
 from minder.recovery.restart import StartResult
 from minder.topology import Parallelism
 from minder.types import ActionResult, Decision, History, Observation, RequestKind, Rule, Sample, Scores, Signal, Verdict, Window
+from minder.verdicts.hang import Standing
 from minder.verdicts.progress import Progress
 from minder.verdicts.rule_failure import RuleFailure
 from minder.wire.fleet import Fleet
@@ -65,6 +67,10 @@ class Carrier(Protocol):
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult: ...
 
+    def stop(self, decision: Decision, incident: str) -> bool:
+        """End a job that hangs and has no restart left. False: it is not ours to end."""
+        ...
+
 
 class EnginePart(Protocol):
     """What was asked of an engine and is not answered yet."""
@@ -109,5 +115,7 @@ class Stages:
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names nobody
+    hung: HungJob | None = None  # restarts a job that stands; None where nobody of ours can
+    standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from minder.clock import Clock
+from minder.controller.begun import started_without_steps
 from minder.controller.clock_steps import ClockSteps
 from minder.controller.deciding import Deciding
 from minder.controller.excerpts import Excerpts
@@ -100,6 +101,7 @@ class Controller:
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
+        verdicts = [*verdicts, *self.guard("hang", lambda: self._end_hang(now_s), _NO_VERDICTS[0])]
         self._deciding.note(verdicts)  # nothing below this line may lose what was concluded
         stages.measures.concluded(verdicts)
         if observation is not None:
@@ -110,6 +112,9 @@ class Controller:
         if observation is not None:
             self._blame.begin()
             self.guard("first_step", lambda: self._note_first_step(observation), None, writes=True)
+        note = started_without_steps(state, stages.progress, now_s)
+        if note:
+            self.guard("first_step", lambda: self._end_start(note), None, writes=True)
         in_job = () if observation is None or observation.job is None else observation.job.machines
         self._deciding.turn(now_s)
         self.guard("retests", self._retests.tick, None, writes=True)
@@ -170,6 +175,8 @@ class Controller:
             self._tick.move(moved_s)
             self.state.generation_start_s += moved_s
             self._stages.measures.move(moved_s, self._clock.steady_s())
+            if self._stages.hung is not None:
+                self._stages.hung.move(moved_s)
             self._stages.move_clock(moved_s)
             self.say(detail)
         return moved_s
@@ -236,6 +243,8 @@ class Controller:
             "unscored": self._stages.unscored(),
             "alarm": self._tick.alarm,
             "no_steps": self._step_sight.trouble,
+            "stands_s": None if (standing := self._stages.standing()) is None else now_s - standing.since_s,
+            "restart_in_s": None if self._stages.hung is None else self._stages.hung.left_s,
             "undecided": len(self._tick.backlog),
             "unwritten": self._ledger.beat_error or self._tick.backlog.unwritten,
         }
@@ -267,6 +276,14 @@ class Controller:
         for incident in self._ledger.open_incidents(self.state.name):
             if incident.state == "open" and incident.verdict is not None:
                 self._tick.note_standing([incident.verdict])
+
+    def _end_hang(self, now_s: float) -> list[Verdict]:
+        """What a hang that has lasted too long, or a person, asks for."""
+        stages, state = self._stages, self.state
+        if stages.hung is None or state.phase not in ("starting", "running"):
+            return []
+        standing, context = stages.standing(), functools.partial(stages.context, state, self.standbys())
+        return [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.progress.typical_s)]
 
     def _keep_excerpts(self, now_s: float, in_job: Sequence[str]) -> None:
         """The telemetry around a fault goes into its incident. Raises LedgerError; what was not written comes with the next tick."""
@@ -355,7 +372,8 @@ class Controller:
             self._tick.named_s = observation.now_s
         if any(verdict.tier == "evict" for verdict in named):
             self._tick.accused_s = observation.now_s
-        moved_s = self._stages.progress.advanced_s
+        progress = self._stages.progress
+        moved_s, self._witnesses.gpus = progress.moved_s, progress.activity.has_gpus
         wanted = requests - {"stacks", "dumps"} if self._tick.named_s >= moved_s else requests
         if observation.now_s - self._tick.accused_s < _ACCUSED_S:
             wanted -= {"round"}
@@ -386,6 +404,14 @@ class Controller:
                 self.say(f"generation {state.generation} steps again at step {int(step)}")
             state.first_step_seen, state.phase, state.incident = True, "running", None
         state.last_step = max(state.last_step, progress.step)
+
+    def _end_start(self, note: str) -> None:
+        state = self.state
+        if state.incident is not None:
+            self._ledger.append(kinds.CLOSED, {"by": "activity", "note": note}, job=state.name, incident=state.incident)
+        self._close_others()
+        state.phase, state.incident = "running", None
+        self.say(note)
 
     def _close_others(self) -> None:
         """One restart may end several incidents: two machines at once, or a standby that was bad too. The first step closes them all."""

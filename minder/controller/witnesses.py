@@ -1,11 +1,16 @@
 """What a rule wants to see of the job's processes is asked for here, beside the tick: connections in one thread, stacks and collectives
 in two others. What they say is in a later observation; an answer about a generation that is over is thrown away.
+
+Stacks are captured twice. What the first capture shows is handed out at once ("look"), for a rule that must not wait; what both show,
+and whether any rank has moved between them, follows ("stacks").
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -13,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from minder.controller.dumps import judge_dumps
+from minder.controller.stillness import name_ranks, stands_still
 from minder.errors import WireError
 from minder.log import event
 from minder.stacks import Capture, analyse_captures, capture_from_agents, judge_round, place_ranks, suspects_from_stacks
@@ -56,11 +62,13 @@ class Witnesses:
 
     def __init__(self, fleet: Fleet, now_s: Callable[[], float], parallelism: Parallelism | None = None, gap_s: float = _GAP_S) -> None:
         self._fleet, self._now_s, self._parallelism, self._gap_s = fleet, now_s, parallelism, gap_s
+        self.gpus = True  # whether the job may compute on any: the controller says what it knows
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="minder-capture")
         self._closing = threading.Event()
         self._flows: _Pending[Seen] | None = None
         self._looks: _Pending[list[Statement]] | None = None
         self._looked_s = float("-inf")
+        self._first: queue.SimpleQueue[tuple[int, Statement]] = queue.SimpleQueue()
         self._round: _Pending[list[Statement]] | None = None
 
     def request(self, requests: frozenset[RequestKind], observation: Observation, since_s: float) -> None:
@@ -71,7 +79,7 @@ class Witnesses:
         if requests & {"flows", "reach"} and self._flows is None:
             what = ["flows", "reach"] if "reach" in requests else ["flows"]
             self._flows = _Pending(self._threads.submit(self._ask_flows, job.machines, what), job.generation)
-        wanted = requests & {"stacks", "dumps"}
+        wanted = requests & {"stacks", "dumps", "still"}
         if wanted and self._looks is None and not 0.0 <= observation.now_s - self._looked_s < _PAUSE_S:
             self._looked_s = observation.now_s
             event(_log, logging.INFO, "capture asked", job=job.name, what=wanted, machines=len(job.machines), generation=job.generation)
@@ -91,6 +99,9 @@ class Witnesses:
     def take_statements(self, generation: int) -> Sequence[Statement]:
         """As `take_flows`, of stacks and collectives."""
         found: list[Statement] = []
+        while not self._first.empty():
+            asked, statement = self._first.get()
+            found += [statement] if asked == generation else []
         looks, once = self._looks, self._round
         if looks is not None and looks.future.done():
             self._looks = None
@@ -114,25 +125,28 @@ class Witnesses:
     def _look(
         self, wanted: frozenset[RequestKind], job: JobView, fleet: Mapping[str, MachineView], since_s: float
     ) -> list[Statement]:  # fmt: skip
-        found: list[Statement] = []
+        """Stacks twice, the second time with compiled frames where the first look accuses somebody: a wait in C looks like the line of
+        the script that it is called from. Dumps are asked for in between."""
+        topology, found = topology_of(job, self._parallelism), list[Statement]()
+        stacks, ends_s = bool(wanted & {"stacks", "still"}), time.monotonic()
+        captures: list[Capture] = []
+        if stacks:
+            taken_s = self._now_s()
+            captures, ends_s = [self._capture(job.machines, (), fleet, topology)], time.monotonic() + self._gap_s
+            first = analyse_captures(captures, topology)
+            self._first.put((job.generation, Statement(taken_s, "look", name_ranks(suspects_from_stacks(first, taken_s), first))))
         if "dumps" in wanted:
             asked_s = self._now_s()
             suspects = judge_dumps(self._fleet.dumps(job.machines, _LOOK_S / 2), job.rank_machine, self._parallelism, since_s, asked_s)
             found.append(Statement(asked_s, "collectives", suspects))
-        if "stacks" in wanted:
-            found.append(self._look_at_stacks(job, fleet))
+        if stacks:
+            self._closing.wait(max(0.0, ends_s - time.monotonic()))
+            taken_s, accused = self._now_s(), [suspect.machine for suspect in first.suspects]
+            captures.append(self._capture(job.machines, accused, fleet, topology))
+            both = analyse_captures(captures, topology)
+            said = name_ranks(suspects_from_stacks(both, taken_s), both)
+            found.append(Statement(taken_s, "stacks", said, stands_still(captures[0], captures[1], topology, self.gpus)))
         return found
-
-    def _look_at_stacks(self, job: JobView, fleet: Mapping[str, MachineView]) -> Statement:
-        """Twice, and the second time with compiled frames where the first look accuses somebody: a wait in C looks like the line of
-        the script that it is called from."""
-        topology = topology_of(job, self._parallelism)
-        captures = [self._capture(job.machines, (), fleet, topology)]
-        accused = [suspect.machine for suspect in analyse_captures(captures, topology).suspects]
-        self._closing.wait(self._gap_s)
-        taken_s = self._now_s()
-        captures.append(self._capture(job.machines, accused, fleet, topology))
-        return Statement(taken_s, "stacks", suspects_from_stacks(analyse_captures(captures, topology), taken_s))
 
     def _look_once(self, job: JobView, fleet: Mapping[str, MachineView]) -> list[Statement]:
         """One round of a job that moves: all machines at once and nothing twice, since a moment later they stand elsewhere."""

@@ -34,6 +34,7 @@ __all__ = [
     "PAUSE",
     "PROGRESS",
     "RECOVERY_PHASE",
+    "RESTART_ASKED",
     "RESULT",
     "RETEST_ASKED",
     "SHADOW",
@@ -94,6 +95,9 @@ RETEST_ASKED = "retest_asked"
 # A machine that was returned becomes a standby again by an INTENT with action "rejoin".
 # {machine, agent: url, launcher: url, rack?, switch?, by, reason, token?}
 STANDBY_ADDED = "standby_added"
+# An operator wants the job started again in place. The controller of the job does it (INTENT with action "restart").
+# {reason, by, token?}
+RESTART_ASKED = "restart_asked"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 # what "telemetry" is no capture: data is a minder.types.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"

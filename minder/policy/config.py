@@ -24,6 +24,8 @@ _SECONDS = (
     "approval_timeout_s",
     "trial_s",
     "progress_s",
+    "restart_hung_after_s",
+    "start_limit_s",
 )
 _WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve")}
 _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
@@ -33,7 +35,7 @@ _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
 class PolicyConfig:
     """Limits of the policy. Raises ConfigError for a value that makes no sense."""
 
-    # Decide and record, but evict nobody. Restarting the job's own dead workers follows max_restarts all the same.
+    # Decide and record, but evict no machine and end no living worker. Starting the job's own dead workers again follows max_restarts.
     dry_run: bool = True
     # Restarts in a row, without progress between them, before the next failure ends the job.
     max_restarts: int = 3
@@ -55,6 +57,10 @@ class PolicyConfig:
     breaker_share: float = 0.25
     # Seconds of that window.
     breaker_window_s: float = 600.0
+    # A job that hangs and of which no machine may be evicted is restarted in place after so long, or after 20 of its steps if that is
+    # longer; 0: never. Before the first step of a generation, and where stacks cannot be read, start_limit_s holds instead.
+    restart_hung_after_s: float = 300.0
+    start_limit_s: float = 1800.0
     # After a restart, verdicts wait for so long; except of these causes, which no start-up looks like.
     cooldown_s: float = 60.0
     cooldown_exempt: tuple[str, ...] = ("explicit", "numeric")

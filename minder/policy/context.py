@@ -26,6 +26,8 @@ class PolicyContext:
     `ranks_fixed`: why ranks cannot move to other machines here; "" where they can.
     `largest_group`: machines of the job's largest parallel group that is small enough to be evicted whole; 1 where none is known.
     `answering`: machines whose agent or launcher was heard within the last seconds.
+    `restart_refused`: why the job cannot be started again as it is, by us; "" if it can.
+    `hangs`: the job stands as a whole, its processes alive.
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
     """
 
@@ -46,5 +48,7 @@ class PolicyContext:
     speed_lost_share: float | None = None
     remaining_s: float | None = None
     engine_refuses: Mapping[str, str] = field(default_factory=dict)
+    hangs: bool = False
+    restart_refused: str = ""
     standbys_out: Mapping[str, str] = field(default_factory=dict)
     ranks_fixed: str = ""

@@ -7,9 +7,23 @@ import math
 from minder.policy.case import Case, Ruling, passes, stops
 from minder.types import Reason
 
-__all__ = ["breaker", "budgets", "dry_run", "engine", "group_size", "near", "ready_standbys", "shared_machine", "standbys"]
+__all__ = [
+    "HANG",
+    "ORDER",
+    "breaker",
+    "budgets",
+    "dry_run",
+    "engine",
+    "group_size",
+    "near",
+    "ready_standbys",
+    "shared_machine",
+    "standbys",
+    "would_restart",
+]
 
 HOUR_S = 3600.0
+HANG, ORDER = "hang", "order"  # sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it
 _MOST_TOLD = 4
 
 
@@ -112,4 +126,19 @@ def dry_run(case: Case) -> Ruling:
     """Last, so that its line says what would really have been done."""
     if case.config.dry_run:
         return stops("page", "dry_run", f"dry run: would evict {', '.join(case.machines)}; --act turns evictions on")
+    return passes()
+
+
+def would_restart(case: Case) -> Ruling:
+    """The restart of a job whose workers live ends them: only with --act, and a hang only while it lasts. Dead workers are started again
+    either way."""
+    if case.context.restart_refused:
+        return stops("page", "engine", case.context.restart_refused)
+    lives = case.verdict.kind != "job" or not {HANG, ORDER}.isdisjoint(case.verdict.sources)
+    if case.context.workers_dead or not lives:
+        return passes()
+    if HANG in case.verdict.sources and not case.context.hangs:
+        return stops("none", "tier_too_low", "the job moves again: nothing to restart")
+    if case.config.dry_run:
+        return stops("page", "dry_run", f"dry run: would restart {case.context.job.name} in place; --act turns restarts of living jobs on")
     return passes()

@@ -59,6 +59,7 @@ RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
     ("max_restarts", timing.restarts_left),
+    ("dry_run", limits.would_restart),
 )
 _STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES}
 

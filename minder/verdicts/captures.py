@@ -68,7 +68,7 @@ class CapturesRule:
 
     def observe(self, observation: Observation) -> RuleResult:
         self._follow(observation)
-        statements = [statement for statement in observation.statements if statement.source != "round"]  # votes.py hears those
+        statements = [item for item in observation.statements if item.source in ("stacks", "collectives")]  # others are for other rules
         self._heard |= {statement.source: statement for statement in statements}
         state = self._state(observation)
         self._heard = {name: item for name, item in self._heard.items() if self._counts(item, state, observation)}

@@ -10,6 +10,7 @@ from minder.types import Rule
 from minder.verdicts.absence import AbsenceRule
 from minder.verdicts.captures import CapturesRule
 from minder.verdicts.crash import CrashRule
+from minder.verdicts.hang import HangRule
 from minder.verdicts.links import LinkLimits
 from minder.verdicts.numeric import NumericRule
 from minder.verdicts.progress import Progress
@@ -27,7 +28,7 @@ from minder.verdicts.votes import VotesRule
 
 __all__ = ["live_rules"]
 
-_WAIT_FOR_CAPTURES_S = 15.0  # on a crowded machine two looks take as long as that
+_WAIT_FOR_CAPTURES_S = 8.0  # for one capture of whom the connections name
 
 
 def live_rules(
@@ -41,4 +42,5 @@ def live_rules(
     signals = SignalRule(xid_rules, workers=False, progress=progress, links=links)
     rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(progress), stall, SlowdownRule(progress)]
     rules += [StartRule(progress), signals, RasRule(signals.halt), VanishedRule(interval_s, progress), telemetry, ReportRule()]
+    rules.append(HangRule(progress))
     return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism), TriggerRule(progress)]

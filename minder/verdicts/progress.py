@@ -2,6 +2,9 @@
 
 Progress is the newest step that any rank reported, from telemetry (`steps_total`) or from the launchers' view of the
 heartbeat pages: a hang with progress in any rank is not a hang.
+
+Where no step is read, what telemetry shows of the job's activity stands for it (`activity.py`): the job stalls once it has been at
+work, has been quiet for too long, and its ranks' stacks were the same in two captures since. Stacks that change are progress too.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections import deque
 import numpy as np
 
 from minder.types import MachineView, Observation
+from minder.verdicts.activity import Activity
 
 __all__ = ["Progress"]
 
@@ -33,6 +37,9 @@ class Progress:
         self.phase = ""
         self.phase_since_s = math.nan
         self.saved_s = math.nan  # end of the generation's last declared checkpoint
+        self.activity = Activity()
+        self.stood_s = -math.inf  # when stacks last were the same in two captures
+        self.still_s = -math.inf  # when two captures were last compared, whatever came of it
         self.by_machine: dict[str, float] = {}
         self.first: tuple[float, float] | None = None  # (step, time) of the generation's first step
         self._first_step: float = math.nan
@@ -46,6 +53,7 @@ class Progress:
         if job is not None and job.generation != self.generation:
             self._start_generation(job.generation)
         self._read_phase(observation)
+        self._follow_activity(observation)
         newest, at_s = self._newest(observation)
         if newest > self.step:
             self._advance(newest, at_s)
@@ -80,8 +88,18 @@ class Progress:
         """How long it mostly takes until a newer step is told of; 0 before there are five."""
         return 0.0 if len(self._gaps) < 5 else float(np.quantile([seconds for _, seconds in self._gaps], 0.95))
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether the generation's steps are known, past its warm-up."""
+        return self.steps_in_generation > _WARM_UP_STEPS
+
     def stalled_s(self, observation: Observation) -> float:
-        """Seconds beyond which nobody stepped; 0 while the job steps, starts, recovers or is in a declared phase."""
+        """Seconds beyond which nobody stepped; 0 while the job steps, starts, recovers or is in a declared phase. Without steps: seconds
+        without any activity, once stacks have shown that nothing moves."""
+        if not self.reads_steps:
+            quiet_s = self.quiet_s(observation)
+            too_long = quiet_s > self.activity.limit_s() and self.activity.has_begun
+            return quiet_s if too_long and self.stood_s >= observation.now_s - quiet_s else 0.0
         if not self.watches(observation) or math.isnan(self.advanced_s):
             return 0.0
         silent_s = observation.now_s - self.advanced_s
@@ -91,8 +109,23 @@ class Progress:
         """Whether silence or slowness mean anything now: running, past its warm-up, in no quiet phase."""
         job = observation.job
         running = job is None or (job.phase == "running" and observation.now_s >= job.quiet_until_s)
-        quiet = bool(self.phase) and observation.now_s - self.phase_since_s < _PHASE_LIMIT_S
-        return running and self.steps_in_generation > _WARM_UP_STEPS and not quiet
+        return running and self.reads_steps and not self.is_in_phase(observation.now_s)
+
+    def quiet_s(self, observation: Observation) -> float:
+        """Seconds without any activity, whatever is known of steps; 0 while the job recovers or is in a declared phase."""
+        job = observation.job
+        if self.is_in_phase(observation.now_s) or (job is not None and job.phase not in ("running", "starting")):
+            return 0.0
+        return self.activity.quiet_s(observation.now_s)
+
+    def is_in_phase(self, now_s: float) -> bool:
+        """A declared phase lasts, and not for too long."""
+        return bool(self.phase) and now_s - self.phase_since_s < _PHASE_LIMIT_S
+
+    @property
+    def moved_s(self) -> float:
+        """When the job is known to have moved last: a step, or activity where no step is read. NaN: never seen to."""
+        return self.advanced_s if self.reads_steps else self.activity.active_s
 
     def standing_s(self, now_s: float) -> float:
         """Seconds since the newest step, whatever phase is declared; 0 before the first."""
@@ -113,6 +146,9 @@ class Progress:
         self.advanced_s += by_s
         self.phase_since_s += by_s
         self.saved_s += by_s
+        self.stood_s += by_s
+        self.still_s += by_s
+        self.activity.move(by_s)
         self.first = None if self.first is None else (self.first[0], self.first[1] + by_s)
         for times in (self._durations, self._recent, self._gaps):
             moved = [(at_s + by_s, seconds) for at_s, seconds in times]
@@ -131,6 +167,22 @@ class Progress:
         self._open = {}
         self._first_step = math.nan
         self._recent.clear()
+        self.activity.restart()
+        self.stood_s = self.still_s = -math.inf
+
+    def _follow_activity(self, observation: Observation) -> None:
+        job, window = observation.job, observation.window
+        if window is not None:
+            self.activity.update(window, window.machines if job is None else job.machines)
+        if self.phase or (job is not None and job.phase not in ("running", "starting")):
+            self.activity.excuse()
+        for statement in observation.statements:
+            if statement.source == "stacks" and statement.stands is not None:
+                self.still_s = max(self.still_s, statement.time_s)
+                if statement.stands:
+                    self.stood_s = max(self.stood_s, statement.time_s)
+                else:
+                    self.activity.survive(observation.now_s)
 
     def _read_phase(self, observation: Observation) -> None:
         """Phases of this generation only: one that dangles from an earlier one neither protects nor accuses anybody.

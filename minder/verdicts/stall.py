@@ -5,10 +5,24 @@ what each machine's flows, its worker's own liveness and its step say. Where a d
 asks the machines to reach one another. Several machines whose processes are held are named as the parallel group that they share.
 Without anybody standing out it names nobody; after `page_after_s` it tells a person that the job hangs. Sources: byterobust.md
 section 7.1; seed-systems.md section 1.
+
+What connections and liveness say of a machine may be the program's doing: a rank in a collective of another group sends its peers
+nothing, and one that holds the interpreter's lock does not tick. So live they name a machine at once, and its eviction waits for one
+capture of the ranks' stacks, at most `wait_for_captures_s`:
+
+| the capture | the machine |
+|---|---|
+| does not come in time, or names it as well | is evicted |
+| shows the program at fault, or work that ends by itself | stays; the job is paged for |
+| names other machines, and not this one | is paged |
+| names none | is looked at a second time; then it is paged, unless neither its process runs nor its data are read |
+
+Bytes that no kernel acknowledges, and an address that no peer reaches, are no program's doing: they wait for no capture.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,15 +32,17 @@ import numpy as np
 from minder.topology import Parallelism
 from minder.types import Attempt, Evidence, Flow, Observation, RequestKind, RuleResult, Suspect, Tier, Window
 from minder.verdicts import flows as flow_facts
-from minder.verdicts.captures import PASSES_S, passes
+from minder.verdicts.captures import PASSES_S
 from minder.verdicts.flow_table import flow_lines, lines_as_evidence
 from minder.verdicts.flows import FlowFinding
+from minder.verdicts.looks import Looks
 from minder.verdicts.progress import Progress
 from minder.verdicts.silence import Silence
 from minder.verdicts.together import shared_group
 
 __all__ = ["StallRule", "fuse_findings"]
 
+_NO_PROGRAMS = frozenset({"broken", "cut off"})
 _FROZEN_S = 2.0
 _SURE = 0.7
 _PATIENCE_S = 10.0
@@ -38,8 +54,7 @@ _WAIT_FOR_FLOWS_S = 3.0
 class StallRule:
     """Speaks while `Progress` says that the job stalls (types.Rule).
 
-    wait_for_captures_s: so much longer a machine that is merely silent is not named, until stacks have told whether it waits for its
-    own program. Of a live job, where a rule asks for them.
+    wait_for_captures_s: so long an eviction waits for stacks. Of a live job, whose agents can be asked for them; 0: of a recording.
     """
 
     name = "stall"
@@ -55,9 +70,8 @@ class StallRule:
         self._wait_for_flows_s = wait_for_flows_s  # one witness more before anybody is named, where connections can be asked for
         self._flows: deque[Flow] = deque(maxlen=200_000)
         self._attempts: deque[Attempt] = deque(maxlen=20_000)
-        self._captured = False  # stacks or collectives have been heard of this stall
-        self._program = False  # and say that the program is at fault
-        self._passes = False  # the newest stacks show work for all ranks that ends by itself
+        self._looks = Looks()  # what stacks and collectives have said of this stall
+        self._noticed_s = math.nan  # when this stall was first noticed
         self._torn = False  # two ends share a dead connection, and nothing yet tells which of them is cut off
         self._told: tuple[Suspect, ...] = ()  # said again as long as this stall lasts: the job has not recovered
         self._stalled = False
@@ -70,31 +84,37 @@ class StallRule:
             self._remember(observation.window, observation.job.machines if observation.job is not None else ())
         stalled_s = self._progress.stalled_s(observation)
         if not stalled_s:
-            self._stalled = self._captured = self._program = self._passes = False
+            self._stalled = False
+            self._looks.clear()
             self._told = ()
             self._flows.clear()
             self._attempts.clear()
             return RuleResult()
         since_s = observation.now_s - stalled_s
         if not self._stalled:
-            self._stalled = True
+            self._stalled, self._noticed_s = True, observation.now_s
             self._progress.forget_slow(since_s)
         self._flows.extend(observation.flows)
         self._attempts.extend(observation.attempts)
-        statements = [statement for statement in observation.statements if statement.source != "round"]
-        self._captured |= bool(statements)
-        self._program |= any(suspect.kind == "job" for statement in statements for suspect in statement.suspects)
-        for statement in statements:
-            if statement.source == "stacks":
-                self._passes = any(passes(suspect) for suspect in statement.suspects)
+        self._looks.hear(observation.statements, since_s)
+        waited_s = self._waited_s(observation.now_s, stalled_s)
         if self._told:
             return RuleResult(tuple(replace(suspect, time_s=observation.now_s) for suspect in self._told))
-        if not self._flows and stalled_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
+        if not self._flows and waited_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
             return RuleResult((), frozenset({"flows"}))  # one witness more before anybody is named
-        suspects = self._name(observation, since_s, stalled_s)
-        self._told = suspects
+        suspects = self._name(observation, since_s, waited_s)
+        settled = bool(suspects) and all(suspect.tier != "watch" for suspect in suspects)
+        self._told = suspects if settled else ()
         requests: frozenset[RequestKind] = frozenset({"flows", "reach"}) if self._torn else frozenset({"flows"})
-        return RuleResult(suspects, frozenset() if suspects else requests)
+        if suspects and not settled:
+            requests |= {"stacks"}
+        return RuleResult(suspects, frozenset() if settled else requests)
+
+    def _waited_s(self, now_s: float, stalled_s: float) -> float:
+        """How long the stall has lasted for those who wait for witnesses. One that is known without steps is noticed late."""
+        if self._progress.reads_steps:
+            return stalled_s
+        return min(stalled_s, self._progress.stall_limit_s() + now_s - self._noticed_s)
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
         if self._silence.silent(observation) and stalled_s <= self._page_after_s:
@@ -106,7 +126,7 @@ class StallRule:
         ]
         held = {item.machine: item for item in findings if item.kind == "frozen"}
         if len(held) > 1:
-            return (self._several(list(held.values()), findings, observation, since_s),)
+            return self._several_at_once(list(held.values()), findings, observation, since_s)
         if held and stalled_s <= self._progress.stall_limit_s() + _NEARLY_S and _nearly_frozen(observation) - held.keys():
             return ()  # a second one, that froze a moment later
         ranked = fuse_findings(findings)
@@ -116,23 +136,53 @@ class StallRule:
             evidence += [_as_evidence(item, since_s) for item in findings if item.machine == machine]
             evidence += self._table(observation, (machine,), since_s)
             against = tuple(_as_evidence(item, since_s) for item in findings if item.machine != machine)
-            if confidence >= _SURE or stalled_s > self._patience_s:
-                tier: Tier = "evict" if confidence >= _SURE else "page"
-                return (
-                    Suspect(
-                        observation.now_s, self.name, "machine", (machine,), "stall", confidence, since_s, tier, tuple(evidence), against
-                    ),
-                )
+            suspect = Suspect(
+                observation.now_s, self.name, "machine", (machine,), "stall", confidence, since_s, "evict", tuple(evidence), against
+            )
+            own = {item.kind for item in findings if item.machine == machine}
+            if confidence >= _SURE:
+                judged = self._weigh(suspect, own, observation.now_s)
+                if judged is not None:
+                    return (judged,)
+            elif stalled_s > self._patience_s and not self._looks.program:
+                return (replace(suspect, tier="page"),)
         if stalled_s > self._patience_s:
             evidence = [_progress_evidence(observation, since_s, stalled_s), *(_as_evidence(item, since_s) for item in findings)]
-            evidence += self._table(observation, (), since_s)
+            evidence += [*self._table(observation, (), since_s), *self._looks.evidence]
             return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
         return ()
+
+    def _weigh(self, suspect: Suspect, kinds: Collection[str], now_s: float) -> Suspect | None:
+        """What may be done about the machine that connections name, by the table above; None: it is not accused."""
+        if not self._wait_for_captures_s or _NO_PROGRAMS & set(kinds):
+            return suspect
+        (machine,) = suspect.machines
+        answer = self._looks.answer(machine, now_s, self._wait_for_captures_s)
+        if answer == "program":
+            return None
+        if answer == "unknown" and {"unread", "frozen"} <= set(kinds):
+            answer = "agrees"
+        tiers: dict[str, Tier] = {"agrees": "evict", "waits": "watch", "another": "page", "unknown": "page"}
+        evidence = (*suspect.evidence, *(item for item in self._looks.evidence if item.machine == machine))
+        against = (*suspect.against, *(item for item in self._looks.evidence if item.machine != machine))
+        return replace(suspect, tier=tiers[answer], evidence=evidence, against=against)
 
     @property
     def _patience_s(self) -> float:
         """After so long a person is told, whoever can be named."""
-        return max(self._page_after_s, PASSES_S) if self._passes else self._page_after_s
+        return max(self._page_after_s, PASSES_S) if self._looks.passes else self._page_after_s
+
+    def _several_at_once(
+        self, held: Sequence[FlowFinding], findings: Sequence[FlowFinding], observation: Observation, since_s: float
+    ) -> tuple[Suspect, ...]:
+        """None where stacks show that it is the program's doing; it waits for them as one machine does."""
+        suspect = self._several(held, findings, observation, since_s)
+        if not self._wait_for_captures_s or suspect.tier != "evict":
+            return (suspect,)
+        answers = {self._looks.answer(item.machine, observation.now_s, self._wait_for_captures_s) for item in held}
+        if "program" in answers:
+            return ()
+        return (replace(suspect, tier="watch") if "waits" in answers else suspect,)
 
     def _several(self, held: Sequence[FlowFinding], findings: Sequence[FlowFinding], observation: Observation, since_s: float) -> Suspect:
         """Machines whose processes are all held, each by its own sign: the parallel group that they share, else they, for a person."""
@@ -182,8 +232,7 @@ class StallRule:
         typical_s = self._progress.typical_s
         margin_s = max(0.05, 4 * observation.clock_error_s, 0.3 * typical_s if typical_s == typical_s else 0.0)
         # An evaluation that nobody declared looks like this for a while, and a rank that waits for its own data loader does for ever.
-        patience_s = _PATIENCE_S + (0.0 if self._captured else self._wait_for_captures_s)
-        weight = 0.75 if stalled_s > patience_s and not self._program else 0.5
+        weight = 0.75 if stalled_s > _PATIENCE_S and not self._looks.program else 0.5
         silent = [replace(item, weight=weight) for item in flow_facts.find_silent(series, margin_s)]
         broken = flow_facts.find_broken(series)
         self._torn = len(broken) > 1

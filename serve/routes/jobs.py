@@ -12,11 +12,15 @@ from starlette.responses import Response
 from minder.api.access import Caller
 from minder.api.fields import JobName, Page, Text
 from minder.api.incidents import Recorded
-from minder.api.jobs import Job, JobDetail
+from minder.api.jobs import Job, JobDetail, RestartRequest
 from minder.clock import format_time
+from minder.controller.lease import is_led
 from minder.controller.status import read_status, status_age_s
-from serve.access import Admin, Viewer, demand_job, sees
-from serve.actions import Act
+from minder.incidents import kinds
+from minder.incidents.orders import find_restart_order
+from minder.store.events import EventQuery
+from serve.access import Admin, Operator, Viewer, demand_job, sees
+from serve.actions import Act, Planned
 from serve.answers import tagged
 from serve.job_index import JobPast
 from serve.problems import refuse
@@ -25,10 +29,11 @@ from serve.state import Service, service_of
 from serve.watching.allowed import read_document
 from serve.watching.register import JOB_BODY, plan_end, plan_register
 
-__all__ = ["job_detail", "job_ranks", "job_status", "jobs_page", "router"]
+__all__ = ["job_detail", "job_ranks", "job_status", "jobs_page", "plan_restart", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Name = Annotated[JobName, Path(max_length=63)]
+_HEARD_S = 10.0
 Reason = Annotated[Text, Query(description="Why; it stands in the audit trail.")]
 
 
@@ -73,6 +78,31 @@ async def register_job(request: Request, caller: Admin, reason: Reason, act: Act
 def end_job(request: Request, caller: Admin, name: Name, reason: Reason, act: Act) -> Response:
     """Watch a registered job no longer. The job is not touched; its incidents and events stay."""
     return act.perform(lambda: plan_end(service_of(request), caller, name, reason))
+
+
+@router.post("/{name}/restart", status_code=201, response_model=Recorded)
+def restart_job(request: Request, caller: Operator, name: Name, body: RestartRequest, act: Act) -> Response:
+    """Have a job started again in place. Its controller does it, if restarts are left, nothing is paused, and unless it is in dry run."""
+    return act.perform(lambda: plan_restart(service_of(request), caller, name, body))
+
+
+def plan_restart(service: Service, caller: Caller, name: str, body: RestartRequest) -> tuple[list[Planned], str]:
+    """404 where no such job runs, 409 where it is ordered already, or where no controller of it is heard."""
+    demand_job(caller, name)
+    past = service.jobs.pasts().get(name)
+    if past is None or (past.watched is None and (past.registered is None or past.state.phase in ("finished", "failed"))):
+        raise refuse(404, f'no job "{name}" runs: GET /v1/jobs lists those that the ledger knows')
+    now_s = service.clock.now_s()
+    query = EventQuery(job=name, kinds=(kinds.RESTART_ASKED, kinds.GENERATION_STARTED))
+    earlier = find_restart_order(service.events.select(query), now_s)
+    if earlier is not None:
+        raise refuse(409, f"{earlier.payload.get('by')} ordered it {now_s - earlier.time_s:.0f} s ago: its controller is at it")
+    status = job_status(service, name)
+    fresh = status is not None and status_age_s(status, now_s) < _HEARD_S
+    if not fresh and not is_led(service.settings.ledger, name):
+        raise refuse(409, f"no controller of {name} is heard: start it, then ask again")
+    told = f"the controller of {name} starts it again in place at its next tick, if restarts, pauses and --act allow it"
+    return [Planned(kinds.RESTART_ASKED, {"reason": body.reason}, name)], told
 
 
 def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:

@@ -218,7 +218,7 @@ class World:
         self.script: Callable[[Observation], list[Verdict]] = lambda observation: []
         self.source: Any = Quiet()
         self.windows: Any = Quiet()
-        self.workers_dead = False
+        self.workers_dead = self.hangs = False
         shutil.copy(empty_ledger, folder / "ledger.db")
 
     def ledger(self) -> Ledger:
@@ -242,9 +242,8 @@ class World:
         progress = Progress()
 
         def context(state: Any, standbys: Sequence[str], now_s: float) -> PolicyContext:
-            return PolicyContext(
-                now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, workers_dead=self.workers_dead
-            )
+            facts = {"workers_dead": self.workers_dead, "hangs": self.hangs}
+            return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, **facts)
 
         judge = ScriptedJudge(lambda observation: self.script(observation))
         stages = Stages(

@@ -32,7 +32,7 @@ class Scene:
         def make(state: JobState, ready: Any, now_s: float) -> PolicyContext:
             return PolicyContext(now_s, state.view(ready), tuple(ready), other_jobs={"n1": ("seen-by-its-agent",)})
 
-        return with_engine(make, self.watch, restarts_elsewhere)(self.state, standbys, self.now_s)
+        return with_engine(make, self.watch, restarts_elsewhere, 3)(self.state, standbys, self.now_s)
 
     def decide(self, **config: Any) -> Decision:
         verdict = Verdict(self.now_s, "machine", "evict", ("n2",), "explicit", 0.97, self.now_s - 5)
@@ -98,3 +98,45 @@ def test_a_job_that_may_not_be_requeued_is_not_requeued(scene: Scene) -> None:
     scene.slurm.jobs[7].requeue = False
     scene.watch.look()
     assert scene.decide().detail == "Slurm job 7 may not be requeued: submit it with --requeue"
+
+
+def restarting(scene: Scene, **changes: Any) -> str:
+    """Why a plain restart of the watched job is refused, where the site leaves it to minder."""
+    for name, value in changes.items():
+        setattr(scene.slurm.jobs[7], name, value)
+    scene.watch = EngineWatch(SlurmEngine(7, scene.slurm, lambda: scene.now_s), NODES, restarts=True)
+    scene.watch.look()
+    return scene.context().restart_refused
+
+
+def test_a_plain_restart_is_its_owners_unless_the_site_says_otherwise(scene: Scene) -> None:
+    scene.watch.look()
+    assert 'set restart = "requeue"' in scene.context().restart_refused
+    assert restarting(scene) == ""
+    assert scene.context(restarts_elsewhere=False).restart_refused == ""
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({"script": "srun torchrun --max-restarts 3 train.py"}, "one owner of retries: its script gives its launcher --max-restarts 3"),
+    ({"script": "until srun python train.py; do sleep 5; done"}, "one owner of retries"), ({"requeue": False}, "submit it with --requeue"),
+])  # fmt: skip
+def test_one_owner_of_retries(scene: Scene, changes: dict[str, Any], told: str) -> None:
+    assert told in restarting(scene, **changes)
+
+
+def test_requeues_of_slurm_itself_count(scene: Scene) -> None:
+    assert "3 times within a day" not in restarting(scene, restarts=5), "what was before we watched is not known to be of this day"
+    for count in (6, 7, 8):
+        scene.slurm.jobs[7].restarts = count
+        scene.watch.look()
+    assert scene.watch.refuses_restart(scene.now_s, 4) == ""
+    assert "has started it again 3 times within a day" in scene.watch.refuses_restart(scene.now_s, 3)
+    scene.watch._look = None
+    assert "does not answer" in scene.watch.refuses_restart(scene.now_s, 3)
+
+
+def test_where_the_restart_is_refused_a_person_is_told(scene: Scene) -> None:
+    scene.watch.look()
+    verdict = Verdict(scene.now_s, "job", "evict", (), "explicit", 0.95, scene.now_s - 5, sources=("crash",))
+    (decision,) = Policy(PolicyConfig(dry_run=False)).decide([verdict], History(), scene.context())
+    assert (decision.action, decision.reason) == ("page", "engine")

@@ -145,12 +145,28 @@ def test_a_requeue_that_is_refused_is_told_and_failed(bench: Bench) -> None:
     assert "the job was not started again" in said[-1] and bench.slurm.jobs[7].nodes == ["n1", "n2", "n3"]
 
 
-def test_a_plain_restart_is_left_to_the_jobs_owner(bench: Bench) -> None:
+BLAMELESS = Decision("restart-1", 1000.0, "restart", (), "act", "", Verdict(990.0, "job", "evict", (), "stall", 0.9, 980.0))
+
+
+def test_a_restart_without_a_machine_is_one_requeue_that_drains_nothing(bench: Bench) -> None:
     recovery = bench.controller()
-    blameless = Verdict(990.0, "job", "evict", (), "explicit", 0.9, 980.0)
-    recovery.carry_out(Decision("restart-1", 1000.0, "restart", (), "act", "", blameless), None)
+    bench.works[-1].restarts = lambda: 0
+    recovery.carry_out(BLAMELESS, bench.incident)
+    bench.settle(recovery, lambda: bench.ledger.result("restart-1"))
+    assert bench.slurm.jobs[7].restarts == 1 and not any(node.states for node in bench.slurm.nodes.values())
+    assert bench.agents.asked == ["n1", "n2"], "evidence first, of two machines"
+    again = bench.controller()
+    bench.works[-1].restarts = lambda: 1
+    again.carry_out(BLAMELESS, bench.incident)
+    assert bench.slurm.jobs[7].restarts == 1, "the same decision again requeues nothing"
+
+
+def test_where_slurm_did_not_tell_its_restarts_nothing_is_requeued(bench: Bench) -> None:
+    recovery = bench.controller()
+    recovery.carry_out(BLAMELESS, bench.incident)
+    bench.settle(recovery, lambda: bench.ledger.result("restart-1"))
     result = bench.ledger.result("restart-1")
-    assert result is not None and result.outcome == "failed" and bench.slurm.calls == []
+    assert result is not None and result.outcome == "failed" and bench.slurm.jobs[7].restarts == 0
 
 
 def test_budgets_begin_anew_with_another_slurm_job_and_with_nothing_else(bench: Bench) -> None:

@@ -67,15 +67,15 @@ def statements(agents: Agents, *kinds: str, generation: int = 1) -> list[Stateme
     witnesses = Witnesses(agents, lambda: 1000.0, Parallelism(data=4), gap_s=0.0)  # type: ignore[arg-type]
     try:
         witnesses.request(frozenset(kinds), observe(), 990.0)  # type: ignore[arg-type]
-        return list(awaited(lambda: witnesses.take_statements(generation), witnesses))
+        return [item for item in awaited(lambda: witnesses.take_statements(generation), witnesses) if item.source != "look"]
     finally:
         witnesses.close()
 
 
 def awaited(take: Callable[[], Any], witnesses: Witnesses, limit_s: float = 10.0) -> Any:
-    end_s = time.monotonic() + limit_s
+    end_s, found = time.monotonic() + limit_s, list[Any]()
     while witnesses._looks is not None and time.monotonic() < end_s:
-        found = take()
+        found += take()
         if witnesses._looks is None:
             return found
         time.sleep(0.01)
@@ -264,3 +264,39 @@ def test_rounds_do_not_overlap_and_one_about_a_former_generation_is_thrown_away(
     finally:
         agents.gate.set()
         witnesses.close()
+
+
+def test_the_first_look_is_handed_out_before_the_second_is_taken() -> None:
+    agents = Agents({"m2": READING})
+    witnesses = Witnesses(agents, lambda: 1000.0, Parallelism(data=4), gap_s=30.0)  # type: ignore[arg-type]
+    try:
+        witnesses.request(frozenset({"stacks"}), observe(), 990.0)
+        end_s, found = time.monotonic() + 10.0, list[Statement]()
+        while not found and time.monotonic() < end_s:
+            found += witnesses.take_statements(1)
+            time.sleep(0.01)
+        (look,) = found
+        assert (look.source, look.stands, [item.machines for item in look.suspects]) == ("look", None, [("m2",)])
+    finally:
+        witnesses.close()
+
+
+def test_ranks_that_stand_where_they_stood_are_told_from_ranks_that_moved() -> None:
+    (stood,) = statements(Agents({"m2": READING}), "still")
+    assert stood.stands is True
+    agents = Agents({"m2": READING})
+    capture = agents.capture
+
+    def moves(machines: Iterable[str], what: list[str], deadline_s: float, **options: float) -> dict[str, Any]:
+        answer = capture(machines, what, deadline_s, **options)
+        agents.stands = {"m2": LOCKED}
+        return answer
+
+    agents.capture = moves  # type: ignore[method-assign]
+    assert [item.stands for item in statements(agents, "still")] == [False]
+
+
+def test_where_no_stack_can_be_read_whether_the_job_stands_is_unknown() -> None:
+    agents = Agents()
+    agents.silent = set(MACHINES)
+    assert [item.stands for item in statements(agents, "still")] == [None]

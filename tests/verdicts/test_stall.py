@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minder.topology import Parallelism
-from minder.types import Attempt, RuleResult, Statement, Suspect
+from minder.types import Attempt, Evidence, RuleResult, Statement, Suspect
 from minder.verdicts.flows import FlowFinding
 from minder.verdicts.progress import Progress
 from minder.verdicts.stall import StallRule, fuse_findings
@@ -96,18 +96,80 @@ def test_who_is_silent_because_its_program_is_sick_is_not_evicted_and_unread_byt
     assert [item.machines for item in result.suspects] == [("m1",)]
 
 
-@pytest.mark.parametrize(("said", "named"), [((), False), ((Statement(0.0, "stacks"),), True)])
-def test_where_stacks_can_be_asked_for_mere_silence_waits_for_them_a_little(scene: Any, said: Any, named: bool) -> None:
-    watch = Watch(scene)
-    watch.rule = StallRule(watch.progress, wait_for_captures_s=5.0)
-    watch.program = said
+# Live: what connections name waits for one capture
+
+
+def accuse(scene: Any, at_s: float, *machines: str, source: str = "look", kind: str = "machine") -> tuple[Statement, ...]:
+    now_s = scene.see(at_s).now_s
+    told = tuple(Evidence("stacks", name, "outside any collective: sleeping") for name in machines)
+    suspect = Suspect(now_s, "stacks", kind, machines, "stall", 0.8, now_s, "evict", told)  # type: ignore[arg-type]
+    return (Statement(now_s, source, (suspect,) if machines or kind == "job" else ()),)  # type: ignore[arg-type]
+
+
+def silent_and_behind(watch: Watch) -> Callable[[float], RuleResult]:
+    """m3 has sent nothing since its peers did, and is steps behind: 0.80 by what connections and steps say."""
+    watch.rule = StallRule(watch.progress, wait_for_captures_s=8.0)
+    watch.scene.worker("m3", step=37)
+    watch.progress.by_machine["m3"] = 37.0
 
     def look(at_s: float) -> RuleResult:
         return watch.look(at_s, watch.flows(at_s, lambda one, two: {"last_send_age_s": at_s - 20.0 + (0.8 if one == "m3" else 0.0)}))
 
-    look(25.0)
-    assert bool(look(31.0).suspects) is named
-    assert named or [item.machines for item in look(36.0).suspects] == [("m3",)]
+    return look
+
+
+def test_connections_name_at_once_and_the_eviction_waits_eight_seconds_for_stacks(scene: Any) -> None:
+    look = silent_and_behind(Watch(scene))
+    look(24.0)
+    result = look(25.0)
+    assert [(item.machines, item.tier) for item in result.suspects] == [(("m3",), "watch")]
+    assert {"stacks", "flows"} <= result.requests
+    assert {item.tier for at_s in range(26, 32) for item in look(float(at_s)).suspects} == {"watch"}
+    assert [(item.machines, item.tier) for item in look(33.5).suspects] == [(("m3",), "evict")], "without an answer connections decide"
+
+
+@pytest.mark.parametrize(("machines", "kind", "expected"), [
+    (("m3",), "machine", [(("m3",), "evict")]), (("m1",), "machine", [(("m3",), "page")]), ((), "job", []),
+])  # fmt: skip
+def test_what_one_capture_shows_decides(scene: Any, machines: tuple[str, ...], kind: str, expected: Any) -> None:
+    watch = Watch(scene)
+    look = silent_and_behind(watch)
+    look(24.0), look(25.0)
+    watch.program = accuse(scene, 26.0, *machines, kind=kind)
+    assert [(item.machines, item.tier) for item in look(26.0).suspects] == expected
+    watch.program = ()
+    assert kind != "job" or all(look(float(at_s)).suspects == () for at_s in range(27, 60)), "a rank in a collective of another group"
+
+
+def test_a_capture_that_names_none_asks_for_a_second_look_and_then_for_a_person(scene: Any) -> None:
+    watch = Watch(scene)
+    look = silent_and_behind(watch)
+    look(24.0), look(25.0)
+    watch.program = accuse(scene, 26.0)
+    assert [item.tier for item in look(26.0).suspects] == ["watch"]
+    watch.program = accuse(scene, 30.0, source="stacks")
+    assert [(item.machines, item.tier) for item in look(30.0).suspects] == [(("m3",), "page")]
+
+
+def test_a_process_that_does_not_run_is_evicted_although_it_stands_where_its_peers_stand(scene: Any) -> None:
+    """Stopped inside the collective, and the kernel's word for it is hidden."""
+    watch = Watch(scene)
+    watch.rule = StallRule(watch.progress, wait_for_captures_s=8.0)
+    unread = lambda one, two: {"receive_queue_bytes": 4000} if one == "m1" else {}  # noqa: E731
+    running = ("m0", "m2", "m3")
+    watch.look(24.0, ticking=running)
+    assert [item.tier for item in watch.look(25.0, watch.flows(25.0, unread), ticking=running).suspects] == ["watch"]
+    watch.program = accuse(scene, 26.0, source="stacks")
+    assert [(i.machines, i.tier) for i in watch.look(26.0, watch.flows(26.0, unread), ticking=running).suspects] == [(("m1",), "evict")]
+
+
+def test_a_dead_path_is_no_programs_doing_and_waits_for_no_capture(scene: Any) -> None:
+    watch = Watch(scene)
+    watch.rule = StallRule(watch.progress, wait_for_captures_s=8.0)
+    again = {"unacked_segments": 70, "backoff": 4, "send_queue_bytes": 88_000}
+    watch.look(24.0)
+    result = watch.look(25.0, watch.flows(25.0, lambda one, two: again if "m2" in (one, two) else {}))
+    assert [(item.machines, item.tier) for item in result.suspects] == [(("m2",), "evict")]
 
 
 def test_nobody_is_named_where_all_look_alike_and_a_person_is_told_after_a_minute(scene: Any) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from minder.types import JobView, Observation
+from minder.types import Evidence, JobView, Observation, Statement, Suspect, Window
 from minder.verdicts.progress import Progress
 from minder.verdicts.start import StartRule
 
@@ -18,8 +19,11 @@ def job(generation: int, machines: tuple[str, ...], phase: str = "starting", sta
     return JobView("llm", generation, phase, machines, (), (), dict(enumerate(machines)), 0.0, started_s)  # type: ignore[arg-type]
 
 
-def suspects(rule: StartRule, now_s: float, view: JobView) -> Any:
-    return rule.observe(Observation(now_s, job=view)).suspects
+def suspects(rule: StartRule, now_s: float, view: JobView, against: str = "") -> Any:
+    """against: whom stacks name at that moment."""
+    accused = Suspect(now_s, "stacks", "machine", (against,), "stall", 0.8, now_s, "evict", (Evidence("stacks", against, "sleeping"),))
+    said = (Statement(now_s, "stacks", (accused,), True),) if against else ()
+    return rule.observe(Observation(now_s, job=view, statements=said)).suspects
 
 
 def begun(took_s: float = 3.0) -> StartRule:
@@ -34,7 +38,7 @@ def test_a_job_whose_start_takes_minutes_is_given_as_many_again_and_more() -> No
     second = job(2, ("a", "s", "c"), started_s=1000.0)
     rule = begun(took_s=100.0)
     assert suspects(rule, 1290.0, second) == ()
-    assert [item.machines for item in suspects(rule, 1301.0, second)] == [("s",)]
+    assert suspects(rule, 1301.0, second, against="s")[0].machines == ("s",)
 
 
 def test_without_having_seen_a_start_the_first_limit_holds() -> None:
@@ -42,16 +46,54 @@ def test_without_having_seen_a_start_the_first_limit_holds() -> None:
     suspects(rule, 0.0, job(1, ("a", "b", "c"), "running"))
     second = job(2, ("a", "s", "c"), started_s=1000.0)
     assert suspects(rule, 1170.0, second) == ()
-    assert [item.machines for item in suspects(rule, 1181.0, second)] == [("s",)]
+    assert suspects(rule, 1181.0, second, against="s")[0].machines == ("s",)
 
 
-def test_the_only_new_machine_of_a_generation_that_does_not_step_is_the_suspect() -> None:
+def test_the_only_new_machine_is_the_suspect_where_stacks_name_it_too() -> None:
     rule = begun()
     second = job(2, ("a", "s", "c"), started_s=100.0)
     assert suspects(rule, 110.0, second) == ()
-    (suspect,) = suspects(rule, 126.0, second)
+    assert rule.observe(Observation(126.0, job=second)).requests == {"stacks", "dumps", "flows"}
+    (suspect,) = suspects(rule, 128.0, second, against="s")
     assert (suspect.kind, suspect.machines, suspect.tier) == ("machine", ("s",), "evict")
     assert suspects(rule, 140.0, second) == ()
+
+
+@pytest.mark.parametrize("against", ["", "a"])
+def test_to_be_new_is_no_evidence(against: str) -> None:
+    """A deadlock of the program comes again after the swap, whoever stands in for whom."""
+    rule = begun()
+    second = job(2, ("a", "s", "c"), started_s=100.0)
+    assert suspects(rule, 126.0, second, against) == ()
+    (suspect,) = suspects(rule, 147.0, second)
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
+    assert "s is its only new machine" in suspect.evidence[0].message
+
+
+def test_where_the_start_failed_before_with_other_machines_no_machine_is_named() -> None:
+    rule = begun()
+    suspects(rule, 101.0, job(2, ("a", "s", "c"), started_s=100.0))
+    third = job(3, ("a", "t", "c"), started_s=200.0)
+    assert suspects(rule, 201.0, third) == ()
+    (suspect,) = suspects(rule, 226.0, third, against="t")
+    assert (suspect.kind, suspect.tier) == ("job", "page")
+
+
+def test_a_job_that_is_at_work_on_its_start_is_given_half_an_hour() -> None:
+    """A 10-minute compile, a tokeniser before step 1: something is read or written all the time."""
+    rule = StartRule(progress := Progress())
+    view = job(1, ("a", "b", "c"))
+    told = []
+    for now_s in range(0, 2000, 5):
+        shape = (1, 3, 1)
+        window = Window(
+            np.array([float(now_s)]), view.machines, ("job_io_bytes_per_second",), np.full(shape, 1e6), np.ones(shape[:2], bool)
+        )
+        observation = Observation(float(now_s), window, job=view)
+        progress.update(observation)
+        told += [(now_s, item) for item in rule.observe(observation).suspects]
+    ((at_s, suspect),) = told
+    assert at_s >= 1800 and (suspect.kind, suspect.tier) == ("job", "page")
 
 
 def test_two_new_machines_or_none_are_paged_without_a_name() -> None:
@@ -91,9 +133,9 @@ def test_while_a_survivor_still_starts_its_worker_everybody_waits_for_that_one(s
     assert restart.at(126.0, ("m0", "m3")) == ()
     assert restart.at(140.0, ("m0", "m1", "m2", "m3")) == ()
     assert restart.at(160.0, ("m0", "m1", "m2", "m3")) == ()
-    (suspect,) = restart.at(166.0, ("m0", "m1", "m2", "m3"))
-    assert (suspect.machines, suspect.tier) == (("m3",), "evict")
-    assert "66 s, 26 s of them with all others running" in suspect.evidence[0].message
+    assert restart.at(166.0, ("m0", "m1", "m2", "m3")) == ()
+    (suspect,) = restart.at(187.0, ("m0", "m1", "m2", "m3"))
+    assert (suspect.kind, suspect.tier) == ("job", "page")
 
 
 def test_a_standby_whose_worker_never_runs_is_named_as_soon(scene: Any) -> None:

@@ -102,6 +102,13 @@ class KubernetesEngine:
         self._evictions.evict(leaving, self.job.pods)
         return f"{', '.join(pod.name for pod in leaving)} was evicted from {machine}; {self.job} goes on"
 
+    def restart(self, known: int) -> str:
+        """Without a machine that is held nothing could say which pods were meant, and a second call would evict the new ones."""
+        raise ActuatorError(f"{self.job} is not started again without a machine to take away: restart it by hand")
+
+    def own_retries(self) -> str:
+        return ""
+
     def restart_without(self, machines: Sequence[str]) -> str:
         """Evict every pod of the job, the bad machines' first; its controller makes new ones, which the scheduler places elsewhere.
 

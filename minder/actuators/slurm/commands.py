@@ -30,7 +30,7 @@ _UNREACHABLE = (
     "could not load slurm configuration",
     "unable to establish configuration source",
 )
-_READS = (("scontrol", "show"), ("sinfo", "-h"), ("squeue", "-h"))
+_READS = (("scontrol", "show"), ("scontrol", "write"), ("sinfo", "-h"), ("squeue", "-h"))
 
 
 class Commands(Protocol):

@@ -13,7 +13,8 @@ class SlurmConfig(BaseModel):
     """kind: says that this table is Slurm's. job: the Slurm job's id; $SLURM_JOB_ID if not given. machines: how many of the allocation run
     ranks; the others are spares. nodes: with `minder watch`, where the job may come to run, as Slurm writes it ("n[1-64]"). agent,
     launcher: addresses of machines that no [[machines]] names, "http://{node}:9401". max_drained: nodes that minder may hold drained at
-    once in the whole cluster. release: give an evicted node back out of the running allocation (needs `srun --no-kill`). retest: a command
+    once in the whole cluster. release: give an evicted node back out of the running allocation (needs `srun --no-kill`). restart:
+    with `minder watch --act`, what follows a crash or a hang that is no machine's: a page, or a requeue of the job. retest: a command
     that must succeed before `minder machine return`, "{node}" in it is the machine. retest_deadline_s: so long it may take. deadline_s: for
     each call of a Slurm command. conf: a slurm.conf other than Slurm's own choice.
     """
@@ -29,6 +30,7 @@ class SlurmConfig(BaseModel):
     deadline_s: float = Field(default=5.0, gt=0, le=60)
     max_drained: int = Field(default=2, ge=1)
     release: bool = False
+    restart: Literal["page", "requeue"] = "page"
     retest: tuple[str, ...] = ()
     retest_deadline_s: float = Field(default=600.0, gt=0)
     conf: str | None = None

@@ -48,6 +48,7 @@ class SlurmEngine:
             ours=self.nodes.ours(),
             neighbours=self.nodes.neighbours(known, job.id),
             refusal=refusal,
+            restarts=job.restarts,
         )
 
     def withhold(self, machine: str, operation_id: str, why: str) -> ActionResult:
@@ -58,6 +59,12 @@ class SlurmEngine:
 
     def release(self, machine: str) -> str:
         return self.job.release([machine])
+
+    def restart(self, known: int) -> str:
+        return self.job.requeue(known)
+
+    def own_retries(self) -> str:
+        return self.job.own_retries()
 
     def restart_without(self, machines: Sequence[str]) -> str:
         return self.job.requeue_without(machines)

@@ -29,6 +29,7 @@ class FakeJob:
     requeue: bool = True
     held: bool = False  # as Slurm holds what was requeued
     user: str = "root"
+    script: str = "#!/bin/sh\nsrun python train.py\n"
 
 
 class FakeSlurm:
@@ -66,6 +67,8 @@ class FakeSlurm:
                 return "".join(self._show_node(name) for name in _expand(names))
             case ["scontrol", "show", "job", number]:
                 return self._show_job(int(number))
+            case ["scontrol", "write", "batch_script", number, "-"]:
+                return self._job(int(number)).script
             case ["scontrol", "show", "hostnames", text]:
                 return "".join(f"{name}\n" for name in _expand(text))
             case ["sinfo", "-h", "-N", "-R", "-o", "%N|%T|%E"]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from minder.actuators.slurm.commands import Commands
 from minder.actuators.slurm.nodes import SlurmNodes
 from minder.actuators.slurm.records import JobRecord, read_job
+from minder.actuators.slurm.retries import find_retries
 from minder.errors import ActuatorError, EngineUnavailableError
 
 __all__ = ["SlurmJob"]
@@ -57,6 +58,38 @@ class SlurmJob:
                 self._commands.call(["scontrol", "requeue", str(self.id)])
             self._sleep(_PAUSE_S)
         raise ActuatorError(f"Slurm job {self.id} is not requeued after {deadline_s:.0f} s: {told}")
+
+    def requeue(self, known: int, deadline_s: float = 60.0) -> str:
+        """Start the job again, now, on whatever nodes it gets. `known`: its `Restarts` when this was asked; one that has more was started
+        again since, and is left alone. Raises as `requeue_without`."""
+        told = f"`scontrol show job {self.id}` says why"
+        for _ in range(max(1, round(deadline_s / _PAUSE_S))):
+            job = self.show()
+            if job.is_over:
+                raise ActuatorError(f"Slurm job {self.id} is over ({job.state}): there is nothing to requeue")
+            if job.state == "PENDING":
+                told = self._let_go(job, ())
+                if not told:
+                    return f"Slurm job {self.id} was requeued and may start now"
+            elif job.restarts > known:
+                return f"Slurm job {self.id} was started again (restart {job.restarts})"
+            elif not job.requeue:
+                raise ActuatorError(f"Slurm job {self.id} may not be requeued: submit it with --requeue")
+            elif job.state in ("RUNNING", "SUSPENDED", "CONFIGURING"):
+                self._commands.call(["scontrol", "requeue", str(self.id)])
+            self._sleep(_PAUSE_S)
+        raise ActuatorError(f"Slurm job {self.id} is not requeued after {deadline_s:.0f} s: {told}")
+
+    def own_retries(self) -> str:
+        """What in the job's batch script starts its ranks again, one line; "" if nothing does, or it has none."""
+        try:
+            script = self._commands.call(["scontrol", "write", "batch_script", str(self.id), "-"])
+        except EngineUnavailableError:
+            raise
+        except ActuatorError as error:
+            told = str(error)
+            return "" if "not a batch job" in told.lower() else f"whether its batch script starts it again cannot be read: {told}"
+        return find_retries(script)
 
     def _let_go(self, job: JobRecord, bad: Sequence[str]) -> str:
         """Tell a waiting job where it must not go, and that it need not wait. Returns why Slurm would not have that yet, else ""."""

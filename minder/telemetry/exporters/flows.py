@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from minder.telemetry.exporters.growth import Growth
 from minder.telemetry.exporters.inet_diag import Connection, dump_connections
 from minder.telemetry.exporters.jobs import JobProcess
 from minder.telemetry.exporters.procfs import socket_inodes
@@ -39,6 +40,7 @@ class FlowExporter:
         self._last = Reading()
         self._retransmits = 0
         self._per_socket: dict[int, int] = {}
+        self._bytes = Growth()
 
     def read(self, processes: Sequence[JobProcess], now_s: float) -> Reading:
         if now_s - self._read_s < min(_READ_AT_LEAST_EVERY_S, self._read_cost_s / _READ_SHARE - 0.5) and processes:
@@ -57,6 +59,7 @@ class FlowExporter:
         reading.gauge("tcp_send_queue_bytes", sum(item.send_queue_bytes for item in connections))
         self._count_retransmits(connections)
         reading.counter("tcp_retransmits", self._retransmits)
+        reading.counter("job_tcp_bytes", self._bytes.add({str(item.inode): item.bytes_acked + item.bytes_received for item in connections}))
         trips = [item.round_trip_s for item in connections if min(item.last_send_age_s, item.last_receive_age_s) < _ACTIVE_S]
         if trips:
             reading.gauge("tcp_round_trip_seconds", sum(trips) / len(trips))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from minder.telemetry.exporters.growth import Growth
 from minder.telemetry.exporters.jobs import JobProcess
 from minder.telemetry.exporters.procfs import ProcessStat, read_bytes, read_stat, read_tree
 from minder.telemetry.exporters.reading import Reading
@@ -27,7 +29,13 @@ class JobExporter:
     read per thread, hundreds per process with torch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, logs: Sequence[Path] = (), dumps: Path | None = None) -> None:
+        """logs: files in which the job's processes write, besides those that their launcher tells. dumps: where minder's own thread in
+        each rank writes, whatever the rank does: that is none of the job's work."""
+        self._logs, self._dumps = tuple(logs), dumps
+        self._dumped: dict[str, int] = {}  # each dump's file to when it was written
+        self._own_bytes = 0
+        self._io, self._log = Growth(), Growth()
         self._handles: dict[int, int] = {}  # pid to its open /proc/PID/task/PID/stat
         self._looks: deque[tuple[float, int, int]] = deque(maxlen=_LOOKS_KEPT)  # time, busy, seen
         self.tree: list[int] = []  # the processes and all below them, as last read
@@ -73,10 +81,31 @@ class JobExporter:
         reading.gauge("job_processes", len(stats))
         reading.gauge("job_memory_bytes", sum(stat.rss_bytes for stat in stats))
         reading.gauge("job_threads", sum(stat.threads for stat in stats))
+        self._activity(reading, stats, processes)
         self._busy(reading, min(since_s, now_s - 1.0))
         self._cpu = _rate(reading, "job_cpu_ratio", {stat.pid: stat.cpu_s for stat in stats}, now_s, self._cpu)
         self._delay = _rate(reading, "job_run_delay_ratio", self._run_delays(), now_s, self._delay)
         return reading
+
+    def _activity(self, reading: Reading, stats: Sequence[ProcessStat], processes: Sequence[JobProcess]) -> None:
+        """What shows that the job gets on although no step is told: bytes read and written, and new lines in its logs."""
+        totals = _io_bytes(stats)
+        if totals:
+            self._note_dumps(processes)
+            reading.counter("job_io_bytes", max(0, self._io.add(totals) - self._own_bytes))
+        sizes = _file_sizes([*(process.log for process in processes if process.log is not None), *self._logs])
+        if sizes:
+            reading.counter("job_log_bytes", self._log.add(sizes))
+
+    def _note_dumps(self, processes: Sequence[JobProcess]) -> None:
+        before, self._dumped = self._dumped, {}
+        for path in [f"{self._dumps}/pid-{process.pid}" for process in processes] if self._dumps is not None else ():
+            try:
+                found = os.stat(path)  # noqa: PTH116 - the agent's hot path
+            except OSError:
+                continue
+            self._dumped[path] = found.st_mtime_ns
+            self._own_bytes += found.st_size if before.get(path, found.st_mtime_ns) != found.st_mtime_ns else 0
 
     def _stats(self, pids: tuple[int, ...], now_s: float) -> list[ProcessStat]:
         if pids != self._tree_of or now_s - self._tree_read_s >= _TREE_EVERY_S:
@@ -106,3 +135,25 @@ def _rate(
         if both:
             reading.gauge(name, sum(max(0.0, totals[pid] - before[1][pid]) for pid in both) / (now_s - before[0]))
     return now_s, totals
+
+
+def _io_bytes(stats: Sequence[ProcessStat]) -> dict[str, int]:
+    """Bytes that each process has read and written by system calls (proc(5), /proc/PID/io): files, page cache and pipes included.
+    Processes that may not be looked at are left out."""
+    found: dict[str, int] = {}
+    for stat in stats:
+        fields = (read_bytes(f"/proc/{stat.pid}/io", 512) or b"").split()
+        if len(fields) >= 4 and fields[0] == b"rchar:" and fields[2] == b"wchar:":
+            found[f"{stat.pid}:{stat.start_ticks}"] = int(fields[1]) + int(fields[3])
+    return found
+
+
+def _file_sizes(paths: Iterable[str | Path]) -> dict[str, int]:
+    """Bytes of each file that is there."""
+    found: dict[str, int] = {}
+    for path in {str(path) for path in paths}:
+        try:
+            found[path] = os.stat(path).st_size  # noqa: PTH116 - the agent's hot path
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,163 @@
+"""A job that stands without a step having been read: when that is said, when it is not, and what a controller may know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minder.types import Evidence, JobView, Observation, Signal, Statement, Suspect, Window
+from minder.verdicts.activity import Activity
+from minder.verdicts.hang import HangRule, Standing
+from minder.verdicts.progress import Progress
+
+TCP, TENSOR = "job_tcp_bytes_per_second", "gpu_tensor_activity_ratio"
+STOPS_S = 120.0
+
+
+class Play:
+    """A job in virtual time, a tick a second. `stands(time_s)`: what two captures of the stacks show whenever they are asked for."""
+
+    def __init__(self, machines: tuple[str, ...] = ("m0", "m1", "m2"), phase: str = "running") -> None:
+        self.progress = Progress()
+        self.rule = HangRule(self.progress)
+        self.job = JobView("llm", 1, phase, machines, (), (), dict(enumerate(machines)), 0.0, 0.0)  # type: ignore[arg-type]
+        self.asked: list[float] = []
+        self.said: list[tuple[float, Suspect]] = []
+        self.standing: dict[float, Standing | None] = {}
+        self.accused: tuple[Suspect, ...] = ()
+
+    def run(
+        self, tell: Callable[[float], Mapping[str, float]], end_s: int, stands: Callable[[float], bool | None] = lambda time_s: True,
+        signals: Mapping[float, Signal] | None = None,
+    ) -> Play:  # fmt: skip
+        wanted = False
+        for now_s in map(float, range(end_s)):
+            statements = (Statement(now_s, "stacks", self.accused, stands(now_s)),) if wanted else ()
+            events = tuple(item for at_s, item in (signals or {}).items() if at_s == now_s)
+            observation = Observation(now_s, self._window(now_s, tell(now_s)), events, self.job, statements=statements)
+            self.progress.update(observation)
+            result = self.rule.observe(observation)
+            wanted = "still" in result.requests
+            self.asked += [now_s] if wanted else []
+            self.said += [(now_s, item) for item in result.suspects]
+            self.standing[now_s] = self.rule.standing
+        return self
+
+    def _window(self, now_s: float, values: Mapping[str, float]) -> Window:
+        shape = (1, len(self.job.machines), len(values))
+        return Window(
+            np.array([now_s]),
+            self.job.machines,
+            tuple(values),
+            np.broadcast_to(np.array([*values.values()]), shape),
+            np.ones(shape[:2], bool),
+        )
+
+
+def stopping(time_s: float) -> Mapping[str, float]:
+    return {TCP: 1e6 if time_s < STOPS_S else 0.0, TENSOR: 0.4 if time_s < STOPS_S else 0.0}
+
+
+def test_no_progress_of_any_kind_and_stacks_that_stand_are_a_hang() -> None:
+    play = Play().run(stopping, 400)
+    at_s, suspect = play.said[0]
+    assert (suspect.kind, suspect.machines, suspect.tier, suspect.cause) == ("job", (), "page", "stall")
+    assert STOPS_S + 30.0 < at_s < STOPS_S + 75.0
+    assert "no step is read" in suspect.evidence[0].message and "same in two captures" in suspect.evidence[1].message
+    standing = play.standing[399.0]
+    assert standing is not None and standing.stood is True and standing.began
+    assert STOPS_S - 2 <= standing.since_s <= STOPS_S + 12
+
+
+def test_of_one_machine_the_rank_that_stands_out_is_told_at_once() -> None:
+    play = Play(("host",))
+    told = (Evidence("stacks", "host", "rank 1: stopped (state T)"),)
+    play.accused = (Suspect(0.0, "stacks", "machine", ("host",), "stall", 0.95, 0.0, "watch", told),)
+    play.run(stopping, 200)
+    at_s, suspect = play.said[0]
+    assert at_s < STOPS_S + 50.0 and suspect.evidence[-1].message == "rank 1: stopped (state T)"
+
+
+def test_stacks_are_asked_for_only_once_the_job_is_quiet_and_then_ever_more_seldom() -> None:
+    play = Play().run(stopping, 2000)
+    assert STOPS_S + 30.0 < play.asked[0] < STOPS_S + 45.0
+    gaps = np.diff(play.asked)
+    assert gaps.min() >= 50.0 and len(play.asked) < 12
+
+
+def test_stacks_that_change_are_progress_and_patience_grows() -> None:
+    """An evaluation that computes and shows nothing else."""
+    play = Play().run(stopping, 1500, stands=lambda time_s: False)
+    assert play.said == [] and len(play.asked) < 10
+
+
+def test_half_an_hour_of_stacks_that_change_and_nothing_else_is_a_persons_to_look_at() -> None:
+    play = Play().run(stopping, 2300, stands=lambda time_s: False)
+    at_s, suspect = play.said[0]
+    assert (suspect.kind, suspect.tier) == ("job", "page") and at_s >= STOPS_S + 1800.0
+    assert "although the stacks of its ranks change" in suspect.evidence[0].message
+
+
+def test_stacks_that_cannot_be_read_are_told_and_the_hang_is_not_certain() -> None:
+    play = Play().run(stopping, 400, stands=lambda time_s: None)
+    assert "cannot be compared" in play.said[0][1].evidence[-1].message
+    standing = play.standing[399.0]
+    assert standing is not None and standing.stood is None
+
+
+@pytest.mark.parametrize("phase", ["evaluation", "checkpoint", "compile"])
+def test_a_declared_phase_is_no_hang(phase: str) -> None:
+    begins = Signal(STOPS_S, "phase", "m0", data={"phase": phase, "state": "begin"})
+    play = Play().run(stopping, 900, signals={STOPS_S: begins})
+    assert play.said == [] and play.asked == [] and play.standing[899.0] is None
+
+
+def steps(time_s: float, stop_s: float = STOPS_S, every_s: float = 0.3) -> dict[str, float]:
+    return {"steps_total": float(int(min(time_s, stop_s) / every_s))}
+
+
+def test_with_steps_an_undeclared_evaluation_of_twelve_minutes_stands_for_nobody() -> None:
+    """Steps of 0.3 s; then every rank computes for twelve minutes and talks to nobody."""
+    play = Play().run(lambda time_s: {**steps(time_s), TCP: 1e6 if time_s < STOPS_S else 0.0, TENSOR: 0.3}, 840)
+    assert set(play.standing.values()) == {None}
+
+
+def test_with_steps_one_rank_that_evaluates_for_all_acquits_the_job() -> None:
+    play = Play()
+    original = play._window
+
+    def one_alone(now_s: float, values: Mapping[str, float]) -> Window:
+        window = original(now_s, values)
+        told = np.array(window.values_TMK)
+        told[:, 1:, window.metrics.index(TENSOR)] = 0.4 if now_s < STOPS_S else 0.0
+        return Window(window.times_T, window.machines, window.metrics, told, window.present_TM)
+
+    play._window = one_alone  # type: ignore[method-assign]
+    play.run(lambda time_s: {**steps(time_s), TENSOR: 0.4}, 840)
+    assert set(play.standing.values()) == {None}
+
+
+def test_with_steps_and_nothing_else_the_newest_step_decides() -> None:
+    play = Play().run(steps, 400)
+    standing = play.standing[399.0]
+    assert play.said == [], "the rule for stalls pages"
+    assert standing is not None and standing.stood and standing.since_s == pytest.approx(STOPS_S, abs=2.0)
+
+
+def test_a_compile_before_the_first_step_reads_and_writes() -> None:
+    play = Play(phase="starting").run(lambda time_s: {"job_io_bytes_per_second": 1e5 + 9e5 * (time_s % 7 == 0)}, 700)
+    assert play.said == [] and set(play.standing.values()) == {None}
+
+
+def test_another_generation_begins_anew() -> None:
+    progress = Progress()
+    progress.activity = Activity()
+    play = Play().run(stopping, 300)
+    play.job = JobView("llm", 2, "starting", play.job.machines, (), (), play.job.rank_machine, 0.0, 300.0)
+    observation: Any = Observation(301.0, play._window(301.0, stopping(301.0)), (), play.job)
+    play.progress.update(observation)
+    play.rule.observe(observation)
+    assert play.rule.standing is None
