@@ -42,6 +42,7 @@ from minder.registry.folder import Model
 from minder.scoring.ray_scoring import RayScoring, open_scoring
 from minder.signals.xid import load_xid_rules
 from minder.telemetry.spoken import SpokenSource
+from minder.topology import Topology
 from minder.types import Rule
 from minder.verdicts.gate import GatedRule
 from minder.verdicts.judge import Judge
@@ -218,8 +219,7 @@ def build(
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
     if watched is not None:
-        state = JobState(config.name, rank_machine=dict(topology.rank_machine))
-        (state_dir := state_dir / "watch").mkdir(exist_ok=True)  # the job's own controller may keep its state beside it
+        state, state_dir = _as_watched(config.name, topology, state_dir)
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
     progress, policy = Progress(), Policy(config.policy_config(act))
@@ -254,6 +254,12 @@ def build(
     export = open_page(config, (*_measures(admission, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
     return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue, scoring=scoring)
+
+
+def _as_watched(name: str, topology: Topology, state_dir: Path) -> tuple[JobState, Path]:
+    """A watched job's state is what is seen; its own controller may keep its state in the folder beside."""
+    (state_dir := state_dir / "watch").mkdir(exist_ok=True)
+    return JobState(name, rank_machine=dict(topology.rank_machine)), state_dir
 
 
 def _work(config: JobConfig) -> JobWork:

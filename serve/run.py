@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import ssl
+import sys
 from dataclasses import dataclass
 
 import uvicorn
@@ -93,6 +94,7 @@ def _serve(service: Service, listening: Listening) -> None:
         listener.close()
         raise BadInputError(f"--tls-cert, --tls-key or --tls-client-ca cannot be used: {error.strerror or error}") from error
     name = f"[{host}]" if ":" in host else host
+    print(f"minder: service on {scheme}://{name}:{port}/v1, ledger {service.location}", file=sys.stderr, flush=True)
     event(_log, logging.INFO, "service listens", url=f"{scheme}://{name}:{port}/v1", ledger=service.location)
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
         signal.signal(number, _end)

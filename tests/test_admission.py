@@ -56,7 +56,7 @@ def test_it_is_polled_scraped_aligned_recorded_and_placed_like_the_others(built:
     token = config.endpoints()[0].agent
     assert token is not None and admits.endpoints(NEW).launcher.token == token.token, "the job's own tokens"
     admits.admit(NEW)
-    assert stages.source._targets[-1].machine == "n9"
+    assert stages.source._source._targets[-1].machine == "n9"
     assert stages.context(app.state, (), time.time()).domains["n9"] == {"rack": "r7"}
     now_s = time.time()
     for age in (3.0, 2.0, 1.0):

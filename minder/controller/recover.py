@@ -222,6 +222,9 @@ class Recovery:
             if event.kind != kinds.INTENT or "decision" not in event.payload:
                 continue
             decision = from_json(Decision, event.payload["decision"])
+            if decision.action not in kinds.ACTS:
+                lines.append(f'{decision.operation_id} is left alone: this version does not know what "{decision.action}" is')
+                continue
             if event.operation_id in started:
                 self._finish(decision)
                 continue

@@ -37,6 +37,8 @@ def parse_request(data: Any, slots: int) -> WorkersRequest:
     request = from_json(WorkersRequest, data)
     if not request.operation_id:
         raise WireError("operation_id is empty: give each operation its own")
+    if request.desired not in ("run", "parked", "ended"):
+        raise WireError(f'desired is "{request.desired}": run, parked or ended')
     if request.generation < 0:
         raise WireError(f"generation is {request.generation}: 0 or more")
     if not 0.0 <= request.grace_s <= 3600.0:

@@ -161,7 +161,7 @@ def hanging(world: Any) -> Callable[[Any], list[Any]]:
 def test_with_no_restart_left_it_ends_as_failed_with_its_evidence_and_its_workers(world: Any) -> None:
     world.policy, world.script = PolicyConfig(dry_run=False, max_restarts=0), hanging(world)
     app = world.life(5)
-    assert app.state.phase == "failed" and "0 of 0 restarts are used up" in app.state.ended_because
+    assert app.state.phase == "failed" and "0 of 0 restarts without progress are used up" in app.state.ended_because
     told = [event.kind for event in world.events(kinds.DECISION, kinds.EVIDENCE, kinds.JOB_ENDED)]
     assert told.index(kinds.DECISION) < told.index(kinds.EVIDENCE) < told.index(kinds.JOB_ENDED)
     assert world.events(kinds.JOB_ENDED)[0].payload["outcome"] == "failed"

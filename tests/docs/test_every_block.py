@@ -46,6 +46,7 @@ KEPT = {
     ("docs/collectives.md", "from torch._C"): f"{EXAMPLES}::test_dumps_that_the_page_writes_are_read_by_the_command",
     ("docs/collectives.md", "import minder"): f"{SNIPPETS}::test_the_line_that_keeps_dumps_keeps_them",
     ("docs/collectives.md", "m1 to m2"): OUTPUT,
+    ("docs/logging.md", "time="): OUTPUT,
     ("docs/collectives.md", "export NCCL_PROFILER_PLUGIN"): NO_TEST,
     ("docs/first-contact.md", "ok       prometheus"): OUTPUT,
     ("docs/first-contact.md", "minder_controller_score_ratio"): OUTPUT,

@@ -136,7 +136,7 @@ def test_events_of_a_newer_version_do_not_break_an_incident(event: Event, verdic
         ]
     )
     assert found.decisions == ()
-    assert [line for _, line in found.timeline][1:] == ["decision reboot: the job (None)", "quarantined"]
+    assert [line for _, line in found.timeline][1:] == ["decision reboot: the job (None)", "quarantined: m2"]
 
 
 def test_phases_that_repeat_add_up(event: Event, verdict: Verdict) -> None:

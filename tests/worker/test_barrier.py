@@ -160,7 +160,7 @@ minder.run(main)
     found.hear("running")
     error = found.hear("exception")
     assert (error["type"], error["message"], error["victim"], error["generation"], error["step"]) == ("ValueError", "a bug", False, 0, 41)
-    assert error["fingerprint"].startswith("ValueError-") and "script.py" in error["traceback_tail"]
+    assert error["fingerprint"] == "ValueError|python:|script:main" and "script.py" in error["traceback_tail"]
     found.hear("waiting")
     found.assign(1, MINDER_GENERATION="1")
     found.hear("running"), found.hear("done")
