@@ -207,9 +207,8 @@ def build(
 ) -> App:
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
     beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
-    launched = _is_launched(config)
+    launched, clock = _is_launched(config), clock or SystemClock()
     model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
-    clock = clock or SystemClock()
     (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
     ledger = ledger or Ledger(find_ledger(None, state_dir))
     state = fold_job(config.name, past := ledger.events(job=config.name))
@@ -218,8 +217,7 @@ def build(
     fleet = Fleet(config.endpoints(), on_signal=wake.set, tls=config.tls.context())
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
-    if watched is not None:
-        state, state_dir = _as_watched(config.name, topology, state_dir)
+    state, state_dir = (state, state_dir) if watched is None else _as_watched(config.name, topology, state_dir)
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
     progress, policy = Progress(), Policy(config.policy_config(act))

@@ -165,7 +165,7 @@ def test_with_no_restart_left_it_ends_as_failed_with_its_evidence_and_its_worker
     told = [event.kind for event in world.events(kinds.DECISION, kinds.EVIDENCE, kinds.JOB_ENDED)]
     assert told.index(kinds.DECISION) < told.index(kinds.EVIDENCE) < told.index(kinds.JOB_ENDED)
     assert world.events(kinds.JOB_ENDED)[0].payload["outcome"] == "failed"
-    assert {item.state for name, item in world.fleet.launchers.items() if name.startswith("m")} == {"ended"}
+    assert {item.state for name, item in world.fleet.launchers.items() if name.startswith("m")} == {"waiting"}
 
 
 def test_a_dry_run_ends_and_restarts_nothing(world: Any) -> None:

@@ -100,11 +100,8 @@ def test_what_the_repair_found_and_the_way_back(send: Send, http: httpx.Client, 
     assert send("machines/m2/outcome", {"outcome": "no-fault-found", "note": "clean"}).status_code == 201
     assert send("machines/m2/outcome", {"outcome": "confirmed", "note": "x", "incident": "llm-2"}).status_code == 422
     assert send("machines/m9/outcome", {"outcome": "confirmed", "note": "x"}).status_code == 404
-    assert (
-        send("machines/m2/return", {"reason": "burn-in passed", "job": "llm"})
-        .json()["detail"]
-        .startswith("m2 may work again in job llm: it waits as a standby")
-    )
+    back = send("machines/m2/return", {"reason": "burn-in passed", "job": "llm"}).json()["detail"]
+    assert back.startswith("m2 may work again in job llm: it waits as a standby")
     assert send("machines/m2/return", {"reason": "again"}).status_code == 409
     found = http.get("/v1/machines/m2", headers=operator).json()
     assert (found["barred_in"], found["evictions"], found["outcome"]) == ([], 1, "no-fault-found")
