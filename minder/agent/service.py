@@ -150,13 +150,14 @@ class Service:
         self.ring.append(memory.explain(replace(item, device=names.get(item.device or "", item.device))) for item in signals)
 
     def belongs(self, signal: Signal) -> bool:
-        """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, and a link by none:
-        the kernel's names are the host's (the machine's own links are watched in its namespace)."""
+        """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, any other line that names a process
+        by the machine of that process, and a link by none: the kernel's names are the host's (a machine's own links are watched in its
+        namespace)."""
         whole_host = self.options.cgroup is None and self.options.processes_of is None
         if signal.kind == "link":
             return whole_host
         if signal.data.get("what") != "oom":
-            return True
+            return whole_host or signal.pid is None or signal.pid in {process.pid for process in self.sampler.processes}
         if self.options.cgroup is not None:
             name = "/" + self.options.cgroup.strip("/")
             group = str(signal.data.get("cgroup") or "")

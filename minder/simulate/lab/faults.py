@@ -45,6 +45,7 @@ __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 SCRIPT_KINDS = ("exception", "nan")  # the training script does these, told by its environment
 _NEEDS: Mapping[str, str] = {"slow-cpu": "cpu-quota", "oom": "memory-limit", "slow-link": "slow-link", "dead-link": "dead-link"}
 _HOG_DEADLINE_S = 20.0
+_KERNEL_LOG = Path("/dev/kmsg")
 _STICKY_S, _STICKY_IDLE_S = 2.0, 12.0
 _GONE = ("Z", "X", "")  # process states (proc(5)); "" has no entry any more
 
@@ -89,6 +90,8 @@ def check_fault(kind: str, mode: str, capabilities: Capabilities) -> None:
     """Can this fault be injected in a lab of this mode here? Raises BadInputError (unknown) or UnsupportedFaultError (with the reason)."""
     if kind not in FAULT_KINDS:
         raise BadInputError(f"unknown fault {kind}; known: {', '.join(FAULT_KINDS)}")
+    if kind == "xid" and not os.access(_KERNEL_LOG, os.R_OK | os.W_OK):
+        raise UnsupportedFaultError(f"fault xid cannot be injected here: it needs to read and write {_KERNEL_LOG} (root)")
     feature = _NEEDS.get(kind)
     if feature is None:
         return
@@ -159,6 +162,18 @@ def _crash_sticky(machine: LabMachine, fault: Fault) -> InjectionRecord:
     threading.Thread(target=kill_again, name="lab-crash-sticky", daemon=True).start()
     told = f"{first.detail}; later ones {_STICKY_S:.0f} s after they began to train, or {_STICKY_IDLE_S:.0f} s of waiting"
     return replace(first, detail=told, undo=healed.set)
+
+
+def _xid(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    """The line goes through the host's own kernel log; the process that it names tells the agents whose it is."""
+    victim = training_workers(machine)[0]
+    line = (
+        f"NVRM: Xid (PCI:0000:3b:00): 48, pid={victim.pid}, name=python, An uncorrectable double bit error (DBE) has been detected on GPU"
+    )
+    now_s = time.time()
+    _KERNEL_LOG.write_text(f"<3>{line}\n")
+    _send(victim.pid, signal.SIGKILL)
+    return InjectionRecord(fault.kind, machine.name, now_s, f"{line}; killed rank {victim.rank}", _nothing)
 
 
 def _crash_cascade(machine: LabMachine, everybody: list[LabMachine]) -> InjectionRecord:
@@ -281,6 +296,7 @@ _INJECTORS: Mapping[str, Callable[[LabMachine, Fault], InjectionRecord]] = {
     "crash": _crash,
     "crash-cascade": _crash,  # and then its peers
     "crash-sticky": _crash_sticky,
+    "xid": _xid,
     "exception": _none,
     "slow-cpu": _slow_cpu,
     "slow-link": _slow_link,
