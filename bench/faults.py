@@ -17,6 +17,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ from torchrun_baseline import run_torchrun
 
 from minder.errors import MinderError
 from minder.evaluation.replay import replay
+from minder.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import play
 from minder.simulate.lab.faults import FAULT_KINDS
+from minder.types import LedgerEvent
 
 VARIANTS = ("default", "masked", "prometheus15", "torchrun")
 TORCHRUN_NOTICES = ("crash", "crash-cascade", "oom", "exception", "machine-lost", "nan")
@@ -89,13 +92,21 @@ def measure(variant: str, fault: str, seed: int, arguments: argparse.Namespace) 
         **row,
         "right": outcome.right,
         "equal": equal,
-        "retold": retold(folder / "recording") == set(outcome.evicted),
+        "retold": retold(folder / "recording") == accused(played.events),
         "wrong": list(outcome.wrong),
         "detect_s": outcome.detect_s,
         "downtime_s": outcome.first_step_s,
         "beyond_s": outcome.downtime_beyond_detection_s,
         "steps_lost": outcome.steps_lost,
         "seconds": played.seconds,
+    }
+
+
+def accused(events: Sequence[LedgerEvent]) -> set[str]:
+    """Machines that the run itself would evict by a verdict; what only the policy's memory concludes is no verdict of a recording."""
+    verdicts = [event.payload for event in events if event.kind == kinds.VERDICT]
+    return {
+        str(machine) for item in verdicts if (item.get("kind"), item.get("tier")) == ("machine", "evict") for machine in item["machines"]
     }
 
 

@@ -14,7 +14,7 @@ from minder.incidents import kinds
 from minder.simulate.lab.workers import training_workers
 from minder.wire.tokens import write_token
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.timeout(420)]
 
 
 def role_of(run: Any, machine: str) -> str:
@@ -22,13 +22,13 @@ def role_of(run: Any, machine: str) -> str:
 
 
 def test_two_faults_at_once_take_both_machines_out_or_heal_what_a_restart_heals(drama: Callable[..., Any], same_losses: Any) -> None:
-    """The crash speaks first, and the restart that follows ends the hanging process too: a machine whose new process works is
-    kept. Were it still ill, it would be the next to go."""
+    """The Xid speaks first, and the restart that follows ends the hanging process too: a machine whose new process works is
+    kept. Were it still bad, it would be the next to go."""
     run = drama()
     run.start()
     run.reach(12)
     run.stage.inject("hang", 1)
-    run.stage.inject("crash", 3)
+    run.stage.inject("xid", 3)
     assert run.finish() == "finished"
     assert run.name(3) in run.evicted() and set(run.evicted()) <= {run.name(1), run.name(3)}
     assert same_losses(run)
@@ -54,7 +54,7 @@ def test_a_frozen_standby_is_not_chosen(drama: Callable[..., Any], same_losses: 
     (registry,) = (standby.run_dir / "jobs").glob("*.json")
     os.kill(json.loads(registry.read_text())["workers"][0]["pid"], signal.SIGSTOP)
     run.until(lambda: run.status.get("machines") and role_of(run, standby.name) == "spare", 30.0)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == [run.name(1)]
     assert run.generations()[-1][1] == run.name(5)
@@ -67,7 +67,7 @@ def test_a_standby_whose_data_link_is_dead_is_replaced_by_the_next(drama: Callab
     run.start()
     run.reach(10)
     run.stage.inject("dead-link", 4)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert set(run.evicted()) == {run.name(1), run.name(4)}
     assert run.generations()[-1][1] == run.name(5)
@@ -78,7 +78,7 @@ def test_without_any_standby_a_person_is_told_and_dead_workers_restart_in_place(
     run = drama(standbys=0)
     run.start()
     run.reach(12)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == []
     assert {event.payload["reason"] for event in run.events(kinds.DECISION)} >= {"no_standby"}
@@ -90,7 +90,7 @@ def test_a_dry_run_evicts_nobody_says_so_and_restarts_dead_workers_in_place(dram
     run = drama()
     run.start(act=False)
     run.reach(12)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == []
     decisions = {(event.payload["action"], event.payload["reason"]) for event in run.events(kinds.DECISION)}

@@ -10,7 +10,7 @@ import pytest
 
 from minder.incidents import kinds
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.timeout(420)]
 
 
 def test_the_job_never_stops_for_it_and_a_crash_afterwards_is_handled(drama: Callable[..., Any], same_losses: Any) -> None:
@@ -24,7 +24,7 @@ def test_the_job_never_stops_for_it_and_a_crash_afterwards_is_handled(drama: Cal
     run.until(lambda: run.events(kinds.CONTROLLER_STARTED))
     run.reach(40)
     assert run.events(kinds.GENERATION_STARTED, kinds.FIRST_STEP) == before
-    run.stage.inject("crash", 2)
+    run.stage.inject("xid", 2)
     assert run.finish() == "finished"
     assert run.evicted() == [run.name(2)]
     assert [placed[2] for placed in run.generations()] == [run.name(2), run.name(4)]
@@ -37,7 +37,7 @@ def test_an_eviction_that_was_begun_is_finished_once(drama: Callable[..., Any], 
     run = drama()
     run.start()
     run.reach(12)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     run.kill_after(kind, 2 if kind == kinds.GENERATION_STARTED else 1)
     run.start()
     assert run.finish() == "finished"

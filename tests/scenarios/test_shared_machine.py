@@ -20,7 +20,7 @@ from minder.simulate.lab.workers import TrainingWorker, training_workers
 SCRIPT = Path(__file__).parent / "scripts" / "plain_training.py"
 NEIGHBOUR, PORT = "other-team", 9403
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.timeout(420)]
 
 
 class Neighbour:
@@ -92,7 +92,7 @@ def test_a_machine_that_another_job_uses_too_is_paged_with_both_jobs(
 ) -> None:
     run, neighbour = shared()
     before = neighbour.worker(neighbour.machines[0])
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == [], "nobody has said that other jobs may die"
     (paged,) = decisions(run, "shared_machine")
@@ -108,7 +108,7 @@ def test_a_machine_that_another_job_uses_too_is_paged_with_both_jobs(
 def test_where_the_site_allows_it_the_eviction_lists_both_and_ends_its_own_workers_only(shared: Callable[..., Any]) -> None:
     run, neighbour = shared("allow_shared_machines = true")
     before, step = neighbour.worker(neighbour.machines[0]), neighbour.step
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     (evicted,) = run.until(lambda: [item for item in decisions(run, "act") if item["action"] == "evict"])
     assert (evicted["machines"], evicted["jobs_affected"]) == ([run.name(1)], [run.stage.job, NEIGHBOUR])
     assert run.finish() == "finished"

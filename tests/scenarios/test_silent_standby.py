@@ -12,7 +12,7 @@ import pytest
 from minder.incidents import kinds
 from minder.simulate.lab.machine import LabMachine
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.timeout(420)]
 
 
 def silence(machine: LabMachine) -> None:
@@ -34,7 +34,7 @@ def test_the_next_standby_takes_the_place_of_one_that_was_never_started(drama: C
     run.start()
     run.reach(12)
     run.until(lambda: ready(run) == [other.name], 30.0)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == [run.name(1)]
     assert run.generations()[-1][1] == other.name
@@ -49,7 +49,7 @@ def test_where_the_only_standby_is_silent_it_is_named_and_the_job_restarts_in_pl
     run.reach(6)
     silence(standby)
     run.until(lambda: ready(run) == [], 30.0)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == []
     (paged,) = [event.payload for event in run.events(kinds.DECISION) if event.payload["reason"] == "no_standby"]
@@ -67,7 +67,7 @@ def test_one_that_falls_silent_as_it_is_called_goes_too_and_the_next_takes_over(
     run.reach(12)
     chosen, other = run.stage.lab.all_machines[4:]
     silence(chosen)
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted()[0] == run.name(1) and set(run.evicted()) <= {run.name(1), chosen.name}
     assert run.generations()[-1][1] == other.name

@@ -17,7 +17,7 @@ import pytest
 from minder.incidents import Ledger, kinds
 from minder.types import LedgerEvent
 
-pytestmark = [pytest.mark.lab, pytest.mark.server("postgresql"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.server("postgresql"), pytest.mark.timeout(280)]
 
 
 class Controllers:
@@ -76,7 +76,7 @@ def test_the_one_that_waits_finishes_what_the_killed_one_began_and_nobody_starts
     others = {name: controllers.start(name) for name in ("b", "c")}
     controllers.until(lambda: all("is led by process" in controllers.said(name) for name in others))
     controllers.until(lambda: events(kinds.FIRST_STEP))
-    run.stage.inject("crash", 1)
+    run.stage.inject("xid", 1)
     controllers.until(lambda: events(kinds.INTENT))
     first.send_signal(signal.SIGKILL)
     (taken,) = controllers.until(lambda: events(kinds.CONTROLLER_STARTED))

@@ -91,8 +91,8 @@ def test_one_that_does_not_scrape_the_lab_is_told_what_it_needs(server: str, tmp
 @pytest.mark.lab
 @pytest.mark.server
 @pytest.mark.timeout(420)
-def test_a_crash_is_found_through_somebody_elses_prometheus(server: str, tmp_path: Path) -> None:
-    options = DemoOptions("crash", tmp_path / "demo-out" / "run", telemetry=server)
+def test_a_fault_is_found_through_somebody_elses_prometheus(server: str, tmp_path: Path) -> None:
+    options = DemoOptions("hang", tmp_path / "demo-out" / "run", telemetry=server)
     played = play(options, lambda stage, message: None, deadline_s=300.0, compare=False)
     assert played.outcome.wrong == () and played.outcome.evicted == (played.target,)
     recording = read_recording(tmp_path / "demo-out" / "run" / "recording")

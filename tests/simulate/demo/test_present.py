@@ -170,9 +170,9 @@ def test_where_no_machine_is_sick_the_truth_is_that_nobody_may_be_accused(told, 
 
 @pytest.mark.lab
 @pytest.mark.timeout(420)
-def test_a_crash_is_found_replaced_and_trained_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_hang_is_found_replaced_and_trained_on_bit_for_bit(tmp_path: Path) -> None:
     """The whole command, for real."""
-    command = [sys.executable, "-m", "minder", "demo", "--fault", "crash", "--format", "json", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "minder", "demo", "--fault", "hang", "--format", "json", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=dict(os.environ))
     document = json.loads(done.stdout)
     assert done.returncode == 0, document["wrong"]

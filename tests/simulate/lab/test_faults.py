@@ -193,7 +193,7 @@ def test_the_refusal_gives_the_machines_own_reason():
         check_fault("slow-cpu", "namespaces", refused)
     with pytest.raises(UnsupportedFaultError, match="Operation not permitted"):
         check_fault("oom", "processes", Capabilities(refused={"namespaces": "Operation not permitted"}))
-    for kind in FAULT_KINDS:
+    for kind in set(FAULT_KINDS) - {"xid"}:  # which needs the kernel's log, whatever the lab can do
         check_fault(kind, "namespaces", Capabilities())
 
 
