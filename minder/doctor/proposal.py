@@ -70,8 +70,11 @@ def propose(server: Server, now_s: float) -> Proposal:
 
 
 def _covered(mapping: MetricMapping, server: Server, names: set[str]) -> dict[str, list[Found]]:
-    """The series that each of the mapping's metrics would be made of; a rule needs both sides of its ratio."""
-    rules = [rule for rule in mapping.all_rules() if _may_find(rule, names)]
+    """The series that each of the mapping's metrics would be made of; a rule needs both sides of its ratio.
+
+    What a server says of its scrapes makes no target a machine: a power strip has an `up` as well.
+    """
+    rules = [rule for rule in mapping.all_rules() if _may_find(rule, names) and not getattr(find_metric(rule.metric), "spoken", False)]
     if not rules:
         return {}
     series = server.series(MetricMapping(rule=tuple(rules)).name_pattern())
