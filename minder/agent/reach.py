@@ -24,8 +24,10 @@ _NOT_OURS = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.EINVAL}  # n
 
 
 async def try_peers(machine: str, processes: Sequence[JobProcess], ends_s: float) -> list[Attempt]:
-    """One try per peer address of the job's connections, at most 64, all at once. ends_s: of time.monotonic()."""
-    flows = await asyncio.to_thread(FlowExporter(machine).flows, processes, time.time())
+    """One try per peer address of the job's connections, open or opening, at most 64, all at once. ends_s: of time.monotonic()."""
+    exporter, now_s = FlowExporter(machine), time.time()
+    flows = await asyncio.to_thread(exporter.flows, processes, now_s)
+    flows += await asyncio.to_thread(exporter.opening, processes, now_s)
     ends = sorted({(_host(flow.local), _host(flow.remote)) for flow in flows})
     limit_s = max(0.05, min(_LIMIT_S, ends_s - time.monotonic()))
     found = await asyncio.gather(*(_try(machine, local, remote, limit_s) for local, remote in ends[:_MOST] if local != remote))

@@ -19,7 +19,17 @@ import numpy as np
 from minder.collectives.counters import ON_THE_NETWORK, counters_of, flow_state
 from minder.types import Attempt, Flow
 
-__all__ = ["FlowFinding", "data_flows", "find_backlog", "find_broken", "find_cut_off", "find_silent", "find_slow_paths", "find_unread"]
+__all__ = [
+    "FlowFinding",
+    "data_flows",
+    "find_backlog",
+    "find_broken",
+    "find_cut_off",
+    "find_silent",
+    "find_slow_paths",
+    "find_unreached",
+    "find_unread",
+]
 
 _SLOW_TRIP_S = 0.004
 _BACKLOG_BYTES = 4096
@@ -124,12 +134,7 @@ def find_cut_off(attempts: Iterable[Attempt], series: Series) -> list[FlowFindin
 
     Where nothing at all can be reached, a firewall speaks and no machine is told apart. A pair counts by its newest try.
     """
-    hosts = {_host(local): machine for machine, local, _ in series}
-    newest: dict[tuple[str, str], Attempt] = {}
-    for attempt in sorted(attempts, key=lambda item: item.time_s):
-        peer = hosts.get(attempt.remote)
-        if peer is not None and peer != attempt.machine:
-            newest[(attempt.machine, peer)] = attempt
+    newest = _newest_tries(attempts, series)
     failed = {frozenset(pair) for pair, attempt in newest.items() if not attempt.reached}
     degrees = Counter(machine for edge in failed for machine in edge)
     if not failed:
@@ -140,6 +145,33 @@ def find_cut_off(attempts: Iterable[Attempt], series: Series) -> list[FlowFindin
         return []
     message = f"neither reaches its peers nor is reached by them: {count} of {count} tries, while theirs to others succeed"
     return [FlowFinding(top, "cut off", 0.9, message, float(count), 0.0)]
+
+
+def find_unreached(machine: str, attempts: Iterable[Attempt], series: Series) -> list[FlowFinding]:
+    """The machine itself, where no try from it or to it succeeds, and a peer that it does not reach is reached by others.
+
+    For one machine that is suspected already: a ring has a single connection to it, and one failed try has two ends.
+    """
+    newest = _newest_tries(attempts, series)
+    mine = {pair: attempt for pair, attempt in newest.items() if machine in pair}
+    reached = {name for pair, attempt in newest.items() if attempt.reached for name in pair}
+    peers = {name for pair in mine for name in pair if name != machine}
+    if not mine or machine in reached or not peers & reached:
+        return []
+    message = f"neither reaches its peers nor is reached by them: {len(mine)} of {len(mine)} tries, while theirs to others succeed"
+    return [FlowFinding(machine, "cut off", 0.8, message, float(len(mine)), 0.0)]
+
+
+def _newest_tries(attempts: Iterable[Attempt], series: Series) -> dict[tuple[str, str], Attempt]:
+    """(who tried, whom) to the newest try, between machines whose addresses are known."""
+    attempts = sorted(attempts, key=lambda item: item.time_s)
+    hosts = {attempt.local: attempt.machine for attempt in attempts} | {_host(local): machine for machine, local, _ in series}
+    found: dict[tuple[str, str], Attempt] = {}
+    for attempt in attempts:
+        peer = hosts.get(attempt.remote)
+        if peer is not None and peer != attempt.machine:
+            found[(attempt.machine, peer)] = attempt
+    return found
 
 
 def find_silent(series: Series, margin_s: float) -> list[FlowFinding]:

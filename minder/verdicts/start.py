@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from minder.types import Evidence, Observation, RuleResult, Suspect
+from minder.types import Attempt, Evidence, Observation, RuleResult, Suspect
 from minder.verdicts import flows as flow_facts
 from minder.verdicts.progress import Progress
 
@@ -49,6 +49,7 @@ class StartRule:
         self._failed_with: frozenset[str] | None = None  # machines of a generation that never came to its first step
         self._asked_s = math.inf  # when witnesses were asked for
         self._against: list[Evidence] = []  # what speaks against the only new machine
+        self._attempts: list[Attempt] = []  # of this generation's machines to reach one another
         self._starting = False  # this generation was seen before its first step
         self._usual_s = math.nan  # the longest start so far, from ready to the first step
 
@@ -59,7 +60,7 @@ class StartRule:
         if job.generation != self._generation:
             self._failed_with = self._now if self._starting else None
             self._before, self._now = self._now, frozenset(job.machines)
-            self._asked_s, self._against = math.inf, []
+            self._asked_s, self._against, self._attempts = math.inf, [], []
             self._generation, self._told, self._ready_s, self._starting = job.generation, False, math.inf, False
         if job.phase != "starting" or self._progress.steps_in_generation > 0:
             self._learn(observation)
@@ -78,7 +79,7 @@ class StartRule:
         if len(new) == 1 and not idle and self._failed_with in (None, self._now):
             self._weigh(new[0], observation)
             if not self._against and observation.now_s - self._asked_s < _WITNESS_S:
-                return RuleResult((), frozenset({"stacks", "dumps", "flows"}))
+                return RuleResult((), frozenset({"stacks", "dumps", "flows", "reach"}))
         if not self._against and self._is_busy(observation):
             return RuleResult()
         self._told = True
@@ -99,7 +100,9 @@ class StartRule:
             if suspect.machines == (new,) and suspect.kind == "machine":
                 self._against += suspect.evidence
         series = flow_facts.data_flows(observation.flows)
+        self._attempts += observation.attempts
         found = [*flow_facts.find_unread(series), *flow_facts.find_broken(series), *flow_facts.find_silent(series, _MARGIN_S)]
+        found += flow_facts.find_unreached(new, self._attempts, series)
         if found and {item.machine for item in found} == {new}:
             self._against += [Evidence("flows", new, item.message) for item in found]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from minder.agent.capture import parse_request
 from minder.agent.reach import try_peers
+from minder.telemetry.exporters.flows import FlowExporter
 from minder.telemetry.exporters.jobs import JobProcess
 from minder.types import Attempt
 
@@ -46,3 +48,21 @@ def test_without_a_connection_of_the_job_nothing_is_tried() -> None:
 def test_it_is_never_done_without_being_asked_for_by_name() -> None:
     assert "reach" not in parse_request({}).what
     assert parse_request({"what": ["reach"]}).what == ("reach",)
+
+
+def test_a_peer_that_does_not_answer_while_a_connection_is_opened_is_tried() -> None:
+    """A listener whose queue is full drops what comes: the connection stays half open, as to a machine whose link is dead."""
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
+        try:
+            listener.bind(("127.0.0.3", 0))
+        except OSError:
+            pytest.skip("no second loopback address here")
+        listener.listen(0)
+        for _ in range(4):
+            opening = stack.enter_context(socket.socket())
+            opening.bind(("127.0.0.4", 0))
+            opening.setblocking(False)
+            opening.connect_ex(listener.getsockname())
+        opened = FlowExporter("m0").opening(ME, time.time())
+        assert {item.remote for item in opened} == {"127.0.0.3:" + str(listener.getsockname()[1])}
+        assert ("127.0.0.4", "127.0.0.3") in {(item.local, item.remote) for item in tried()}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import Evidence, JobView, Observation, Statement, Suspect, Window
+from minder.types import Attempt, Evidence, JobView, Observation, Statement, Suspect, Window
 from minder.verdicts.progress import Progress
 from minder.verdicts.start import StartRule
 
@@ -53,7 +53,7 @@ def test_the_only_new_machine_is_the_suspect_where_stacks_name_it_too() -> None:
     rule = begun()
     second = job(2, ("a", "s", "c"), started_s=100.0)
     assert suspects(rule, 110.0, second) == ()
-    assert rule.observe(Observation(126.0, job=second)).requests == {"stacks", "dumps", "flows"}
+    assert rule.observe(Observation(126.0, job=second)).requests == {"stacks", "dumps", "flows", "reach"}
     (suspect,) = suspects(rule, 128.0, second, against="s")
     assert (suspect.kind, suspect.machines, suspect.tier) == ("machine", ("s",), "evict")
     assert suspects(rule, 140.0, second) == ()
@@ -161,3 +161,26 @@ def test_a_generation_that_stepped_is_never_accused(scene: Any) -> None:
     scene.answer(10.0, 3)
     progress.update(scene.see(10.5))
     assert rule.observe(scene.see(500.0)).suspects == ()
+
+
+def attempt(machine: str, peer: str, reached: bool) -> Attempt:
+    hosts = {"a": "10.0.0.1", "s": "10.0.0.2", "c": "10.0.0.3"}
+    return Attempt(machine, 127.0, hosts[machine], hosts[peer], reached, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("tries", "machines"),
+    [
+        ([("s", "a", False), ("c", "a", True), ("a", "c", True)], ("s",)),
+        ([("s", "a", False), ("c", "a", False), ("a", "c", False)], ()),  # a firewall, or a: not the new machine alone
+        ([("s", "a", False), ("c", "s", True), ("a", "c", True)], ()),  # one path, not the machine
+        ([("s", "a", False), ("a", "s", False)], ()),  # which end is dead is not known
+    ],
+)
+def test_the_only_new_machine_that_reaches_none_of_its_peers_is_the_suspect(tries: list[Any], machines: tuple[str, ...]) -> None:
+    rule = begun()
+    second = job(2, ("a", "s", "c"), started_s=100.0)
+    assert suspects(rule, 110.0, second) == () == suspects(rule, 126.0, second)
+    found = rule.observe(Observation(128.0, job=second, attempts=[attempt(*item) for item in tries])).suspects
+    found += rule.observe(Observation(150.0, job=second)).suspects
+    assert [item.machines for item in found] == [machines]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from minder.telemetry.exporters.growth import Growth
-from minder.telemetry.exporters.inet_diag import Connection, dump_connections
+from minder.telemetry.exporters.inet_diag import OPENING, Connection, dump_connections
 from minder.telemetry.exporters.jobs import JobProcess
 from minder.telemetry.exporters.procfs import socket_inodes
 from minder.telemetry.exporters.reading import Reading
@@ -68,6 +68,11 @@ class FlowExporter:
     def flows(self, processes: Sequence[JobProcess], now_s: float, fresh: bool = True) -> list[Flow]:
         """The job's connections now. fresh: with a new map of their owners; without it, sockets that are not known yet may be missing."""
         return [self._flow(item, now_s) for item in self._connections(processes, now_s, fresh)]
+
+    def opening(self, processes: Sequence[JobProcess], now_s: float) -> list[Flow]:
+        """Connections that the job's processes are opening, and that nothing has answered yet."""
+        self._map(frozenset(process.pid for process in processes), now_s)
+        return [self._flow(item, now_s) for item in dump_connections(self._owners, OPENING)[0]]
 
     def _connections(self, processes: Sequence[JobProcess], now_s: float, fresh: bool) -> list[Connection]:
         pids = frozenset(process.pid for process in processes)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from minder.telemetry.exporters.netlink import attributes, messages, open_netlink, request
 
-__all__ = ["Connection", "dump_connections"]
+__all__ = ["ESTABLISHED", "OPENING", "Connection", "dump_connections"]
 
 _NETLINK_SOCK_DIAG = 4
 _TCPDIAG_GETSOCK = 18
 _REQUEST_DUMP = 0x1 | 0x300
 _INET_DIAG_INFO = 2
-_ESTABLISHED = 1 << 1
+ESTABLISHED, OPENING = 1 << 1, 1 << 2  # TCP_ESTABLISHED, TCP_SYN_SENT of the kernel's states
 _REQUEST = struct.Struct("=BBBB48sII")  # family, prefix lengths, extensions, socket id, states, dump marker
 _INODE_AT = 68  # idiag_inode in inet_diag_msg
 _INODE = struct.Struct("=I")
@@ -51,12 +51,12 @@ class Connection:
     unsent_bytes: int
 
 
-def dump_connections(inodes: Container[int] | None = None) -> tuple[list[Connection], set[int]]:
-    """(the connections among `inodes`, or all; every established inode of this namespace). Raises OSError."""
+def dump_connections(inodes: Container[int] | None = None, states: int = ESTABLISHED) -> tuple[list[Connection], set[int]]:
+    """(the connections among `inodes`, or all; every inode of this namespace in one of `states`). Raises OSError."""
     found: list[Connection] = []
     seen: set[int] = set()
     with open_netlink(_NETLINK_SOCK_DIAG) as link:
-        body = _REQUEST.pack(socket.AF_INET, 0, 0, 1 << (_INET_DIAG_INFO - 1), b"", _ESTABLISHED, 0)
+        body = _REQUEST.pack(socket.AF_INET, 0, 0, 1 << (_INET_DIAG_INFO - 1), b"", states, 0)
         link.send(request(_TCPDIAG_GETSOCK, _REQUEST_DUMP, body))
         for _, message in messages(link, "socket diagnostics"):
             inode = _INODE.unpack_from(message, _INODE_AT)[0]
