@@ -8,6 +8,7 @@ order) is taken as it is. For every other failure the memory of the same code ve
 | its fingerprint, on another machine | the program's | restart in place |
 | the same rank failed the same way on another machine | the program's: it follows the rank | restart in place |
 | the same step, made after a resume, though the machine accused then was exchanged | the program's or the data's | restart in place |
+| as the second row, a hang, and it comes back on that machine | two bad machines in turn, or the program's | trial swap |
 | the same machine failed the same way with other ranks | the machine's: it stays with the machine | evict |
 | the same machine failed with the same ranks; or one rank's own gradient is not finite | unknown: a second look is needed | trial swap |
 | nothing | unknown | restart in place, remember |
@@ -69,6 +70,9 @@ def _remembered(verdict: Verdict, course: Course, history: History, context: Pol
     for failure in verdict.failures:
         past = [item for item in history.failures if _counts(item, failure, context)]
         program = _program(failure, past, history, context)
+        if program and _hangs_again(failure, past, program):
+            say = f"unknown: {program[0]}, and {failure.machine} hangs again: another machine takes its ranks to tell"
+            return Blame("trial", (failure.machine,), say)
         if program:
             return Blame("restart", (), program[0], program[1])
         moved = [item for item in _alike(past, failure) if item.machine == failure.machine and _is_elsewhere(item, context)]
@@ -105,6 +109,14 @@ def _program(failure: Failure, past: Sequence[Failure], history: History, contex
     if again:
         return f"the program or the data: step {failure.step} again, with {again[-1].machine} exchanged: {_shown(again)}", ""
     return None
+
+
+def _hangs_again(failure: Failure, past: Sequence[Failure], program: tuple[str, str]) -> bool:
+    """A hang that followed the rank to a machine, and comes back there: two bad machines in turn look the same as the program until a
+    third one runs the rank. The same fingerprint, and the same step, leave no such doubt."""
+    here = [item for item in _alike(past, failure) if item.machine == failure.machine]
+    followed = program[1] == FOLLOWS and not any(item.fingerprint == failure.fingerprint != "" for item in past)
+    return failure.sort == "hang" and followed and bool(here)
 
 
 def _followed(failure: Failure, past: Sequence[Failure], history: History) -> list[Failure]:

@@ -131,6 +131,13 @@ def test_a_hang_that_follows_the_rank_evicts_no_second_machine(running: PolicyCo
     assert decision.action == "restart" and FOLLOWS in decision.detail
 
 
+def test_a_hang_that_followed_and_comes_back_there_is_tried_on_a_third_machine(running: PolicyContext) -> None:
+    """Two machines that stop in turn: neither the rank nor the second machine is proven."""
+    history = remembered(fail("m9", 1, ago_s=120.0, sort="hang"), fail("m1", 1, ago_s=60.0, sort="hang"))
+    (decision,) = decide(hang("m1", 1), history, running)
+    assert (decision.action, decision.machines) == ("trial", ("m1",))
+
+
 def test_another_version_of_the_code_is_not_remembered(running: PolicyContext) -> None:
     past = fail(ago_s=60.0, code_version="old")
     (decision,) = decide(crash(fail(code_version="new")), remembered(past), running)
