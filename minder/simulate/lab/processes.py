@@ -36,15 +36,21 @@ def read_mark(pid: int, variable: str) -> str | None:
 
 
 def end_processes(find: Callable[[], list[int]], deadline_s: float = 5.0) -> bool:
-    """SIGKILL what `find` returns until it returns nothing (a killed parent may have forked meanwhile). False at the deadline."""
+    """SIGKILL what `find` returns until it returns nothing twice. False at the deadline.
+
+    Twice: a process that is being forked while /proc is listed can be missing from one look at it.
+    """
     end_s = time.monotonic() + deadline_s
-    while pids := [pid for pid in find() if pid != os.getpid()]:
+    empty = 0
+    while empty < 2:
+        pids = [pid for pid in find() if pid != os.getpid()]
+        empty = 0 if pids else empty + 1
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        if time.monotonic() > end_s:
+        if pids and time.monotonic() > end_s:
             return False
         time.sleep(0.01)
     return True
