@@ -30,7 +30,7 @@ _PREFIX = "minder-matrix-"
 _TRAINERS = Path(__file__).parent.parent / "jobs" / "trainers"
 _AGENT = Path(__file__).with_name("agent_with_pipe.py")
 # What a site with steps of a fifth of a second would set; a setting that this minder does not have is left out.
-_POLICY = {"restart_hung_after_s": 20.0, "start_limit_s": 75.0}
+_POLICY = {"restart_hung_after_s": 20.0, "start_limit_s": 40.0}
 
 
 class MatrixStage(Stage):

@@ -26,11 +26,12 @@ _PARKED_S = 5.0  # after the swap, workers of the machine on trial end because t
 
 
 def identify(verdict: Verdict, state: JobState, progress: Progress) -> Verdict:
-    """The verdict with its failures' step and generation; a hang or a slowness of a machine gets a failure of its ranks."""
+    """The verdict with its failures' step and generation; a hang or a slowness of a machine gets a failure of its ranks, and so does a
+    hang of the whole job in which the ranks of one machine alone stand elsewhere than the others."""
     failures = verdict.failures
-    if not failures and verdict.kind in ("machine", "group") and verdict.cause in _SORTS:
-        ranks = {machine: tuple(rank for rank, name in state.rank_machine.items() if name == machine) for machine in verdict.machines}
-        failures = tuple(Failure(verdict.since_s, machine, ranks[machine], _SORTS[verdict.cause]) for machine in verdict.machines)
+    if not failures and verdict.kind != "recovered" and verdict.cause in _SORTS:
+        ranks = {machine: tuple(rank for rank, name in state.rank_machine.items() if name == machine) for machine in _meant(verdict)}
+        failures = tuple(Failure(verdict.since_s, machine, ranks[machine], _SORTS[verdict.cause]) for machine in ranks)
     if not failures or verdict.kind == "recovered":
         return verdict
     newest = int(progress.step) if math.isfinite(progress.step) else None
@@ -39,6 +40,14 @@ def identify(verdict: Verdict, state: JobState, progress: Progress) -> Verdict:
         replace(item, step=newest if item.step is None else item.step, generation=state.generation, stepped=stepped) for item in failures
     ]
     return replace(verdict, failures=tuple(named))
+
+
+def _meant(verdict: Verdict) -> tuple[str, ...]:
+    """Of a verdict on the job: the only machine that its evidence speaks of, if nobody may be evicted for it."""
+    if verdict.kind != "job":
+        return verdict.machines
+    odd = tuple(dict.fromkeys(item.machine for item in verdict.evidence if item.machine is not None))
+    return odd if len(odd) == 1 and verdict.tier == "evict" and verdict.cause == "stall" else ()
 
 
 class BlameWatch:

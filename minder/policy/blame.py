@@ -13,7 +13,8 @@ order) is taken as it is. For every other failure the memory of the same code ve
 | the same machine failed with the same ranks; or one rank's own gradient is not finite | unknown: a second look is needed | trial swap |
 | nothing | unknown | restart in place, remember |
 
-A hang or a slowness that has other evidence against its machine is evicted at once unless the first three rows speak. Sources:
+A hang or a slowness that has other evidence against its machine is evicted at once unless the first three rows speak. A hang in which
+one machine's ranks stand elsewhere than all others, and no more is known against it, is unknown like a crash. Sources:
 byterobust.md section 4 (reattempt, rollback); seed-systems.md section 8 (TRANSOM's exchange of suspects).
 """
 
@@ -79,7 +80,7 @@ def _remembered(verdict: Verdict, course: Course, history: History, context: Pol
         if moved:
             say = f"{STAYS}: {failure.machine} failed with rank {_ranks(failure)}, and before with other ranks: {_shown(moved)}"
             return Blame("evict", (failure.machine,), say, STAYS)
-    if first.sort not in ("crash", "nonfinite"):
+    if first.sort not in ("crash", "nonfinite") and verdict.kind != "job":
         return Blame(course, verdict.machines, "not remembered of another machine, rank or step")
     if len({failure.machine for failure in verdict.failures}) > 1:
         return Blame(course, verdict.machines, "unknown, on several machines at once: remembered")

@@ -134,14 +134,17 @@ class Policy:
     def _restarts(
         self, blamed: Sequence[tuple[Verdict, Blame]], stopped: Sequence[Decision], history: History, context: PolicyContext
     ) -> list[Decision]:
-        """What accuses no machine, and the restart in place of a job whose eviction or trial was stopped while its workers are dead."""
+        """What accuses no machine, and the restart in place of a job whose eviction or trial was stopped while its workers are dead or
+        hang."""
         found = [
             _run(self._case(verdict, blame, history, context), blame) for verdict, blame in blamed if blame.course == "restart"
         ]  # fmt: skip
         stuck = [item for item in stopped if item.reason not in (*RETRY_REASONS, *_OUTSIDE) and item.verdict.kind != "recovered"]
-        in_place = context.workers_dead and not context.machines_lost & set(context.job.machines)
+        stands = context.hangs and any(limits.HANG in item.verdict.sources for item in stuck)
+        in_place = (context.workers_dead or stands) and not context.machines_lost & set(context.job.machines)
         if stuck and in_place and not found:
-            whole = Blame("restart", (), f"the job's workers are dead, and {stuck[0].reason} stopped what was wanted first")
+            dead = "the job's workers are dead" if context.workers_dead else "the job stands"
+            whole = Blame("restart", (), f"{dead}, and {stuck[0].reason} stopped what was wanted first")
             found = [_run(self._case(replace(stuck[0].verdict, kind="job", machines=()), whole, history, context), whole)]
             told = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
             found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not told]

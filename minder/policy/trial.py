@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from minder.policy.case import Case, Ruling, passes, stops
-from minder.policy.limits import near, ready_standbys
+from minder.policy.limits import HANG, near, ready_standbys
 
 __all__ = ["dry_run", "partner", "possible"]
 
@@ -40,6 +40,9 @@ def partner(case: Case) -> Ruling:
 
 
 def dry_run(case: Case) -> Ruling:
+    """Last. A swap for a hang only while it lasts: it ends workers that live."""
+    if HANG in case.verdict.sources and not (case.context.hangs or case.context.workers_dead):
+        return stops("none", "tier_too_low", "the job moves again: nothing to try")
     if case.config.dry_run:
         return stops("page", "dry_run", f"dry run: would exchange {case.machines[0]} on trial; --act turns it on")
     return passes()

@@ -36,6 +36,7 @@ _KEYS = frozenset(
         "backward",
         "imports",
         "bare",
+        "spins",
         "service",
         "owns",
     }
@@ -57,6 +58,7 @@ class Rule:
     backward: bool = False
     imports: bool = False
     bare: bool = False
+    spins: bool = False
     service: bool = False
     owns: Literal["", "files", "all"] = ""
 

@@ -30,8 +30,21 @@ def read_role(process: Process) -> Role:
     part = _CHILD if process.child else ""
     if not any(thread.frames for thread in process.threads):
         return Role("other", "none", process.problem or "no stack", part=part)
-    role = _read_threads(process.threads if len(process.threads) < 2 else _alike(process.threads))
+    threads = tuple(_running(thread) if thread.active else thread for thread in process.threads)
+    role = _read_threads(threads if len(threads) < 2 else _alike(threads))
     return replace(role, part=part) if part and not role.part else role
+
+
+def _running(thread: Thread) -> Thread:
+    """Without the locks that a thread on a processor passes through: one that waits for them sleeps, unless they spin."""
+    frames = thread.frames
+    inner = next((index for index, frame in enumerate(frames) if not (frame.native and _passes(frame))), len(frames))
+    return replace(thread, frames=frames[inner:]) if 0 < inner < len(frames) else thread
+
+
+def _passes(frame: Frame) -> bool:
+    meaning = read_frame(frame)
+    return meaning.neutral or (meaning.lock is not None and not meaning.lock.spins)
 
 
 def _alike(threads: Sequence[Thread]) -> tuple[Thread, ...]:

@@ -138,6 +138,28 @@ def test_a_hang_that_followed_and_comes_back_there_is_tried_on_a_third_machine(r
     assert (decision.action, decision.machines) == ("trial", ("m1",))
 
 
+def standing(machine: str, rank: int) -> Verdict:
+    """The whole job hangs, and the ranks of one machine stand elsewhere than the others: no evidence that evicts."""
+    return Verdict(9_995.0, "job", "evict", (), "stall", 0.9, 9_990.0, sources=("hang",), failures=(fail(machine, rank, sort="hang"),))
+
+
+def test_a_hang_of_one_odd_rank_is_remembered_and_the_second_is_a_trial(running: PolicyContext) -> None:
+    hung = replace(running, workers_dead=False, hangs=True)
+    (decision,) = decide(standing("m1", 1), remembered(), hung)
+    assert (decision.action, decision.machines) == ("restart", ())
+    past = remembered(fail(ago_s=60.0, sort="hang"))
+    (decision,) = decide(standing("m1", 1), past, hung)
+    assert (decision.action, decision.machines) == ("trial", ("m1",))
+    (decision,) = decide(standing("m1", 1), past, replace(hung, hangs=False))
+    assert decision.action == "none", "it moves again"
+
+
+def test_a_hang_is_restarted_where_a_trial_cannot_be(running: PolicyContext) -> None:
+    hung = replace(running, workers_dead=False, hangs=True)
+    first, *_ = decide(standing("m1", 1), remembered(fail(ago_s=60.0, sort="hang")), hung, trial_s=0.0)
+    assert first.action == "restart" and "no_trial" in first.detail
+
+
 def test_another_version_of_the_code_is_not_remembered(running: PolicyContext) -> None:
     past = fail(ago_s=60.0, code_version="old")
     (decision,) = decide(crash(fail(code_version="new")), remembered(past), running)

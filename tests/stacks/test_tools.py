@@ -99,6 +99,22 @@ def test_a_driver_lock_behind_a_thread_that_waits_for_the_device_is_the_device()
     assert analyse(Capture((*peers, odd))).suspects[0].reason.startswith("waiting for its own device")
 
 
+@pytest.mark.parametrize(
+    ("inner", "active", "blame"),
+    [
+        (MUTEX, True, "machine"),  # it polls, and passes through the mutex
+        (MUTEX, False, "software"),
+        (MUTEX, None, "software"),  # a debugger does not say
+        ((Frame("pthread_spin_lock", "libc.so.6", native=True),), True, "software"),
+    ],
+)
+def test_a_thread_on_a_processor_waits_for_no_mutex(inner: tuple[Frame, ...], active: bool | None, blame: str) -> None:
+    frames = (*inner, Frame("poll_device", "train.py", 5), *STEP)
+    odd = Process("node-5", 105, 5, threads=(Thread(frames, "MainThread", main=True, active=active),))
+    peers = [Process(f"node-{rank}", 100 + rank, rank, threads=(Thread(WAIT, main=True),)) for rank in range(8) if rank != 5]
+    assert analyse(Capture((*peers, odd))).blame == blame
+
+
 def test_a_lock_inside_a_collective_is_a_part_of_it() -> None:
     frames = (*MUTEX, Frame("ncclEnqueueCheck", "libnccl.so", native=True), Frame("ncclAllReduce", "libnccl.so", native=True), *STEP)
     assert read_stack(frames).stance == "waits"
