@@ -2,6 +2,7 @@
 #
 #   make demo                           set up, then lose a machine of a real training job and watch it come back
 #   make test                           set up, then the quick tests
+#   make test-all                       every test there is, those before a release too
 #   make PYTHON=python3.12 demo         another interpreter
 #   make docs                           the documentation as a site: open site/index.html
 #   make bench SEEDS=1 BENCH_ARGS='--faults hang'
@@ -38,10 +39,10 @@ demo: setup
 test test-rest test-all: export PYTHONNODEBUGRANGES := 1
 
 test: setup
-	$(BIN)/python -m pytest -m "not lab and not server and not root" -n logical --maxprocesses 8 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not lab and not server and not root and not release" -n logical --maxprocesses 8 --dist loadfile $(PYTEST_ARGS)
 
 test-rest: setup
-	$(BIN)/python -m pytest -m "lab or server or root" --reruns 1 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "(lab or server or root) and not release" --reruns 1 $(PYTEST_ARGS)
 
 test-all: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -47,7 +47,7 @@ REFERENCES = (
     "minder-all",
 )
 PYOD = ("ecod", "copod", "lof", "knn", "pca", "iforest", "autoencoder")
-QUICK = ("minder",)  # the others go through the same code: they are tested with the slow tests
+QUICK = ("minder",)  # the others go through the same code: they are tested before a release
 DETECTORS: dict[str, Callable[[], Detector]] = {
     "default": DefaultDetector,
     **{name: partial(chosen, name) for name in (*REFERENCES, "mahalanobis", *PYOD)},
@@ -62,7 +62,7 @@ def test_every_detector_there_is_is_held_to_this() -> None:
 
 
 def marked(name: str) -> object:
-    return pytest.param(name, marks=[] if name in ("default", *QUICK) else [pytest.mark.lab])
+    return pytest.param(name, marks=[] if name in ("default", *QUICK) else [pytest.mark.release])
 
 
 @pytest.fixture(params=[marked(name) for name in sorted(DETECTORS)])

@@ -195,6 +195,7 @@ def step_of(status: str) -> float:
     return 0.0
 
 
+@pytest.mark.release
 def test_the_page_is_typed_from_a_bare_machine_to_a_verdict_and_back(machine: Machine, tmp_path: Path) -> None:
     page = sections()
     deliver(machine, tmp_path)

@@ -34,6 +34,7 @@ def test_two_faults_at_once_take_both_machines_out_or_heal_what_a_restart_heals(
     assert same_losses(run)
 
 
+@pytest.mark.release
 def test_two_crashes_of_two_machines_within_the_clocks_error_still_bring_the_job_back(drama: Callable[..., Any], same_losses: Any) -> None:
     run = drama()
     run.start()
@@ -46,6 +47,7 @@ def test_two_crashes_of_two_machines_within_the_clocks_error_still_bring_the_job
     assert same_losses(run)
 
 
+@pytest.mark.release
 def test_a_frozen_standby_is_not_chosen(drama: Callable[..., Any], same_losses: Any) -> None:
     run = drama(steps=100, at_step=50)
     run.start()
@@ -61,6 +63,7 @@ def test_a_frozen_standby_is_not_chosen(drama: Callable[..., Any], same_losses: 
     assert same_losses(run)
 
 
+@pytest.mark.release
 @pytest.mark.root
 def test_a_standby_whose_data_link_is_dead_is_replaced_by_the_next(drama: Callable[..., Any], same_losses: Any) -> None:
     run = drama()

@@ -32,7 +32,9 @@ def test_the_job_never_stops_for_it_and_a_crash_afterwards_is_handled(drama: Cal
     assert same_losses(run)
 
 
-@pytest.mark.parametrize("kind", [kinds.INTENT, kinds.RESULT, kinds.GENERATION_STARTED])
+@pytest.mark.parametrize(
+    "kind", [kinds.INTENT, *(pytest.param(kind, marks=pytest.mark.release) for kind in (kinds.RESULT, kinds.GENERATION_STARTED))]
+)
 def test_an_eviction_that_was_begun_is_finished_once(drama: Callable[..., Any], same_losses: Any, kind: str) -> None:
     run = drama()
     run.start()

@@ -56,6 +56,7 @@ def assert_every_peer_died_of_the_first(out: Path) -> None:
     assert exits[-1].time_s - exits[0].time_s < 3.0
 
 
+@pytest.mark.release
 def test_an_exception_of_every_rank_is_the_jobs_own_and_evicts_nobody(tmp_path: Path) -> None:
     played = run("exception", tmp_path)
     assert played.outcome.wrong == ()
@@ -70,7 +71,9 @@ def test_a_healthy_job_is_left_alone(fault: str, tmp_path: Path) -> None:
     assert played.comparison.equal, played.comparison.detail
 
 
-@pytest.mark.parametrize("fault", ["hang", "dead-link", "slow-cpu", "slow-link"])
+@pytest.mark.parametrize(
+    "fault", ["hang", "dead-link", *(pytest.param(fault, marks=pytest.mark.release) for fault in ("slow-cpu", "slow-link"))]
+)
 def test_no_verdict_rests_on_the_injectors_fingerprints(fault: str, tmp_path: Path) -> None:
     """Stopped states, throttle and OOM counters are hidden, and the script calls no minder function."""
     played = run(fault, tmp_path, masked=True, plain=True)

@@ -100,6 +100,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(tmp_path, stack)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(280)
 def test_operations_that_come_half_as_often_alarm_between_two_steps_and_the_table_says_where_the_bytes_are(site: Site) -> None:
     """Steps are too far apart for a window of ten seconds, and go on: nobody is named. The Inspector's records show it at once."""

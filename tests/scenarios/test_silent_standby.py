@@ -60,6 +60,7 @@ def test_where_the_only_standby_is_silent_it_is_named_and_the_job_restarts_in_pl
     assert same_losses(run)
 
 
+@pytest.mark.release
 def test_one_that_falls_silent_as_it_is_called_goes_too_and_the_next_takes_over(drama: Callable[..., Any], same_losses: Any) -> None:
     """It is stopped together with the fault: it is chosen, does not answer the order to start, and is the next to go."""
     run = drama()

@@ -40,6 +40,7 @@ def test_a_data_loader_that_deadlocks_is_the_programs_fault_and_no_machines(stuc
     assert row["right"] and row["named"] == [], row
 
 
+@pytest.mark.release
 def test_a_writer_that_no_signal_ends_does_not_hold_its_eviction_up(stuck: ModuleType, tmp_path: Path) -> None:
     """Its disk stands: state D until the disk comes back, whoever kills it. The job goes on without it."""
     try:
@@ -52,6 +53,7 @@ def test_a_writer_that_no_signal_ends_does_not_hold_its_eviction_up(stuck: Modul
     assert any("uninterruptible" in said for said in row["says"]), row
 
 
+@pytest.mark.release
 def test_a_rank_whose_code_slows_every_step_is_named_by_a_vote_and_stays(stuck: ModuleType, tmp_path: Path) -> None:
     """Nothing in telemetry or connections says who it is: it sleeps where the others wait. Five looks at the stacks do."""
     row = stuck.run("slow-python", False, tmp_path, 0)

@@ -88,6 +88,7 @@ def test_one_that_does_not_scrape_the_lab_is_told_what_it_needs(server: str, tmp
     assert (told / "token").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.release
 @pytest.mark.lab
 @pytest.mark.server
 @pytest.mark.timeout(420)

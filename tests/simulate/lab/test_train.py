@@ -94,6 +94,7 @@ def test_two_kills_and_restarts_change_no_bit_and_the_loss_falls(tmp_path: Path,
     assert float.fromhex(job.losses()[-1]["loss"]) < 0.7 * float.fromhex(job.losses()[0]["loss"])
 
 
+@pytest.mark.release
 @pytest.mark.lab
 def test_a_script_without_minder_is_equal_too_and_never_loads_it(tmp_path: Path, jobs: list[Job], undisturbed: Path) -> None:
     job = Job(tmp_path, "--plain")
@@ -114,6 +115,7 @@ def test_plain_loads_nothing_of_minder() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
+@pytest.mark.release
 @pytest.mark.lab
 def test_the_exception_is_raised_by_every_rank_in_one_generation_only(tmp_path: Path, jobs: list[Job], undisturbed: Path) -> None:
     job = Job(tmp_path, fault="exception@6")
