@@ -283,7 +283,8 @@ class Controller:
         if stages.hung is None or state.phase not in ("starting", "running"):
             return []
         standing, context = stages.standing(), functools.partial(stages.context, state, self.standbys())
-        return [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.progress.typical_s)]
+        found = [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.progress.typical_s)]
+        return [identify(verdict, state, stages.progress) for verdict in found]
 
     def _keep_excerpts(self, now_s: float, in_job: Sequence[str]) -> None:
         """The telemetry around a fault goes into its incident. Raises LedgerError; what was not written comes with the next tick."""

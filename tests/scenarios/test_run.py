@@ -104,7 +104,7 @@ def test_a_script_that_always_fails_ends_with_one_line_and_status_1(run: Run) ->
     assert process.wait(200) == 1
     assert run.out.count(f"[rank 0] begins in {run.folder / 'work'}") == 2
     last = run.err.strip().splitlines()[-1]
-    assert "job local failed" in last and "ValueError: no such data set" in last and "1 of 1 restarts are used up" in last
+    assert "job local failed" in last and "ValueError: no such data set" in last and "1 of 1 restarts without progress are used up" in last
     assert "Traceback" not in run.err
 
 

@@ -31,7 +31,7 @@ def test_a_rank_that_sleeps_in_its_script_is_evicted_and_the_verdict_says_where_
     assert row["right"], row
     recorded = {item.source for sighting in read_recording(tmp_path / "recording").sightings for item in sighting.statements}
     if row["says"]:  # connections may have been as quick
-        assert recorded == {"stacks", "collectives"}
+        assert recorded - {"look"} == {"stacks", "collectives"}
         assert any("sleeping" in said or "not launched" in said for said in row["says"])
 
 

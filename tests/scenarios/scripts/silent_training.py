@@ -55,6 +55,7 @@ def main() -> None:
             dist.all_reduce(parameter.grad)
         dist.all_reduce(over, dist.ReduceOp.MAX)
         if over.item():
+            dist.destroy_process_group()  # else the threads of gloo that are left abort some exits
             return
 
 
