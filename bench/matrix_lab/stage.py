@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from matrix_lab.cells import FAULTS, TRAINERS, Cell
-from minder.policy.config import PolicyConfig
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import Stage
 from minder.simulate.lab.machine import LabMachine
@@ -29,7 +27,7 @@ _MEMORY = Path("/dev/shm")
 _PREFIX = "minder-matrix-"
 _TRAINERS = Path(__file__).parent.parent / "jobs" / "trainers"
 _AGENT = Path(__file__).with_name("agent_with_pipe.py")
-# What a site with steps of a fifth of a second would set; a setting that this minder does not have is left out.
+# What a site with steps of a fifth of a second would set.
 _POLICY = {"restart_hung_after_s": 20.0, "start_limit_s": 40.0}
 
 
@@ -91,8 +89,7 @@ class MatrixStage(Stage):
         return trouble | ({"kernel_log": str(self._pipe)} if trouble.get("kernel_log") else {})
 
     def _job_toml(self, telemetry: dict[str, Any]) -> str:
-        known = {field.name for field in dataclasses.fields(PolicyConfig)}
-        more = "".join(f"{name} = {value}\n" for name, value in _POLICY.items() if name in known)
+        more = "".join(f"{name} = {value}\n" for name, value in _POLICY.items())
         return super()._job_toml(telemetry).replace("[policy]\n", f"[policy]\n{more}", 1)
 
 

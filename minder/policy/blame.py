@@ -81,7 +81,7 @@ def _remembered(verdict: Verdict, course: Course, history: History, context: Pol
             say = f"{STAYS}: {failure.machine} failed with rank {_ranks(failure)}, and before with other ranks: {_shown(moved)}"
             return Blame("evict", (failure.machine,), say, STAYS)
     if first.sort not in ("crash", "nonfinite") and verdict.kind != "job":
-        return Blame(course, verdict.machines, "not remembered of another machine, rank or step")
+        return Blame(course, verdict.machines, "no earlier failure speaks for the program")
     if len({failure.machine for failure in verdict.failures}) > 1:
         return Blame(course, verdict.machines, "unknown, on several machines at once: remembered")
     here = [item for item in _alike(past, first) if item.machine == first.machine]

@@ -94,9 +94,11 @@ class HangRule:
         return (Suspect(now_s, self.name, "job", (), "stall", 0.5, since_s, "page", evidence),)
 
     def _hear(self, statements: Sequence[Statement]) -> None:
+        """A capture in which nobody stands apart takes nothing back of what another one of the same stretch showed."""
         for statement in statements:
+            if statement.source in ("look", "stacks"):
+                self._said = tuple(item for suspect in statement.suspects for item in suspect.evidence) or self._said
             if statement.source == "stacks":
-                self._said = tuple(item for suspect in statement.suspects for item in suspect.evidence)
                 self._passes = any(passes(suspect) for suspect in statement.suspects)
 
     def _standing(self, since_s: float, observation: Observation) -> Standing:

@@ -25,8 +25,8 @@ traces: ModuleType = importlib.import_module("matrix_lab.traces")
 NEEDS = {"hf": ("transformers", "accelerate"), "lightning": ("lightning",)}
 
 
-# Wrong still: a hang within the first seconds of work after each resume is taken for a start, and its later captures name nobody.
-OPEN = {"hf:busy-poll", "lightning:two-stops"}
+# Wrong still: two machines in turn, two hangs each, are more restarts without progress than max_restarts allows.
+OPEN = {"lightning:two-stops"}
 
 
 @pytest.mark.lab

@@ -95,7 +95,7 @@ def test_a_machine_that_another_job_uses_too_is_paged_with_both_jobs(
     run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == [], "nobody has said that other jobs may die"
-    paged = decisions(run, "shared_machine")[-1]
+    paged = decisions(run, "shared_machine")[0]
     assert (paged["action"], paged["machines"], paged["jobs_affected"]) == ("page", [run.name(1)], [run.stage.job, NEIGHBOUR])
     assert f"{NEIGHBOUR} would die too" in paged["detail"]
     (incident,) = {event.incident for event in run.events(kinds.DECISION) if event.payload["reason"] == "shared_machine"}

@@ -52,7 +52,9 @@ def test_where_the_only_standby_is_silent_it_is_named_and_the_job_restarts_in_pl
     run.stage.inject("xid", 1)
     assert run.finish() == "finished"
     assert run.evicted() == []
-    paged = [event.payload for event in run.events(kinds.DECISION) if event.payload["reason"] == "no_standby"][-1]
+    pages = [event for event in run.events(kinds.DECISION) if event.payload["reason"] == "no_standby"]
+    assert len({event.incident for event in pages}) == 1, "one trouble, however often it is looked at again"
+    paged = pages[0].payload
     assert paged["action"] == "page" and paged["machines"] == [run.name(1)]
     assert paged["detail"].startswith(f"0 standbys are ready, 1 needed; {standby.name}: its launcher has been silent for ")
     assert paged["detail"] in run.log(), "the terminal says it too"

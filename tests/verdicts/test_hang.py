@@ -81,6 +81,20 @@ def test_of_one_machine_the_rank_that_stands_out_is_told_at_once() -> None:
     assert at_s < STOPS_S + 50.0 and suspect.evidence[-1].message == "rank 1: stopped (state T)"
 
 
+def test_a_capture_in_which_nobody_stands_apart_takes_nothing_back() -> None:
+    """A rank that polls is now and then seen inside a computation."""
+    play = Play()
+    told = Evidence("stacks", "m2", "rank 2: outside any collective")
+    play.accused = (Suspect(0.0, "stacks", "machine", ("m2",), "stall", 0.8, 0.0, "evict", (told,)),)
+
+    def stands(time_s: float) -> bool:
+        play.accused = ()
+        return True
+
+    standing = play.run(stopping, 400, stands).standing[399.0]
+    assert len(play.asked) > 1 and standing is not None and told in standing.evidence
+
+
 def test_stacks_are_asked_for_only_once_the_job_is_quiet_and_then_ever_more_seldom() -> None:
     play = Play().run(stopping, 2000)
     assert STOPS_S + 30.0 < play.asked[0] < STOPS_S + 45.0
