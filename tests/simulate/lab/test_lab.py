@@ -30,6 +30,12 @@ with Lab(2, 0, root_dir=Path(sys.argv[1]), state_dir=Path(sys.argv[2]), mode=sys
 MODES = ["processes", pytest.param("namespaces", marks=pytest.mark.root)]
 
 
+def heed_signals():
+    """Who runs the tests in the background ignores these (nohup, &), and its children would inherit that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.fixture
 def start_owner(tmp_path, is_root):
     owners = []
@@ -38,7 +44,7 @@ def start_owner(tmp_path, is_root):
         if mode == "namespaces" and not is_root:
             pytest.skip("needs root")
         command = [sys.executable, "-c", OWNER, str(tmp_path / "lab"), str(tmp_path / "state"), mode]
-        owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed_signals)
         owners.append(owner)
         return owner, owner.stdout.readline().strip()
 
