@@ -24,7 +24,7 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import torch
 
-from minder.recovery.checkpoint import Checkpointer
+from minder import Checkpointer
 from minder.simulate.lab import train
 
 _SKIPPED = 5  # first steps: caches fill, buffers are made

@@ -33,11 +33,11 @@ import dump_faults  # noqa: E402
 from dump_faults import KINDS, make  # noqa: E402
 from dump_synthesis import Layout  # noqa: E402
 
-from minder.collectives.analyse import Analysis, analyse  # noqa: E402
-from minder.collectives.dumpfile import parse_dump  # noqa: E402
-from minder.collectives.folder import collect  # noqa: E402
-from minder.collectives.pickles import load_plain_pickle  # noqa: E402
-from minder.collectives.records import Signatures  # noqa: E402
+from minder.diagnose.flight_recorder.analyse import Analysis, analyse  # noqa: E402
+from minder.diagnose.flight_recorder.dumpfile import parse_dump  # noqa: E402
+from minder.diagnose.flight_recorder.folder import collect  # noqa: E402
+from minder.diagnose.flight_recorder.pickles import load_plain_pickle  # noqa: E402
+from minder.diagnose.flight_recorder.records import Signatures  # noqa: E402
 
 Documents = Mapping[int, dict[str, Any]]
 

@@ -1,7 +1,8 @@
 """Every detector on the same recordings: python bench/compare_detectors.py [--recipes plain hard] [--count 12] [--table] [--out FOLDER]
 
 Recordings are what `minder simulate` draws from a recipe with --seed, judged by the rule of docs/recordings.md. Each is read and aligned
-once; a detector that learns nothing while it runs is scored ahead, in blocks, with the same scores (minder/evaluation/ahead.py). There
+once; a detector that learns nothing while it runs is scored ahead, in blocks, with the same scores
+(minder/offline/evaluation/ahead.py). There
 are no events in these recordings, so the telemetry rule and the judge are all that `minder evaluate` would use.
 
 Appends one line per recording and detector to --rows, with the commit that last changed what a detector says, and goes on where an earlier
@@ -20,23 +21,31 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from minder.detectors.choose import NAMES, REFERENCES
-from minder.equip import MakeDetector, equip_detector
-from minder.errors import MinderError
-from minder.evaluation.ahead import ScoredAhead, score_ahead
-from minder.evaluation.intervals import bootstrap
-from minder.evaluation.replay import align_whole
-from minder.evaluation.scoring import Judged, accusations, judge_recording
-from minder.telemetry.events import Truth
-from minder.types import Observation, Verdict, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import cut_rows, rows_of
+from minder.diagnose.detectors.choose import NAMES, REFERENCES
+from minder.diagnose.load_detector import MakeDetector, equip_detector
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.sources.events import Truth
+from minder.ingest.windows import cut_rows, rows_of
+from minder.model.errors import MinderError
+from minder.model.evidence import Verdict
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
+from minder.offline.evaluation.ahead import ScoredAhead, score_ahead
+from minder.offline.evaluation.intervals import bootstrap
+from minder.offline.evaluation.replay import align_whole
+from minder.offline.evaluation.scoring import Judged, accusations, judge_recording
 
 SEED = 9701  # nothing is trained or tuned on it; 7001 chose the threshold of the similarity detectors
 RECIPES = ("plain", "hard", "held-out-kinds", "held-out-nuisances", "held-out-shapes", "grey")
 MEASURES = ("precision", "recall", "f1", "median_delay_s")
-WHAT_SPEAKS = ("minder/detectors", "minder/verdicts", "minder/windows", "minder/types.py", "models")  # who else changes what is said?
+WHAT_SPEAKS = (
+    "minder/diagnose/detectors",
+    "minder/diagnose/verdicts",
+    "minder/ingest/windows",
+    "minder/model",
+    "models",
+)  # who else changes what is said?
 
 
 def family_of(name: str) -> str:
@@ -54,11 +63,11 @@ def commit() -> str:
 
 def window_of(recipe: str, seed: int, index: int, folder: Path) -> tuple[Window, dict[str, Any], Truth]:
     """The aligned rows of one recording, its machines' stages and its truth; made in the folder if it is not there yet."""
+    from minder.ingest.sources.events import read_truths
+    from minder.ingest.sources.recording import read_recording
     from minder.simulate.cluster.recipe import load_recipe
     from minder.simulate.cluster.simulate import make
     from minder.simulate.cluster.writer import write_recording, write_truths
-    from minder.telemetry.events import read_truths
-    from minder.telemetry.recording import read_recording
 
     place = folder / f"{recipe}-{seed}" / f"r{index:04d}"
     if not (place / "truth.json").exists():
@@ -184,7 +193,7 @@ def table(arguments: argparse.Namespace) -> None:
 
 
 def draw(rows: Sequence[dict[str, Any]], title: str, path: Path) -> None:
-    from minder.plots.detectors import Compared, draw_detectors
+    from minder.offline.plots.detectors import Compared, draw_detectors
 
     def span(row: dict[str, Any], name: str) -> tuple[float, float, float]:
         return row[name]["value"], row[name]["low"], row[name]["high"]

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from slurm import decision, drain, tell  # bench/slurm.py: the same rounds
 
-from minder.actuators.kubernetes.config import KubernetesConfig
-from minder.actuators.kubernetes.engine import KubernetesEngine
-from minder.clock import SystemClock
-from minder.controller.engine_context import EngineWatch
-from minder.controller.engine_work import DRAIN, EngineWork
-from minder.incidents import Ledger
+from minder.act.actuators.kubernetes.config import KubernetesConfig
+from minder.act.actuators.kubernetes.engine import KubernetesEngine
+from minder.act.controller.engine_context import EngineWatch
+from minder.act.controller.engine_work import DRAIN, EngineWork
+from minder.model.clock import SystemClock
+from minder.record.incidents import Ledger
 from minder.simulate.lab.kubelets import JobBeside, Kubelets, node_object, pytorch_job
 from minder.simulate.lab.kubernetes import LocalKubernetes
 

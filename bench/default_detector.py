@@ -25,13 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from minder.detectors.default import DefaultDetector
-from minder.evaluation.scoring import Judged, accusations, judge_recording, summarise
-from minder.telemetry.events import Truth
-from minder.types import Observation, Verdict, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import align_columns, rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.sources.events import Truth
+from minder.ingest.windows import align_columns, rows_of
+from minder.model.evidence import Verdict
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
+from minder.offline.evaluation.scoring import Judged, accusations, judge_recording, summarise
 
 FAULTS = (
     "ecc_error", "cuda_execution_error", "gpu_execution_error", "hdfs_error", "nic_dropout", "gpu_card_drop", "hang",
@@ -99,8 +101,8 @@ def _generated(kind: str, seed: int) -> tuple[Window, dict[str, int], Truth]:
 
 
 def judge_folder(job: tuple[str, Truth]) -> Case:
-    from minder.evaluation.replay import replay_recording
-    from minder.telemetry.recording import read_recording
+    from minder.ingest.sources.recording import read_recording
+    from minder.offline.evaluation.replay import replay_recording
 
     path, truth = job
     started = time.process_time()
@@ -126,7 +128,7 @@ def jobs_of(source: str) -> tuple[Callable[[Any], Case], list[Any]]:
         span, _, step = seeds.partition("/")
         first, _, last = span.partition("-")
         return judge_generated, [(kind, seed) for seed in range(int(first), int(last or first) + 1, int(step or 1))]
-    from minder.telemetry.events import read_truths
+    from minder.ingest.sources.events import read_truths
 
     folder = Path(source)
     return judge_folder, [(str(folder / truth.recording), truth) for truth in read_truths(folder / "truth.json")]

@@ -20,14 +20,14 @@ import time
 
 import numpy as np
 
-from minder.detectors.choose import choose_detector
-from minder.detectors.contract import Detector
-from minder.detectors.default import DefaultDetector
-from minder.detectors.similarity.config import SimilarityConfig
-from minder.detectors.similarity.weights import Weights, shapes
-from minder.errors import MinderError
-from minder.metrics import CATALOGUE
-from minder.types import Window
+from minder.diagnose.detectors.choose import choose_detector
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.similarity.config import SimilarityConfig
+from minder.diagnose.detectors.similarity.weights import Weights, shapes
+from minder.model.errors import MinderError
+from minder.model.metrics import CATALOGUE
+from minder.model.telemetry import Window
 
 METRICS = tuple(
     metric.name for metric in CATALOGUE if metric.family in ("host", "gpu", "interconnect", "network") and not metric.counter
@@ -94,8 +94,8 @@ def measure_other(name: str, windows: list[Window], rows: int) -> dict[str, floa
 
 def measure_parts(rows: int = 12) -> dict[str, float]:
     """The reference's networks and distances apart: seconds for the whole batch."""
-    from minder.detectors.similarity import network
-    from minder.detectors.similarity.distances import summed_distances
+    from minder.diagnose.detectors.similarity import network
+    from minder.diagnose.detectors.similarity.distances import summed_distances
 
     rows_LFSM = np.random.default_rng(0).random((len(METRICS), 1, rows + 7, MACHINES), dtype=np.float32)
     arrays = untrained("reference").arrays

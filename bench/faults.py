@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from torchrun_baseline import run_torchrun
 
-from minder.errors import MinderError
-from minder.evaluation.replay import replay
-from minder.incidents import kinds
+from minder.model.errors import MinderError
+from minder.model.history import LedgerEvent
+from minder.offline.evaluation.replay import replay
+from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import play
 from minder.simulate.lab.faults import FAULT_KINDS
-from minder.types import LedgerEvent
 
 VARIANTS = ("default", "masked", "prometheus15", "torchrun")
 TORCHRUN_NOTICES = ("crash", "crash-cascade", "oom", "exception", "machine-lost", "nan")

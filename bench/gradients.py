@@ -25,8 +25,8 @@ def best_us(work: Callable[[int], object], rounds: int) -> float:
 def main() -> None:
     import torch
 
-    from minder.worker.gradients import check_gradient
-    from minder.worker.spikes import GradientSpikes
+    from minder.edge.worker.gradients import check_gradient
+    from minder.edge.worker.spikes import GradientSpikes
 
     torch.set_num_threads(1)
     found = {}

@@ -19,14 +19,14 @@ import math
 import numpy as np
 from detector import run  # bench/detector.py: the same ticks
 
-from minder.detectors.choose import choose_detector
-from minder.detectors.default import DefaultDetector
-from minder.detectors.similarity.config import SimilarityConfig
-from minder.detectors.similarity.weights import Weights, shapes
-from minder.detectors.traits import trait_of
-from minder.errors import MinderError
-from minder.metrics import CATALOGUE
-from minder.types import Window
+from minder.diagnose.detectors.choose import choose_detector
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.similarity.config import SimilarityConfig
+from minder.diagnose.detectors.similarity.weights import Weights, shapes
+from minder.diagnose.detectors.traits import trait_of
+from minder.model.errors import MinderError
+from minder.model.metrics import CATALOGUE
+from minder.model.telemetry import Window
 
 READ = tuple(metric.name for metric in CATALOGUE if not metric.counter and trait_of(metric.name).weight > 0)  # that the default reads
 METRICS = (4, 8, 15, len(READ))

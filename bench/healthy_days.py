@@ -12,10 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from minder.evaluation.cases import Case
-from minder.evaluation.evaluate import evaluate_labelled
-from minder.evaluation.intervals import poisson_upper
-from minder.evaluation.labels import find_recordings, label_recordings
+from minder.offline.evaluation.cases import Case
+from minder.offline.evaluation.evaluate import evaluate_labelled
+from minder.offline.evaluation.intervals import poisson_upper
+from minder.offline.evaluation.labels import find_recordings, label_recordings
 from minder.simulate.cluster.recipe import load_recipe
 from minder.simulate.cluster.simulate import simulate
 

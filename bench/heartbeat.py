@@ -60,7 +60,7 @@ def _start_reader(page: str) -> int:
     """Another process that reads the page as fast as it can."""
     pid = os.fork()
     if pid == 0:
-        from minder.errors import WireError
+        from minder.model.errors import WireError
         from minder.wire.heartbeat import read_heartbeat
 
         while True:

@@ -25,9 +25,9 @@ import httpx
 import psutil
 from hostile_cases import Case, cases
 
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, TokenStore, new_id
-from minder.types import Verdict
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 PATIENCE_S = 45.0
 TOKENS = 60  # of each role: a token may send 50 requests a second

@@ -28,8 +28,8 @@ from typing import Any
 
 import httpx
 
-from minder.clock import SystemClock
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.model.clock import SystemClock
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 METRICS = {
     "gpu_duty_cycle_ratio": 0.96, "gpu_power_draw_watts": 540.0, "gpu_temperature_celsius": 62.0, "gpu_memory_used_ratio": 0.8,
@@ -117,7 +117,7 @@ def asked(port: int) -> dict[str, int]:
 
 
 def measure_agents(machines: int, seconds: float, gpus: int) -> dict[str, Any]:
-    from minder.app import build
+    from minder.app.build import build
     from minder.config import JobConfig, MachineConfig
 
     port = free_port()

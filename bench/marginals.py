@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.plots.marginals import LEVELS, Marginal, busy_part, draw_marginals, farthest
+from minder.offline.plots.marginals import LEVELS, Marginal, busy_part, draw_marginals, farthest
 from minder.simulate.cluster.recipe import load_recipe
 from minder.simulate.cluster.simulate import make
 

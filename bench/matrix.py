@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from matrix_lab.cells import CI_CELLS, FAULTS, TRAINERS, Cell, every_cell
 from matrix_lab.play import play_cell
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.clean import clean_labs
 
 

@@ -23,12 +23,12 @@ from typing import Any
 
 import httpx
 
-from minder.clock import SystemClock
 from minder.config import load_config
-from minder.store.engine import writing
-from minder.store.events import EventStore
-from minder.store.tables import EVENTS
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.model.clock import SystemClock
+from minder.record.store.engine import writing
+from minder.record.store.events import EventStore
+from minder.record.store.tables import EVENTS
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 from serve.app import build_app
 from serve.settings import Settings
 from serve.state import open_service

@@ -20,12 +20,12 @@ from contextlib import suppress
 import httpx
 from load import Agents, asked, free_port
 
-from minder.telemetry.exposition import PageReader
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
-from minder.telemetry.translate import Page, Translator
-from minder.windows.aligner import Aligner
+from minder.ingest.sources.exposition import PageReader
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.scrape import ScrapeSource, ScrapeTarget
+from minder.ingest.sources.translate import Page, Translator
+from minder.ingest.windows.aligner import Aligner
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.fleet import Fleet
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from pages import NAMES, write_incident
 
-from minder.incidents import Ledger, kinds
-from minder.store.engine import writing
-from minder.store.events import EventStore
-from minder.store.tables import EVENTS
-from minder.types import Verdict
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.engine import writing
+from minder.record.store.events import EventStore
+from minder.record.store.tables import EVENTS
 
 
 def write_past(ledger: str, incidents: int, now_s: float) -> int:

@@ -19,11 +19,11 @@ from contextlib import closing, contextmanager
 
 from detector import make_rows
 
-from minder.detectors.contract import Detector
-from minder.equip import equip_model, open_model
-from minder.scoring.ray_scoring import RayScoring
-from minder.scoring.remote import Patience, RemoteDetector
-from minder.types import Window
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.load_detector import equip_model, open_model
+from minder.diagnose.scoring.ray_scoring import RayScoring
+from minder.diagnose.scoring.remote import Patience, RemoteDetector
+from minder.model.telemetry import Window
 
 WAITS = Patience(300.0)
 # detector, machines of a job, rows at most

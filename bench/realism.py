@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from minder.plots.realism import Series, describe, draw_realism
+from minder.offline.plots.realism import Series, describe, draw_realism
 from minder.simulate.cluster.recipe import load_recipe
 from minder.simulate.cluster.simulate import make
 

@@ -28,14 +28,14 @@ import numpy as np
 import psutil
 from detector import METRICS
 
-from minder.detectors.contract import Detector
-from minder.detectors.default import DefaultDetector
-from minder.equip import equip_detector
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.load_detector import equip_detector
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+from minder.ingest.windows import Aligner, rows_of
+from minder.model.telemetry import Sample, Window
 from minder.simulate.demo.prometheus import LabPrometheus
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
-from minder.types import Sample, Window
-from minder.windows import Aligner, rows_of
 
 BLOCK = 60  # rows that `minder` scores at once
 
@@ -45,7 +45,7 @@ def names_of(machines: int) -> tuple[str, ...]:
 
 
 def series_of(metric: str) -> list[str]:
-    """What our agent exports of it (minder/telemetry/mappings/minder.toml): rates as counters, traffic in both directions."""
+    """What our agent exports of it (minder/ingest/sources/mappings/minder.toml): rates as counters, traffic in both directions."""
     stem = metric.removesuffix("_per_second")
     if stem == metric or metric.startswith(("nvlink", "pcie")):
         return [f"minder_{metric}"]

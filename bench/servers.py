@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.detectors.choose import choose_detector
-from minder.detectors.default import DefaultDetector
-from minder.detectors.similarity.config import SimilarityConfig
-from minder.detectors.similarity.distances import normal_scores
-from minder.detectors.similarity.recent import RecentRows
-from minder.detectors.similarity.weights import Weights
-from minder.errors import MinderError
-from minder.types import Window
+from minder.diagnose.detectors.choose import choose_detector
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.similarity.config import SimilarityConfig
+from minder.diagnose.detectors.similarity.distances import normal_scores
+from minder.diagnose.detectors.similarity.recent import RecentRows
+from minder.diagnose.detectors.similarity.weights import Weights
+from minder.model.errors import MinderError
+from minder.model.telemetry import Window
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared/data/servers"
 WIDTH, STEP_S = 8, 300.0
@@ -68,7 +68,7 @@ def window_of(values_TMK: np.ndarray, metrics: tuple[str, ...]) -> Window:
 
 
 def train(values_TMK: np.ndarray, metrics: tuple[str, ...], steps: int) -> Weights:
-    from minder.training.fit_reference import FitConfig, fit_reference
+    from minder.offline.training.fit_reference import FitConfig, fit_reference
 
     rng = np.random.default_rng(1)
     t, m = rng.integers(0, len(values_TMK) - WIDTH, 6000), rng.integers(0, values_TMK.shape[1], 6000)

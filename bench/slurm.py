@@ -16,13 +16,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from minder.actuators.slurm.engine import SlurmEngine
-from minder.clock import SystemClock
-from minder.controller.engine_context import EngineWatch
-from minder.controller.engine_work import DRAIN, EngineWork
-from minder.incidents import Ledger
+from minder.act.actuators.slurm.engine import SlurmEngine
+from minder.act.controller.engine_context import EngineWatch
+from minder.act.controller.engine_work import DRAIN, EngineWork
+from minder.model.clock import SystemClock
+from minder.model.decision import ActionResult, Decision
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger
 from minder.simulate.lab.slurm import LocalSlurm
-from minder.types import ActionResult, Decision, Verdict
 
 NODES = 4
 

@@ -31,17 +31,17 @@ import httpx
 import numpy as np
 import psutil
 
-import minder.app
-from minder.clock import FakeClock, SystemClock
+import minder.app.build
+from minder.act.controller import recover
+from minder.act.controller.gauges import Gauges, Sight
+from minder.act.controller.lease import Leadership
+from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig
-from minder.controller import recover
-from minder.controller.gauges import Gauges, Sight
-from minder.controller.lease import Leadership
-from minder.errors import LedgerError
-from minder.incidents import Ledger, kinds
-from minder.policy.config import PolicyConfig
+from minder.model.clock import FakeClock, SystemClock
+from minder.model.errors import LedgerError
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 from minder.simulate.paper import PaperFault, PaperJob
-from minder.store.tokens import TokenRecord, TokenStore, new_id
 
 RANKS, STANDBYS, HOUR_S = 8, 2, 3600.0
 NAMES = [f"m{index:02d}" for index in range(RANKS + STANDBYS)]
@@ -83,8 +83,8 @@ class Day:
         self.clock = FakeClock(SystemClock().now_s())
         self.job = PaperJob(self.clock, NAMES, RANKS, seed=seed)
         recover.RendezvousHost = NoHost  # type: ignore[misc,assignment]
-        minder.app.build_source = lambda config: self.job  # type: ignore[assignment]
-        minder.app.Fleet = lambda *unused, **more: self.job  # type: ignore[misc,assignment]
+        minder.app.build.build_source = lambda config: self.job  # type: ignore[assignment]
+        minder.app.build.Fleet = lambda *unused, **more: self.job  # type: ignore[misc,assignment]
         url = "http://127.0.0.1:9"
         machines = tuple(MachineConfig(name=name, agent=url, launcher=url, standby=name in NAMES[RANKS:]) for name in NAMES)
         policy = {"max_evictions_per_job": 1000, "max_evictions_per_hour": 1000, "breaker_share": 0.9}
@@ -94,7 +94,7 @@ class Day:
         self.leadership = Leadership(str(ledger), "soak")
         self.ledger.fence(self.leadership.lead(threading.Event(), print))
         self.leadership.on_beat = self.ledger.note_beat
-        self.app = minder.app.build(config, act=True, clock=self.clock, ledger=self.ledger)
+        self.app = minder.app.build.build(config, act=True, clock=self.clock, ledger=self.ledger)
         measures = self.app.controller._stages.measures
         history = lambda now_s: self.ledger.history("soak", now_s)  # noqa: E731
         self.gauges = Gauges(Sight(self.app.state, measures, self.job.views, self.job.refusals, history, PolicyConfig(), self.clock))

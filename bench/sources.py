@@ -20,15 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.metrics import CATALOGUE
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
-from minder.telemetry.recorder import Recorder
-from minder.telemetry.recording import RecordingSource, read_recording
-from minder.topology import Parallelism
-from minder.types import Sample
-from minder.windows import Aligner, align_recording
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+from minder.ingest.sources.recorder import Recorder
+from minder.ingest.sources.recording import RecordingSource, read_recording
+from minder.ingest.windows import Aligner, align_recording
+from minder.model.metrics import CATALOGUE
+from minder.model.telemetry import Sample
+from minder.model.topology import Parallelism
 
 METRICS = tuple(metric.name for metric in CATALOGUE if metric.unit == "ratio" or (metric.family == "gpu" and not metric.counter))[:16]
 

@@ -28,8 +28,8 @@ THREADS = [places.TQDM, places.PIN_MEMORY, places.TQDM, places.PIN_MEMORY, place
 _GROUPING = """
 import sys, time
 from pathlib import Path
-from minder.stacks import analyse_captures, place_ranks, read_captures, to_document
-from minder.telemetry.jobfile import read_job
+from minder.diagnose.stacks import analyse_captures, place_ranks, read_captures, to_document
+from minder.ingest.sources.jobfile import read_job
 folder = Path(sys.argv[1])
 topology = read_job(folder / "job.toml").topology()
 captures = place_ranks(read_captures(folder), topology, {})

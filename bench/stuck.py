@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minder.controller.status import read_status
-from minder.errors import LabError
-from minder.incidents import kinds
+from minder.act.controller.status import read_status
+from minder.model.errors import LabError
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import MASKED_METRICS, Stage
 from minder.simulate.lab.machine import LabMachine
-from minder.types import LedgerEvent
 
 _STEP, _PAUSE_S, _RANKS = 24, 20.0, 4
 _SETTLE_S = 20.0  # whoever is paged and should stay is given so long to be evicted after all

@@ -15,7 +15,7 @@ from pathlib import Path
 
 WAITS = """
 import sys, threading
-from minder.controller.lease import Leadership
+from minder.act.controller.lease import Leadership
 Leadership(sys.argv[1], "bench").lead(threading.Event(), lambda line: print("waits", flush=True))
 print("leads", flush=True)
 threading.Event().wait()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import training_script
 from minder.simulate.lab.faults import inject

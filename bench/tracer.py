@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from minder.worker import tracer
-from minder.worker.tracer import trace_step
+from minder.edge.worker import tracer
+from minder.edge.worker.tracer import trace_step
 
 OPERATIONS, STEPS, COUNT = 32, 60, 10
 GOAL_PERCENT = 1.0

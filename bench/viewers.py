@@ -24,9 +24,9 @@ import psutil
 from load import serving
 from pages import sign_in, write_job, write_ledger, write_status
 
-from minder.clock import SystemClock
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.model.clock import SystemClock
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 PATHS = ("/jobs/big/now", "/jobs/big/telemetry")
 EVERY_S = 5.0

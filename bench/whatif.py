@@ -43,9 +43,9 @@ def main() -> int:
 
 
 def measure(folder: Path, name: str, repeat: int) -> dict[str, object]:
-    from minder.collectives.whatif.analysis import analyse
-    from minder.collectives.whatif.meta import read_layout
-    from minder.collectives.whatif.trace import read_trace
+    from minder.diagnose.step_traces.analysis import analyse
+    from minder.diagnose.step_traces.meta import read_layout
+    from minder.diagnose.step_traces.trace import read_trace
 
     walls, processors = [], []
     for _ in range(repeat):

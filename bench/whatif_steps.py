@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from minder.collectives.whatif.analysis import analyse
-from minder.collectives.whatif.meta import read_layout
-from minder.collectives.whatif.scenarios import Costs, prepare, replay_kept, replay_one_rank_each
-from minder.collectives.whatif.trace import StepTrace, read_trace
+from minder.diagnose.step_traces.analysis import analyse
+from minder.diagnose.step_traces.meta import read_layout
+from minder.diagnose.step_traces.scenarios import Costs, prepare, replay_kept, replay_one_rank_each
+from minder.diagnose.step_traces.trace import StepTrace, read_trace
 
 Row = tuple[str, np.ndarray, np.ndarray]  # what, ours and the published, of shape (things, steps)
 

@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "heartbeat", "keep_dumps", "phase", "run", "trace_step"]
+__all__ = ["Checkpointer", "__version__", "heartbeat", "keep_dumps", "phase", "run", "trace_step"]
 
 if TYPE_CHECKING:
-    from minder.worker import heartbeat, keep_dumps, phase, run, trace_step
+    from minder.edge.checkpoint.checkpoint import Checkpointer
+    from minder.edge.worker import heartbeat, keep_dumps, phase, run, trace_step
 
 
 def __getattr__(name: str) -> Any:
     if name in ("heartbeat", "keep_dumps", "phase", "run", "trace_step"):
-        from minder import worker
+        from minder.edge import worker
 
         globals()[name] = found = getattr(worker, name)  # found at once from now on: a training loop asks at every step
         return found
+    if name == "Checkpointer":
+        from minder.edge.checkpoint.checkpoint import Checkpointer
+
+        return Checkpointer
     raise AttributeError(f"module 'minder' has no attribute {name!r}")

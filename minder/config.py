@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from minder.actuators.kubernetes.config import KubernetesConfig
-from minder.actuators.slurm.config import SlurmConfig
-from minder.errors import BadInputError, ConfigError
-from minder.policy.config import PolicyConfig
-from minder.resources import default_state_dir
-from minder.scoring.config import ScoringConfig, scoring_of
-from minder.signals.steps import check_step_pattern
-from minder.topology import Parallelism, Topology
+from minder.act.actuators.kubernetes.config import KubernetesConfig
+from minder.act.actuators.slurm.config import SlurmConfig
+from minder.act.policy.config import PolicyConfig
+from minder.diagnose.scoring.config import ScoringConfig, scoring_of
+from minder.edge.signals.steps import check_step_pattern
+from minder.model.errors import BadInputError, ConfigError
+from minder.model.resources import default_state_dir
+from minder.model.topology import Parallelism, Topology
 from minder.wire.addresses import is_loopback
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.tls import client_context
@@ -119,7 +119,7 @@ class DetectorConfig(_Strict):
 
 class SignalsConfig(_Strict):
     """When links call a person. link_flaps: so many on one machine within link_flap_window_s, 0 never; link_down_s: so long down is no
-    flap. What every other signal leads to stands in minder/signals/signal_rules.toml."""
+    flap. What every other signal leads to stands in minder/edge/signals/signal_rules.toml."""
 
     link_flaps: int = Field(default=2, ge=0)
     link_flap_window_s: float = Field(default=300.0, gt=0)
@@ -211,7 +211,7 @@ class JobConfig(_Strict):
     metrics: MetricsConfig = MetricsConfig()
     signals: SignalsConfig = SignalsConfig()
     tls: TlsConfig = TlsConfig()
-    policy: dict[str, Any] = {}  # minder.policy.config.PolicyConfig
+    policy: dict[str, Any] = {}  # minder.act.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)
     record_dir: str | None = None

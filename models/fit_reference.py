@@ -13,15 +13,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from minder.detectors.similarity.config import PUBLISHED_METRICS
-from minder.metrics import CATALOGUE
-from minder.registry.folder import Model, write_model
+from minder.diagnose.detectors.similarity.config import PUBLISHED_METRICS
+from minder.ingest.windows import align_columns
+from minder.model.metrics import CATALOGUE
+from minder.model.telemetry import Window
+from minder.offline.training.fit_order import fit_order, largest_z
+from minder.offline.training.fit_reference import Fit, FitConfig, find_limits, fit_reference
+from minder.record.registry.folder import Model, write_model
 from minder.simulate.cluster.recipe import load_recipe
 from minder.simulate.cluster.simulate import make
-from minder.training.fit_order import fit_order, largest_z
-from minder.training.fit_reference import Fit, FitConfig, find_limits, fit_reference
-from minder.types import Window
-from minder.windows import align_columns
 
 SEED, WIDTH, FAULT_S, BEFORE_S = 41, 8, 420.0, 30.0
 RECIPES = ("plain", "healthy")

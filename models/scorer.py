@@ -17,7 +17,7 @@ class Scorer(mlflow.pyfunc.PythonModel):
         self._folder = context.artifacts["detector"]
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        from minder.evaluation.table import COLUMNS, judge_table
+        from minder.offline.evaluation.table import COLUMNS, judge_table
 
         interval_s = float((params or {}).get("interval_s") or 0.0)
         return pd.DataFrame(judge_table(model_input, self._folder, interval_s), columns=list(COLUMNS))

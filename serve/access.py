@@ -10,10 +10,10 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from minder.api.access import Caller, Role, contains
-from minder.clock import format_time
-from minder.errors import LedgerError
-from minder.store.tokens import TokenRecord
+from minder.model.clock import format_time
+from minder.model.errors import LedgerError
+from minder.record.api.access import Caller, Role, contains
+from minder.record.store.tokens import TokenRecord
 from minder.wire.contact_log import RefusedCallers
 from serve.identity.certificates import certified_names
 from serve.identity.oidc import Oidc, RefusedTokenError, looks_foreign

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.incidents import Recorded
-from minder.store.answers import Answer, AnswerKey
-from minder.store.events import EventRow
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.api.access import Caller
+from minder.record.api.incidents import Recorded
+from minder.record.store.answers import Answer, AnswerKey
+from minder.record.store.events import EventRow
 from serve.access import AnyCaller
 from serve.problems import refuse
 from serve.state import Service, service_of

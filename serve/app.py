@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 from minder import __version__
-from minder.api.problem import MEDIA_TYPE, Problem
-from minder.errors import LedgerError
+from minder.model.errors import LedgerError
+from minder.record.api.problem import MEDIA_TYPE, Problem
 from serve.guards import BodyBounds, Measured
 from serve.pages import add_pages
 from serve.pages.errors import error_page

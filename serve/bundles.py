@@ -3,12 +3,12 @@ service was told of that."""
 
 from __future__ import annotations
 
-from minder.incidents import Incident
-from minder.incidents.bundle import vendor_bundle
-from minder.incidents.places import find_places
-from minder.plots.excerpt import draw_excerpt
-from minder.store.events import EventQuery
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.offline.plots.excerpt import draw_excerpt
+from minder.record.incidents import Incident
+from minder.record.incidents.bundle import vendor_bundle
+from minder.record.incidents.places import find_places
+from minder.record.store.events import EventQuery
 from serve.state import Service
 
 __all__ = ["bundle_of", "places_of", "registered_of"]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.decisions import Question, QuestionDetail, QuestionState
-from minder.api.fields import Page
-from minder.clock import format_time
-from minder.errors import LedgerError
-from minder.incidents import kinds
-from minder.incidents.approvals import Answer, refusal
-from minder.store.events import is_second
-from minder.types import Approval
+from minder.model.clock import format_time
+from minder.model.errors import LedgerError
+from minder.model.history import Approval
+from minder.record.api.access import Caller
+from minder.record.api.decisions import Question, QuestionDetail, QuestionState
+from minder.record.api.fields import Page
+from minder.record.incidents import kinds
+from minder.record.incidents.approvals import Answer, refusal
+from minder.record.store.events import is_second
 from serve.access import demand_job, sees
 from serve.actions import Action, Planned
 from serve.problems import refuse

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 
 from minder import __version__
-from minder.controller.status import read_status, status_age_s
+from minder.act.controller.status import read_status, status_age_s
 from serve.state import Service
 
 __all__ = ["render_gauges"]

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from minder.api.incidents import IncidentSummary
-from minder.clock import format_time
-from minder.incidents import fold_incident, kinds
-from minder.incidents.record import Incident
-from minder.store.events import EventQuery, EventStore, IncidentSpan
-from minder.types import LedgerEvent
+from minder.model.clock import format_time
+from minder.model.history import LedgerEvent
+from minder.record.api.incidents import IncidentSummary
+from minder.record.incidents import fold_incident, kinds
+from minder.record.incidents.record import Incident
+from minder.record.store.events import EventQuery, EventStore, IncidentSpan
 
 __all__ = ["IncidentIndex", "Listed", "summarise", "summary_fields"]
 

@@ -6,10 +6,10 @@ import dataclasses
 import threading
 from dataclasses import dataclass, field
 
-from minder.controller.state import JobState, fold_job
-from minder.incidents import kinds
-from minder.store.events import EventQuery, EventStore
-from minder.types import LedgerEvent
+from minder.act.controller.state import JobState, fold_job
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+from minder.record.store.events import EventQuery, EventStore
 
 __all__ = ["JOB_KINDS", "JobIndex", "JobPast"]
 

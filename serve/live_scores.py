@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from minder.clock import format_time
-from minder.controller.status import read_status, status_age_s
+from minder.act.controller.status import read_status, status_age_s
+from minder.model.clock import format_time
 from serve.state import Service
 
 __all__ = ["SCORES", "ScoreFeed"]

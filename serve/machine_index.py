@@ -6,10 +6,10 @@ import dataclasses
 import threading
 from collections import OrderedDict
 
-from minder.incidents.machines import MACHINE_KINDS, RETEST_PREFIX, MachineRecord, fold_machines
-from minder.incidents.retests import PastRetest, fold_retests
-from minder.store.events import EventQuery, EventStore
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.incidents.machines import MACHINE_KINDS, RETEST_PREFIX, MachineRecord, fold_machines
+from minder.record.incidents.retests import PastRetest, fold_retests
+from minder.record.store.events import EventQuery, EventStore
 
 __all__ = ["MachineIndex"]
 

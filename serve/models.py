@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from minder.api.standbys import ModelVersion
-from minder.registry.listing import has_registry
+from minder.record.api.standbys import ModelVersion
+from minder.record.registry.listing import has_registry
 
 __all__ = ["ModelList", "Registered"]
 
@@ -47,7 +47,7 @@ class ModelList:
 
 
 def _ask() -> Registered:
-    command = [sys.executable, "-m", "minder.registry.listing"]
+    command = [sys.executable, "-m", "minder.record.registry.listing"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, env=dict(os.environ))
         answer: Mapping[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])

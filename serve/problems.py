@@ -12,8 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse, Response
 
-from minder.api.problem import MEDIA_TYPE, Problem
-from minder.errors import BadInputError, LedgerError
+from minder.model.errors import BadInputError, LedgerError
+from minder.record.api.problem import MEDIA_TYPE, Problem
 
 __all__ = ["PageMaker", "add_problems", "first_error", "problem", "refuse"]
 

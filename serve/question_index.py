@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from minder.incidents import kinds
-from minder.incidents.approvals import APPROVAL_KINDS, ApprovalFold
-from minder.store.events import EventQuery, EventStore
-from minder.types import Approval
+from minder.model.history import Approval
+from minder.record.incidents import kinds
+from minder.record.incidents.approvals import APPROVAL_KINDS, ApprovalFold
+from minder.record.store.events import EventQuery, EventStore
 
 __all__ = ["QuestionIndex"]
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minder.api.policy import DryRun, Redecided
-from minder.clock import format_time
-from minder.controller.state import fold_job
-from minder.errors import WireError
-from minder.incidents import kinds
-from minder.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
-from minder.policy.config import PolicyConfig
-from minder.policy.context import PolicyContext
-from minder.policy.policy import Policy
-from minder.types import Decision, LedgerEvent
+from minder.act.controller.state import fold_job
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.policy import Policy
+from minder.model.clock import format_time
+from minder.model.decision import Decision
+from minder.model.errors import WireError
+from minder.model.history import LedgerEvent
+from minder.record.api.policy import DryRun, Redecided
+from minder.record.incidents import kinds
+from minder.record.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.wire.codec import from_json
 
 __all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "redecide"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from minder.agent.serve import bind
-from minder.errors import BadInputError
-from minder.log import event
+from minder.edge.agent.serve import bind
+from minder.model.errors import BadInputError
+from minder.model.log import event
 from minder.wire.addresses import is_loopback
 from serve.app import build_app
 from serve.identity.certificates import PeerProtocol

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
 from serve.identity.oidc_settings import OidcSettings
 from serve.notify.targets import Target, demand_address
 from serve.watching.settings import JobsSettings

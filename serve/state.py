@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
-from minder.clock import Clock, SystemClock
-from minder.store.answers import AnswerStore
-from minder.store.engine import safe_name
-from minder.store.events import EventStore
-from minder.store.sessions import SessionStore
-from minder.store.tokens import TokenStore
+from minder.model.clock import Clock, SystemClock
+from minder.record.store.answers import AnswerStore
+from minder.record.store.engine import safe_name
+from minder.record.store.events import EventStore
+from minder.record.store.sessions import SessionStore
+from minder.record.store.tokens import TokenStore
 from serve.buckets import Buckets
 from serve.identity.code_flow import CodeFlow
 from serve.identity.oidc import Oidc

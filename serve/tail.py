@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from minder.errors import LedgerError
-from minder.store.events import EventQuery, EventStore
-from minder.types import LedgerEvent
+from minder.model.errors import LedgerError
+from minder.model.history import LedgerEvent
+from minder.record.store.events import EventQuery, EventStore
 
 __all__ = ["Tail"]
 

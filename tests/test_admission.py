@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from minder.admission import registration, with_joined
-from minder.app import App, build
+from minder.app.admission import registration, with_joined
+from minder.app.build import App, build
 from minder.config import JobConfig, MachineConfig
-from minder.incidents import kinds
-from minder.incidents.joins import Join
-from minder.telemetry.recording import read_recording
-from minder.types import ActionResult, MachineView, Sample, WorkerView
+from minder.ingest.sources.recording import read_recording
+from minder.model.decision import ActionResult
+from minder.model.observation import MachineView, WorkerView
+from minder.model.telemetry import Sample
+from minder.record.incidents import kinds
+from minder.record.incidents.joins import Join
 from minder.wire.tokens import write_token
 
 NEW = Join("join-1", "n9", "http://127.0.0.1:8", "http://127.0.0.1:9", rack="r7")

@@ -13,12 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.admission import Admission
-from minder.app import App, build, build_source
+from minder.app.admission import Admission
+from minder.app.build import App, build, build_source
 from minder.config import JobConfig, MachineConfig, MetricsConfig, TelemetryConfig
-from minder.errors import ConfigError, RecoveryError
-from minder.incidents import kinds
-from minder.types import Evidence, MachineView, Observation, Verdict, WorkerView
+from minder.model.errors import ConfigError, RecoveryError
+from minder.model.evidence import Evidence, Verdict
+from minder.model.observation import MachineView, Observation, WorkerView
+from minder.record.incidents import kinds
 
 DEAD = "http://127.0.0.1:9"
 
@@ -36,7 +37,7 @@ def config(tmp_path: Path) -> Callable[..., JobConfig]:
 @pytest.fixture
 def built(config: Callable[..., JobConfig], monkeypatch: pytest.MonkeyPatch) -> Any:
     """built(**changes of the configuration): an App that is closed at the end; its rendezvous process is never started."""
-    from minder.controller.recover import RendezvousHost
+    from minder.act.controller.recover import RendezvousHost
 
     monkeypatch.setattr(RendezvousHost, "ensure", classmethod(lambda cls, *unused: None))
     monkeypatch.delenv("MINDER_LEDGER", raising=False)
@@ -98,7 +99,7 @@ def test_a_recording_that_cannot_be_finished_does_not_keep_the_rest_open(built: 
 def test_the_rendezvous_process_ends_with_the_job_and_outlives_the_controller_of_one_that_goes_on(
     config: Callable[..., JobConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Any, kept: bool
 ) -> None:
-    from minder.recovery.rendezvous import RendezvousHost
+    from minder.act.recovery.rendezvous import RendezvousHost
 
     monkeypatch.delenv("MINDER_LEDGER", raising=False)
     app = build(config())
@@ -163,7 +164,7 @@ def test_the_policy_sees_who_is_dead_who_is_lost_and_what_is_shared(built: Any) 
 
 def test_a_slow_machine_is_worth_a_restart_only_where_little_work_is_lost(built: Any, tmp_path: Path) -> None:
     """A loss of half a percent for a day against an hour of work that no checkpoint holds; then one is saved."""
-    from minder.recovery.manifest import Manifest, ManifestFile, checkpoint_path, publish
+    from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish
 
     app = built(act=True, checkpoint_dir=str(tmp_path / "checkpoints"))
     app.state.generation, app.state.phase = 1, "running"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from minder.app import build
+from minder.act.controller.beside import Beside
+from minder.app.build import build
 from minder.config import DetectorConfig, JobConfig, MachineConfig, load_config
-from minder.controller.beside import Beside
-from minder.errors import ConfigError
-from minder.incidents import Ledger
-from minder.registry.folder import Model, write_model
+from minder.model.errors import ConfigError
+from minder.record.incidents import Ledger
+from minder.record.registry.folder import Model, write_model
 
 DEAD = "http://127.0.0.1:9"
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minder.config import JobConfig, load_config
-from minder.errors import BadInputError, ConfigError
+from minder.model.errors import BadInputError, ConfigError
 
 GOOD = """
 name = "llm-70b"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from minder.detectors.default import DefaultDetector
-from minder.equip import equip_detector, equip_model, open_model
-from minder.errors import BadInputError, ConfigError
-from minder.registry.folder import Model, write_model
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.load_detector import equip_detector, equip_model, open_model
+from minder.model.errors import BadInputError, ConfigError
+from minder.record.registry.folder import Model, write_model
 
 
 def test_the_default_needs_nothing() -> None:
@@ -41,7 +41,7 @@ def test_names_and_parameters_that_there_are_not() -> None:
 
 def test_the_default_loads_neither_registry_nor_networks() -> None:
     code = (
-        "import sys; from minder.equip import equip_detector; equip_detector('default')({});"
+        "import sys; from minder.diagnose.load_detector import equip_detector; equip_detector('default')({});"
         "bad = {'mlflow', 'torch', 'sklearn', 'pyod', 'safetensors', 'pandas'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

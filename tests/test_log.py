@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from minder.cli import main
-from minder.clock import FakeClock
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.log import event, remove_logging, set_up_logging
+from minder.model.clock import FakeClock
+from minder.model.errors import BadInputError
+from minder.model.log import event, remove_logging, set_up_logging
+from minder.record.incidents import Ledger, kinds
 from minder.wire.contact_log import ContactLog, RefusedCallers
 
 LOG = logging.getLogger("minder.test")
@@ -172,7 +172,7 @@ def test_an_agent_logs_what_it_does_and_whom_it_refuses(tmp_path: Path) -> None:
     """A real process, as a supervisor runs it."""
     import httpx
 
-    from minder.agent.serve import bind
+    from minder.edge.agent.serve import bind
 
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]

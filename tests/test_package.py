@@ -73,11 +73,13 @@ def test_the_installed_commands_explain_themselves(installed: Path, tmp_path: Pa
 
 def test_the_installed_ledger_has_its_migrations(wheel: Path) -> None:
     packed = zipfile.ZipFile(wheel).namelist()
-    assert [name for name in packed if name.startswith("minder/store/") and "migration" in name]
+    assert [name for name in packed if name.startswith("minder/record/store/") and "migration" in name]
 
 
 def test_the_installed_models_and_recipes_are_found(wheel: Path, installed: Path, tmp_path: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {"minder/_data/models/scorer.py", "minder/_data/models/MLproject", "minder/_data/models/recipes/default.toml"} <= packed
-    code = "from minder.training.recipe import load_training_recipe as load; print(load('default').name, load('reference').detector)"
+    code = (
+        "from minder.offline.training.recipe import load_training_recipe as load; print(load('default').name, load('reference').detector)"
+    )
     assert call(installed / "python", "-c", code, cwd=tmp_path).split() == ["default", "minder"]

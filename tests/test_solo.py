@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import BadInputError, MinderError
-from minder.incidents import Ledger, kinds
-from minder.solo import SoloAgent, SoloMachine, _end_former_run, script_words
+from minder.app.solo import SoloAgent, SoloMachine, _end_former_run, script_words
+from minder.model.errors import BadInputError, MinderError
+from minder.record.incidents import Ledger, kinds
 
 
 @pytest.fixture

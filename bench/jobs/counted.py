@@ -27,8 +27,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import minder
-from minder.worker import control, dumps
-from minder.worker.tracer import is_sampled
+from minder.edge.worker import control, dumps
+from minder.edge.worker.tracer import is_sampled
 
 WIDTH, LAYERS, BATCH, WARM_UP = 256, 6, 128, 50
 THREADS = ("minder-control", "minder-dumps", "minder-tracer")

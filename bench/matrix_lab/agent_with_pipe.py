@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from minder.agent.kernel import KernelFollower
 from minder.cli import main
+from minder.edge.agent.kernel import KernelFollower
 
 
 def follow_pipe(follower: KernelFollower) -> None:

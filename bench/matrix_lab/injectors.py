@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from matrix_lab.cells import Injection
 from matrix_lab.traces import Trained
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.faults import InjectionRecord, inject
 from minder.simulate.lab.lab import Lab
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from matrix_lab.cells import Expectation
 from matrix_lab.traces import Trained
-from minder.incidents import kinds
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 
 __all__ = ["Played", "judge"]
 

@@ -15,9 +15,9 @@ from matrix_lab.injectors import Injector, make_injector
 from matrix_lab.judge import Played, judge
 from matrix_lab.stage import MACHINES, MatrixStage, remove_leftovers, small_disk, trace_folder
 from matrix_lab.traces import read_traces, read_troubles
-from minder.controller.status import read_status
-from minder.errors import LabError
-from minder.incidents import kinds
+from minder.act.controller.status import read_status
+from minder.model.errors import LabError
+from minder.record.incidents import kinds
 
 __all__ = ["play_cell"]
 

@@ -73,10 +73,10 @@ def _parameter(item: Any) -> str:
 def configuration_page() -> str:
     """Every key of job.toml."""
     from minder import config
-    from minder.actuators.kubernetes.config import KubernetesConfig
-    from minder.actuators.slurm.config import SlurmConfig
-    from minder.policy.config import PolicyConfig
-    from minder.scoring.config import ScoringConfig
+    from minder.act.actuators.kubernetes.config import KubernetesConfig
+    from minder.act.actuators.slurm.config import SlurmConfig
+    from minder.act.policy.config import PolicyConfig
+    from minder.diagnose.scoring.config import ScoringConfig
 
     parts = [
         f"# Configuration\n\n{_NOTE}\n`job.toml` of `minder run` and `minder watch`. Unknown keys are errors; a relative path is "

@@ -14,8 +14,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from minder.errors import MinderError, MissingExtraError
-from minder.log import FORMATS, LEVELS, remove_logging, set_up_logging
+from minder.model.errors import MinderError, MissingExtraError
+from minder.model.log import FORMATS, LEVELS, remove_logging, set_up_logging
 
 __all__ = ["VERBS", "main"]
 

@@ -54,10 +54,10 @@ def command(
     """
     import dataclasses
 
-    from minder.agent.options import AgentOptions, find_token, parse_listen, parse_names, parse_processes_of
-    from minder.agent.retest import split_command
-    from minder.agent.serve import serve
-    from minder.errors import BadInputError
+    from minder.edge.agent.options import AgentOptions, find_token, parse_listen, parse_names, parse_processes_of
+    from minder.edge.agent.retest import split_command
+    from minder.edge.agent.serve import serve
+    from minder.model.errors import BadInputError
     from minder.wire.tls import server_tls
 
     if gpu not in ("auto", "on", "off"):

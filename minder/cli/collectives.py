@@ -21,8 +21,8 @@ def command(
     Example: minder collectives tests/collectives/data/nccl/lock_gil_1st --format table
     """
     check_choice("--format", output, ("json", "table"))
-    from minder.collectives.report import as_rows
-    from minder.evaluation.collectives import collectives_document
+    from minder.diagnose.flight_recorder.report import as_rows
+    from minder.offline.evaluation.collectives import collectives_document
 
     document = collectives_document(folder)
     if output == "json":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from minder.types import Approval
+    from minder.model.history import Approval
 
 __all__ = ["app", "approve", "list_decisions", "reject"]
 
@@ -34,7 +34,7 @@ def list_decisions(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.incidents.approvals import refusal
+    from minder.record.incidents.approvals import refusal
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
@@ -50,7 +50,7 @@ def list_decisions(
 
 
 def _row(item: Approval) -> tuple[str, ...]:
-    from minder.clock import format_time
+    from minder.model.clock import format_time
 
     decision, verdict = item.decision, item.decision.verdict
     why = f"{verdict.cause} {verdict.confidence:.2f}"
@@ -80,8 +80,8 @@ def reject(name: NameArgument, reason: ReasonOption = None, ledger: LedgerOption
 def _answer(name: str, answer: Literal["approved", "rejected"], reason: str | None, ledger: str | None) -> None:
     from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger
 
     if reason is None or not reason.strip():
         raise BadInputError('--reason is missing: say why, such as --reason "checked: GPU 3 is off the bus"')

@@ -33,7 +33,7 @@ def command(
 
     Example: minder demo --fault hang
     """
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
     from minder.simulate.demo.options import DemoOptions
     from minder.simulate.demo.present import present
 

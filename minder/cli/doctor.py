@@ -35,7 +35,7 @@ def command(
     Example: minder doctor --prometheus http://127.0.0.1:9090 --draft job.toml
     """
     from minder.cli.tables import check_choice
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
 
     check_choice("--format", format_, ("table", "json"))
     if config is not None and prometheus is not None:
@@ -55,8 +55,8 @@ def _here(config: Path | None, run_dir: Path | None) -> list[Finding]:
     from minder.doctor.job import look_at_job, look_at_tokens
     from minder.doctor.machine import look_at_machine
     from minder.doctor.steps import look_at_local_steps
-    from minder.resources import default_state_dir
-    from minder.worker.pulse import default_run_dir
+    from minder.edge.worker.pulse import default_run_dir
+    from minder.model.resources import default_state_dir
 
     found = look_at_machine(run_dir or default_run_dir())
     if config is None:
@@ -78,7 +78,7 @@ def _foreign(url: str, draft: Path | None, name: str, selector: str, headers: li
     from minder.doctor.foreign import look_at_proposal
     from minder.doctor.proposal import propose
     from minder.doctor.series import Server
-    from minder.errors import BadInputError, SourceError
+    from minder.model.errors import BadInputError, SourceError
 
     check_url("--prometheus", url)
     pairs = [text.partition(":") for text in headers]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 _FORMATS = ("table", "json")
 
@@ -28,13 +28,13 @@ def command(
     """
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
-    from minder.evaluation.evaluate import evaluate
-    from minder.evaluation.report import build_report, evaluation_table
+    from minder.offline.evaluation.evaluate import evaluate
+    from minder.offline.evaluation.report import build_report, evaluation_table
 
     found = evaluate(recordings, detector, truth, jobs, _progress if sys.stderr.isatty() else lambda done, of: None)
     report = build_report(found)
     if out is not None:
-        from minder.evaluation.page import write_report
+        from minder.offline.evaluation.page import write_report
 
         write_report(report, out)
     if output == "json":

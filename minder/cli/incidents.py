@@ -32,8 +32,8 @@ def list_incidents(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.incidents.report import incident_json, incident_rows
-    from minder.incidents.spans import parse_span
+    from minder.record.incidents.report import incident_json, incident_rows
+    from minder.record.incidents.spans import parse_span
 
     check_choice("--format", format_, ("table", "json"))
     if state is not None:
@@ -65,7 +65,7 @@ def show(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice
-    from minder.incidents.report import incident_json, incident_report
+    from minder.record.incidents.report import incident_json, incident_report
 
     check_choice("--format", format_, ("table", "json"))
     with open_ledger(ledger) as opened:
@@ -94,10 +94,10 @@ def bundle(
     Example: minder incidents bundle llm-70b-1 -o vendor.zip
     """
     from minder.cli.remote import open_ledger
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger
-    from minder.incidents.bundle import vendor_bundle
-    from minder.plots.excerpt import draw_excerpt
+    from minder.model.errors import BadInputError
+    from minder.offline.plots.excerpt import draw_excerpt
+    from minder.record.incidents import Ledger
+    from minder.record.incidents.bundle import vendor_bundle
 
     with open_ledger(ledger) as opened:
         if isinstance(opened, Ledger):
@@ -130,10 +130,10 @@ def stats(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.incidents.spans import parse_span
-    from minder.reliability.account import ACCOUNT_KINDS
-    from minder.reliability.reading import account_events
-    from minder.reliability.tables import account_json, account_text
+    from minder.offline.reliability.account import ACCOUNT_KINDS
+    from minder.offline.reliability.reading import account_events
+    from minder.offline.reliability.tables import account_json, account_text
+    from minder.record.incidents.spans import parse_span
 
     check_choice("--format", format_, ("table", "json"))
     length_s = parse_span(since, "--since")

@@ -26,7 +26,7 @@ def register(
     Example: minder --server https://minder.example.org job register job.toml --reason "new run"
     """
     from minder.cli.remote import demand_note, open_client
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
 
     said = demand_note(reason, "--reason")
     try:
@@ -102,9 +102,9 @@ def add_standby(
     from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
     from minder.config import check_url
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger
-    from minder.incidents.joins import Join, order_join, wait_for_join
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger
+    from minder.record.incidents.joins import Join, order_join, wait_for_join
 
     for option, url in (("--agent", agent), ("--launcher", launcher)):
         check_url(option, url)
@@ -135,10 +135,10 @@ def restart(
     """
     from minder.cli.remote import demand_note, open_ledger
     from minder.cli.tables import operator_name
-    from minder.clock import SystemClock
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger
-    from minder.incidents.orders import demand_running, order_restart
+    from minder.model.clock import SystemClock
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger
+    from minder.record.incidents.orders import demand_running, order_restart
 
     said = demand_note(reason, "--reason")
     with open_ledger(ledger) as opened:
@@ -155,10 +155,10 @@ def _is_heard(name: str, ledger: str | None) -> bool:
     """Whether the job's controller beats in this ledger, or wrote its status on this machine a moment ago."""
     import time
 
+    from minder.act.controller.lease import is_led
+    from minder.act.controller.status import read_status, status_age_s
     from minder.config import default_state_dir
-    from minder.controller.lease import is_led
-    from minder.controller.status import read_status, status_age_s
-    from minder.incidents import find_ledger
+    from minder.record.incidents import find_ledger
 
     status = read_status(default_state_dir() / "jobs" / name / "status.json")
     return (status is not None and status_age_s(status, time.time()) < 10.0) or is_led(find_ledger(ledger), name)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from minder.cli.step_pattern import StepPattern, chosen_pattern
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 __all__ = ["command"]
 
@@ -38,9 +38,9 @@ def command(
 
     Example: minder launch --job demo --machine m1 --listen 127.0.0.1:7710 --slots 2 -- train.py --steps 100
     """
-    from minder.launcher.settings import LaunchSettings, check_settings, parse_environment, parse_listen
+    from minder.edge.launcher.settings import LaunchSettings, check_settings, parse_environment, parse_listen
+    from minder.edge.worker.pulse import default_run_dir
     from minder.wire.tls import server_tls
-    from minder.worker.pulse import default_run_dir
 
     if barrier not in ("script", "bootstrap"):
         raise BadInputError(f"--barrier {barrier!r}: script or bootstrap")
@@ -63,6 +63,6 @@ def command(
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )
     settings = dataclasses.replace(settings, token=check_settings(settings, token_file))
-    from minder.launcher.serve import serve
+    from minder.edge.launcher.serve import serve
 
     serve(settings)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from minder.client.ledger import RemoteLedger
     from minder.config import JobConfig
-    from minder.incidents import Ledger
-    from minder.incidents.machines import MachineRecord
+    from minder.record.client.ledger import RemoteLedger
+    from minder.record.incidents import Ledger
+    from minder.record.incidents.machines import MachineRecord
 
 __all__ = ["app", "evict", "give_back", "list_machines", "outcome", "retest"]
 
@@ -34,8 +34,8 @@ def list_machines(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.clock import format_time
-    from minder.incidents.machines import MACHINE_KINDS, fold_machines
+    from minder.model.clock import format_time
+    from minder.record.incidents.machines import MACHINE_KINDS, fold_machines
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
@@ -69,9 +69,9 @@ def outcome(
     """
     from minder.cli.remote import demand_note, open_ledger
     from minder.cli.tables import check_choice, operator_name
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger, kinds
-    from minder.incidents.machines import MACHINE_KINDS, fold_machines
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger, kinds
+    from minder.record.incidents.machines import MACHINE_KINDS, fold_machines
 
     check_choice("the outcome", verdict, ("confirmed", "no-fault-found"))
     with open_ledger(ledger) as opened:
@@ -109,9 +109,9 @@ def give_back(
     """
     from minder.cli.remote import demand_note, open_ledger
     from minder.cli.tables import operator_name
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger, kinds
-    from minder.incidents.history import find_barrings
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger, kinds
+    from minder.record.incidents.history import find_barrings
 
     settings, place = (None, ledger) if config is None else _engine_of(config, ledger)
     with open_ledger(place) as opened:
@@ -125,7 +125,7 @@ def give_back(
             raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
         _demand_fit(opened, name, force, note)
         if settings is not None:
-            from minder.engine import return_machine
+            from minder.app.engine import return_machine
 
             if not isinstance(opened, Ledger):
                 raise BadInputError("--config works on this machine only: leave --server out")
@@ -154,9 +154,9 @@ def evict(
     Example: minder machine evict node-0002 --job llm-70b --reason "fan 3 is dead"
     """
     from minder.cli.remote import demand_note, open_ledger
-    from minder.clock import SystemClock
-    from minder.incidents import Ledger
-    from minder.incidents.orders import order_eviction
+    from minder.model.clock import SystemClock
+    from minder.record.incidents import Ledger
+    from minder.record.incidents.orders import order_eviction
 
     said = demand_note(reason, "--reason")
     with open_ledger(ledger) as opened:
@@ -183,8 +183,8 @@ def retest(
     Example: minder machine retest node-0002 --note "new HBM" --wait 900
     """
     from minder.cli.remote import demand_note, open_ledger
-    from minder.incidents import Ledger
-    from minder.incidents.retests import order_retest, wait_for_retest
+    from minder.record.incidents import Ledger
+    from minder.record.incidents.retests import order_retest, wait_for_retest
 
     with open_ledger(ledger) as opened:
         if isinstance(opened, Ledger):
@@ -205,8 +205,8 @@ def _state(record: MachineRecord) -> str:
 
 def _demand_fit(opened: Ledger | RemoteLedger, name: str, force: bool, note: str) -> None:
     """Raises BadInputError where the newest test speaks against a return."""
-    from minder.errors import BadInputError
-    from minder.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
+    from minder.model.errors import BadInputError
+    from minder.record.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
 
     unfit = unfit_because(fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name))
     if unfit is not None and not (force and note.strip()):
@@ -217,7 +217,7 @@ def _engine_of(config: Path, ledger: str | None) -> tuple[JobConfig, str | None]
     """The configuration, and the ledger of its job unless another one is meant."""
     import os
 
-    from minder.app import state_dir_of
+    from minder.app.build import state_dir_of
     from minder.config import load_config
 
     loaded = load_config(config, only_watch=True)

@@ -29,14 +29,14 @@ def add(
     """
     import time
 
-    from minder.api.maintenance import MaintenanceRequest
     from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
-    from minder.clock import format_time, parse_time
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger, kinds
-    from minder.incidents.spans import parse_span
-    from minder.store.tokens import new_id
+    from minder.model.clock import format_time, parse_time
+    from minder.model.errors import BadInputError
+    from minder.record.api.maintenance import MaintenanceRequest
+    from minder.record.incidents import Ledger, kinds
+    from minder.record.incidents.spans import parse_span
+    from minder.record.store.tokens import new_id
 
     if not reason.strip():
         raise BadInputError('--reason is missing: say why, such as --reason "switch firmware"')
@@ -77,9 +77,9 @@ def list_windows(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import check_choice, print_table
-    from minder.clock import format_time
-    from minder.incidents import kinds
-    from minder.incidents.maintenance import fold_maintenance
+    from minder.model.clock import format_time
+    from minder.record.incidents import kinds
+    from minder.record.incidents.maintenance import fold_maintenance
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
@@ -115,9 +115,9 @@ def end(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger, kinds
-    from minder.incidents.maintenance import fold_maintenance
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger, kinds
+    from minder.record.incidents.maintenance import fold_maintenance
 
     if not reason.strip():
         raise BadInputError('--reason is missing: say why, such as --reason "done early"')

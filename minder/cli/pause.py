@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from minder.types import LedgerEvent
+    from minder.model.history import LedgerEvent
 
 __all__ = ["command", "unpause"]
 
@@ -32,10 +32,10 @@ def command(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
-    from minder.clock import format_time
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger, kinds
-    from minder.incidents.spans import parse_span
+    from minder.model.clock import format_time
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger, kinds
+    from minder.record.incidents.spans import parse_span
 
     if list_:
         _list_pauses(ledger)
@@ -71,9 +71,9 @@ def unpause(
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import operator_name
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger, kinds
-    from minder.incidents.history import active_pauses
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger, kinds
+    from minder.record.incidents.history import active_pauses
 
     scope, target = _scope(job, rack, all_ or not (job or rack))
     with open_ledger(ledger) as opened:
@@ -92,7 +92,7 @@ def unpause(
 
 
 def _scope(job: str | None, rack: str | None, all_: bool) -> tuple[str, str | None]:
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
 
     if (job is not None) + (rack is not None) + all_ != 1:
         raise BadInputError("give one of --job NAME, --rack NAME or --all")
@@ -123,9 +123,9 @@ def _list_pauses(ledger: str | None) -> None:
 
     from minder.cli.remote import open_ledger
     from minder.cli.tables import print_table
-    from minder.clock import format_time
-    from minder.incidents import kinds
-    from minder.incidents.history import active_pauses
+    from minder.model.clock import format_time
+    from minder.record.incidents import kinds
+    from minder.record.incidents.history import active_pauses
 
     with open_ledger(ledger) as opened:
         holding = active_pauses(opened.events(kinds=[kinds.PAUSE, kinds.UNPAUSE]), time.time())

@@ -31,9 +31,9 @@ def standbys(
     import json
 
     from minder.cli.tables import check_choice, print_table
-    from minder.errors import BadInputError
-    from minder.reliability.advice import advice_json, advice_notes, advice_rows, rate_from_ledger
-    from minder.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
+    from minder.model.errors import BadInputError
+    from minder.offline.reliability.advice import advice_json, advice_notes, advice_rows, rate_from_ledger
+    from minder.offline.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
 
     check_choice("--format", format_, ("table", "json"))
     if ledger is not None and rate is not None:
@@ -69,16 +69,16 @@ def ettr(
     import json
 
     from minder.cli.tables import check_choice, print_table
-    from minder.reliability.mix import load_published
-    from minder.reliability.plan import describe_scale, make_scale, plan_ettr, plan_json, plan_notes, plan_rows
+    from minder.offline.reliability.mix import load_published
+    from minder.offline.reliability.plan import describe_scale, make_scale, plan_ettr, plan_json, plan_notes, plan_rows
 
     check_choice("--format", format_, ("table", "json"))
     published = load_published().assuming(assume or [])
     scales = [make_scale(published, count, gpus_per_machine, months * 30.0, rates, pool) for count in gpus or [9600, 200_000]]
     outcomes = plan_ettr(scales, published, seed, repeats)
     if picture is not None:
-        from minder.plots.files import write_picture
-        from minder.reliability.pictures import plan_picture
+        from minder.offline.plots.files import write_picture
+        from minder.offline.reliability.pictures import plan_picture
 
         write_picture(plan_picture(outcomes), picture, "--picture")
     if format_ == "json":

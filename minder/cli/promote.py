@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 _FORMATS = ("table", "json")
 
@@ -26,8 +26,8 @@ def command(
     """
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
-    from minder.registry.mlflow_registry import Registry
-    from minder.training.promote import comparison_record, promote
+    from minder.offline.training.promote import comparison_record, promote
+    from minder.record.registry.mlflow_registry import Registry
 
     found, opponent = promote(version, Registry(registry), recordings or (), jobs)
     if output == "json":

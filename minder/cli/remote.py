@@ -10,12 +10,12 @@ from urllib.parse import SplitResult, urlsplit
 
 import typer
 
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 if TYPE_CHECKING:
-    from minder.client import Client
-    from minder.client.ledger import RemoteLedger
-    from minder.incidents import Ledger
+    from minder.record.client import Client
+    from minder.record.client.ledger import RemoteLedger
+    from minder.record.incidents import Ledger
 
 __all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "open_client", "open_ledger"]
 
@@ -51,10 +51,10 @@ def open_ledger(ledger: str | None) -> Ledger | RemoteLedger:
     if server is not None and ledger is not None and server.given:
         raise BadInputError("give either --server or --ledger: a service has a ledger of its own")
     if server is not None and ledger is None:
-        from minder.client.ledger import RemoteLedger
+        from minder.record.client.ledger import RemoteLedger
 
         return RemoteLedger(_client(server))
-    from minder.incidents import Ledger, find_ledger
+    from minder.record.incidents import Ledger, find_ledger
 
     return Ledger(find_ledger(ledger), create=False)
 
@@ -79,7 +79,7 @@ def _client(server: Server) -> Client:
 
     import httpx
 
-    from minder.client import Client
+    from minder.record.client import Client
     from minder.wire.addresses import is_loopback
 
     parts = _parts(server.url)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minder.clock import parse_time
-from minder.errors import BadInputError, RuleFailedError
+from minder.model.clock import parse_time
+from minder.model.errors import BadInputError, RuleFailedError
 
 if TYPE_CHECKING:
-    from minder.scoring.config import ScoringConfig
-    from minder.types import Verdict
+    from minder.diagnose.scoring.config import ScoringConfig
+    from minder.model.evidence import Verdict
 
 _FORMATS = ("jsonl", "table")
 
@@ -34,8 +34,8 @@ def command(
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
     until_s = _read_until(until)
-    from minder.evaluation.labels import recordings_in
-    from minder.scoring.config import ScoringConfig, scoring_of
+    from minder.diagnose.scoring.config import ScoringConfig, scoring_of
+    from minder.offline.evaluation.labels import recordings_in
 
     scoring = scoring_of(ScoringConfig(), engine, ray_address)
     status = 0
@@ -52,12 +52,12 @@ def command(
 def _replayed(recordings: list[Path], until_s: float | None, config: ScoringConfig) -> Iterator[tuple[Path, Iterable[Verdict]]]:
     """Each recording with its verdicts, in the given order. Who takes them meets what went wrong."""
     if config.engine != "ray":
-        from minder.evaluation.apart import replay_apart
+        from minder.offline.evaluation.apart import replay_apart
 
         yield from zip(recordings, replay_apart(recordings, until_s), strict=True)
         return
-    from minder.evaluation.elsewhere import replay_elsewhere
-    from minder.scoring.ray_scoring import open_scoring
+    from minder.diagnose.scoring.ray_scoring import open_scoring
+    from minder.offline.evaluation.elsewhere import replay_elsewhere
 
     scoring = open_scoring(config, waits=True)
     assert scoring is not None
@@ -75,7 +75,7 @@ def _read_until(until: str | None) -> float | None:
 
 
 def _print(name: str, verdicts: Iterable[Verdict], output: str) -> None:
-    from minder.evaluation.lines import format_verdict
+    from minder.offline.evaluation.lines import format_verdict
 
     for verdict in verdicts:
         sys.stdout.write(format_verdict(name, verdict, output) + "\n")

@@ -20,10 +20,10 @@ def command(
     Example: minder report --since 7d --out report.html
     """
     from minder.cli.remote import open_ledger
-    from minder.incidents.spans import parse_span
-    from minder.reliability.account import ACCOUNT_KINDS
-    from minder.reliability.page import write_report
-    from minder.reliability.reading import account_events
+    from minder.offline.reliability.account import ACCOUNT_KINDS
+    from minder.offline.reliability.page import write_report
+    from minder.offline.reliability.reading import account_events
+    from minder.record.incidents.spans import parse_span
 
     length_s = parse_span(since, "--since")
     with open_ledger(ledger) as opened:

@@ -42,14 +42,14 @@ def command(
 
     Example: minder run --nproc 2 -- train.py --steps 100
     """
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
 
     if (config is None) == (not script):
         raise BadInputError("give either --config job.toml or -- script.py with its arguments")
     pattern = chosen_pattern(step_pattern, None)
     if config is not None:
+        from minder.app.engine import place_machines
         from minder.config import load_config
-        from minder.engine import place_machines
 
         loaded = load_config(config)
         if pattern is not None:
@@ -57,7 +57,7 @@ def command(
         raise typer.Exit(_run_configured(place_machines(loaded).scored_by(engine, ray_address), act))
     if engine is not None or ray_address is not None:
         raise BadInputError("--engine and --ray-address go with --config: without it everything runs on this machine")
-    from minder.solo import SoloMachine, run_here, script_words
+    from minder.app.solo import SoloMachine, run_here, script_words
 
     words = script_words(script or [])
     policy = {"max_restarts": max_restarts, "restart_hung_after_s": restart_hung_after}
@@ -71,7 +71,7 @@ def _run_configured(config: JobConfig, act: bool) -> int:
     that is started again with the same state finds it."""
     import sys
 
-    from minder.errors import LeaseLostError
+    from minder.model.errors import LeaseLostError
 
     stop = _Stop()
     over = _runs_over(config)
@@ -109,7 +109,7 @@ class _Stop:
         import logging
         import signal
 
-        from minder.log import event
+        from minder.model.log import event
 
         event(logging.getLogger("minder.controller"), logging.INFO, "signal received", signal=signal.Signals(number).name)
         self.stopping.set()
@@ -117,8 +117,8 @@ class _Stop:
 
 
 def _location(config: JobConfig) -> str:
-    from minder.app import state_dir_of
-    from minder.incidents import find_ledger
+    from minder.app.build import state_dir_of
+    from minder.record.incidents import find_ledger
 
     state_dir_of(config).mkdir(parents=True, exist_ok=True)
     return find_ledger(None, state_dir_of(config))
@@ -126,8 +126,8 @@ def _location(config: JobConfig) -> str:
 
 def _runs_over(config: JobConfig) -> int:
     """How many runs of this job were over when this command began."""
-    from minder.controller.state import ended_runs
-    from minder.incidents import Ledger
+    from minder.act.controller.state import ended_runs
+    from minder.record.incidents import Ledger
 
     with Ledger(_location(config)) as ledger:
         return len(ended_runs(ledger, config.name))
@@ -136,11 +136,11 @@ def _runs_over(config: JobConfig) -> int:
 def _lead(config: JobConfig, act: bool, stop: _Stop, over: int) -> str | None:
     """Wait to lead the job, then run its controller; the phase it ended in, also if that was while this one waited; None if it never
     led. Raises LeaseLostError."""
-    from minder.app import build, open_page
-    from minder.controller.lease import Leadership
-    from minder.controller.state import ended_runs
-    from minder.controller.waiting import LeaseGauges, wait_to_lead
-    from minder.incidents import Ledger
+    from minder.act.controller.lease import Leadership
+    from minder.act.controller.state import ended_runs
+    from minder.act.controller.waiting import LeaseGauges, wait_to_lead
+    from minder.app.build import build, open_page
+    from minder.record.incidents import Ledger
 
     location = _location(config)
     leadership = Leadership(location, config.name)

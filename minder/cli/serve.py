@@ -32,9 +32,9 @@ def command(
 
     Example: minder serve --listen 127.0.0.1:9400
     """
-    from minder.app import state_dir_of
+    from minder.app.build import state_dir_of
     from minder.config import load_config
-    from minder.incidents import find_ledger
+    from minder.record.incidents import find_ledger
     from serve.run import Listening, run_service
     from serve.settings import Settings
     from serve.settings_file import ServiceFile, load_settings
@@ -49,7 +49,7 @@ def command(
 
 
 def _address(listen: str) -> tuple[str, int]:
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
 
     host, _, port = listen.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 _FORMATS = ("table", "json")
 

@@ -23,8 +23,8 @@ def command(
     import json
 
     from minder.cli.tables import check_choice, print_table
-    from minder.evaluation.stacks import find_in_stacks
-    from minder.stacks import to_document, to_rows
+    from minder.diagnose.stacks import to_document, to_rows
+    from minder.offline.evaluation.stacks import find_in_stacks
 
     check_choice("--format", output, ("json", "table"))
     finding = find_in_stacks(folder)

@@ -17,8 +17,8 @@ OldStepPattern = Annotated[str | None, typer.Option("--log-pattern", hidden=True
 
 def chosen_pattern(pattern: str | None, old: str | None) -> str | None:
     """The pattern, checked. old: what `--log-pattern` said, the option's name until 0.8. Raises BadInputError."""
-    from minder.errors import BadInputError
-    from minder.signals.steps import check_step_pattern
+    from minder.edge.signals.steps import check_step_pattern
+    from minder.model.errors import BadInputError
 
     if old is not None and pattern is not None:
         raise BadInputError("--step-pattern and --log-pattern are the same option: give the first")

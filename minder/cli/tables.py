@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 __all__ = ["check_choice", "operator_name", "print_table"]
 

@@ -29,11 +29,11 @@ def create(
     import sys
     import time
 
-    from minder.api.access import ROLES
     from minder.cli.tables import check_choice, operator_name
-    from minder.incidents import find_ledger
-    from minder.incidents.spans import parse_span
-    from minder.store.tokens import TokenRecord, TokenStore, new_id
+    from minder.record.api.access import ROLES
+    from minder.record.incidents import find_ledger
+    from minder.record.incidents.spans import parse_span
+    from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
     check_choice("--role", role, ROLES)
     _check_names(name, job or (), machine, role)
@@ -65,9 +65,9 @@ def list_tokens(
     import time
 
     from minder.cli.tables import check_choice, print_table
-    from minder.clock import format_time
-    from minder.incidents import find_ledger
-    from minder.store.tokens import TokenStore
+    from minder.model.clock import format_time
+    from minder.record.incidents import find_ledger
+    from minder.record.store.tokens import TokenStore
     from minder.wire.codec import to_json
 
     check_choice("--format", format_, ("table", "json"))
@@ -105,8 +105,8 @@ def revoke(
     import time
 
     from minder.cli.tables import operator_name
-    from minder.incidents import find_ledger
-    from minder.store.tokens import TokenStore
+    from minder.record.incidents import find_ledger
+    from minder.record.store.tokens import TokenStore
 
     store = TokenStore(find_ledger(ledger), create=False)
     try:
@@ -119,8 +119,8 @@ def revoke(
 def _check_names(name: str, jobs: list[str] | tuple[str, ...], machine: str | None, role: str) -> None:
     import re
 
-    from minder.api.fields import NAME
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
+    from minder.record.api.fields import NAME
 
     for option, value in (
         ("the name", name),

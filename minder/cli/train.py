@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 _FORMATS = ("table", "json")
 
@@ -27,11 +27,11 @@ def command(
     """
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
-    from minder.training.recipe import load_training_recipe
+    from minder.offline.training.recipe import load_training_recipe
 
     found = load_training_recipe(recipe)
-    from minder.registry.mlflow_registry import Registry
-    from minder.training.train import train
+    from minder.offline.training.train import train
+    from minder.record.registry.mlflow_registry import Registry
 
     trained = train(found, Registry(registry), out, lambda line: print(line, file=sys.stderr), jobs)
     summary = None if trained.report is None else trained.report["summary"]
@@ -39,7 +39,7 @@ def command(
         data = dict(trained.model.training)
         print(json.dumps({"model": trained.uri, "run": trained.version.run_id, "training": data, "heldout": summary}))
     else:
-        from minder.evaluation.report import evaluation_table
+        from minder.offline.evaluation.report import evaluation_table
 
         print(f"registered {trained.uri} (run {trained.version.run_id})")
         print("nothing was held back: not evaluated" if trained.report is None else evaluation_table(trained.report))

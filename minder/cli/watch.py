@@ -12,10 +12,10 @@ import typer
 from minder.cli.step_pattern import OldStepPattern, StepPattern, chosen_pattern
 
 if TYPE_CHECKING:
-    from minder.app import App
+    from minder.act.controller.exporter import Collects
+    from minder.app.build import App
     from minder.config import JobConfig
-    from minder.controller.exporter import Collects
-    from minder.incidents import Ledger
+    from minder.record.incidents import Ledger
 
 __all__ = ["command"]
 
@@ -53,11 +53,11 @@ def command(
 
     Example: minder watch --job job.toml
     """
+    from minder.app.engine import place_machines
+    from minder.app.solo import SoloAgent
     from minder.config import load_config
-    from minder.engine import place_machines
-    from minder.errors import BadInputError
-    from minder.incidents import Ledger, find_ledger
-    from minder.solo import SoloAgent
+    from minder.model.errors import BadInputError
+    from minder.record.incidents import Ledger, find_ledger
 
     pattern = chosen_pattern(step_pattern, log_pattern)  # what is wrong with it is said here, not in an agent's log
     if output not in _FORMATS:
@@ -83,7 +83,7 @@ def command(
                 raise BadInputError("--act goes with --job: processes given by --pids have no scheduler to start them again")
             numbers = _numbers(pids or "")
             config = stack.enter_context(SoloAgent(name, numbers, logs=log or [], step_pattern=pattern)).scored_by(engine, ray_address)
-        from minder.app import build
+        from minder.app.build import build
 
         if job is None:
             app = build(config, act=act, ledger=Ledger(find_ledger()))
@@ -98,9 +98,9 @@ def _watch_registered(name: str, settings: Path | None, output: str, duration: f
     """Until the registration ends, or the service that started this."""
     import os
 
-    from minder.app import build
-    from minder.engine import place_machines
-    from minder.incidents import find_ledger
+    from minder.app.build import build
+    from minder.app.engine import place_machines
+    from minder.record.incidents import find_ledger
     from serve.watching.stay import Registration
 
     os.environ.setdefault("MINDER_LEDGER", find_ledger(None))  # a registration stands in a ledger, not in the job's state folder
@@ -118,10 +118,10 @@ def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]
     import sys
     import threading
 
-    from minder.app import open_page, state_dir_of
-    from minder.controller.lease import Leadership
-    from minder.controller.waiting import LeaseGauges, wait_to_lead
-    from minder.incidents import Ledger, find_ledger
+    from minder.act.controller.lease import Leadership
+    from minder.act.controller.waiting import LeaseGauges, wait_to_lead
+    from minder.app.build import open_page, state_dir_of
+    from minder.record.incidents import Ledger, find_ledger
 
     state_dir_of(config).mkdir(parents=True, exist_ok=True)
     location = find_ledger(None, state_dir_of(config))
@@ -139,7 +139,7 @@ def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]
 
 
 def _numbers(text: str) -> list[int]:
-    from minder.errors import BadInputError
+    from minder.model.errors import BadInputError
 
     words = [word for word in text.replace(",", " ").split() if word]
     if not words or not all(word.isdigit() for word in words):
@@ -153,8 +153,8 @@ def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -
     import sys
     import threading
 
-    from minder.evaluation.lines import Episodes, format_verdict
-    from minder.types import Verdict
+    from minder.model.evidence import Verdict
+    from minder.offline.evaluation.lines import Episodes, format_verdict
 
     episodes, stopping = Episodes(), threading.Event()
 

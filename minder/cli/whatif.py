@@ -23,14 +23,14 @@ def command(
     check_choice("--format", output, ("json", "table"))
     import json
 
-    from minder.collectives.whatif.advice import as_table
-    from minder.collectives.whatif.analysis import analyse, to_document
-    from minder.collectives.whatif.meta import read_layout
-    from minder.collectives.whatif.sources import read_source
+    from minder.diagnose.step_traces.advice import as_table
+    from minder.diagnose.step_traces.analysis import analyse, to_document
+    from minder.diagnose.step_traces.meta import read_layout
+    from minder.diagnose.step_traces.sources import read_source
 
     analysis = analyse(read_source(trace, read_layout(job)))
     if picture is not None:
-        from minder.plots.heatmap import draw_heatmap
+        from minder.offline.plots.heatmap import draw_heatmap
 
         title = f"{trace.name}: {analysis.finding.cause}, {analysis.study.slowdown:.2f} times the ideal step"
         draw_heatmap(analysis.study.worker_PD, picture, title, analysis.finding.blame)

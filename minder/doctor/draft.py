@@ -9,8 +9,8 @@ from pathlib import Path
 
 from minder.doctor.proposal import Proposal
 from minder.doctor.series import Server
-from minder.errors import BadInputError
-from minder.telemetry.mapping import Rule
+from minder.ingest.sources.mapping import Rule
+from minder.model.errors import BadInputError
 
 __all__ = ["draft_job", "mapping_file", "write_draft"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from minder.doctor.finding import Finding
 from minder.doctor.proposal import Proposal
-from minder.metrics import find_metric
-from minder.telemetry.mapping import Rule
+from minder.ingest.sources.mapping import Rule
+from minder.model.metrics import find_metric
 
 __all__ = ["look_at_clock", "look_at_proposal"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minder.doctor.series import Found
-from minder.telemetry.mapping import MetricMapping, Rule
+from minder.ingest.sources.mapping import MetricMapping, Rule
 
 __all__ = ["guess_rules"]
 

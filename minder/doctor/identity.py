@@ -122,7 +122,7 @@ def _try(label: str, series: Sequence[Found]) -> Identity | None:
 
 
 def _name(label: str, value: str) -> str:
-    """As minder.telemetry.identity reads it: an instance loses its port."""
+    """As minder.ingest.sources.identity reads it: an instance loses its port."""
     return re.sub(r":\d+$", "", value) if label == "instance" else value
 
 

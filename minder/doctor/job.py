@@ -9,15 +9,15 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from minder.app import state_dir_of
+from minder.app.build import state_dir_of
 from minder.config import JobConfig
 from minder.doctor.finding import Finding
 from minder.doctor.machine import look_at_space
 from minder.doctor.reach import look_at_endpoints
 from minder.doctor.steps import look_at_steps
 from minder.doctor.telemetry import look_at_telemetry
-from minder.errors import BadInputError, ConfigError, MinderError
-from minder.incidents import Ledger, kinds
+from minder.model.errors import BadInputError, ConfigError, MinderError
+from minder.record.incidents import Ledger, kinds
 from minder.wire.tokens import read_token
 
 __all__ = ["look_at_job", "look_at_tokens"]

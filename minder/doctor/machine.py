@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from minder.doctor.finding import Finding
-from minder.telemetry.exporters.gpu import has_driver
+from minder.edge.exporters.gpu import has_driver
 
 __all__ = ["MachineRoots", "look_at_machine", "look_at_space"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from minder.doctor.guess import guess_rules
 from minder.doctor.identity import Identity, find_identity
 from minder.doctor.series import Found, Server
-from minder.errors import SourceError
-from minder.metrics import find_metric
-from minder.telemetry.mapping import MetricMapping, Rule, default_mappings, load_mapping
+from minder.ingest.sources.mapping import MetricMapping, Rule, default_mappings, load_mapping
+from minder.model.errors import SourceError
+from minder.model.metrics import find_metric
 
 __all__ = ["Proposal", "propose"]
 

@@ -15,7 +15,7 @@ from minder import __version__
 from minder.config import JobConfig
 from minder.doctor.finding import Finding
 from minder.doctor.steps import look_at_logs
-from minder.errors import WireError
+from minder.model.errors import WireError
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.plain import PlainHttp
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from minder.errors import SourceError
+from minder.model.errors import SourceError
 
 __all__ = ["Found", "Server", "target_of"]
 

@@ -8,12 +8,12 @@ from minder.config import JobConfig
 from minder.doctor.finding import Finding
 from minder.doctor.foreign import look_at_clock
 from minder.doctor.series import Server
-from minder.errors import BadInputError, SourceError
-from minder.metrics import find_metric
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
-from minder.types import Sample
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+from minder.model.errors import BadInputError, SourceError
+from minder.model.metrics import find_metric
+from minder.model.telemetry import Sample
 
 __all__ = ["look_at_telemetry"]
 

@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minder.clock import Clock
-from minder.errors import SourceError, WireError
-from minder.types import MachineView, Sample, Signal, WorkerView
+from minder.model.clock import Clock
+from minder.model.errors import SourceError, WireError
+from minder.model.evidence import Signal
+from minder.model.observation import MachineView, WorkerView
+from minder.model.telemetry import Sample
 
 __all__ = ["PaperFault", "PaperJob"]
 

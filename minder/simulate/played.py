@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.incidents import Ledger, kinds
-from minder.reliability.mix import Published, load_published
-from minder.reliability.months import Fault, Scale, draw_faults
-from minder.types import ActionResult, Cause, Decision, Evidence, Verdict
+from minder.model.decision import ActionResult, Decision
+from minder.model.evidence import Cause, Evidence, Verdict
+from minder.offline.reliability.mix import Published, load_published
+from minder.offline.reliability.months import Fault, Scale, draw_faults
+from minder.record.incidents import Ledger, kinds
 
 __all__ = ["JOBS", "PlayedJob", "play_month"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from minder.errors import NoAnswerError
+from minder.model.errors import NoAnswerError
 
 __all__ = ["Answer", "AnswerReader"]
 

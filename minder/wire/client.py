@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from minder.errors import NoAnswerError, WireError
+from minder.model.errors import NoAnswerError, WireError
 from minder.wire.answers import Answer
 from minder.wire.plain import Origin, PlainHttp, Question
 from minder.wire.tls import explain_tls
@@ -70,7 +70,7 @@ class MachineClient:
         return await self._call("agent", "POST", "/v1/dumps", deadline_s + 1.0, body={"deadline_s": deadline_s})
 
     async def retest(self, operation: str, wait_s: float) -> Mapping[str, Any]:
-        """The site's test of the machine: started, or what came of it (minder.agent.retest)."""
+        """The site's test of the machine: started, or what came of it (minder.edge.agent.retest)."""
         return await self._call("agent", "POST", "/v1/retest", wait_s + 2.0, body={"operation": operation, "wait_s": wait_s})
 
     async def state(self, timeout_s: float) -> Mapping[str, Any]:

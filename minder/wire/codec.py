@@ -1,4 +1,4 @@
-"""Records of `minder.types` to JSON and back, by their type hints.
+"""Records of `minder.model` to JSON and back, by their type hints.
 
 Unknown keys are ignored (a newer peer may send more), missing ones take their default; a wrong type is a WireError. Words are open: a
 Literal of strings says what this version writes, and any string is read. A ledger outlives the version that wrote it, and a job may have
@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from minder.errors import WireError
+from minder.model.errors import WireError
 
 __all__ = ["from_json", "to_json"]
 
@@ -37,7 +37,7 @@ def to_json(record: Any) -> Any:
 def from_json(cls: type[T], data: Any) -> T:
     """Build a record of `cls` from decoded JSON. Raises WireError that names the field.
 
-    >>> from minder.types import Signal
+    >>> from minder.model.evidence import Signal
     >>> from_json(Signal, {"time_s": 1.0, "kind": "log", "message": "x"}).message
     'x'
     """

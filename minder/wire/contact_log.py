@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from minder.log import event
+from minder.model.log import event
 
 __all__ = ["ContactLog", "RefusedCallers"]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from minder.types import Signal, WorkerView
+from minder.model.evidence import Signal
+from minder.model.observation import WorkerView
 from minder.wire.allowance import MOST_SIGNALS, Allowance
 from minder.wire.codec import from_json
 

@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from minder.errors import NoAnswerError, WireError
-from minder.types import MachineView, Signal, WorkerView
+from minder.model.errors import NoAnswerError, WireError
+from minder.model.evidence import Signal
+from minder.model.observation import MachineView, WorkerView
 from minder.wire.allowance import MOST_PROCESSES, rest_s
 from minder.wire.client import MachineClient, MachineEndpoints
 from minder.wire.codec import from_json

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
-from minder.errors import WireError
+from minder.model.errors import WireError
 
 __all__ = ["SAID_NAN", "GradientSpike", "HeartbeatPage", "HeartbeatView", "StepRecord", "read_heartbeat", "was_said"]
 

@@ -14,7 +14,7 @@ import urllib.parse
 from collections import defaultdict
 from dataclasses import dataclass
 
-from minder.errors import NoAnswerError
+from minder.model.errors import NoAnswerError
 from minder.wire.answers import Answer, AnswerReader
 
 __all__ = ["Origin", "PlainHttp", "Question"]

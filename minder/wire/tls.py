@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minder.errors import BadInputError, ConfigError
+from minder.model.errors import BadInputError, ConfigError
 
 __all__ = ["ServerTls", "client_context", "explain_tls", "server_tls"]
 

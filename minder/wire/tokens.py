@@ -8,7 +8,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
 
 __all__ = ["is_authorised", "read_token", "write_token"]
 

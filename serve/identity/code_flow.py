@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote_plus, urlencode
 
-from minder.api.access import Caller
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
+from minder.record.api.access import Caller
 from serve.identity.discovery import Endpoints
 from serve.identity.fetch import FetchError
 from serve.identity.oidc import Oidc, RefusedTokenError

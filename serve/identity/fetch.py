@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
 from serve.identity.oidc_settings import OidcSettings
 
 __all__ = ["MOST_BYTES", "FetchError", "Fetcher"]

@@ -17,7 +17,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
 from serve.identity.discovery import Discovery
 from serve.identity.fetch import MOST_BYTES, Fetcher, FetchError
 from serve.identity.oidc_settings import OidcSettings

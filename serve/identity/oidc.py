@@ -9,8 +9,8 @@ from typing import Any
 
 import jwt
 
-from minder.api.access import Caller
-from minder.clock import format_time
+from minder.model.clock import format_time
+from minder.record.api.access import Caller
 from serve.identity.discovery import Discovery
 from serve.identity.fetch import Fetcher
 from serve.identity.keys import KeyRing, NoKeysError

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minder.clock import format_time
-from minder.errors import WireError
-from minder.incidents import fold_incident, kinds
-from minder.incidents.report import describe_evidence
-from minder.types import TIER_ORDER, LedgerEvent, Verdict
+from minder.model.clock import format_time
+from minder.model.errors import WireError
+from minder.model.evidence import TIER_ORDER, Verdict
+from minder.model.history import LedgerEvent
+from minder.record.incidents import fold_incident, kinds
+from minder.record.incidents.report import describe_evidence
 from minder.wire.codec import from_json
 from serve.notify.notices import link_to
 from serve.notify.redact import redact

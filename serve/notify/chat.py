@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minder.api.notices import Notice
+from minder.record.api.notices import Notice
 
 __all__ = ["chat_message"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from minder.api.notices import Notice
-from minder.clock import format_time
-from minder.incidents import Incident, fold_incident, kinds
-from minder.incidents.report import describe_evidence
-from minder.incidents.timeline import describe
-from minder.types import TIER_ORDER, LedgerEvent
+from minder.model.clock import format_time
+from minder.model.evidence import TIER_ORDER
+from minder.model.history import LedgerEvent
+from minder.record.api.notices import Notice
+from minder.record.incidents import Incident, fold_incident, kinds
+from minder.record.incidents.report import describe_evidence
+from minder.record.incidents.timeline import describe
 from serve.notify.redact import redact
 from serve.notify.targets import Target
 

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from minder.api.notices import Notice
-from minder.clock import Clock
-from minder.errors import LedgerError
-from minder.incidents import kinds
-from minder.store.events import EventQuery, EventRow, EventStore
-from minder.types import LedgerEvent
+from minder.model.clock import Clock
+from minder.model.errors import LedgerError
+from minder.model.history import LedgerEvent
+from minder.record.api.notices import Notice
+from minder.record.incidents import kinds
+from minder.record.store.events import EventQuery, EventRow, EventStore
 from serve.notify.alerts import alerts_of
 from serve.notify.notices import TOLD_KINDS, notice_of
 from serve.notify.send import Attempt, Sender

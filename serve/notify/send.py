@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from minder.api.notices import DELIVERY_HEADER, SIGNATURE_HEADER, Notice, sign
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
+from minder.record.api.notices import DELIVERY_HEADER, SIGNATURE_HEADER, Notice, sign
 from serve.notify.chat import chat_message
 from serve.notify.targets import Target, read_secret
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
 from minder.wire.tokens import read_token
 
 __all__ = ["Target", "read_secret"]

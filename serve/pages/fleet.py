@@ -9,12 +9,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from minder.api.incidents import IncidentSummary
-from minder.api.jobs import Job
-from minder.controller.status import status_age_s
-from minder.incidents import kinds
-from minder.incidents.timeline import describe
-from minder.store.events import EventQuery
+from minder.act.controller.status import status_age_s
+from minder.record.api.incidents import IncidentSummary
+from minder.record.api.jobs import Job
+from minder.record.incidents import kinds
+from minder.record.incidents.timeline import describe
+from minder.record.store.events import EventQuery
 from serve.access import sees
 from serve.decisions import QuestionsWanted, questions_page
 from serve.pages.render import fragment, show

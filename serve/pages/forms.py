@@ -12,9 +12,9 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.responses import RedirectResponse, Response
 
-from minder.incidents.timeline import describe
-from minder.store.answers import AnswerKey
-from minder.store.events import EventQuery
+from minder.record.incidents.timeline import describe
+from minder.record.store.answers import AnswerKey
+from minder.record.store.events import EventQuery
 from serve.access import demand_role, sees
 from serve.actions import Action, Planned
 from serve.pages.session import Sender, Visitor, inside

@@ -9,24 +9,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from minder.api.decisions import AnswerRequest, Question
-from minder.api.fields import NAME, IncidentId
-from minder.api.incidents import Capture, NoteRequest
-from minder.api.machines import OutcomeRequest
-from minder.clock import format_time
-from minder.errors import MinderError
-from minder.incidents import Incident, kinds
-from minder.incidents.approvals import Answer
-from minder.incidents.excerpts import TELEMETRY
-from minder.incidents.history import active_pauses
-from minder.incidents.maintenance import fold_maintenance
-from minder.incidents.outlook import cost_per_minute, outlook
-from minder.incidents.places import find_gpus
-from minder.incidents.report import AFTERWARDS, describe_evidence, incident_report, left_to_a_person
-from minder.stacks import analyse_captures, capture_from_agents
-from minder.stacks.document import to_document
-from minder.store.events import EventQuery
-from minder.types import Evidence, LedgerEvent
+from minder.diagnose.stacks import analyse_captures, capture_from_agents
+from minder.diagnose.stacks.document import to_document
+from minder.model.clock import format_time
+from minder.model.errors import MinderError
+from minder.model.evidence import Evidence
+from minder.model.history import LedgerEvent
+from minder.record.api.decisions import AnswerRequest, Question
+from minder.record.api.fields import NAME, IncidentId
+from minder.record.api.incidents import Capture, NoteRequest
+from minder.record.api.machines import OutcomeRequest
+from minder.record.incidents import Incident, kinds
+from minder.record.incidents.approvals import Answer
+from minder.record.incidents.excerpts import TELEMETRY
+from minder.record.incidents.history import active_pauses
+from minder.record.incidents.maintenance import fold_maintenance
+from minder.record.incidents.outlook import cost_per_minute, outlook
+from minder.record.incidents.places import find_gpus
+from minder.record.incidents.report import AFTERWARDS, describe_evidence, incident_report, left_to_a_person
+from minder.record.store.events import EventQuery
 from serve.bundles import places_of, registered_of
 from serve.decisions import QuestionsWanted, give_answer, questions_page
 from serve.pages.forms import action_of, body_of, carry_out, did, go_back

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.api.fields import JobName
-from minder.api.jobs import JobDetail
-from minder.controller.status import read_status
-from minder.metrics import find_metric
-from minder.topology import Parallelism
+from minder.act.controller.status import read_status
+from minder.model.metrics import find_metric
+from minder.model.topology import Parallelism
+from minder.record.api.fields import JobName
+from minder.record.api.jobs import JobDetail
 from serve.access import demand_job
 from serve.pages.fleet import health_of
 from serve.pages.render import part_answer, shared_fragment, show

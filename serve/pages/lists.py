@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.api.fields import NAME, JobName, MachineName
-from minder.api.machines import OutcomeRequest, RetestRequest, ReturnRequest
-from minder.incidents import kinds
-from minder.incidents.timeline import describe
-from minder.store.events import EventQuery
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.api.fields import NAME, JobName, MachineName
+from minder.record.api.machines import OutcomeRequest, RetestRequest, ReturnRequest
+from minder.record.incidents import kinds
+from minder.record.incidents.timeline import describe
+from minder.record.store.events import EventQuery
 from serve.access import sees
 from serve.answers import cursor_id
 from serve.pages.forms import body_of, carry_out, did

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from minder.api.pauses import EndPauseRequest, PauseRequest
-from minder.api.policy import DryRun, DryRunRequest
-from minder.errors import BadInputError
-from minder.incidents import kinds
-from minder.incidents.spans import parse_span
-from minder.store.events import EventQuery
-from minder.types import LedgerEvent
+from minder.model.errors import BadInputError
+from minder.model.history import LedgerEvent
+from minder.record.api.pauses import EndPauseRequest, PauseRequest
+from minder.record.api.policy import DryRun, DryRunRequest
+from minder.record.incidents import kinds
+from minder.record.incidents.spans import parse_span
+from minder.record.store.events import EventQuery
 from serve.access import sees
 from serve.pages.forms import body_of, carry_out, did
 from serve.pages.render import fragment, show
@@ -68,7 +68,7 @@ def _target(fields: dict[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A running job's standbys by their state (minder.api.standbys). heard_s: when its controller last told; None if nobody here saw."""
+    """A running job's standbys by their state (minder.record.api.standbys). heard_s: when its controller last told; None: unseen."""
 
     job: str
     machines: dict[str, tuple[str, ...]]

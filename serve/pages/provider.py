@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from minder.api.access import Caller
-from minder.incidents import kinds
-from minder.store.events import EventRow
-from minder.store.sessions import Person
+from minder.record.api.access import Caller
+from minder.record.incidents import kinds
+from minder.record.store.events import EventRow
+from minder.record.store.sessions import Person
 from serve.access import slow_down
 from serve.identity.code_flow import BACK, CameBack, CodeFlow, SignInError
 from serve.identity.pending import KEPT_S

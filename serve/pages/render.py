@@ -13,10 +13,10 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from minder import __version__
-from minder.clock import format_time, parse_time
-from minder.incidents.spans import format_span
-from minder.incidents.timeline import describe
-from minder.plots.excerpt import describe_panel, draw_panel
+from minder.model.clock import format_time, parse_time
+from minder.offline.plots.excerpt import describe_panel, draw_panel
+from minder.record.incidents.spans import format_span
+from minder.record.incidents.timeline import describe
 from serve.pages.session import Visitor
 from serve.pages.words import cause_words, clock_words, marked, phase_words, pretty, state_words
 from serve.shared_parts import Part

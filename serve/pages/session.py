@@ -11,8 +11,8 @@ from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from minder.api.access import Caller, Role
-from minder.store.sessions import SESSION_S, Person
+from minder.record.api.access import Caller, Role
+from minder.record.store.sessions import SESSION_S, Person
 from serve.access import admit, demand_role, slow_down
 from serve.problems import refuse
 from serve.state import service_of

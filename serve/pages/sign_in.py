@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Request
 from starlette.responses import RedirectResponse, Response
 
-from minder.api.access import Caller
+from minder.record.api.access import Caller
 from serve.access import admit, demand_role, demand_token
 from serve.identity.code_flow import SignInError
 from serve.pages.render import show

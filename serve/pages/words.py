@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from minder.clock import format_time
+from minder.model.clock import format_time
 
 __all__ = ["cause_words", "clock_words", "marked", "phase_words", "pretty", "state_words"]
 

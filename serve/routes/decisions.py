@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.api.decisions import AnswerRequest, Question, QuestionDetail, QuestionState
-from minder.api.fields import NAME, IncidentId, JobName, Page
-from minder.api.incidents import Recorded
+from minder.record.api.decisions import AnswerRequest, Question, QuestionDetail, QuestionState
+from minder.record.api.fields import NAME, IncidentId, JobName, Page
+from minder.record.api.incidents import Recorded
 from serve.access import Operator, Viewer
 from serve.actions import Act
 from serve.answers import tagged

@@ -12,15 +12,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from minder.api.access import Caller
-from minder.api.fields import EventId, IncidentId, JobName, Page
-from minder.api.incidents import Event
-from minder.clock import format_time
-from minder.errors import LedgerError
-from minder.incidents import kinds
-from minder.incidents.timeline import describe
-from minder.store.events import EventQuery
-from minder.types import LedgerEvent
+from minder.model.clock import format_time
+from minder.model.errors import LedgerError
+from minder.model.history import LedgerEvent
+from minder.record.api.access import Caller
+from minder.record.api.fields import EventId, IncidentId, JobName, Page
+from minder.record.api.incidents import Event
+from minder.record.incidents import kinds
+from minder.record.incidents.timeline import describe
+from minder.record.store.events import EventQuery
 from serve.access import Viewer, authenticate_again, sees
 from serve.answers import cursor_id, tagged
 from serve.live_scores import SCORES, ScoreFeed

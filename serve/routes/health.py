@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from minder import __version__
-from minder.api.access import Caller
-from minder.api.fields import Answer
+from minder.record.api.access import Caller
+from minder.record.api.fields import Answer
 from serve.access import AnyCaller, Viewer, sees
 from serve.gauges import render_gauges
 from serve.metrics import CONTENT_TYPE

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.fields import NAME, IncidentId, JobName, Page
-from minder.api.incidents import Capture, IncidentDetail, IncidentSummary, NoteRequest, Recorded
-from minder.clock import format_time, parse_time
-from minder.incidents import Incident, kinds
-from minder.incidents.report import incident_json, incident_report
-from minder.store.events import EventQuery
+from minder.model.clock import format_time, parse_time
+from minder.record.api.access import Caller
+from minder.record.api.fields import NAME, IncidentId, JobName, Page
+from minder.record.api.incidents import Capture, IncidentDetail, IncidentSummary, NoteRequest, Recorded
+from minder.record.incidents import Incident, kinds
+from minder.record.incidents.report import incident_json, incident_report
+from minder.record.store.events import EventQuery
 from serve.access import Operator, Viewer, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import cursor_id, tagged

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.fields import JobName, Page, Text
-from minder.api.incidents import Recorded
-from minder.api.jobs import Job, JobDetail, RestartRequest
-from minder.clock import format_time
-from minder.controller.lease import is_led
-from minder.controller.status import read_status, status_age_s
-from minder.incidents import kinds
-from minder.incidents.orders import find_restart_order
-from minder.store.events import EventQuery
+from minder.act.controller.lease import is_led
+from minder.act.controller.status import read_status, status_age_s
+from minder.model.clock import format_time
+from minder.record.api.access import Caller
+from minder.record.api.fields import JobName, Page, Text
+from minder.record.api.incidents import Recorded
+from minder.record.api.jobs import Job, JobDetail, RestartRequest
+from minder.record.incidents import kinds
+from minder.record.incidents.orders import find_restart_order
+from minder.record.store.events import EventQuery
 from serve.access import Admin, Operator, Viewer, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged

@@ -7,19 +7,19 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.fields import NAME, JobName, MachineName, Page
-from minder.api.incidents import Recorded
-from minder.api.machines import EvictRequest, Machine, MachineDetail, OutcomeRequest, RetestRequest, ReturnRequest
-from minder.clock import format_time
-from minder.incidents import kinds
-from minder.incidents.history import find_barrings
-from minder.incidents.machines import RETEST_PREFIX, MachineRecord, Retest, unfit_because
-from minder.incidents.orders import order_payload
-from minder.incidents.retests import PastRetest
-from minder.recovery.placement import machine_order
-from minder.store.events import EventQuery
-from minder.store.tokens import new_id
+from minder.act.recovery.placement import machine_order
+from minder.model.clock import format_time
+from minder.record.api.access import Caller
+from minder.record.api.fields import NAME, JobName, MachineName, Page
+from minder.record.api.incidents import Recorded
+from minder.record.api.machines import EvictRequest, Machine, MachineDetail, OutcomeRequest, RetestRequest, ReturnRequest
+from minder.record.incidents import kinds
+from minder.record.incidents.history import find_barrings
+from minder.record.incidents.machines import RETEST_PREFIX, MachineRecord, Retest, unfit_because
+from minder.record.incidents.orders import order_payload
+from minder.record.incidents.retests import PastRetest
+from minder.record.store.events import EventQuery
+from minder.record.store.tokens import new_id
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged

@@ -8,15 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.fields import NAME, Page
-from minder.api.incidents import Recorded
-from minder.api.maintenance import EndMaintenanceRequest, MaintenanceRequest, MaintenanceWindow
-from minder.clock import format_time, parse_time
-from minder.incidents import kinds
-from minder.incidents.maintenance import fold_maintenance
-from minder.store.events import EventQuery
-from minder.types import Maintenance
+from minder.model.clock import format_time, parse_time
+from minder.model.history import Maintenance
+from minder.record.api.access import Caller
+from minder.record.api.fields import NAME, Page
+from minder.record.api.incidents import Recorded
+from minder.record.api.maintenance import EndMaintenanceRequest, MaintenanceRequest, MaintenanceWindow
+from minder.record.incidents import kinds
+from minder.record.incidents.maintenance import fold_maintenance
+from minder.record.store.events import EventQuery
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged

@@ -5,14 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.fields import Page
-from minder.api.incidents import Recorded
-from minder.api.pauses import EndPauseRequest, Pause, PauseRequest
-from minder.clock import format_time
-from minder.incidents import kinds
-from minder.incidents.history import active_pauses
-from minder.store.events import EventQuery
+from minder.model.clock import format_time
+from minder.record.api.access import Caller
+from minder.record.api.fields import Page
+from minder.record.api.incidents import Recorded
+from minder.record.api.pauses import EndPauseRequest, Pause, PauseRequest
+from minder.record.incidents import kinds
+from minder.record.incidents.history import active_pauses
+from minder.record.store.events import EventQuery
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged

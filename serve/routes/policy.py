@@ -8,12 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.fields import JobName
-from minder.api.policy import DryRun, DryRunRequest, PolicySettings
-from minder.incidents import kinds
-from minder.policy.config import PolicyConfig
-from minder.store.events import EventQuery
+from minder.act.policy.config import PolicyConfig
+from minder.record.api.access import Caller
+from minder.record.api.fields import JobName
+from minder.record.api.policy import DryRun, DryRunRequest, PolicySettings
+from minder.record.incidents import kinds
+from minder.record.store.events import EventQuery
 from serve.access import Viewer, demand_job
 from serve.answers import tagged
 from serve.problems import refuse

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request
 
-from minder.api.dumps import CollectivesResult, StacksResult
-from minder.api.fields import JobName
-from minder.api.scores import PARTS, ScoreRequest, ScoreResult
-from minder.clock import parse_time
-from minder.errors import BadInputError
+from minder.model.clock import parse_time
+from minder.model.errors import BadInputError
+from minder.record.api.dumps import CollectivesResult, StacksResult
+from minder.record.api.fields import JobName
+from minder.record.api.scores import PARTS, ScoreRequest, ScoreResult
 from serve.access import Viewer
 from serve.problems import refuse
 from serve.scoring.pool import Busy, Order, What

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request
 from pydantic import Field, ValidationError
 
-from minder.api.fields import JobName, MachineName
-from minder.api.signals import MOST_SIGNALS, SignalsRequest, SignalsTaken
+from minder.record.api.fields import JobName, MachineName
+from minder.record.api.signals import MOST_SIGNALS, SignalsRequest, SignalsTaken
 from serve.access import AnyCaller
 from serve.problems import refuse
 from serve.signals.foreign import AlertmanagerMessage, GpudComponent, HealthEvents, read_alerts, read_gpud, read_health_events

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from minder.api.access import Caller
-from minder.api.fields import JobName, Page
-from minder.api.standbys import JobModel, Models, Standby
-from minder.controller.status import status_age_s
-from minder.incidents import kinds
-from minder.incidents.maintenance import fold_maintenance
-from minder.store.events import EventQuery
+from minder.act.controller.status import status_age_s
+from minder.record.api.access import Caller
+from minder.record.api.fields import JobName, Page
+from minder.record.api.standbys import JobModel, Models, Standby
+from minder.record.incidents import kinds
+from minder.record.incidents.maintenance import fold_maintenance
+from minder.record.store.events import EventQuery
 from serve.access import Viewer, demand_job, sees
 from serve.answers import tagged
 from serve.job_index import JobPast

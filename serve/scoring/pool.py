@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from minder.errors import BadInputError, MinderError
+from minder.model.errors import BadInputError, MinderError
 from serve.settings import Limits
 
 __all__ = ["Busy", "Order", "ScoringPool", "What"]

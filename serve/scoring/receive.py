@@ -11,8 +11,8 @@ from pathlib import Path
 from fastapi import Request
 from starlette.datastructures import UploadFile
 
-from minder.api.dumps import DUMP_NAME, MOST_DUMPS
-from minder.api.scores import PARTS
+from minder.record.api.dumps import DUMP_NAME, MOST_DUMPS
+from minder.record.api.scores import PARTS
 from serve.problems import refuse
 
 __all__ = ["BODY_TYPES", "receive", "receive_dumps"]

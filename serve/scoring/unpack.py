@@ -14,12 +14,12 @@ from typing import Any
 import polars as pl
 from pydantic import ValidationError
 
-from minder.api.scores import ScoreJob, ScoreRequest
-from minder.clock import parse_time
-from minder.errors import BadInputError, RecordingError
-from minder.telemetry.jobfile import RecordedJob, write_job
-from minder.telemetry.recording import Recording
-from minder.topology import Parallelism
+from minder.ingest.sources.jobfile import RecordedJob, write_job
+from minder.ingest.sources.recording import Recording
+from minder.model.clock import parse_time
+from minder.model.errors import BadInputError, RecordingError
+from minder.model.topology import Parallelism
+from minder.record.api.scores import ScoreJob, ScoreRequest
 
 __all__ = ["Bounds", "check_size", "unpack"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from minder.errors import MinderError
+from minder.model.errors import MinderError
 
 __all__ = ["DUMPS", "main", "read_dumps", "score"]
 
@@ -39,9 +39,9 @@ class _Notes(logging.Handler):
 
 def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]) -> dict[str, Any]:
     """Fields of ScoreResult, as `minder replay` would conclude from this folder. Raises MinderError with one line."""
-    from minder.evaluation.lines import verdict_line
-    from minder.evaluation.replay import replay_recording
-    from minder.telemetry.recording import read_recording
+    from minder.ingest.sources.recording import read_recording
+    from minder.offline.evaluation.lines import verdict_line
+    from minder.offline.evaluation.replay import replay_recording
     from serve.scoring.unpack import Bounds, check_size, unpack
 
     limits = Bounds(**bounds)
@@ -56,9 +56,9 @@ def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]
 
 def read_dumps(what: str, folder: Path) -> dict[str, Any]:
     """Fields of StacksResult ("stacks") or CollectivesResult ("collectives") of the dumps in `folder`. Raises MinderError in one line."""
-    from minder.evaluation.collectives import collectives_document
-    from minder.evaluation.stacks import find_in_stacks
-    from minder.stacks import to_document
+    from minder.diagnose.stacks import to_document
+    from minder.offline.evaluation.collectives import collectives_document
+    from minder.offline.evaluation.stacks import find_in_stacks
 
     with _noting(folder) as notes:
         document = to_document(find_in_stacks(folder)) if what == "stacks" else collectives_document(folder)
@@ -111,8 +111,8 @@ def _set_limits(most_bytes: int) -> None:
 
 def main() -> None:
     """Serve orders until standard input ends. Argument: the limit on memory in bytes."""
-    evaluation = (f"minder.evaluation.{name}" for name in ("replay", "stacks", "collectives"))
-    for module in (*evaluation, "minder.telemetry.recording", "serve.scoring.unpack"):
+    evaluation = (f"minder.offline.evaluation.{name}" for name in ("replay", "stacks", "collectives"))
+    for module in (*evaluation, "minder.ingest.sources.recording", "serve.scoring.unpack"):
         importlib.import_module(module)  # what these hold does not count against the limit
     _set_limits(int(sys.argv[1]))
     print("ready", flush=True)

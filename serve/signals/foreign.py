@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from minder.api.fields import NAME
-from minder.api.signals import MOST_SIGNALS, ReportedSignal
-from minder.clock import format_time
+from minder.model.clock import format_time
+from minder.record.api.fields import NAME
+from minder.record.api.signals import MOST_SIGNALS, ReportedSignal
 
 __all__ = ["AlertmanagerMessage", "GpudComponent", "HealthEvents", "read_alerts", "read_gpud", "read_health_events"]
 

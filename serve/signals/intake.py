@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from minder.api.access import Caller
-from minder.api.signals import ReportedSignal, SignalsTaken
-from minder.clock import parse_time
-from minder.incidents import kinds
-from minder.store.answers import AnswerKey
-from minder.store.events import EventRow
-from minder.types import LedgerEvent, Signal
+from minder.model.clock import parse_time
+from minder.model.evidence import Signal
+from minder.model.history import LedgerEvent
+from minder.record.api.access import Caller
+from minder.record.api.signals import ReportedSignal, SignalsTaken
+from minder.record.incidents import kinds
+from minder.record.store.answers import AnswerKey
+from minder.record.store.events import EventRow
 from minder.wire.codec import to_json
 from serve.access import demand_job, sees
 from serve.problems import refuse

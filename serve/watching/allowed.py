@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from minder.api.fields import NAME
 from minder.config import JobConfig, MetricsConfig, TlsConfig, parse_config
-from minder.errors import BadInputError
-from minder.scoring.config import ScoringConfig
+from minder.diagnose.scoring.config import ScoringConfig
+from minder.model.errors import BadInputError
+from minder.record.api.fields import NAME
 from serve.watching.settings import JobsSettings, allows_host, watch_dir
 
 __all__ = ["allow_config", "read_document", "watched_config"]

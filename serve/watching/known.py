@@ -6,10 +6,10 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
+from minder.act.controller.status import read_status
 from minder.config import JobConfig, parse_config
-from minder.controller.status import read_status
-from minder.errors import ConfigError
-from minder.types import LedgerEvent
+from minder.model.errors import ConfigError
+from minder.model.history import LedgerEvent
 from serve.job_index import JobIndex
 from serve.settings import Settings
 from serve.watching.settings import watch_dir

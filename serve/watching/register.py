@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from minder.api.access import Caller
 from minder.config import JobConfig
-from minder.incidents import kinds
+from minder.record.api.access import Caller
+from minder.record.incidents import kinds
 from serve.access import demand_job
 from serve.actions import Planned
 from serve.problems import refuse
@@ -62,7 +62,7 @@ def plan_end(service: Service, caller: Caller, name: str, reason: str) -> tuple[
 
 
 def _run(config: JobConfig) -> dict[str, Any]:
-    """As a controller registers a run (minder.incidents.kinds.JOB_REGISTERED)."""
+    """As a controller registers a run (minder.record.incidents.kinds.JOB_REGISTERED)."""
     inside = [machine.name for machine in config.machines if not machine.standby]
     domains = {
         machine.name: {key: value for key, value in (("rack", machine.rack), ("switch", machine.switch)) if value}

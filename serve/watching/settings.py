@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from minder.config import TlsConfig
-from minder.resources import default_state_dir
+from minder.model.resources import default_state_dir
 from minder.wire.tokens import read_token
 
 __all__ = ["JobsSettings", "allows_host", "watch_dir"]

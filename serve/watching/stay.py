@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from minder.config import JobConfig
-from minder.errors import BadInputError, LedgerError
-from minder.store.events import EventStore
-from minder.types import LedgerEvent
+from minder.model.errors import BadInputError, LedgerError
+from minder.model.history import LedgerEvent
+from minder.record.store.events import EventStore
 from serve.job_index import JobIndex
 from serve.settings_file import load_settings
 from serve.watching.allowed import allow_config, watched_config

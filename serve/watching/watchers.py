@@ -9,8 +9,8 @@ import os
 import sys
 import time
 
-from minder.errors import LedgerError
-from minder.incidents import Ledger, kinds
+from minder.model.errors import LedgerError
+from minder.record.incidents import Ledger, kinds
 from serve.state import Service
 from serve.watching.stay import PARENT
 

@@ -13,10 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from minder.actuators.local import LocalActuator, LocalMachine, kill_locally
-from minder.clock import FakeClock
-from minder.errors import WireError
-from minder.types import Decision, MachineView, Verdict, WorkerView
+from minder.act.actuators.local import LocalActuator, LocalMachine, kill_locally
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision
+from minder.model.errors import WireError
+from minder.model.evidence import Verdict
+from minder.model.observation import MachineView, WorkerView
 
 
 class FakeFleet:

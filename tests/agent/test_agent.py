@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.types import Flow, Signal
+from minder.model.evidence import Signal
+from minder.model.telemetry import Flow
 from minder.wire.codec import from_json
 
 
@@ -292,7 +293,7 @@ def test_it_ends_cleanly_while_somebody_waits_for_signals(bench: Any) -> None:
 
 
 def test_it_loads_nothing_heavy() -> None:
-    code = "import sys; import minder.agent.serve; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    code = "import sys; import minder.edge.agent.serve; print(sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)).stdout
     for name in ("polars", "numpy", "sqlalchemy", "fastapi", "torch", "pynvml", "pydantic", "httpx", "matplotlib"):
         assert f"'{name}'" not in loaded

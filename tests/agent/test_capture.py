@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from minder.agent import capture as module
-from minder.agent.capture import capture, parse_request
-from minder.telemetry.exporters.jobs import JobProcess
+from minder.edge.agent import capture as module
+from minder.edge.agent.capture import capture, parse_request
+from minder.edge.exporters.jobs import JobProcess
 
 ME = [JobProcess(os.getpid(), "j", 0)]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from minder.agent.dumps import collect_dumps, parse_deadline
-from minder.errors import BadInputError
-from minder.telemetry.exporters.jobs import JobProcess
+from minder.edge.agent.dumps import collect_dumps, parse_deadline
+from minder.edge.exporters.jobs import JobProcess
+from minder.model.errors import BadInputError
 
 
 def leave(run_dir: Path, pid: int, rank: int, age_s: float = -60.0, job: str = "llm", data: bytes = b"dump") -> Path:

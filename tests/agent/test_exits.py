@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from minder.agent.exits import ExitWatch
-from minder.telemetry.exporters.jobs import JobProcess
-from minder.types import Signal
+from minder.edge.agent.exits import ExitWatch
+from minder.edge.exporters.jobs import JobProcess
+from minder.model.evidence import Signal
 
 
 @pytest.fixture

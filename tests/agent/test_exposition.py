@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from minder.agent.exposition import hide, render
-from minder.telemetry.exporters.reading import Reading
+from minder.edge.agent.exposition import hide, render
+from minder.edge.exporters.reading import Reading
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from minder.agent.joblogs import JobLogs
-from minder.agent.slurm_log import SlurmOutput, SlurmOutputs, find_output
-from minder.telemetry.exporters.jobs import JobProcess
+from minder.edge.agent.joblogs import JobLogs
+from minder.edge.agent.slurm_log import SlurmOutput, SlurmOutputs, find_output
+from minder.edge.exporters.jobs import JobProcess
 
 JOB = """\
 JobId=4711 JobName=train

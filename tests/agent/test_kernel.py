@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from minder.agent.kernel import KernelFollower, read_kernel_tail
-from minder.agent.options import AgentOptions
-from minder.agent.service import Service
-from minder.types import Signal
+from minder.edge.agent.kernel import KernelFollower, read_kernel_tail
+from minder.edge.agent.options import AgentOptions
+from minder.edge.agent.service import Service
+from minder.model.evidence import Signal
 
 
 def test_new_lines_of_interest_become_signals(tmp_path: Path) -> None:

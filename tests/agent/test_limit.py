@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from minder.agent.exposition import render
-from minder.agent.limit import LEFT_OUT, MOST_SERIES, bound
-from minder.telemetry.exporters.reading import Reading
+from minder.edge.agent.exposition import render
+from minder.edge.agent.limit import LEFT_OUT, MOST_SERIES, bound
+from minder.edge.exporters.reading import Reading
 
 
 def machine(gpus: int = 8, interfaces: int = 2, jobs: int = 1) -> Reading:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from minder.types import Signal
+from minder.model.evidence import Signal
 from minder.wire.codec import from_json
 
 MEMORY = Path("/sys/fs/cgroup/memory")

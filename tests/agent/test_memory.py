@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from minder.agent.memory import MemoryHistory
-from minder.signals.kernel_log import parse_kernel_line
-from minder.signals.oom import event_of_kill
-from minder.types import Signal
+from minder.edge.agent.memory import MemoryHistory
+from minder.edge.signals.kernel_log import parse_kernel_line
+from minder.edge.signals.oom import event_of_kill
+from minder.model.evidence import Signal
 
 GIB = 1 << 30
 KILL = "Out of memory: Killed process 77 (pt_data_worker) total-vm:9kB, anon-rss:22kB"

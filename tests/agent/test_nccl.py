@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from minder.agent import nccl
-from minder.agent.nccl import InspectorFolder
-from minder.collectives.inspector import read_inspector
+from minder.edge.agent import nccl
+from minder.edge.agent.nccl import InspectorFolder
+from minder.edge.signals.nccl_inspector import read_inspector
 
 HOST = socket.gethostname()
 SIZE = 1 << 20

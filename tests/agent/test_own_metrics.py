@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from minder import __version__
-from minder.agent.options import AgentOptions
-from minder.agent.service import Service
-from minder.telemetry.exposition import parse_exposition
+from minder.edge.agent.options import AgentOptions
+from minder.edge.agent.service import Service
+from minder.ingest.sources.exposition import parse_exposition
 
 DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minder.agent.processes import describe_processes
-from minder.agent.steplog import LoggedSteps, StepLog
-from minder.telemetry.exporters.jobs import JobProcess, JobTable
+from minder.edge.agent.processes import describe_processes
+from minder.edge.agent.steplog import LoggedSteps, StepLog
+from minder.edge.exporters.jobs import JobProcess, JobTable
 from minder.wire.heartbeat import HeartbeatPage
 
 RANK = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "run-7", "TORCHELASTIC_RESTART_COUNT": "2"}

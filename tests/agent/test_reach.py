@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from minder.agent.capture import parse_request
-from minder.agent.reach import try_peers
-from minder.telemetry.exporters.flows import FlowExporter
-from minder.telemetry.exporters.jobs import JobProcess
-from minder.types import Attempt
+from minder.edge.agent.capture import parse_request
+from minder.edge.agent.reach import try_peers
+from minder.edge.exporters.flows import FlowExporter
+from minder.edge.exporters.jobs import JobProcess
+from minder.model.telemetry import Attempt
 
 ME = [JobProcess(os.getpid(), "j", 0)]
 

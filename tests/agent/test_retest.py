@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from minder.agent.retest import RetestRequest, Retests, parse_retest, split_command
-from minder.controller.retests import Retests as Orders
-from minder.controller.state import JobState
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.incidents.machines import MACHINE_KINDS, fold_machines
-from minder.incidents.retests import order_retest
+from minder.act.controller.retests import Retests as Orders
+from minder.act.controller.state import JobState
+from minder.edge.agent.retest import RetestRequest, Retests, parse_retest, split_command
+from minder.model.errors import BadInputError
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.machines import MACHINE_KINDS, fold_machines
+from minder.record.incidents.retests import order_retest
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.fleet import Fleet
 

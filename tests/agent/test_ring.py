@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from minder.agent.ring import SignalRing
-from minder.types import Signal
+from minder.edge.agent.ring import SignalRing
+from minder.model.evidence import Signal
 
 
 def _signals(*messages: str) -> list[Signal]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from minder.agent.options import AgentOptions
-from minder.agent.ring import SignalRing
-from minder.agent.sampling import Sampler
-from minder.telemetry.exporters.jobs import JobProcess
+from minder.edge.agent.options import AgentOptions
+from minder.edge.agent.ring import SignalRing
+from minder.edge.agent.sampling import Sampler
+from minder.edge.exporters.jobs import JobProcess
 
 
 @pytest.fixture

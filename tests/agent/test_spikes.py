@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from minder.agent.spikes import SpikeReader
-from minder.agent.steplog import StepLog
-from minder.telemetry.exporters.jobs import JobProcess
-from minder.types import Signal
+from minder.edge.agent.spikes import SpikeReader
+from minder.edge.agent.steplog import StepLog
+from minder.edge.exporters.jobs import JobProcess
+from minder.model.evidence import Signal
 from minder.wire.heartbeat import SAID_NAN, HeartbeatPage
 
 

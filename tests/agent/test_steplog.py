@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.agent.steplog import StepLog
-from minder.errors import BadInputError
+from minder.edge.agent.steplog import StepLog
+from minder.model.errors import BadInputError
 
 
 def line(step: int, loss: float = 2.0) -> str:

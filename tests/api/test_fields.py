@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from minder.api.access import ROLES, contains
-from minder.api.fields import JobName, MachineName, Text
+from minder.record.api.access import ROLES, contains
+from minder.record.api.fields import JobName, MachineName, Text
 
 
 @pytest.mark.parametrize("given", ["", " ", "\t\n", "bell \a", "half \ud800", "nul \0", "x" * 2001])

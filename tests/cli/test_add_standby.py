@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from minder.cli import main
-from minder.incidents import Ledger, kinds
-from minder.incidents.joins import JOIN_KINDS, fold_joins, wait_for_join
-from minder.types import ActionResult
+from minder.model.decision import ActionResult
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.joins import JOIN_KINDS, fold_joins, wait_for_join
 
 REGISTERED = {
     "machines": ["m0"],

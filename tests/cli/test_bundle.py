@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from minder.cli import main
-from minder.incidents import Ledger, kinds
-from minder.types import Verdict
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
 
 
 @pytest.fixture

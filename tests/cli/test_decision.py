@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.types import Decision, Price, Verdict
+from minder.model.decision import Decision, Price
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
 
 Run = Callable[..., tuple[int, str, str]]
 

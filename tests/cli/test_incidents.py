@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.types import ActionResult, Evidence, Verdict
+from minder.model.decision import ActionResult
+from minder.model.evidence import Evidence, Verdict
+from minder.record.incidents import Ledger, kinds
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.controller.lease import Leadership
-from minder.incidents import Ledger, kinds
+from minder.act.controller.lease import Leadership
+from minder.record.incidents import Ledger, kinds
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.types import ActionResult, Verdict
+from minder.model.decision import ActionResult
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
 
 Run = Callable[..., tuple[int, str, str]]
 

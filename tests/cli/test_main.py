@@ -131,7 +131,7 @@ def test_a_port_in_use_as_telemetry_shows_in_no_traceback(busy: str, tmp_path: P
     )
     command = [sys.executable, "-m", "minder", "run", "--config", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    from minder.recovery.rendezvous import RendezvousHost
+    from minder.act.recovery.rendezvous import RendezvousHost
 
     RendezvousHost(tmp_path / "state", "127.0.0.1").stop()
     assert done.returncode == 1 and "m0" in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.incidents import Ledger
+from minder.record.incidents import Ledger
 
 Run = Callable[..., tuple[int, str, str]]
 

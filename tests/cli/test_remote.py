@@ -13,10 +13,10 @@ import pytest
 import uvicorn
 
 from minder.cli import main
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, new_id
-from minder.types import Decision, Price
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision, Price
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, new_id
 from serve.app import build_app
 from serve.settings import Settings
 from serve.state import open_service

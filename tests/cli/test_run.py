@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from minder import app
+from minder.app import build as app
 from minder.cli.run import _lead, _runs_over
 from minder.config import JobConfig
-from minder.incidents import Ledger, kinds
+from minder.record.incidents import Ledger, kinds
 
 
 class Built(Exception):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from minder.cli import main
-from minder.store.tokens import TokenStore
+from minder.record.store.tokens import TokenStore
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 from minder.cli import main
-from minder.equip import open_model
-from minder.errors import BadInputError
+from minder.diagnose.load_detector import open_model
+from minder.model.errors import BadInputError
 
 pytestmark = pytest.mark.server  # four trainings and four comparisons: some forty seconds
 
@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.delenv(name, raising=False)
         patch.chdir(folder)
         assert main(["train", "deaf.toml"]) == 0
-        from minder.registry.mlflow_registry import Registry
+        from minder.record.registry.mlflow_registry import Registry
 
         Registry().crown(1)
         yield folder
@@ -87,8 +87,8 @@ def trained(site: Path) -> Path:
 def test_a_training_is_one_run_with_all_that_it_made(trained: Path) -> None:
     import mlflow
 
-    from minder.registry.folder import read_model
-    from minder.registry.mlflow_registry import Registry
+    from minder.record.registry.folder import read_model
+    from minder.record.registry.mlflow_registry import Registry
 
     run = mlflow.MlflowClient().get_run(Registry().version(2).run_id)
     model = read_model(trained)
@@ -101,7 +101,7 @@ def test_a_training_is_one_run_with_all_that_it_made(trained: Path) -> None:
 
 
 def test_only_a_better_version_becomes_the_champion(trained: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from minder.registry.mlflow_registry import Registry
+    from minder.record.registry.mlflow_registry import Registry
 
     assert main(["promote", "1", "--recordings", "recordings"]) == 2, "it is the champion already"
     capsys.readouterr()
@@ -150,7 +150,7 @@ TINY = '[data]\nrecordings = ["recordings"]\nheld_back = 0.4\n[network]\nsteps =
 def test_a_trained_reference_brings_its_weights_order_loss_and_pictures(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import mlflow
 
-    from minder.registry.mlflow_registry import Registry
+    from minder.record.registry.mlflow_registry import Registry
 
     (site / "tiny.toml").write_text(f'name = "tiny"\ndetector = "minder"\nseed = 11\n{TINY}')
     assert main(["train", "tiny.toml", "--out", "tiny", "--format", "json"]) == 0
@@ -195,7 +195,7 @@ def test_a_model_that_is_a_pickle_is_refused_and_not_opened(site: Path) -> None:
     import cloudpickle
     import mlflow
 
-    from minder.registry.mlflow_registry import Registry
+    from minder.record.registry.mlflow_registry import Registry
 
     class Bomb:
         def __reduce__(self) -> tuple[object, tuple[str]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from minder.cli import main
-from minder.types import Verdict
+from minder.model.evidence import Verdict
 
 JOB = 'name = "llm"\n[[machines]]\nname = "m0"\nagent = "http://127.0.0.1:9"\n'
 

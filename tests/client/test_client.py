@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from minder.api.problem import MEDIA_TYPE
-from minder.client import Client
-from minder.client.calls import Calls
-from minder.errors import BadInputError, WireError
+from minder.model.errors import BadInputError, WireError
+from minder.record.api.problem import MEDIA_TYPE
+from minder.record.client import Client
+from minder.record.client.calls import Calls
 
 Answer = Callable[[httpx.Request], httpx.Response]
 RECORDED = {"events": [1], "detail": "done"}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.analyse import Analysis, analyse
-from minder.collectives.dumpfile import parse_dump
-from minder.collectives.folder import collect
-from minder.collectives.records import Collection, Signatures
+from minder.diagnose.flight_recorder.analyse import Analysis, analyse
+from minder.diagnose.flight_recorder.dumpfile import parse_dump
+from minder.diagnose.flight_recorder.folder import collect
+from minder.diagnose.flight_recorder.records import Collection, Signatures
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.analyse import Analysis, analyse
-from minder.collectives.folder import read_folder
-from minder.collectives.report import as_document
+from minder.diagnose.flight_recorder.analyse import Analysis, analyse
+from minder.diagnose.flight_recorder.folder import read_folder
+from minder.diagnose.flight_recorder.report import as_document
 
 Judge = Callable[[dict[int, dict[str, Any]]], Analysis]
 Build = Callable[..., dict[str, Any]]

@@ -15,10 +15,10 @@ import dump_faults as df
 import pytest
 from dump_synthesis import Layout, Simulation, document, entries_of
 
-from minder.collectives.analyse import Analysis
-from minder.collectives.filenames import dump_files
-from minder.collectives.folder import read_folder
-from minder.errors import BadInputError
+from minder.diagnose.flight_recorder.analyse import Analysis
+from minder.diagnose.flight_recorder.filenames import dump_files
+from minder.diagnose.flight_recorder.folder import read_folder
+from minder.model.errors import BadInputError
 
 Build = Callable[..., dict[str, Any]]
 Judge = Callable[[dict[int, dict[str, Any]]], Analysis]

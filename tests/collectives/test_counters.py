@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from minder.collectives.counters import FlowCounters, counters_of, flow_state
-from minder.types import Flow
+from minder.diagnose.verdicts.flow_counters import FlowCounters, counters_of, flow_state
+from minder.model.telemetry import Flow
 
 
 def counters(ready: int, sent: int, done: int, unread: int | None = None) -> FlowCounters:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.dumpfile import UnreadableDumpError, parse_dump, read_dump
-from minder.collectives.records import COMPLETED, RECEIVE, SCHEDULED, SEND, Signatures
+from minder.diagnose.flight_recorder.dumpfile import UnreadableDumpError, parse_dump, read_dump
+from minder.diagnose.flight_recorder.records import COMPLETED, RECEIVE, SCHEDULED, SEND, Signatures
 
 Build = Callable[..., dict[str, Any]]
 

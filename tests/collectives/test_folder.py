@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.filenames import dump_files
-from minder.collectives.folder import read_folder
-from minder.errors import BadInputError
-from minder.topology import Parallelism
+from minder.diagnose.flight_recorder.filenames import dump_files
+from minder.diagnose.flight_recorder.folder import read_folder
+from minder.model.errors import BadInputError
+from minder.model.topology import Parallelism
 
 Build = Callable[..., dict[str, Any]]
 

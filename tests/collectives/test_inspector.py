@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from minder.collectives.inspector import read_inspector
+from minder.edge.signals.nccl_inspector import read_inspector
 
 RECORD = {
     "header": {"id": "0x7f8c496ae9f661", "rank": 2, "n_ranks": 8, "nnodes": 1},

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.analyse import Analysis
+from minder.diagnose.flight_recorder.analyse import Analysis
 
 Judge = Callable[[dict[int, dict[str, Any]]], Analysis]
 GROUPS: dict[str, list[int]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.pickles import UntrustedDataError, load_plain_pickle
+from minder.diagnose.flight_recorder.pickles import UntrustedDataError, load_plain_pickle
 
 PLAIN = {"version": "2.9", "entries": [{"a": 1, "b": (2, "x"), "c": [None, True, 1.5, -3, 1 << 62]}], "text": "p" * 70000, "é": []}
 

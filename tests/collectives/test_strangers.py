@@ -9,11 +9,11 @@ import pytest
 from dump_faults import Case, make  # type: ignore[import-not-found]
 from strange_dumps import VERSIONS, as_version, earlier_life, file_of, taken_early, wrapped, write_strangely  # type: ignore[import-not-found]
 
-from minder.collectives.analyse import Analysis, analyse
-from minder.collectives.folder import read_folder
-from minder.collectives.records import Collection
-from minder.collectives.report import as_document
-from minder.telemetry.jobfile import read_job
+from minder.diagnose.flight_recorder.analyse import Analysis, analyse
+from minder.diagnose.flight_recorder.folder import read_folder
+from minder.diagnose.flight_recorder.records import Collection
+from minder.diagnose.flight_recorder.report import as_document
+from minder.ingest.sources.jobfile import read_job
 
 ALIKE = (
     "stuck before a collective",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.collectives.analyse import analyse
-from minder.collectives.folder import read_folder
-from minder.collectives.suspects import suspects_from_collectives
+from minder.diagnose.flight_recorder.analyse import analyse
+from minder.diagnose.flight_recorder.folder import read_folder
+from minder.diagnose.flight_recorder.suspects import suspects_from_collectives
 
 
 def test_ranks_become_machines_and_a_sure_stall_may_be_evicted(data: Path) -> None:

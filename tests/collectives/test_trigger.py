@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from minder.collectives.trigger import Completion, Normal, check_window
+from minder.edge.signals.completions import Completion, Normal, check_window
 
 NORMAL = Normal(throughput_bytes_per_s=1000.0, interval_s=1.0)
 

@@ -17,25 +17,27 @@ from typing import Any
 
 import pytest
 
-import minder.app
-from minder.app import App
-from minder.clock import FakeClock
+import minder.app.build
+from minder.act.controller import recover
+from minder.act.controller.gauges import Gauges, Sight
+from minder.act.controller.recover import Recovery, RecoverySettings
+from minder.act.controller.stages import Stages
+from minder.act.controller.state import fold_job
+from minder.act.controller.step import Controller
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.policy import Policy
+from minder.app.build import App
 from minder.config import JobConfig, MachineConfig
-from minder.controller import recover
-from minder.controller.gauges import Gauges, Sight
-from minder.controller.recover import Recovery, RecoverySettings
-from minder.controller.stages import Stages
-from minder.controller.state import fold_job
-from minder.controller.step import Controller
-from minder.errors import WireError
-from minder.incidents import Ledger
-from minder.policy.config import PolicyConfig
-from minder.policy.context import PolicyContext
-from minder.policy.policy import Policy
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.clock import FakeClock
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import WireError
+from minder.model.evidence import Evidence, Signal, Verdict
+from minder.model.observation import MachineView, Observation, WorkerView
+from minder.record.incidents import Ledger
 from minder.simulate.paper import PaperFault, PaperJob
-from minder.types import ActionResult, Decision, Evidence, MachineView, Observation, Signal, Verdict, WorkerView
-from minder.verdicts.judge import Judge
-from minder.verdicts.progress import Progress
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1")
 
@@ -334,14 +336,14 @@ class Paper:
         self.folder = folder
         self.job = PaperJob(self.clock, (*MACHINES, *STANDBYS), len(MACHINES))
         monkeypatch.setattr(recover, "RendezvousHost", FakeHost)
-        monkeypatch.setattr(minder.app, "build_source", lambda config: self.job)
-        monkeypatch.setattr(minder.app, "Fleet", lambda *unused, **more: self.job)
+        monkeypatch.setattr(minder.app.build, "build_source", lambda config: self.job)
+        monkeypatch.setattr(minder.app.build, "Fleet", lambda *unused, **more: self.job)
         at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
         machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
         settings = {"policy": {"cooldown_s": 20.0, "breaker_share": 0.5}, **settings}
         config = JobConfig(name="llm", machines=machines, state_dir=str(folder), **settings)
         self.ledger = Ledger(ledger, clock=self.clock)
-        self.app = minder.app.build(config, act=True, clock=self.clock, ledger=self.ledger)
+        self.app = minder.app.build.build(config, act=True, clock=self.clock, ledger=self.ledger)
         self.app.begin()
         self.gauges = Gauges(sight_of(self.app, self.job, PolicyConfig(), self.clock))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from minder.app import build
+from minder.act.controller.gauges import Gauges
+from minder.act.controller.status import read_status
+from minder.app.build import build
 from minder.config import JobConfig, MachineConfig
-from minder.controller.gauges import Gauges
-from minder.controller.status import read_status
-from minder.incidents import Ledger, kinds
-from minder.verdicts.trigger import TriggerRule
+from minder.diagnose.verdicts.trigger import TriggerRule
+from minder.record.incidents import Ledger, kinds
 
 TEXT = "straggler alarm: half the traffic"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.incidents import kinds
-from minder.types import Approval
+from minder.model.errors import BadInputError
+from minder.model.history import Approval
+from minder.record.incidents import kinds
 
 
 @pytest.fixture

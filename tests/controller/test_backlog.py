@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from minder.controller.backlog import Backlog
-from minder.controller.status import read_status
-from minder.errors import LedgerError
-from minder.incidents import kinds
-from minder.types import Decision, Verdict
+from minder.act.controller.backlog import Backlog
+from minder.act.controller.status import read_status
+from minder.model.decision import Decision
+from minder.model.errors import LedgerError
+from minder.model.evidence import Verdict
+from minder.record.incidents import kinds
 
 WRITERS = ("append", "open_incident", "history", "intend")
 

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from minder.act.controller.beside import Beside, Shadow, watch_drift
 from minder.config import DetectorConfig
-from minder.controller.beside import Beside, Shadow, watch_drift
-from minder.detectors.drift import DriftConfig, DriftMonitor
-from minder.errors import LedgerError
-from minder.incidents import kinds
-from minder.registry.folder import Model, write_model
-from minder.types import Observation, RuleResult, Scores, Window
-from minder.verdicts.progress import Progress
+from minder.diagnose.detectors.drift import DriftConfig, DriftMonitor
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.errors import LedgerError
+from minder.model.evidence import Scores
+from minder.model.observation import Observation, RuleResult
+from minder.model.telemetry import Window
+from minder.record.incidents import kinds
+from minder.record.registry.folder import Model, write_model
 
 MACHINES = ("m0", "m1", "m2", "m3")
 

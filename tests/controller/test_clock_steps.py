@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.controller.clock_steps import ClockSteps
-from minder.controller.status import read_status
-from minder.incidents import kinds
-from minder.types import Signal
+from minder.act.controller.clock_steps import ClockSteps
+from minder.act.controller.status import read_status
+from minder.model.clock import FakeClock
+from minder.model.evidence import Signal
+from minder.record.incidents import kinds
 
 HOUR_S = 3600.0
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from minder.controller.dumps import judge_dumps
-from minder.errors import WireError
-from minder.topology import Parallelism
-from minder.types import Suspect
+from minder.act.controller.dumps import judge_dumps
+from minder.model.errors import WireError
+from minder.model.evidence import Suspect
+from minder.model.topology import Parallelism
 
 DATA = Path(__file__).parents[1] / "collectives" / "data" / "gloo"
 PLACES = {rank: f"m{rank}" for rank in range(4)}

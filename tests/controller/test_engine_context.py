@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from minder.actuators.slurm.engine import SlurmEngine
-from minder.actuators.slurm.fake import FakeJob, FakeSlurm
-from minder.controller.engine_context import EngineWatch, with_engine
-from minder.controller.state import JobState
-from minder.policy import PolicyConfig
-from minder.policy.context import PolicyContext
-from minder.policy.policy import Policy
-from minder.types import Decision, History, Verdict
+from minder.act.actuators.slurm.engine import SlurmEngine
+from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
+from minder.act.controller.engine_context import EngineWatch, with_engine
+from minder.act.controller.state import JobState
+from minder.act.policy import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.policy import Policy
+from minder.model.decision import Decision
+from minder.model.evidence import Verdict
+from minder.model.history import History
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from minder.actuators.slurm.engine import SlurmEngine
-from minder.actuators.slurm.fake import FakeJob, FakeSlurm
-from minder.clock import FakeClock
-from minder.controller.engine_recovery import EngineRecovery
-from minder.controller.engine_work import DRAIN, REQUEUE, EngineWork
-from minder.controller.state import JobState
-from minder.incidents import Ledger, kinds
-from minder.types import Decision, Verdict
+from minder.act.actuators.slurm.engine import SlurmEngine
+from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
+from minder.act.controller.engine_recovery import EngineRecovery
+from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineWork
+from minder.act.controller.state import JobState
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
 
 
 class Agents:

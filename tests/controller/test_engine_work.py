@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from minder.actuators.slurm.engine import SlurmEngine
-from minder.actuators.slurm.fake import FakeJob, FakeSlurm
-from minder.clock import FakeClock
-from minder.controller.engine_work import DRAIN, RELEASE, REQUEUE, EngineActuator, EngineWork, drain_operations
-from minder.errors import LeaseLostError, LedgerError
-from minder.incidents import Ledger, kinds
-from minder.store.leases import LeaseStore
-from minder.types import ActionResult, Decision, Verdict
+from minder.act.actuators.slurm.engine import SlurmEngine
+from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
+from minder.act.controller.engine_work import DRAIN, RELEASE, REQUEUE, EngineActuator, EngineWork, drain_operations
+from minder.model.clock import FakeClock
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import LeaseLostError, LedgerError
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.leases import LeaseStore
 
 NODES = ("n1", "n2", "n3", "n4")
 

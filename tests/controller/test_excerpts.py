@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from minder.controller.excerpts import Excerpts
-from minder.incidents.excerpts import find_excerpts
-from minder.types import Evidence, LedgerEvent, TelemetryExcerpt, Verdict, Window
+from minder.act.controller.excerpts import Excerpts
+from minder.model.evidence import Evidence, Verdict
+from minder.model.history import LedgerEvent
+from minder.model.telemetry import TelemetryExcerpt, Window
+from minder.record.incidents.excerpts import find_excerpts
 
 METRICS = ("gpu_power_draw_watts", "gpu_temperature_celsius", "cpu_usage_ratio", "steps_total")
 FAULT_S = 1000.0

@@ -11,12 +11,13 @@ import httpx
 import numpy as np
 import pytest
 
+from minder.act.controller.exporter import Exporter, exposition
+from minder.act.controller.gauges import Gauges, Sight
 from minder.config import MetricsConfig
-from minder.controller.exporter import Exporter, exposition
-from minder.controller.gauges import Gauges, Sight
-from minder.errors import ConfigError, LedgerError
-from minder.telemetry.exposition import parse_exposition
-from minder.types import Evidence, Sample, Scores, Verdict
+from minder.ingest.sources.exposition import parse_exposition
+from minder.model.errors import ConfigError, LedgerError
+from minder.model.evidence import Evidence, Scores, Verdict
+from minder.model.telemetry import Sample
 
 JOB = {"training_job": "llm"}
 DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")

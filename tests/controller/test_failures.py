@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from minder.controller.failures import identify
-from minder.controller.state import JobState
-from minder.types import Evidence, Verdict
-from minder.verdicts.progress import Progress
+from minder.act.controller.failures import identify
+from minder.act.controller.state import JobState
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.evidence import Evidence, Verdict
 
 
 def hang(*machines: str, tier: str = "evict", cause: str = "stall") -> Verdict:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from minder.controller.lease import Leadership
-from minder.controller.status import read_status
-from minder.errors import LedgerError
-from minder.incidents import kinds
+from minder.act.controller.lease import Leadership
+from minder.act.controller.status import read_status
+from minder.model.errors import LedgerError
+from minder.record.incidents import kinds
 
 PATIENCE_S = 20.0
 

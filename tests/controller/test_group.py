@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import kinds
-from minder.topology import Parallelism
-from minder.types import Observation, Statement, Suspect, Verdict, WorkerView
-from minder.verdicts.captures import CapturesRule
-from minder.verdicts.judge import Judge
-from minder.verdicts.progress import Progress
-from minder.verdicts.stall import StallRule
+from minder.diagnose.verdicts.captures import CapturesRule
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.stall import StallRule
+from minder.model.evidence import Statement, Suspect, Verdict
+from minder.model.observation import Observation, WorkerView
+from minder.model.topology import Parallelism
+from minder.record.incidents import kinds
 
 PIPELINES = Parallelism(pipeline=2, data=2)
 HELD, STALLS_AT = ("m1", "m3"), 12

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from minder.controller.status import read_status
-from minder.controller.watched import WatchedJob
-from minder.errors import LedgerError
-from minder.incidents import kinds
-from minder.types import Observation, RuleResult, Signal
-from minder.verdicts.progress import Progress
+from minder.act.controller.status import read_status
+from minder.act.controller.watched import WatchedJob
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.errors import LedgerError
+from minder.model.evidence import Signal
+from minder.model.observation import Observation, RuleResult
+from minder.record.incidents import kinds
 
 
 class RaisingRule:

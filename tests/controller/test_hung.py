@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.controller.hung import HungJob
-from minder.controller.state import JobState
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.incidents.orders import order_restart
-from minder.policy.config import PolicyConfig
-from minder.policy.context import PolicyContext
-from minder.policy.policy import Policy
-from minder.types import Evidence, Verdict
-from minder.verdicts.hang import Standing
+from minder.act.controller.hung import HungJob
+from minder.act.controller.state import JobState
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.policy import Policy
+from minder.diagnose.verdicts.hang import Standing
+from minder.model.clock import FakeClock
+from minder.model.errors import BadInputError
+from minder.model.evidence import Evidence, Verdict
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.orders import order_restart
 
 BEGUN_S, STANDS_S = 1000.0, 2000.0
 STANDING = Standing(STANDS_S, True, True, (Evidence("progress", None, "no progress of any kind"),))

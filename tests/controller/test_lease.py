@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from minder.controller.lease import Leadership
-from minder.errors import LeaseLostError, LedgerError
-from minder.incidents import Ledger, kinds
-from minder.store.leases import LeaseStore
+from minder.act.controller.lease import Leadership
+from minder.model.errors import LeaseLostError, LedgerError
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.leases import LeaseStore
 
 # A controller reduced to its lease: whoever leads writes an intent and then acts, ten times a second, as its next number in the ledger.
 LEADER = """
 import sys, threading, time
-from minder.controller.lease import Leadership
-from minder.errors import LeaseLostError
-from minder.incidents import Ledger
+from minder.act.controller.lease import Leadership
+from minder.model.errors import LeaseLostError
+from minder.record.incidents import Ledger
 url, name, acts = sys.argv[1:]
 ledger = Ledger(url, busy_timeout_s=30.0)
 leadership = Leadership(url, "llm", beat_s=0.2, patience_s=3.0)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.controller.live import LiveWindows, _band
-from minder.types import Sample, Scores, Window
+from minder.act.controller.live import LiveWindows, _band
+from minder.model.evidence import Scores
+from minder.model.telemetry import Sample, Window
 
 METRICS = ("gpu_power_draw_watts", "cpu_usage_ratio")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.controller.patience import LOOK_FOR_S, Patience
-from minder.types import Approval, Decision, Price, Verdict
+from minder.act.controller.patience import LOOK_FOR_S, Patience
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision, Price
+from minder.model.evidence import Verdict
+from minder.model.history import Approval
 
 NOW_S = 1_700_000_000.0
 

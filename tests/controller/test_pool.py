@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.incidents import kinds
-from minder.incidents.joins import Join, order_join
+from minder.model.errors import BadInputError
+from minder.record.incidents import kinds
+from minder.record.incidents.joins import Join, order_join
 
 
 def evict(world: Any, machine: str = "m1") -> Any:

@@ -15,14 +15,14 @@ from typing import Any
 import httpx
 import pytest
 
-import minder.app
-from minder.clock import SystemClock
+import minder.app.build
+from minder.act.controller import recover
+from minder.act.controller.gauges import Gauges, Sight
+from minder.act.controller.status import read_status
+from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig, TelemetryConfig
-from minder.controller import recover
-from minder.controller.gauges import Gauges, Sight
-from minder.controller.status import read_status
-from minder.incidents import Ledger, kinds
-from minder.policy.config import PolicyConfig
+from minder.model.clock import SystemClock
+from minder.record.incidents import Ledger, kinds
 from minder.simulate.paper import PaperJob
 
 MACHINES = ("m0", "m1", "m2", "m3")
@@ -108,7 +108,7 @@ def test_a_prometheus_that_dies_is_seen_accuses_nobody_and_is_read_on_when_it_is
     clock = SystemClock()
     job = PaperJob(clock, MACHINES, len(MACHINES), step_s=0.5)
     monkeypatch.setattr(recover, "RendezvousHost", fake_host)
-    monkeypatch.setattr(minder.app, "Fleet", lambda *unused, **more: job)
+    monkeypatch.setattr(minder.app.build, "Fleet", lambda *unused, **more: job)
     url = "http://127.0.0.1:9"
     config = JobConfig(
         name="llm",
@@ -117,7 +117,7 @@ def test_a_prometheus_that_dies_is_seen_accuses_nobody_and_is_read_on_when_it_is
         telemetry=TelemetryConfig(url=prometheus.url),
     )
     ledger = Ledger(tmp_path / "ledger.db")
-    app = minder.app.build(config, act=True, ledger=ledger)
+    app = minder.app.build.build(config, act=True, ledger=ledger)
     measures = app.controller._stages.measures
     history = lambda now_s: ledger.history("llm", now_s)  # noqa: E731
     gauges = Gauges(Sight(app.state, measures, job.views, job.refusals, history, PolicyConfig(), clock, silent_s=SILENT_S))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minder.controller.remaining import remaining_s
-from minder.types import MachineView, Observation, WorkerView
-from minder.verdicts.progress import Progress
+from minder.act.controller.remaining import remaining_s
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.observation import MachineView, Observation, WorkerView
 
 
 def after(*times_s: float) -> Progress:

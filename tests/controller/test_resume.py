@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from minder.controller.state import fold_job
-from minder.incidents import kinds
-from minder.types import LedgerEvent
+from minder.act.controller.state import fold_job
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 
 TICKS = 8
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from minder.controller.retests import Retests
-from minder.controller.state import JobState
-from minder.errors import WireError
-from minder.incidents import Ledger, kinds
+from minder.act.controller.retests import Retests
+from minder.act.controller.state import JobState
+from minder.model.errors import WireError
+from minder.record.incidents import Ledger, kinds
 
 NOW_S = 1_700_000_000.0
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from minder.app import build
+from minder.act.controller.gauges import Gauges
+from minder.app.build import build
 from minder.config import JobConfig, MachineConfig, load_config
-from minder.controller.gauges import Gauges
-from minder.errors import ConfigError, MissingExtraError
-from minder.incidents import Ledger, kinds
-from minder.scoring import ray_scoring
-from minder.scoring.config import ScoringConfig
+from minder.diagnose.scoring import ray_scoring
+from minder.diagnose.scoring.config import ScoringConfig
+from minder.model.errors import ConfigError, MissingExtraError
+from minder.record.incidents import Ledger, kinds
 
 DEAD = "http://127.0.0.1:9"
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.controller.state import JobState
-from minder.controller.status import read_status, write_status
-from minder.types import MachineView, Scores, WorkerView
+from minder.act.controller.state import JobState
+from minder.act.controller.status import read_status, write_status
+from minder.model.evidence import Scores
+from minder.model.observation import MachineView, WorkerView
 
 
 def test_it_holds_roles_scores_and_steps_and_no_nan(tmp_path: Path) -> None:

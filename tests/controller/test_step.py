@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from minder.controller.status import read_status
-from minder.errors import LedgerError, SourceError
-from minder.incidents import kinds
-from minder.types import Observation, RequestKind, Signal, Verdict
-from minder.verdicts.judge import Judge
+from minder.act.controller.status import read_status
+from minder.diagnose.verdicts.judge import Judge
+from minder.model.errors import LedgerError, SourceError
+from minder.model.evidence import Signal, Verdict
+from minder.model.observation import Observation, RequestKind
+from minder.record.incidents import kinds
 
 
 class Broken:
@@ -85,7 +86,7 @@ def test_a_stage_that_fails_is_counted_and_told_and_the_others_go_on(world: Any,
 
 
 def test_a_policy_that_fails_harms_nobody(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minder.policy.policy import Policy
+    from minder.act.policy.policy import Policy
 
     monkeypatch.setattr(Policy, "decide", Broken(RuntimeError("bug")).decide)
     world.script = after_first_steps(world)

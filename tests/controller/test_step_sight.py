@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from minder.controller.step_sight import StepSight
-from minder.types import JobView, MachineView, Observation, Sample, WorkerView
+from minder.act.controller.step_sight import StepSight
+from minder.model.observation import JobView, MachineView, Observation, WorkerView
+from minder.model.telemetry import Sample
 
 
 def seen(state: str = "running", generation: int = 1, worker_generation: int | None = None) -> Observation:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from minder.controller import unsaved as module
-from minder.controller.unsaved import CheckpointLook, restart_s, unsaved_s
-from minder.recovery.manifest import Manifest, ManifestFile, checkpoint_path, publish
-from minder.types import MachineView, Observation, Signal, WorkerView
-from minder.verdicts.progress import Progress
+from minder.act.controller import unsaved as module
+from minder.act.controller.unsaved import CheckpointLook, restart_s, unsaved_s
+from minder.diagnose.verdicts.progress import Progress
+from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish
+from minder.model.evidence import Signal
+from minder.model.observation import MachineView, Observation, WorkerView
 
 ASSUMED_S = 900.0
 
@@ -67,7 +68,7 @@ def test_a_folder_that_does_not_answer_holds_nobody_up(run: Callable[..., Progre
     look = CheckpointLook(tmp_path)
     assert look.newest_step() == 40
     hangs = threading.Event()
-    monkeypatch.setattr("minder.recovery.manifest.complete_checkpoints", lambda folder: hangs.wait(30.0) and [])
+    monkeypatch.setattr("minder.edge.checkpoint.manifest.complete_checkpoints", lambda folder: hangs.wait(30.0) and [])
     assert [look.newest_step() for _ in range(3)] == [40, 40, 40]
     assert sum(thread.name == "minder-checkpoints" for thread in threading.enumerate()) == 1
     hangs.set()

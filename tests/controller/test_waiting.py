@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from minder.controller.exporter import exposition
-from minder.controller.lease import Leadership
-from minder.controller.waiting import LeaseGauges, wait_to_lead
-from minder.errors import ConfigError
-from minder.store.leases import LeaseStore
-from minder.telemetry.exposition import parse_exposition
+from minder.act.controller.exporter import exposition
+from minder.act.controller.lease import Leadership
+from minder.act.controller.waiting import LeaseGauges, wait_to_lead
+from minder.ingest.sources.exposition import parse_exposition
+from minder.model.errors import ConfigError
+from minder.record.store.leases import LeaseStore
 
 
 def read(leadership: Leadership) -> dict[str, float]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from minder.controller.state import JobState
-from minder.controller.watched import WatchedJob
-from minder.types import MachineView, Signal, WorkerView
+from minder.act.controller.state import JobState
+from minder.act.controller.watched import WatchedJob
+from minder.model.evidence import Signal
+from minder.model.observation import MachineView, WorkerView
 
 EXPECTED = {0: "m0", 1: "m1", 2: "m2"}
 

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from minder.app import App
-from minder.clock import FakeClock
+from minder.act.controller.stages import Stages
+from minder.act.controller.state import JobState
+from minder.act.controller.step import Controller
+from minder.act.controller.watched import WatchedJob
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.policy import Policy
+from minder.app.build import App
 from minder.config import JobConfig, MachineConfig
-from minder.controller.stages import Stages
-from minder.controller.state import JobState
-from minder.controller.step import Controller
-from minder.controller.watched import WatchedJob
-from minder.incidents import Ledger, kinds
-from minder.policy.config import PolicyConfig
-from minder.policy.context import PolicyContext
-from minder.policy.policy import Policy
-from minder.types import MachineView, Verdict, WorkerView
-from minder.verdicts.judge import Judge
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.clock import FakeClock
+from minder.model.evidence import Verdict
+from minder.model.observation import MachineView, WorkerView
+from minder.record.incidents import Ledger, kinds
 
 MACHINES = ("m0", "m1", "m2")
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from minder.controller.witnesses import Seen, Witnesses
-from minder.errors import WireError
-from minder.topology import Parallelism
-from minder.types import Attempt, Flow, JobView, MachineView, Observation, Statement, WorkerView
+from minder.act.controller.witnesses import Seen, Witnesses
+from minder.model.errors import WireError
+from minder.model.evidence import Statement
+from minder.model.observation import JobView, MachineView, Observation, WorkerView
+from minder.model.telemetry import Attempt, Flow
+from minder.model.topology import Parallelism
 from minder.wire.codec import to_json
 
 MACHINES = ("m0", "m1", "m2", "m3")

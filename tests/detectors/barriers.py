@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.telemetry.frames import Frames
+from minder.ingest.sources.frames import Frames
 
 STALLS = ("process_dies", "host_hangs", "storage_hangs", "nic_down", "gpu_lost", "unreachable")
 SLOWS = ("clock_cap", "hot", "pcie_narrow", "nvlink_lane", "dirty_optic")

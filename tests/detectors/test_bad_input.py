@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from minder.detectors.default import DefaultDetector
-from minder.types import Observation, Sample, Verdict, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import Aligner, align_columns, rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import Aligner, align_columns, rows_of
+from minder.model.evidence import Verdict
+from minder.model.observation import Observation
+from minder.model.telemetry import Sample, Window
 
 METRICS = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second", "pfc_tx_packets_per_second")
 LEVEL_K = np.array([500.0, 0.6, 1e11, 50.0])

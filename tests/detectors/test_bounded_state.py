@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from minder.detectors.choose import choose_detector
-from minder.detectors.contract import Detector
-from minder.detectors.similarity.config import PUBLISHED_METRICS
-from minder.detectors.similarity.weights import Weights, shapes
-from minder.types import Window
+from minder.diagnose.detectors.choose import choose_detector
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.similarity.config import PUBLISHED_METRICS
+from minder.diagnose.detectors.similarity.weights import Weights, shapes
+from minder.model.telemetry import Window
 
 STEP_S, HOUR_S, CHANGE_S, BLOCK = 15.0, 3600.0, 600.0, 20
 MACHINES, SKEWED = 8, 3

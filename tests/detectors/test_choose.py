@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from minder.detectors import choose
-from minder.detectors.choose import NAMES, choose_detector
-from minder.detectors.default import DefaultDetector
-from minder.detectors.similarity.weights import Weights
-from minder.errors import ConfigError, MissingExtraError
+from minder.diagnose.detectors import choose
+from minder.diagnose.detectors.choose import NAMES, choose_detector
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.similarity.weights import Weights
+from minder.model.errors import ConfigError, MissingExtraError
 
 
 @dataclass
@@ -49,7 +49,7 @@ def test_without_torch_one_line_names_the_extra(name: str, extra: str, monkeypat
 
 
 def test_without_pyod_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minder.detectors.similarity import pyod_scorer
+    from minder.diagnose.detectors.similarity import pyod_scorer
 
     monkeypatch.setattr(pyod_scorer, "find_spec", lambda module: None)
     with pytest.raises(MissingExtraError, match=r"ecod needs PyOD: run `pip install 'minder-cluster\[models\]'`"):
@@ -63,7 +63,7 @@ def test_every_name_says_what_it_is() -> None:
 
 def test_choosing_loads_neither_torch_nor_pyod() -> None:
     code = (
-        "import sys, minder.detectors.choose as c; c.choose_detector('default', None); "
+        "import sys, minder.diagnose.detectors.choose as c; c.choose_detector('default', None); "
         "print({'torch', 'pyod', 'sklearn'} & set(sys.modules))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from minder.detectors.clocks import FIELDS, Clocks
-from minder.detectors.memory import Memory
-from minder.detectors.peers import Ordered
-from minder.detectors.traits import TraitTable
+from minder.diagnose.detectors.clocks import FIELDS, Clocks
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.peers import Ordered
+from minder.diagnose.detectors.traits import TraitTable
 
 METRICS = ("rdma_throughput_bytes_per_second", "nvlink_bandwidth_bytes_per_second")
 MACHINES = tuple(f"node-{m}" for m in range(6))

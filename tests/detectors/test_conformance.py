@@ -1,4 +1,4 @@
-"""What every detector must do (minder/detectors/contract.py), whatever is inside. Add a detector to DETECTORS and it is tested."""
+"""What every detector must do (minder/diagnose/detectors/contract.py), whatever is inside. Add a detector to DETECTORS and it is tested."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from minder.detectors.choose import NAMES, choose_detector
-from minder.detectors.contract import Detector
-from minder.detectors.default import DefaultDetector
-from minder.detectors.similarity.config import PUBLISHED_METRICS, SimilarityConfig
-from minder.detectors.similarity.weights import Weights, shapes
-from minder.types import Scores, Window
-from minder.windows import align_columns
+from minder.diagnose.detectors.choose import NAMES, choose_detector
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.similarity.config import PUBLISHED_METRICS, SimilarityConfig
+from minder.diagnose.detectors.similarity.weights import Weights, shapes
+from minder.ingest.windows import align_columns
+from minder.model.evidence import Scores
+from minder.model.telemetry import Window
 
 METRICS = (*PUBLISHED_METRICS, "gpu_sm_activity_ratio", "rdma_throughput_bytes_per_second")
 HIGHEST = {"gpu_power_draw_watts": 800.0, "nvlink_bandwidth_bytes_per_second": 4e11, "pfc_tx_packets_per_second": 1e3}

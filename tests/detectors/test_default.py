@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minder.detectors.default import DefaultDetector
-from minder.types import Evidence, Observation, Verdict, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import align_columns, rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import align_columns, rows_of
+from minder.model.evidence import Evidence, Verdict
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
 
 STALLS = (
     "ecc_error",
@@ -111,7 +113,7 @@ def told(window: Window, stages: dict[str, int] | None = None) -> list[Verdict]:
 
 
 def window_of(values_TMDK: np.ndarray, interval_s: float = 5.0) -> Window:
-    from minder.windows.devices import reduce_devices
+    from minder.ingest.windows.devices import reduce_devices
 
     rows, machines, devices, _ = values_TMDK.shape
     device_axis_last = np.moveaxis(values_TMDK, 2, 3)

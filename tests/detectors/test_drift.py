@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minder.detectors.drift import Drift, DriftConfig, DriftMonitor
-from minder.types import Window
+from minder.diagnose.detectors.drift import Drift, DriftConfig, DriftMonitor
+from minder.model.telemetry import Window
 
 CONFIG = DriftConfig(share=0.5, pace_s=60.0, hold_s=300.0)
 RANGES = {"gpu_power_draw_watts": (300.0, 600.0)}

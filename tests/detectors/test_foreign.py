@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.detectors.default import DefaultDetector
-from minder.types import Observation
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import align_columns, rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import align_columns, rows_of
+from minder.model.observation import Observation
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors import reference
-from minder.detectors.deviants import Deviants
-from minder.detectors.memory import Memory
-from minder.detectors.onset import FIELDS, turned_odd
-from minder.detectors.phases import Phase
-from minder.detectors.presence import Seen
+from minder.diagnose.detectors import reference
+from minder.diagnose.detectors.deviants import Deviants
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.onset import FIELDS, turned_odd
+from minder.diagnose.detectors.phases import Phase
+from minder.diagnose.detectors.presence import Seen
 
 NOW_S = 500.0
 

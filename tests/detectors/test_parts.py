@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minder.detectors import out_of_step, phases, presence
-from minder.detectors.evidence import distinctness, loneliness, loud_metrics, needed_z
-from minder.detectors.memory import Memory
-from minder.detectors.out_of_step import expected_late_M, in_step
-from minder.detectors.peers import Ordered, distance_from_others, median_of_all
-from minder.detectors.phases import FIELDS, follow_phase, learn_common
-from minder.detectors.traits import TraitTable, trait_of
+from minder.diagnose.detectors import out_of_step, phases, presence
+from minder.diagnose.detectors.evidence import distinctness, loneliness, loud_metrics, needed_z
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.out_of_step import expected_late_M, in_step
+from minder.diagnose.detectors.peers import Ordered, distance_from_others, median_of_all
+from minder.diagnose.detectors.phases import FIELDS, follow_phase, learn_common
+from minder.diagnose.detectors.traits import TraitTable, trait_of
 
 VALUES = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_size=1, max_size=9)
 

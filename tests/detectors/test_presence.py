@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors.default import DefaultDetector
-from minder.detectors.memory import Memory
-from minder.detectors.presence import FIELDS, observe_row, told_s
-from minder.detectors.traits import TraitTable
-from minder.types import Observation, Verdict, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.presence import FIELDS, observe_row, told_s
+from minder.diagnose.detectors.traits import TraitTable
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import rows_of
+from minder.model.evidence import Verdict
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
 
 METRICS = ("cpu_usage_ratio", "gpu_sm_activity_ratio")
 NAMES = ("cpu_usage_ratio", "gpu_duty_cycle_ratio", "gpu_sm_activity_ratio", "gpu_power_draw_watts", "rdma_throughput_bytes_per_second")

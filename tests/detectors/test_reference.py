@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors import presence, reference
-from minder.detectors.memory import Memory
-from minder.detectors.traits import TraitTable
+from minder.diagnose.detectors import presence, reference
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.traits import TraitTable
 
 METRICS = ("gpu_duty_cycle_ratio", "gpu_power_draw_watts", "cpu_usage_ratio")
 MACHINES = tuple(f"m{m}" for m in range(7))

@@ -6,11 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors.default import DefaultDetector
-from minder.types import Observation, Verdict, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import rows_of
+from minder.model.evidence import Verdict
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
 
 METRICS = ("gpu_power_draw_watts", "gpu_sm_activity_ratio", "nvlink_bandwidth_bytes_per_second")
 AT_REST = np.array([0.2, 0.1, 0.05])

@@ -8,10 +8,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from minder.detectors.similarity.config import PUBLISHED_METRICS
-from minder.registry.folder import read_model
-from minder.resources import find_resource
-from minder.windows import align_columns
+from minder.diagnose.detectors.similarity.config import PUBLISHED_METRICS
+from minder.ingest.windows import align_columns
+from minder.model.resources import find_resource
+from minder.record.registry.folder import read_model
 
 pytest.importorskip("torch")
 pytest.importorskip("safetensors", reason="needs the extra models")
@@ -29,7 +29,7 @@ def test_the_shipped_networks_are_the_published_shape_and_say_where_they_come_fr
 
 
 def test_the_reference_finds_a_hang_with_its_shipped_weights(generator: ModuleType) -> None:
-    from minder.equip import equip_detector
+    from minder.diagnose.load_detector import equip_detector
 
     recipe = generator.Recipe(seed=5, fault="hang", machines=6, pipeline=1, interval_s=10.0, duration_s=700, onset_s=330.0)
     columns = generator.generate(recipe)

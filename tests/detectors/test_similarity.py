@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors.similarity.config import SimilarityConfig
-from minder.detectors.similarity.continuity import candidates
-from minder.detectors.similarity.detector import SimilarityDetector
-from minder.detectors.similarity.distances import normal_scores, summed_distances
-from minder.detectors.similarity.mahalanobis import MahalanobisScorer
-from minder.detectors.similarity.recent import RecentRows, Stretch
-from minder.detectors.similarity.vae_scorer import VaeScorer
-from minder.detectors.similarity.weights import Weights, shapes
-from minder.errors import MinderError
-from minder.types import Window
+from minder.diagnose.detectors.similarity.config import SimilarityConfig
+from minder.diagnose.detectors.similarity.continuity import candidates
+from minder.diagnose.detectors.similarity.detector import SimilarityDetector
+from minder.diagnose.detectors.similarity.distances import normal_scores, summed_distances
+from minder.diagnose.detectors.similarity.mahalanobis import MahalanobisScorer
+from minder.diagnose.detectors.similarity.recent import RecentRows, Stretch
+from minder.diagnose.detectors.similarity.vae_scorer import VaeScorer
+from minder.diagnose.detectors.similarity.weights import Weights, shapes
+from minder.model.errors import MinderError
+from minder.model.telemetry import Window
 
 LIMITS = {"a": (0.0, 10.0), "b": (0.0, 1.0), "c": (0.0, 1.0)}
 
@@ -83,7 +83,7 @@ def test_two_equal_outliers_are_both_candidates_only_with_top_k() -> None:
 
 def test_all_windows_in_one_pass_are_what_torch_gives_one_by_one() -> None:
     torch = pytest.importorskip("torch")
-    from minder.detectors.similarity import network
+    from minder.diagnose.detectors.similarity import network
 
     weights = weights_of(("a", "b", "c"))
     rows_LFSM = np.random.default_rng(0).random((3, 1, 15, 5), dtype=np.float32)
@@ -114,7 +114,7 @@ def torch_lstm(torch: object, part: dict[str, object], name: str) -> object:
 
 def test_four_coordinates_have_the_distances_of_the_eight_latent_values() -> None:
     pytest.importorskip("torch")
-    from minder.detectors.similarity import network
+    from minder.diagnose.detectors.similarity import network
 
     arrays = weights_of(("a", "b", "c")).arrays
     rows_LFSM = np.random.default_rng(0).random((3, 1, 8, 9), dtype=np.float32)

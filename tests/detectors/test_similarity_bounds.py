@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors.similarity import vae_scorer
-from minder.detectors.similarity.bounds import _bounds, near_sums
-from minder.detectors.similarity.config import SimilarityConfig
-from minder.detectors.similarity.continuity import candidates
-from minder.detectors.similarity.detector import SimilarityDetector
-from minder.detectors.similarity.distances import normal_scores, summed_distances
-from minder.detectors.similarity.vae_scorer import VaeScorer
-from minder.detectors.similarity.weights import Weights, shapes
-from minder.types import Scores, Window
+from minder.diagnose.detectors.similarity import vae_scorer
+from minder.diagnose.detectors.similarity.bounds import _bounds, near_sums
+from minder.diagnose.detectors.similarity.config import SimilarityConfig
+from minder.diagnose.detectors.similarity.continuity import candidates
+from minder.diagnose.detectors.similarity.detector import SimilarityDetector
+from minder.diagnose.detectors.similarity.distances import normal_scores, summed_distances
+from minder.diagnose.detectors.similarity.vae_scorer import VaeScorer
+from minder.diagnose.detectors.similarity.weights import Weights, shapes
+from minder.model.evidence import Scores
+from minder.model.telemetry import Window
 
 MACHINES = 300
 SPREADS = {"a line": (1.0, 0.05, 0.02, 0.01), "a sheet": (1.0, 0.5, 0.02, 0.01), "a ball": (1.0, 1.0, 1.0, 1.0), "a point": (0.0,) * 4}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from minder.detectors.default import DefaultDetector
-from minder.detectors.memory import Memory
-from minder.detectors.phases import Phase
-from minder.detectors.standstill import standstill_z
-from minder.detectors.traits import TraitTable
-from minder.types import Observation, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.phases import Phase
+from minder.diagnose.detectors.standstill import standstill_z
+from minder.diagnose.detectors.traits import TraitTable
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import rows_of
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
 
 METRICS = ("gpu_duty_cycle_ratio", "gpu_temperature_celsius")
 

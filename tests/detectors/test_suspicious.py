@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors import reference
-from minder.detectors.default import DefaultConfig, DefaultDetector
-from minder.types import Window
-from minder.windows import rows_of
+from minder.diagnose.detectors import reference
+from minder.diagnose.detectors.default import DefaultConfig, DefaultDetector
+from minder.ingest.windows import rows_of
+from minder.model.telemetry import Window
 
 
 @pytest.mark.parametrize("patience_s", [9.0, 90.0, 600.0])

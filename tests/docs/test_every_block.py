@@ -42,7 +42,6 @@ TYPED = {
 # (page, how a block begins): the test that runs or reads it, or why none does
 KEPT = {
     ("docs/architecture.md", "every machine:"): PICTURE,
-    ("docs/architecture.md", "cli"): PICTURE,
     ("docs/collectives.md", "from torch._C"): f"{EXAMPLES}::test_dumps_that_the_page_writes_are_read_by_the_command",
     ("docs/collectives.md", "import minder"): f"{SNIPPETS}::test_the_line_that_keeps_dumps_keeps_them",
     ("docs/collectives.md", "m1 to m2"): OUTPUT,
@@ -59,13 +58,13 @@ KEPT = {
     ("docs/quickstart.md", "import minder"): f"{EXAMPLES}::test_the_script_of_the_quickstart_trains",
     (
         "docs/quickstart.md",
-        "from minder.worker import",
+        "from minder.edge.worker import",
     ): f"{SNIPPETS}::test_the_guard_of_the_quickstart_names_the_rank_that_computes_nonsense",
     ("docs/quickstart.md", "openssl rand"): f"{SNIPPETS}::test_the_token_of_the_quickstart_is_taken",
     ("docs/recordings.md", '{"recording": "r0001", "fault"'): f"{SNIPPETS}::test_a_truth_is_read_as_the_page_writes_it",
     ("docs/recordings.md", '{"recording": "r0001", "time"'): OUTPUT,
-    ("docs/service.md", "from minder.api.notices"): f"{SNIPPETS}::test_a_webhook_checks_its_signature_as_the_page_says",
-    ("docs/service.md", "from minder.client"): "tests/docs/test_service_page.py::test_the_client_of_the_page_asks_a_real_service",
+    ("docs/service.md", "from minder.record.api.notices"): f"{SNIPPETS}::test_a_webhook_checks_its_signature_as_the_page_says",
+    ("docs/service.md", "from minder.record.client"): "tests/docs/test_service_page.py::test_the_client_of_the_page_asks_a_real_service",
     ("docs/service.md", "receivers:"): f"{SNIPPETS}::test_alertmanager_takes_the_receiver_of_the_page",
     ("docs/step-traces.md", "dp_size:"): f"{SNIPPETS}::test_the_layout_of_a_trace_is_read",
     (

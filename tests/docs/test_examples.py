@@ -18,8 +18,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from minder.config import JobConfig
-from minder.telemetry.jobfile import read_job
-from minder.training.recipe import TrainingRecipe
+from minder.ingest.sources.jobfile import read_job
+from minder.offline.training.recipe import TrainingRecipe
 from serve.settings_file import ServiceFile
 
 ROOT = Path(__file__).resolve().parents[2]

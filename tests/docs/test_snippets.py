@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.collectives.whatif.meta import read_layout
-from minder.incidents import Ledger
-from minder.metrics import CATALOGUE
-from minder.telemetry.events import read_truths
+from minder.diagnose.step_traces.meta import read_layout
+from minder.ingest.sources.events import read_truths
+from minder.model.clock import FakeClock
+from minder.model.metrics import CATALOGUE
+from minder.record.incidents import Ledger
 from minder.wire.tokens import read_token
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def test_the_guard_of_the_quickstart_names_the_rank_that_computes_nonsense(
     pytest.importorskip("torch", reason="needs the torch extra: pip install 'minder-cluster[torch]'")
     model = "begin()\nddp_model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))\n"
     step = f"ddp_model(torch.tensor([[{value} if rank == 1 else 1.0, 1.0]])).sum().backward()\n"
-    script = GLOO + model + block("quickstart.md", "from minder.worker import") + step
+    script = GLOO + model + block("quickstart.md", "from minder.edge.worker import") + step
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda rank: run(script, tmp_path, RANK=str(rank), WORLD_SIZE="2"), (0, 1))
     assert "NonFiniteGradient" not in first.stderr
@@ -110,7 +110,7 @@ def test_a_webhook_checks_its_signature_as_the_page_says(block: Callable[[str, s
     notice = {"id": "n1", "incident": "llm-1", "what": "verdict", "job": "llm", "time": "2026-03-02T06:00:00Z", "text": "t"}
     body = json.dumps(notice).encode()
     mac = hmac.new(secret.encode(), f"{now}.".encode() + body, hashlib.sha256).hexdigest()
-    first, _, second = block("service.md", "from minder.api.notices").strip().rpartition("\n")
+    first, _, second = block("service.md", "from minder.record.api.notices").strip().rpartition("\n")
     names: dict[str, Any] = {"time": time, "secret": secret, "body": body}
     exec(first, {**names, "request": SimpleNamespace(headers={"Minder-Signature": f"t={now},v1={mac}"})})
     with pytest.raises(Exception, match=r"(?i)signature"):

@@ -9,7 +9,7 @@ import pytest
 
 from minder.doctor.guess import guess_rules
 from minder.doctor.series import Found
-from minder.telemetry.mapping import Rule, load_mapping
+from minder.ingest.sources.mapping import Rule, load_mapping
 
 
 def reader(*series: Found) -> Callable[[str], Sequence[Found]]:

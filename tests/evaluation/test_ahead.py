@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors.default import DefaultDetector
-from minder.equip import equip_detector
-from minder.evaluation.ahead import ScoredAhead, score_ahead
-from minder.types import Scores, Window
-from minder.windows import cut_rows, rows_of
+from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.load_detector import equip_detector
+from minder.ingest.windows import cut_rows, rows_of
+from minder.model.evidence import Scores
+from minder.model.telemetry import Window
+from minder.offline.evaluation.ahead import ScoredAhead, score_ahead
 
 METRICS = ("cpu_usage_ratio", "gpu_duty_cycle_ratio", "gpu_power_draw_watts", "gpu_tensor_activity_ratio")
 ROWS, MACHINES = 600, 6

@@ -16,9 +16,9 @@ from typing import Any, cast
 import pytest
 
 from minder.cli import main
-from minder.errors import RecordingError
-from minder.evaluation.apart import replay_apart
-from minder.evaluation.replay import replay
+from minder.model.errors import RecordingError
+from minder.offline.evaluation.apart import replay_apart
+from minder.offline.evaluation.replay import replay
 
 DAMAGED = Path(__file__).parent / "damaged" / "telemetry.parquet"
 

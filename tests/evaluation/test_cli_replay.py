@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minder.cli import main
-from minder.clock import parse_time
+from minder.model.clock import parse_time
 
 KEYS = {"recording", "time", "kind", "tier", "machines", "confidence", "cause", "evidence"}
 EVIDENCE_KEYS = {"source", "metric", "machine", "device", "observed", "expected", "since"}

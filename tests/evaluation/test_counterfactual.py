@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.evaluation.counterfactual import sweep_patience, trace_scores
-from minder.evaluation.replay import replay_recording
+from minder.ingest.sources.events import Truth
+from minder.ingest.sources.recording import Recording, read_recording
+from minder.offline.evaluation.counterfactual import sweep_patience, trace_scores
+from minder.offline.evaluation.replay import replay_recording
 from minder.simulate.cluster.recipe import Recipe
 from minder.simulate.cluster.simulate import simulate
-from minder.telemetry.events import Truth
-from minder.telemetry.recording import Recording, read_recording
 
 
 @pytest.fixture(scope="module")

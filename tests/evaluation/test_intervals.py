@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from minder.evaluation.intervals import bootstrap, f1_gain, poisson_upper, wilson
-from minder.evaluation.reliability import measure_reliability
-from minder.evaluation.scoring import Judged, summarise
+from minder.offline.evaluation.intervals import bootstrap, f1_gain, poisson_upper, wilson
+from minder.offline.evaluation.reliability import measure_reliability
+from minder.offline.evaluation.scoring import Judged, summarise
 
 
 def outcomes(found: int, wrong: int = 0, missed: int = 0, quiet: int = 0, delay_s: float = 20.0) -> list[Judged]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.evaluation.labels import find_recordings, label_recordings
+from minder.model.errors import BadInputError
+from minder.offline.evaluation.labels import find_recordings, label_recordings
 
 ONSET = "2026-03-02T06:12:04Z"
 

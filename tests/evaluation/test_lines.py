@@ -6,8 +6,8 @@ import json
 import math
 from dataclasses import replace
 
-from minder.evaluation.lines import Episodes, format_verdict
-from minder.types import Evidence, Verdict
+from minder.model.evidence import Evidence, Verdict
+from minder.offline.evaluation.lines import Episodes, format_verdict
 
 EVIDENCE = Evidence("telemetry", "node-0002", "", "gpu_power_draw_watts", None, 131.2, 548.0, 1772432004.0)
 VERDICT = Verdict(1772432031.0, "machine", "evict", ("node-0002",), "stall", 0.98, 1772432004.0, (EVIDENCE,))

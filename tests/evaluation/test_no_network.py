@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minder.clock import format_time
+from minder.model.clock import format_time
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

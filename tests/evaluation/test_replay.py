@@ -10,14 +10,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from minder.clock import format_time, parse_time
-from minder.equip import equip_detector
-from minder.errors import RecordingError, RuleFailedError
-from minder.evaluation import replay as replay_module
-from minder.evaluation.ahead import score_ahead
-from minder.evaluation.replay import replay
-from minder.types import Observation, RuleResult, Scores, Verdict, Window
-from minder.verdicts.reports import ReportRule
+from minder.diagnose.load_detector import equip_detector
+from minder.diagnose.verdicts.reports import ReportRule
+from minder.model.clock import format_time, parse_time
+from minder.model.errors import RecordingError, RuleFailedError
+from minder.model.evidence import Scores, Verdict
+from minder.model.observation import Observation, RuleResult
+from minder.model.telemetry import Window
+from minder.offline.evaluation import replay as replay_module
+from minder.offline.evaluation.ahead import score_ahead
+from minder.offline.evaluation.replay import replay
 
 
 def accused(verdicts: list[Verdict]) -> list[tuple[str, ...]]:

@@ -13,8 +13,8 @@ import places as at
 import pytest
 from dumps import Job
 
-from minder.evaluation.replay import replay
-from minder.types import Verdict
+from minder.model.evidence import Verdict
+from minder.offline.evaluation.replay import replay
 
 DUMPS = Path(__file__).parents[1] / "collectives" / "data"
 
@@ -104,7 +104,7 @@ def test_nothing_is_known_of_a_capture_before_its_time(
     whole = list(replay(folder))
     for until_s in (taken_s, taken_s + 0.5, taken_s + 30):
         assert list(replay(folder, until_s)) == [item for item in whole if item.time_s <= until_s]
-    monkeypatch.setattr("minder.stacks.read_captures", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.setattr("minder.diagnose.stacks.read_captures", lambda path: pytest.fail(f"{path} was read"))
     assert list(replay(folder, taken_s - 1)) == list(replay(hang[0], taken_s - 1))
 
 

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 
-from minder.evaluation.replay import build_judge
-from minder.topology import Parallelism, Topology
-from minder.types import JobView, Observation, Signal, Verdict, Window
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.evidence import Signal, Verdict
+from minder.model.observation import JobView, Observation
+from minder.model.telemetry import Window
+from minder.model.topology import Parallelism, Topology
+from minder.offline.evaluation.replay import build_judge
 
 MACHINES = ("m0", "m1", "m2", "m3")
 

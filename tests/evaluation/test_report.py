@@ -6,12 +6,12 @@ import json
 import re
 from pathlib import Path
 
-from minder.evaluation.cases import Case, Facts, case_of
-from minder.evaluation.evaluate import Evaluation
-from minder.evaluation.page import write_report
-from minder.evaluation.report import build_report, evaluation_table
-from minder.telemetry.events import Truth
-from minder.types import Tier, Verdict
+from minder.ingest.sources.events import Truth
+from minder.model.evidence import Tier, Verdict
+from minder.offline.evaluation.cases import Case, Facts, case_of
+from minder.offline.evaluation.evaluate import Evaluation
+from minder.offline.evaluation.page import write_report
+from minder.offline.evaluation.report import build_report, evaluation_table
 
 START_S, ONSET_S = 1_772_431_200.0, 1_772_431_800.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from minder.evaluation.scoring import judge_recording, summarise
-from minder.telemetry.events import Truth
-from minder.types import Tier, Verdict, VerdictKind
+from minder.ingest.sources.events import Truth
+from minder.model.evidence import Tier, Verdict, VerdictKind
+from minder.offline.evaluation.scoring import judge_recording, summarise
 
 FAULT = Truth("r", "hang", "m1", 1000.0, ("m1",))
 HEALTHY = Truth("h")

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from minder.evaluation.replay import replay
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.recorder import Recorder
-from minder.topology import Parallelism
-from minder.types import Evidence, Flow, JobView, MachineView, Observation, Sample, Statement, Suspect, Verdict, WorkerView
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.recorder import Recorder
+from minder.model.evidence import Evidence, Statement, Suspect, Verdict
+from minder.model.observation import JobView, MachineView, Observation, WorkerView
+from minder.model.telemetry import Flow, Sample
+from minder.model.topology import Parallelism
+from minder.offline.evaluation.replay import replay
 
 MACHINES = tuple(f"m{index}" for index in range(6))
 SICK, FAULT_S, END_S = "m2", 40, 70

@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from minder.evaluation.replay import replay
-from minder.types import Verdict
+from minder.model.evidence import Verdict
+from minder.offline.evaluation.replay import replay
 
 CASES = Path(__file__).parent / "signal_cases"
 STOP = datetime(2026, 3, 2, 6, 5, tzinfo=UTC)

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
-from minder.types import ActionResult, Decision, Evidence, LedgerEvent, Price, Verdict
+from minder.model.clock import FakeClock
+from minder.model.decision import ActionResult, Decision, Price
+from minder.model.evidence import Evidence, Verdict
+from minder.model.history import LedgerEvent
+from minder.record.incidents import Ledger, kinds
 
 Event = Callable[..., LedgerEvent]
 

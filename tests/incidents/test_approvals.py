@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.errors import BadInputError, LedgerError
-from minder.incidents import Ledger, kinds
-from minder.incidents.timeline import describe
-from minder.types import Decision
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision
+from minder.model.errors import BadInputError, LedgerError
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.timeline import describe
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.incidents import Ledger, fold_incident, kinds
-from minder.types import ActionResult, Decision, LedgerEvent, Verdict
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import BadInputError
+from minder.model.evidence import Verdict
+from minder.model.history import LedgerEvent
+from minder.record.incidents import Ledger, fold_incident, kinds
 from minder.wire.codec import to_json
 
 Event = Callable[..., LedgerEvent]

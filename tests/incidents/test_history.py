@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minder.incidents import fold_history, kinds
-from minder.incidents.history import active_pauses, barred_machines, find_barrings, fold_suspects
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.incidents import fold_history, kinds
+from minder.record.incidents.history import active_pauses, barred_machines, find_barrings, fold_suspects
 
 Event = Callable[..., LedgerEvent]
 

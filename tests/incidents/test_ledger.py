@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from minder.clock import FakeClock
-from minder.errors import BadInputError, LedgerError
-from minder.incidents import Ledger, kinds
-from minder.store.engine import open_engine, reading
-from minder.types import ActionResult, Decision, Verdict
+from minder.model.clock import FakeClock
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import BadInputError, LedgerError
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.engine import open_engine, reading
 
 
 def test_events_come_back_in_order_and_by_what_is_asked(ledger: Ledger, clock: FakeClock) -> None:
@@ -129,7 +130,7 @@ def test_history_is_what_the_ledger_tells(ledger: Ledger, recovered_incident: st
 def test_several_processes_append_at_the_same_time(database: str) -> None:
     path = database
     code = (
-        "import sys; from minder.incidents import Ledger\n"
+        "import sys; from minder.record.incidents import Ledger\n"
         "ledger = Ledger(sys.argv[1])\n"
         "for n in range(25):\n"
         "    ledger.append('note', {'who': sys.argv[2], 'n': n})\n"
@@ -146,8 +147,8 @@ def test_several_processes_append_at_the_same_time(database: str) -> None:
 
 FULL_DISK = """
 import resource, signal, sys
-from minder.errors import LedgerError
-from minder.incidents import Ledger
+from minder.model.errors import LedgerError
+from minder.record.incidents import Ledger
 ledger = Ledger(sys.argv[1])
 ledger.append("note", {"text": "before"})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -195,8 +196,8 @@ def test_a_full_file_system_is_one_line(tmp_path: Path) -> None:
 
 READ_ONLY = """
 import os, sys
-from minder.errors import LedgerError
-from minder.incidents import Ledger
+from minder.model.errors import LedgerError
+from minder.record.incidents import Ledger
 Ledger(":memory:").append("note", {})  # all is imported before root is given up
 if os.getuid() == 0:
     os.setgid(65534)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.incidents import find_ledger
+from minder.record.incidents import find_ledger
 
 
 def test_the_ledger_is_where_somebody_said_else_where_the_state_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from minder.incidents import Ledger, kinds
-from minder.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
-from minder.types import ActionResult
+from minder.model.decision import ActionResult
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
 
 
 def test_a_machine_is_known_by_its_evictions_bars_and_outcomes(ledger: Ledger, recovered_incident: str) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from minder.controller.inbox import Inbox
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.incidents.orders import order_eviction
-from minder.signals.xid import load_xid_rules
-from minder.types import JobView, Observation
-from minder.verdicts.judge import Judge
-from minder.verdicts.signals import SignalRule
+from minder.act.controller.inbox import Inbox
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.signals import SignalRule
+from minder.edge.signals.xid import load_xid_rules
+from minder.model.errors import BadInputError
+from minder.model.observation import JobView, Observation
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.orders import order_eviction
 
 
 def test_an_order_is_a_verdict_that_says_who_and_why(tmp_path: Path) -> None:

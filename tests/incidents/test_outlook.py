@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 
-from minder.incidents.outlook import cost_per_minute, outlook
-from minder.incidents.record import Incident, Timings
-from minder.types import Decision, Evidence, Pause, Verdict
+from minder.model.decision import Decision
+from minder.model.evidence import Evidence, Verdict
+from minder.model.history import Pause
+from minder.record.incidents.outlook import cost_per_minute, outlook
+from minder.record.incidents.record import Incident, Timings
 
 VERDICT = Verdict(100.0, "machine", "evict", ("m2",), "stall", 0.98, 92.0)
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals
-from minder.incidents.history import HISTORY_KINDS, RECENT_S, active_pauses, barred_machines, fold_suspects
-from minder.incidents.maintenance import fold_maintenance
-from minder.store.engine import writing
-from minder.store.events import EventRow, EventStore, insert_row
-from minder.types import Decision, History, LedgerEvent, PastEviction, Price, Verdict
+from minder.model.decision import Decision, Price
+from minder.model.evidence import Verdict
+from minder.model.history import History, LedgerEvent, PastEviction
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.approvals import APPROVAL_KINDS, fold_approvals
+from minder.record.incidents.history import HISTORY_KINDS, RECENT_S, active_pauses, barred_machines, fold_suspects
+from minder.record.incidents.maintenance import fold_maintenance
+from minder.record.store.engine import writing
+from minder.record.store.events import EventRow, EventStore, insert_row
 from minder.wire.codec import to_json
 
 JOBS = ("llm", "vision", "speech")
@@ -129,7 +131,7 @@ class Writer:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_followed_is_what_the_whole_ledger_says(database: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minder.incidents.past._WINDOW", 37)
+    monkeypatch.setattr("minder.record.incidents.past._WINDOW", 37)
     store = EventStore(database)
     writer, chance = Writer(store, seed), random.Random(seed)
     with Ledger(database) as followed:
@@ -173,10 +175,10 @@ def test_nothing_old_is_read_again(database: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_database_that_fails_once_hides_nothing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minder.errors import LedgerError
+    from minder.model.errors import LedgerError
 
     database = str(tmp_path / "ledger.db")
-    monkeypatch.setattr("minder.incidents.past._WINDOW", 5)
+    monkeypatch.setattr("minder.record.incidents.past._WINDOW", 5)
     store = EventStore(database)
     writer, select, calls = Writer(store, 7), EventStore.select, 0
     writer.write(40)

@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from minder.incidents import Ledger, fold_incident, kinds
-from minder.incidents.report import incident_json, incident_report, incident_rows
-from minder.types import Decision, LedgerEvent, Verdict
+from minder.model.decision import Decision
+from minder.model.evidence import Verdict
+from minder.model.history import LedgerEvent
+from minder.record.incidents import Ledger, fold_incident, kinds
+from minder.record.incidents.report import incident_json, incident_report, incident_rows
 
 
 def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovered_incident: str) -> None:

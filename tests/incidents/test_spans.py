@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.incidents.spans import format_span, parse_span
+from minder.model.errors import BadInputError
+from minder.record.incidents.spans import format_span, parse_span
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from minder.incidents import kinds
-from minder.incidents.timeline import describe
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+from minder.record.incidents.timeline import describe
 
 
 @pytest.mark.parametrize("kind", [getattr(kinds, name) for name in kinds.__all__])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from minder.launcher.code import code_version
+from minder.edge.launcher.code import code_version
 
 
 def write(folder: Path, text: str = "print(1)\n") -> Path:

@@ -73,7 +73,7 @@ def test_operation_is_done_once_and_old_generations_are_refused(launch: Start) -
 def test_bad_requests_say_what_is_wrong(body: str, hint: str) -> None:
     import asyncio
 
-    from minder.launcher.endpoints import build_endpoints
+    from minder.edge.launcher.endpoints import build_endpoints
 
     class Supervisor:
         class settings:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
-from minder.launcher.events import EventRing
-from minder.types import Signal
+from minder.edge.launcher.events import EventRing
+from minder.model.evidence import Signal
 
 
 def _signal(number: int) -> Signal:

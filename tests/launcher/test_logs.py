@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minder.launcher.logs import LogFollower
+from minder.edge.launcher.logs import LogFollower
 
 
 def test_only_new_whole_lines_are_read(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
-from minder.launcher.metrics import LauncherFigures, Tally, render
-from minder.telemetry.exposition import parse_exposition
-from minder.types import WorkerView
+from minder.edge.launcher.metrics import LauncherFigures, Tally, render
+from minder.ingest.sources.exposition import parse_exposition
+from minder.model.observation import WorkerView
 from minder.wire.tokens import write_token
 
 PLAIN = {"PYTHONPATH": str(Path(__file__).parent / "scripts" / "no_torch")}  # workers start without torch: quick

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.launcher.register import Register
+from minder.edge.launcher.register import Register
+from minder.model.errors import BadInputError
 
 
 def test_entry_is_replaced_as_a_whole_and_removed(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def test_second_launcher_of_a_job_is_refused(launch: Callable[..., Any]) -> None
 
 def test_launcher_loads_nothing_heavy() -> None:
     heavy = ["torch", "numpy", "polars", "pydantic", "sqlalchemy", "fastapi", "httpx"]
-    code = f"import sys, minder.cli, minder.cli.launch, minder.launcher.serve; print([name for name in {heavy!r} if name in sys.modules])"
+    code = (
+        f"import sys, minder.cli, minder.cli.launch, minder.edge.launcher.serve; print([name for name in {heavy!r} if name in sys.modules])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert found.stdout.strip() == "[]"

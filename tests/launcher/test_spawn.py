@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.launcher import spawn
-from minder.launcher.settings import LaunchSettings
+from minder.edge.launcher import spawn
+from minder.edge.launcher.settings import LaunchSettings
 
 
 def _settings(tmp_path: Path, **changes: object) -> LaunchSettings:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from minder.launcher.tail import OutputTail
+from minder.edge.launcher.tail import OutputTail
 
 
 def shown(paths: dict[str, Path], act: Callable[[list[str]], None]) -> list[str]:

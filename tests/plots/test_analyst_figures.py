@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from minder.plots.hang import draw_collectives, draw_stacks
-from minder.plots.heatmap import render_heatmap
-from minder.plots.pointing import point_scatter, point_telemetry, point_workers
-from minder.plots.pool import draw_departures, draw_pool
-from minder.plots.realism import describe
-from minder.plots.scores import Outcome, draw_scores, draw_sweep
-from minder.plots.steps import draw_repairs, draw_slowdowns, draw_steps
-from minder.plots.telemetry import draw_gaps, draw_noise, draw_telemetry
-from minder.types import Window
+from minder.model.telemetry import Window
+from minder.offline.plots.hang import draw_collectives, draw_stacks
+from minder.offline.plots.heatmap import render_heatmap
+from minder.offline.plots.pointing import point_scatter, point_telemetry, point_workers
+from minder.offline.plots.pool import draw_departures, draw_pool
+from minder.offline.plots.realism import describe
+from minder.offline.plots.scores import Outcome, draw_scores, draw_sweep
+from minder.offline.plots.steps import draw_repairs, draw_slowdowns, draw_steps
+from minder.offline.plots.telemetry import draw_gaps, draw_noise, draw_telemetry
 
 METRICS = ("gpu_power_draw_watts", "gpu_duty_cycle_ratio", "pfc_tx_packets_per_second")
 GROUPS = {"m$0": "stage 0", "m1": "stage 0", "m2": "stage 1"}

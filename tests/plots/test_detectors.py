@@ -6,7 +6,7 @@ from itertools import pairwise
 import matplotlib.image
 import numpy as np
 
-from minder.plots.detectors import Compared, _apart, _name_all, draw_detectors
+from minder.offline.plots.detectors import Compared, _apart, _name_all, draw_detectors
 
 NAN = (float("nan"),) * 3
 

@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from minder.plots.excerpt import describe_panel, draw_excerpt, draw_panel
-from minder.types import ExcerptPanel, TelemetryExcerpt
+from minder.model.telemetry import ExcerptPanel, TelemetryExcerpt
+from minder.offline.plots.excerpt import describe_panel, draw_excerpt, draw_panel
 
 SVG = "{http://www.w3.org/2000/svg}"
 FLAT = (540.0,) * 4

@@ -8,7 +8,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from minder.plots.heatmap import draw_heatmap
+from minder.offline.plots.heatmap import draw_heatmap
 
 ACCUSED = (213, 94, 0)
 

@@ -6,8 +6,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from minder.plots.incident import IncidentPicture, draw_incident
-from minder.types import Window
+from minder.model.telemetry import Window
+from minder.offline.plots.incident import IncidentPicture, draw_incident
 
 MACHINES = ("m0", "m1", "m2", "m3", "s0")
 MOMENTS = (("fault injected", 1020.0), ("detected", 1023.0), ("evicted", 1023.4), ("first new step", 1026.0))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minder.plots.marginals import LEVELS, Marginal, busy_part, draw_marginals, farthest
+from minder.offline.plots.marginals import LEVELS, Marginal, busy_part, draw_marginals, farthest
 
 
 def marginal(values: np.ndarray, metric: str = "power") -> Marginal:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minder.plots.panels import choose_metrics, departure
-from minder.types import Window
+from minder.model.telemetry import Window
+from minder.offline.plots.panels import choose_metrics, departure
 
 MACHINES = ("m0", "m1", "m2", "m3")
 

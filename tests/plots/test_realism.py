@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minder.plots.realism import Series, describe, draw_realism
+from minder.offline.plots.realism import Series, describe, draw_realism
 
 
 def test_describe_tells_level_noise_memory_likeness_and_spread() -> None:

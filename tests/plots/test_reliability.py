@@ -5,7 +5,7 @@ import io
 import matplotlib.image
 import numpy as np
 
-from minder.plots.reliability import HourLine, PlanPanel, draw_hours, draw_losses, draw_plan
+from minder.offline.plots.reliability import HourLine, PlanPanel, draw_hours, draw_losses, draw_plan
 
 DETECT, RESTART, FIRST_LINE = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2), (0x00, 0x72, 0xB2)
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from minder.policy import PolicyConfig, PolicyContext
-from minder.policy.case import Case
-from minder.types import History, JobView, PastEviction, Verdict
+from minder.act.policy import PolicyConfig, PolicyContext
+from minder.act.policy.case import Case
+from minder.model.evidence import Verdict
+from minder.model.history import History, PastEviction
+from minder.model.observation import JobView
 
 NOW_S = 10_000.0
 

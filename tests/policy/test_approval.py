@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from minder.errors import ConfigError
-from minder.policy import Policy, PolicyConfig
-from minder.policy.approval import answered, awaits_answer, restart_waits
-from minder.types import Approval, Decision, Evidence, History
+from minder.act.policy import Policy, PolicyConfig
+from minder.act.policy.approval import answered, awaits_answer, restart_waits
+from minder.model.decision import Decision
+from minder.model.errors import ConfigError
+from minder.model.evidence import Evidence
+from minder.model.history import Approval, History
 
 Make = Callable[..., Any]
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from minder.policy import Policy, PolicyConfig, PolicyContext
-from minder.policy.blame import FOLLOWS, STAYS, attribute
-from minder.types import Failure, History, Trial, Verdict
+from minder.act.policy import Policy, PolicyConfig, PolicyContext
+from minder.act.policy.blame import FOLLOWS, STAYS, attribute
+from minder.model.evidence import Failure, Verdict
+from minder.model.history import History, Trial
 
 START_S = 9_000.0  # of the running generation; what is remembered lies before it
 Fail = Callable[..., Failure]

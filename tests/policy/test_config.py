@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from minder.errors import ConfigError
-from minder.policy import PolicyConfig
+from minder.act.policy import PolicyConfig
+from minder.model.errors import ConfigError
 
 
 def test_nothing_is_evicted_unless_somebody_says_so() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from minder.policy.case import Case
-from minder.policy.domains import shared_domain
-from minder.types import Evidence, History, PastEviction, Verdict
+from minder.act.policy.case import Case
+from minder.act.policy.domains import shared_domain
+from minder.model.evidence import Evidence, Verdict
+from minder.model.history import History, PastEviction
 
 Make = Callable[..., Case]
 Accuse = Callable[..., Verdict]

@@ -7,9 +7,12 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from minder.policy import Policy, PolicyConfig, PolicyContext
-from minder.policy.case import machine_limit
-from minder.types import Decision, History, JobView, PastEviction, Pause, Verdict
+from minder.act.policy import Policy, PolicyConfig, PolicyContext
+from minder.act.policy.case import machine_limit
+from minder.model.decision import Decision
+from minder.model.evidence import Verdict
+from minder.model.history import History, PastEviction, Pause
+from minder.model.observation import JobView
 
 NOW_S = 10_000.0
 MACHINES = tuple(f"m{n}" for n in range(8))

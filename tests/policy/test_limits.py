@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from minder.policy import PolicyConfig
-from minder.policy.case import Case
-from minder.policy.limits import breaker, budgets, dry_run, group_size, shared_machine, standbys
-from minder.types import History, PastEviction, Verdict
+from minder.act.policy import PolicyConfig
+from minder.act.policy.case import Case
+from minder.act.policy.limits import breaker, budgets, dry_run, group_size, shared_machine, standbys
+from minder.model.evidence import Verdict
+from minder.model.history import History, PastEviction
 
 Make = Callable[..., Case]
 Accuse = Callable[..., Verdict]

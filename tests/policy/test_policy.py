@@ -5,9 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from minder.policy import RETRY_REASONS, Policy, PolicyConfig, PolicyContext, operation_name
-from minder.policy.policy import EVICT_STAGES
-from minder.types import Decision, History, JobView, PastEviction, Pause, Verdict
+from minder.act.policy import RETRY_REASONS, Policy, PolicyConfig, PolicyContext, operation_name
+from minder.act.policy.policy import EVICT_STAGES
+from minder.model.decision import Decision
+from minder.model.evidence import Verdict
+from minder.model.history import History, PastEviction, Pause
+from minder.model.observation import JobView
 
 Accuse = Callable[..., Verdict]
 Evicted = Callable[..., PastEviction]

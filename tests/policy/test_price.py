@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from minder.policy import PolicyConfig
-from minder.policy.case import Case
-from minder.policy.price import price, price_of, speed_lost_share
-from minder.types import Evidence, Verdict
+from minder.act.policy import PolicyConfig
+from minder.act.policy.case import Case
+from minder.act.policy.price import price, price_of, speed_lost_share
+from minder.model.evidence import Evidence, Verdict
 
 Make = Callable[..., Case]
 Accuse = Callable[..., Verdict]

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from minder.policy import PolicyConfig
-from minder.policy.case import Case
-from minder.policy.timing import barred_yet_inside, cooldown, in_progress, membership, paused, restarts_left, tier
-from minder.types import History, JobView, PastEviction, Pause, Verdict
+from minder.act.policy import PolicyConfig
+from minder.act.policy.case import Case
+from minder.act.policy.timing import barred_yet_inside, cooldown, in_progress, membership, paused, restarts_left, tier
+from minder.model.evidence import Verdict
+from minder.model.history import History, PastEviction, Pause
+from minder.model.observation import JobView
 
 Make = Callable[..., Case]
 Accuse = Callable[..., Verdict]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.errors import CheckpointError
-from minder.recovery.manifest import complete_checkpoints
+from minder.edge.checkpoint.manifest import complete_checkpoints
+from minder.model.errors import CheckpointError
 
 torch = pytest.importorskip("torch")
 
-from minder.recovery.checkpoint import Checkpointer  # noqa: E402
+from minder import Checkpointer  # noqa: E402
 
 pytestmark = [pytest.mark.lab, pytest.mark.filterwarnings("ignore:torch.distributed is disabled")]  # real torch processes: half a minute
 
@@ -201,8 +201,8 @@ def _run_ranks(body: str, tmp_path: Path, ranks: int = 2) -> str:
         from datetime import timedelta
         from pathlib import Path
         import torch, torch.distributed as dist
-        from minder.recovery.checkpoint import Checkpointer
-        from minder.recovery.manifest import complete_checkpoints
+        from minder import Checkpointer
+        from minder.edge.checkpoint.manifest import complete_checkpoints
         folder, size = Path(sys.argv[1]), int(sys.argv[2])
         def store(name):
             return dist.FileStore(str(folder / name))
@@ -230,7 +230,7 @@ def _run_ranks(body: str, tmp_path: Path, ranks: int = 2) -> str:
     return done.stdout
 
 
-_TOGETHER = "from minder.recovery import replication; replication._LARGEST_ALONE_BYTES = 0"
+_TOGETHER = "from minder.edge.checkpoint import replication; replication._LARGEST_ALONE_BYTES = 0"
 
 
 @pytest.mark.parametrize(("mode", "files"), [("pass", 1), (_TOGETHER, 2)], ids=["first rank writes", "ranks write together"])
@@ -268,7 +268,7 @@ def test_one_rank_that_cannot_write_fails_the_save_on_all_and_the_next_one_works
     _run_ranks(
         f"""
         {mode}
-        from minder.recovery import hashing
+        from minder.edge.checkpoint import hashing
         dist.init_process_group("gloo", store=store("meet"), rank=rank, world_size=size, timeout=timedelta(seconds=60))
         checkpoints = Checkpointer(folder / "c")
         state = {{"a": torch.arange(1000.0), "b": torch.arange(1000.0)}}

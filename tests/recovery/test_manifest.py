@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import CheckpointError
-from minder.recovery.manifest import (
+from minder.edge.checkpoint.manifest import (
     Manifest,
     ManifestFile,
     checkpoint_path,
@@ -18,6 +17,7 @@ from minder.recovery.manifest import (
     publish,
     verify,
 )
+from minder.model.errors import CheckpointError
 
 
 def _write(directory: Path, step: int, generation: int = 0, content: bytes = b"weights") -> Manifest:

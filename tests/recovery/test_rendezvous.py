@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import RecoveryError
-from minder.recovery.rendezvous import RendezvousHost
-from minder.recovery.store_host import StoreHost, serve
+from minder.act.recovery.rendezvous import RendezvousHost
+from minder.act.recovery.store_host import StoreHost, serve
+from minder.model.errors import RecoveryError
 
 pytestmark = pytest.mark.lab  # real torch processes: half a minute
 
@@ -87,7 +87,7 @@ def test_the_store_outlives_a_killed_controller_and_is_found_again(tmp_path: Pat
     controller = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(f"""
             import time
-            from minder.recovery.rendezvous import RendezvousHost
+            from minder.act.recovery.rendezvous import RendezvousHost
             print(RendezvousHost.ensure({str(state_dir)!r}, {ADDRESS!r}).open(3)[1], flush=True)
             time.sleep(600)
         """)],
@@ -183,5 +183,6 @@ def test_a_connected_worker_counts_as_use() -> None:
 
 
 def test_the_client_loads_no_torch() -> None:
-    code = "import sys, minder.recovery.rendezvous, minder.recovery.manifest; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    code = "import sys, minder.act.recovery.rendezvous, minder.edge.checkpoint.manifest as _\n"
+    code += "print([m for m in ('torch', 'numpy') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from minder.errors import WireError
-from minder.recovery.placement import GenerationPlan
-from minder.recovery.restart import await_waiting, is_waiting, start_generation, why_not_waiting
-from minder.types import MachineView, WorkerView
+from minder.act.recovery.placement import GenerationPlan
+from minder.act.recovery.restart import await_waiting, is_waiting, start_generation, why_not_waiting
+from minder.model.errors import WireError
+from minder.model.observation import MachineView, WorkerView
 
 WAITING = MachineView("m", 0.1, 0.1, (WorkerView(0, 1, None, "waiting", -1), WorkerView(1, 2, None, "waiting", -1)))
 

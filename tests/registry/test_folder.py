@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minder.errors import BadInputError
-from minder.registry.folder import Model, read_model, write_model
+from minder.model.errors import BadInputError
+from minder.record.registry.folder import Model, read_model, write_model
 
 pytest.importorskip("safetensors")
 

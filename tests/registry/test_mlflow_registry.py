@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from minder.equip import equip_detector, open_model
-from minder.errors import BadInputError
-from minder.registry.folder import Model, read_model, write_model
-from minder.registry.mlflow_registry import Log, Registry
+from minder.diagnose.load_detector import equip_detector, open_model
+from minder.model.errors import BadInputError
+from minder.record.registry.folder import Model, read_model, write_model
+from minder.record.registry.mlflow_registry import Log, Registry
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_a_run_that_mlflow_began_is_the_one_that_is_filled(registry: Registry, s
 
 def test_the_listing_says_which_version_is_champion(registry: Registry, capsys: pytest.CaptureFixture[str]) -> None:
     """In this process here; the service asks in another one."""
-    from minder.registry import listing
+    from minder.record.registry import listing
 
     assert listing.has_registry() and listing.main() == 0
     found = json.loads(capsys.readouterr().out)["versions"]

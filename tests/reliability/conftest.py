@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.reliability.account import ACCOUNT_KINDS, Account, account_jobs
-from minder.types import ActionResult, Decision, Evidence, Verdict
+from minder.model.decision import ActionResult, Decision
+from minder.model.evidence import Evidence, Verdict
+from minder.offline.reliability.account import ACCOUNT_KINDS, Account, account_jobs
+from minder.record.incidents import Ledger, kinds
 
 MACHINES = ["m0", "m1", "m2", "m3"]
 

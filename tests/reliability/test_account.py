@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.reliability.reading import read_account
+from minder.offline.reliability.reading import read_account
+from minder.record.incidents import Ledger, kinds
 
 DAY = 86_400.0
 

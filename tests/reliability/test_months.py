@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minder.errors import BadInputError
-from minder.reliability.mix import IncidentRate, Published, Symptom, load_published, restart_seconds
-from minder.reliability.months import Fault, Mechanisms, Scale, draw_faults, simulate
-from minder.reliability.plan import VARIANTS, make_scale, plan_ettr, plan_json, plan_notes, plan_rows
+from minder.model.errors import BadInputError
+from minder.offline.reliability.mix import IncidentRate, Published, Symptom, load_published, restart_seconds
+from minder.offline.reliability.months import Fault, Mechanisms, Scale, draw_faults, simulate
+from minder.offline.reliability.plan import VARIANTS, make_scale, plan_ettr, plan_json, plan_notes, plan_rows
 
 DAY = 86_400.0
 

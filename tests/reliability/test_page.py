@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.incidents import kinds
-from minder.reliability.page import render_report, write_report
-from minder.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL
-from minder.types import Evidence
+from minder.model.errors import BadInputError
+from minder.model.evidence import Evidence
+from minder.offline.reliability.page import render_report, write_report
+from minder.offline.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL
+from minder.record.incidents import kinds
 
 ATTACK = '<script>alert("x")</script>$\\frac{'
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from minder.reliability.sliding import slide_hour
-from minder.reliability.stretches import Stretch, clip, count_once, fill_gaps
+from minder.offline.reliability.sliding import slide_hour
+from minder.offline.reliability.stretches import Stretch, clip, count_once, fill_gaps
 
 
 @pytest.fixture(params=range(25))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from minder.controller.status import read_status
-from minder.incidents import kinds
+from minder.act.controller.status import read_status
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.stage import Stage
-from minder.types import LedgerEvent
 
 
 class Drama:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import kinds
+from minder.record.incidents import kinds
 from minder.simulate.lab.workers import training_workers
 from minder.wire.tokens import write_token
 

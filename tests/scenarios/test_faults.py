@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from minder.ingest.sources.events import read_events
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import Played, play
 from minder.simulate.lab.capabilities import find_capabilities
-from minder.telemetry.events import read_events
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from minder.incidents import Ledger, kinds
+from minder.record.incidents import Ledger, kinds
 
 SCRIPT = Path(__file__).parent / "scripts" / "silent_training.py"
 RUNS = ("sleep", "stop", "spin", "evaluate")

@@ -13,18 +13,19 @@ from typing import Any
 import pytest
 import yaml
 
-from minder.actuators.kubernetes.calls import KubernetesCalls
-from minder.actuators.kubernetes.config import KubernetesConfig
-from minder.actuators.kubernetes.engine import KubernetesEngine
-from minder.actuators.kubernetes.mirror import Mirror
-from minder.actuators.kubernetes.records import read_node
-from minder.clock import SystemClock
-from minder.controller.engine_work import DRAIN, REQUEUE, EngineWork
-from minder.errors import ActuatorError, EngineRefusalError, EngineUnavailableError
-from minder.incidents import Ledger
+from minder.act.actuators.kubernetes.calls import KubernetesCalls
+from minder.act.actuators.kubernetes.config import KubernetesConfig
+from minder.act.actuators.kubernetes.engine import KubernetesEngine
+from minder.act.actuators.kubernetes.mirror import Mirror
+from minder.act.actuators.kubernetes.records import read_node
+from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineWork
+from minder.model.clock import SystemClock
+from minder.model.decision import Decision
+from minder.model.errors import ActuatorError, EngineRefusalError, EngineUnavailableError
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger
 from minder.simulate.lab.kubelets import JobBeside, Kubelets, pytorch_job
 from minder.simulate.lab.kubernetes import LocalKubernetes
-from minder.types import Decision, Verdict
 
 pytestmark = [pytest.mark.server("kubernetes"), pytest.mark.timeout(200)]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from minder.errors import LabError
-from minder.incidents import kinds
+from minder.model.errors import LabError
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 from minder.simulate.lab.capabilities import find_capabilities
-from minder.types import LedgerEvent
 
 BENCH = Path(__file__).parents[2] / "bench"
 sys.path.insert(0, str(BENCH))

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.telemetry.recording import read_recording
-from minder.verdicts.flow_table import flow_lines
-from minder.verdicts.flows import data_flows
+from minder.diagnose.verdicts.flow_table import flow_lines
+from minder.diagnose.verdicts.flows import data_flows
+from minder.ingest.sources.recording import read_recording
+from minder.record.incidents import Ledger, kinds
 
 SCRIPT = Path(__file__).parent / "scripts" / "inspected_ring.py"
 ROUNDS_PER_STEP = 40  # a step takes over four seconds: ten times that long, nobody would miss one

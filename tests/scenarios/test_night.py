@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import kinds
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.record.incidents import kinds
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 BROWSER = Path("/usr/bin/chromium")
 pytestmark = [

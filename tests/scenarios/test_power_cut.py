@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import kinds
+from minder.record.incidents import kinds
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
 

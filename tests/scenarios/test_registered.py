@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from minder.cli import main
-from minder.client import Client, follow_events
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.record.client import Client, follow_events
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 
 class Served:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from minder.act.controller.status import read_status
 from minder.cli import main
-from minder.controller.status import read_status
-from minder.incidents import kinds
+from minder.record.incidents import kinds
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.workers import TrainingWorker, training_workers
 

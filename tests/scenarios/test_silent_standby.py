@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import kinds
+from minder.record.incidents import kinds
 from minder.simulate.lab.machine import LabMachine
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.timeout(420)]

@@ -16,14 +16,14 @@ from typing import Any
 import psutil
 import pytest
 
-from minder.actuators.slurm.jobs import SlurmJob
-from minder.actuators.slurm.nodes import SlurmNodes
-from minder.incidents import Ledger, kinds
+from minder.act.actuators.slurm.jobs import SlurmJob
+from minder.act.actuators.slurm.nodes import SlurmNodes
+from minder.model.history import LedgerEvent
+from minder.record.incidents import Ledger, kinds
 from minder.simulate.demo.stage import training_script
 from minder.simulate.lab.lab import Lab
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.slurm import LocalSlurm
-from minder.types import LedgerEvent
 from minder.wire.tokens import write_token
 
 pytestmark = [
@@ -164,7 +164,7 @@ def test_a_node_hangs_and_the_spare_of_the_allocation_takes_over(site: Site, tmp
     site.slurm.commands().call(["scontrol", "update", *by_hand])
     stopped_s = time.time()
     bad = site.lab.all_machines[1]
-    worker = site.stop_worker(bad, "minder.worker")
+    worker = site.stop_worker(bad, "minder.edge.worker")
     site.until(lambda: site.outcomes().get("release"), "the release")
     assert controller.wait(120) == 0, _tail(site.folder / "controller.log")
     print(f"finished {time.time() - stopped_s:.1f} s after the fault: {site.outcomes()}")

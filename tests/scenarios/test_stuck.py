@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from minder.errors import LabError
-from minder.telemetry.recording import read_recording
+from minder.ingest.sources.recording import read_recording
+from minder.model.errors import LabError
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.incidents import Ledger, kinds
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.server("postgresql"), pytest.mark.timeout(280)]
 
@@ -42,7 +42,7 @@ class Controllers:
         return process
 
     def _end(self, process: subprocess.Popen[bytes], state: Path) -> None:
-        from minder.recovery.rendezvous import RendezvousHost
+        from minder.act.recovery.rendezvous import RendezvousHost
 
         process.kill()
         process.wait()

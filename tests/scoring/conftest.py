@@ -10,13 +10,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from minder.errors import ScoringLostError
-from minder.scoring.host import DetectorHost
-from minder.types import Window
+from minder.diagnose.scoring.host import DetectorHost
+from minder.model.errors import ScoringLostError
+from minder.model.telemetry import Window
 
 
 class Hosts:
-    """Link (minder/scoring/remote.py). held: answers that are not given yet; gone: why nobody answers."""
+    """Link (minder/diagnose/scoring/remote.py). held: answers that are not given yet; gone: why nobody answers."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, DetectorHost] = {}

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from minder.errors import ScoringLostError
-from minder.scoring.bridge import Bridge
+from minder.diagnose.scoring.bridge import Bridge
+from minder.model.errors import ScoringLostError
 
 
 @pytest.fixture

@@ -14,18 +14,20 @@ from typing import Any
 import psutil
 import pytest
 
-from minder.app import build
+from minder.app.build import build
 from minder.cli import main
 from minder.config import JobConfig, MachineConfig
-from minder.detectors.contract import Detector
-from minder.errors import ScoringLostError
-from minder.evaluation.replay import replay
-from minder.incidents import Ledger
-from minder.registry.folder import Model
-from minder.scoring.config import ScoringConfig
-from minder.scoring.ray_scoring import RayScoring
-from minder.scoring.remote import Patience, RemoteDetector
-from minder.types import Observation, Scores, Verdict, Window
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.scoring.config import ScoringConfig
+from minder.diagnose.scoring.ray_scoring import RayScoring
+from minder.diagnose.scoring.remote import Patience, RemoteDetector
+from minder.model.errors import ScoringLostError
+from minder.model.evidence import Scores, Verdict
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
+from minder.offline.evaluation.replay import replay
+from minder.record.incidents import Ledger
+from minder.record.registry.folder import Model
 
 pytestmark = pytest.mark.server("ray")
 WAITS = Patience(120.0)

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.detectors.contract import Detector
-from minder.equip import equip_model, open_model
-from minder.errors import MinderError, ScoringLostError
-from minder.registry.folder import Model
-from minder.scoring import host as host_module
-from minder.scoring.remote import Patience, RemoteDetector
-from minder.types import Observation, Scores, Suspect, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.load_detector import equip_model, open_model
+from minder.diagnose.scoring import host as host_module
+from minder.diagnose.scoring.remote import Patience, RemoteDetector
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.model.errors import MinderError, ScoringLostError
+from minder.model.evidence import Scores, Suspect
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
+from minder.record.registry.folder import Model
 
 BRIEF = Patience(0.01)
 STAGES = dict.fromkeys("abcdef", 0)

@@ -6,7 +6,7 @@ import re
 
 import httpx
 
-from minder.store.tokens import TokenRecord, new_id
+from minder.record.store.tokens import TokenRecord, new_id
 from serve.state import Service
 
 NOW_S = 1_700_000_000.0

@@ -11,10 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, new_id
-from minder.types import ActionResult, Decision, Evidence, Price, Verdict
+from minder.model.clock import FakeClock
+from minder.model.decision import ActionResult, Decision, Price
+from minder.model.evidence import Evidence, Verdict
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, new_id
 from serve.app import build_app
 from serve.settings import Limits, Settings
 from serve.state import Service, open_service

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenStore
+from minder.model.clock import FakeClock
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenStore
 from serve.settings import Limits
 from serve.state import Service
 

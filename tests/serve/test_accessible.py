@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, TokenStore, new_id
-from minder.types import Decision, Price
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision, Price
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 from tests.serve.conftest import verdict_of, write_past
 
 BROWSER = Path("/usr/bin/chromium")

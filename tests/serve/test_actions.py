@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
+from minder.model.clock import FakeClock
+from minder.record.incidents import Ledger, kinds
 
 As = Callable[..., dict[str, str]]
 Send = Callable[..., httpx.Response]

@@ -14,8 +14,8 @@ import pytest
 import uvicorn
 from cryptography import x509
 
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, new_id
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, new_id
 from serve.app import build_app
 from serve.identity.certificates import PeerProtocol
 from serve.settings import Settings

@@ -18,7 +18,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from minder.store.tokens import TokenRecord, new_id
+from minder.record.store.tokens import TokenRecord, new_id
 from serve.app import build_app
 from serve.guards import UPLOAD_PATHS
 from serve.settings import Limits, Settings

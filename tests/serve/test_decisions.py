@@ -12,11 +12,12 @@ import httpx
 import pytest
 
 import serve.decisions as decisions
-from minder.client import Client
-from minder.clock import FakeClock
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.types import Decision, Evidence, Price, Verdict
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision, Price
+from minder.model.errors import BadInputError
+from minder.model.evidence import Evidence, Verdict
+from minder.record.client import Client
+from minder.record.incidents import Ledger, kinds
 from serve.state import Service
 
 As = Callable[..., dict[str, str]]

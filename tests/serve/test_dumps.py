@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from minder.cli import main
-from minder.client import Client
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
+from minder.record.client import Client
 
 As = Callable[..., dict[str, str]]
 STACKS = Path("datasets/stacks/stopped_rank")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from minder.api.access import Caller
-from minder.client.stream import parse_stream
-from minder.incidents import Ledger, kinds
-from minder.store.events import EventStore
+from minder.record.api.access import Caller
+from minder.record.client.stream import parse_stream
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.events import EventStore
 from serve.routes.events import Filter
 from serve.tail import Tail
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from minder.incidents import Ledger, kinds
+from minder.record.incidents import Ledger, kinds
 
 As = Callable[..., dict[str, str]]
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from minder.act.controller.state import fold_job
 from minder.cli import main
-from minder.client import Client
-from minder.controller.state import fold_job
-from minder.errors import WireError
-from minder.incidents import Ledger, kinds
-from minder.incidents.history import fold_history
-from minder.types import ActionResult, Decision, Signal, Verdict
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import WireError
+from minder.model.evidence import Signal, Verdict
+from minder.record.client import Client
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.history import fold_history
 from minder.wire.codec import from_json, to_json
 from serve.state import Service
 from tests.serve.browsing import send_token, token_of

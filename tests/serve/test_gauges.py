@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from minder.telemetry.exposition import parse_exposition
+from minder.ingest.sources.exposition import parse_exposition
 from serve.state import Service
 
 As = Callable[..., dict[str, str]]

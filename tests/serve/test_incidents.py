@@ -6,10 +6,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from minder.clock import FakeClock, format_time
-from minder.incidents import Ledger, kinds
-from minder.incidents.report import incident_report
-from minder.types import Verdict
+from minder.model.clock import FakeClock, format_time
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.report import incident_report
 
 As = Callable[..., dict[str, str]]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from minder.controller.state import fold_job
-from minder.incidents import Ledger, fold_incident, kinds
-from minder.incidents.approvals import APPROVAL_KINDS, fold_approvals
-from minder.incidents.machines import MACHINE_KINDS, fold_machines
-from minder.store.events import EventQuery, EventStore
-from minder.types import ActionResult, Decision
+from minder.act.controller.state import fold_job
+from minder.model.decision import ActionResult, Decision
+from minder.record.incidents import Ledger, fold_incident, kinds
+from minder.record.incidents.approvals import APPROVAL_KINDS, fold_approvals
+from minder.record.incidents.machines import MACHINE_KINDS, fold_machines
+from minder.record.store.events import EventQuery, EventStore
 from minder.wire.codec import to_json
 from serve.incident_index import IncidentIndex
 from serve.job_index import JOB_KINDS, JobIndex

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from minder.clock import FakeClock
+from minder.act.policy.config import PolicyConfig
 from minder.config import JobConfig, MachineConfig
-from minder.policy.config import PolicyConfig
+from minder.model.clock import FakeClock
 from serve.pages.fleet import health_of
 from serve.state import Service
 from tests.serve.browsing import send_token, token_of

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.api.incidents import Event
-from minder.client.stream import parse_stream
-from minder.clock import FakeClock
+from minder.model.clock import FakeClock
+from minder.record.api.incidents import Event
+from minder.record.client.stream import parse_stream
 from serve import live_scores
 from serve.live_scores import ScoreFeed
 from serve.state import Service

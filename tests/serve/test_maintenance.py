@@ -11,14 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.clock import FakeClock
-from minder.controller.state import fold_job
-from minder.controller.status import write_status
-from minder.incidents import Ledger, kinds
-from minder.policy.config import PolicyConfig
-from minder.policy.context import PolicyContext
-from minder.policy.policy import Policy
-from minder.types import JobView, MachineView, Verdict
+from minder.act.controller.state import fold_job
+from minder.act.controller.status import write_status
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.policy import Policy
+from minder.model.clock import FakeClock
+from minder.model.evidence import Verdict
+from minder.model.observation import JobView, MachineView
+from minder.record.incidents import Ledger, kinds
 from serve.state import Service
 from tests.serve.browsing import send_token, token_of
 

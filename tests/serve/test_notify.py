@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from minder.api.notices import Notice, check_signature, sign
-from minder.clock import FakeClock
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.store.events import EventStore
-from minder.types import Evidence, Verdict
+from minder.model.clock import FakeClock
+from minder.model.errors import BadInputError
+from minder.model.evidence import Evidence, Verdict
+from minder.record.api.notices import Notice, check_signature, sign
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.events import EventStore
 from serve.notify.alerts import alerts_of
 from serve.notify.chat import chat_message
 from serve.notify.outbox import Outbox

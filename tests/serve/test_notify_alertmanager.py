@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.clock import SystemClock
-from minder.incidents import Ledger
-from minder.store.events import EventStore
-from minder.types import Verdict
+from minder.model.clock import SystemClock
+from minder.model.evidence import Verdict
+from minder.record.incidents import Ledger
+from minder.record.store.events import EventStore
 from serve.notify.outbox import Outbox
 from serve.notify.send import Sender
 from serve.notify.targets import Target

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from minder.incidents import Ledger, kinds
+from minder.record.incidents import Ledger, kinds
 from serve.identity.keys import KeyRing, NoKeysError
 from serve.identity.oidc import Oidc, RefusedTokenError
 from serve.identity.oidc_settings import OidcSettings

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 import serve.pages
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
-from minder.types import Decision
+from minder.model.clock import FakeClock
+from minder.model.decision import Decision
+from minder.record.incidents import Ledger, kinds
 from serve.settings import Settings
 from serve.state import Service, open_service
 from tests.serve.browsing import field, send_token, token_of
@@ -92,7 +92,7 @@ def test_a_job_with_an_open_incident_is_not_green(enter: Enter) -> None:
 def test_the_models_page_shows_what_is_registered(
     enter: Enter, http: httpx.Client, service: Service, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from minder.api.standbys import ModelVersion
+    from minder.record.api.standbys import ModelVersion
     from serve.models import Registered
 
     judged = {"outcome": "not promoted", "opponent": "models:/minder-detector/3", "why": "precision falls", "time": "2026-11-22T03:00:00Z"}
@@ -220,7 +220,7 @@ def test_a_form_without_its_secret_does_nothing(enter: Enter, ledger: Ledger, se
 
 
 def test_orders_and_tests_of_people_stand_in_the_audit_trail_and_machines_reports_do_not(enter: Enter, ledger: Ledger) -> None:
-    from minder.incidents.orders import order_payload
+    from minder.record.incidents.orders import order_payload
 
     signature = {"by": "alice", "token": "0123456789ab"}
     ledger.append(kinds.SIGNAL, order_payload("m1", "alice", "fan 3 is dead", NOW_S) | signature, job="llm")
@@ -348,7 +348,7 @@ def test_older_incidents_are_on_further_pages(enter: Enter, ledger: Ledger, cloc
 
 
 def test_an_eviction_that_waits_is_answered_on_its_page_once(enter: Enter, ledger: Ledger, clock: FakeClock) -> None:
-    from minder.types import Decision
+    from minder.model.decision import Decision
     from minder.wire.codec import to_json
     from tests.serve.conftest import verdict_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.incidents import Ledger, kinds
+from minder.record.incidents import Ledger, kinds
 from tests.serve.provider_site import SECRET, Site
 
 BROWSER = Path("/usr/bin/chromium")

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from minder.clock import FakeClock
-from minder.incidents import Ledger, kinds
-from minder.store.sessions import SESSION_S
+from minder.model.clock import FakeClock
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.sessions import SESSION_S
 from serve.identity.pending import PendingSignIns
 from serve.settings import Settings
 from serve.settings_file import ServiceFile

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.client import Client
-from minder.clock import FakeClock
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.incidents.timeline import describe
+from minder.model.clock import FakeClock
+from minder.model.errors import BadInputError
+from minder.record.client import Client
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.timeline import describe
 from serve.settings import Settings
 from serve.settings_file import ServiceFile
 from serve.state import Service, open_service

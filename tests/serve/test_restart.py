@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.controller.lease import Leadership
-from minder.incidents import Ledger, kinds
+from minder.act.controller.lease import Leadership
+from minder.record.incidents import Ledger, kinds
 
 As = Callable[..., dict[str, str]]
 

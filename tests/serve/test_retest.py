@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.incidents import Ledger, kinds
-from minder.types import ActionResult
+from minder.model.decision import ActionResult
+from minder.record.incidents import Ledger, kinds
 from serve.state import Service
 from tests.serve.browsing import field, send_token, token_of
 

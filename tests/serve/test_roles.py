@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.incidents import Ledger, kinds
+from minder.record.incidents import Ledger, kinds
 from serve.settings import Limits
 
 As = Callable[..., dict[str, str]]

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from minder.client import Client, follow_events
-from minder.errors import BadInputError
-from minder.incidents import Ledger, kinds
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.model.errors import BadInputError
+from minder.record.client import Client, follow_events
+from minder.record.incidents import Ledger, kinds
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 from serve.run import Listening, run_service
 from serve.settings import Settings
 

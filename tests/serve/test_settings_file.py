@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
 from serve.settings_file import load_settings
 
 HOOK = '[[notify]]\nname = "a"\nkind = "webhook"\nurl = "https://h.example/x"\n'

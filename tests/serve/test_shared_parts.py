@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from minder.incidents import Ledger, kinds
+from minder.record.incidents import Ledger, kinds
 from serve.pages import job as page
 from serve.shared_parts import SharedParts
 from serve.state import Service

@@ -7,9 +7,9 @@ import re
 import httpx
 import pytest
 
-from minder.clock import FakeClock
-from minder.store.sessions import SESSION_S
-from minder.store.tokens import TokenRecord, new_id
+from minder.model.clock import FakeClock
+from minder.record.store.sessions import SESSION_S
+from minder.record.store.tokens import TokenRecord, new_id
 from serve.pages.render import CONTENT_POLICY
 from serve.pages.session import inside
 from serve.state import Service

@@ -8,13 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.controller.inbox import Inbox
-from minder.incidents import Ledger, kinds
-from minder.signals.xid import load_xid_rules
-from minder.types import JobView, Observation, Verdict
-from minder.verdicts.judge import Judge
-from minder.verdicts.reports import ReportRule
-from minder.verdicts.signals import SignalRule
+from minder.act.controller.inbox import Inbox
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.reports import ReportRule
+from minder.diagnose.verdicts.signals import SignalRule
+from minder.edge.signals.xid import load_xid_rules
+from minder.model.evidence import Verdict
+from minder.model.observation import JobView, Observation
+from minder.record.incidents import Ledger, kinds
 from serve.settings import Limits
 
 As = Callable[..., dict[str, str]]

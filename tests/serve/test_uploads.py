@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minder.cli import main
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 from serve.scoring import worker
 from serve.scoring.pool import Busy, Order, ScoringPool
 from serve.settings import Limits

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.signals.exceptions import classify_exception, load_exception_rules
+from minder.edge.signals.exceptions import classify_exception, load_exception_rules
 
 CASES = Path(__file__).parent / "data" / "exceptions"
 EXAMPLES = [(rule.name, rule.kind, example) for rule in load_exception_rules() for example in rule.examples]

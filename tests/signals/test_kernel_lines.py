@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.signals.kernel_log import parse_kernel_line
-from minder.signals.rules import event_of
-from minder.types import Signal
+from minder.edge.signals.kernel_log import parse_kernel_line
+from minder.edge.signals.rules import event_of
+from minder.model.evidence import Signal
 
 DATA = Path(__file__).parent / "data"
 

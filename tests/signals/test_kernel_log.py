@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.signals.kernel_log import parse_kernel_line, parse_kmsg_record, split_log_line
+from minder.edge.signals.kernel_log import parse_kernel_line, parse_kmsg_record, split_log_line
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("MINDER_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "kernel_logs"

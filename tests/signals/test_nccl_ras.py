@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from minder.agent.ras import ask_ras, ras_signal
-from minder.signals.nccl_ras import RasProcess, read_ras
-from minder.types import JobView, MachineView, Observation, Signal, Suspect, WorkerView
-from minder.verdicts.halt import Halt
-from minder.verdicts.ras import RasRule
+from minder.diagnose.verdicts.halt import Halt
+from minder.diagnose.verdicts.ras import RasRule
+from minder.edge.agent.ras import ask_ras, ras_signal
+from minder.edge.signals.nccl_ras import RasProcess, read_ras
+from minder.model.evidence import Signal, Suspect
+from minder.model.observation import JobView, MachineView, Observation, WorkerView
 
 HEAD = """NCCL version 2.26.2 compiled with CUDA 12.6
 CUDA runtime version 12060, driver version 12060

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from minder.signals.spikes import Spike, StepSpikes
+from minder.edge.signals.spikes import Spike, StepSpikes
 
 
 def losses(values: Iterable[float], steps: StepSpikes | None = None) -> list[Spike]:

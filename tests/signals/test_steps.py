@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.signals.log_prefix import strip_prefix
-from minder.signals.step_rules import load_step_rules
-from minder.signals.steps import StepLine, StepReader
+from minder.edge.signals.log_prefix import strip_prefix
+from minder.edge.signals.step_rules import load_step_rules
+from minder.edge.signals.steps import StepLine, StepReader
+from minder.model.errors import BadInputError
 
 MEGATRON = (
     " [2026-01-05 10:11:12] iteration      120/  500000 | consumed samples:        30720 | elapsed time per iteration (ms): 2510.4 | "

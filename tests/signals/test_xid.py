@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import ConfigError
-from minder.signals.xid import find_xid_rule, load_xid_rules
+from minder.edge.signals.xid import find_xid_rule, load_xid_rules
+from minder.model.errors import ConfigError
 
 
 def test_every_rule_says_who_how_bad_and_what_to_do() -> None:

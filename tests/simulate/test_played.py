@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minder.incidents import Ledger
-from minder.reliability.failures import find_departures, repeat_offenders
-from minder.reliability.reading import read_account
+from minder.offline.reliability.failures import find_departures, repeat_offenders
+from minder.offline.reliability.reading import read_account
+from minder.record.incidents import Ledger
 from minder.simulate.played import PlayedJob, play_month
 
 BEGIN_S = 1_790_000_000.0

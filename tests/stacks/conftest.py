@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dumps import Job
 
-from minder.stacks import Finding, analyse_captures, find_job_file, place_ranks, read_captures
-from minder.telemetry.jobfile import read_job
+from minder.diagnose.stacks import Finding, analyse_captures, find_job_file, place_ranks, read_captures
+from minder.ingest.sources.jobfile import read_job
 
 
 @pytest.fixture

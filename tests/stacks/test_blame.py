@@ -10,7 +10,7 @@ import places as at
 import pytest
 from dumps import FORMATS, Job
 
-from minder.stacks import Finding, suspects_from_stacks
+from minder.diagnose.stacks import Finding, suspects_from_stacks
 
 MakeJob = Callable[..., Job]
 Judge = Callable[[Job], Finding]

@@ -10,10 +10,10 @@ import places as at
 import pytest
 from dumps import Job, spy_json, spy_text
 
-from minder.errors import BadInputError
-from minder.stacks import Finding, analyse, capture_from_agents, read_captures, suspects_from_stacks, to_document, vote
-from minder.stacks.places import Places
-from minder.topology import Parallelism, Topology
+from minder.diagnose.stacks import Finding, analyse, capture_from_agents, read_captures, suspects_from_stacks, to_document, vote
+from minder.diagnose.stacks.places import Places
+from minder.model.errors import BadInputError
+from minder.model.topology import Parallelism, Topology
 
 Judge = Callable[[Job | Path], Finding]
 TIMES = [f"20260302T0612{second:02d}Z" for second in (0, 10, 20, 30, 40)]

@@ -11,9 +11,9 @@ import places as at
 import pytest
 from dumps import FORMATS, spy_json, spy_text
 
-from minder.stacks import Capture, Frame, Process, Thread, analyse, read_dumps
-from minder.stacks.roles import Role
-from minder.stacks.threads import read_role
+from minder.diagnose.stacks import Capture, Frame, Process, Thread, analyse, read_dumps
+from minder.diagnose.stacks.roles import Role
+from minder.diagnose.stacks.threads import read_role
 
 DATA = Path(__file__).parent / "data"
 

@@ -11,9 +11,9 @@ import places as at
 import pytest
 from dumps import FORMATS, Frames, Job, faulthandler_text, spy_json, spy_text
 
-from minder.errors import BadInputError
-from minder.stacks import Finding, Process, read_captures, read_dumps, reader
-from minder.stacks.threads import read_role
+from minder.diagnose.stacks import Finding, Process, read_captures, read_dumps, reader
+from minder.diagnose.stacks.threads import read_role
+from minder.model.errors import BadInputError
 
 Judge = Callable[[Job | Path], Finding]
 MakeJob = Callable[..., Job]

@@ -12,9 +12,9 @@ from beside import BESIDE
 from dumps import FORMATS, spy_text
 from strangers import Cluster, write_job
 
-from minder.stacks import Capture, Finding, Process, analyse, read_captures, read_dumps
-from minder.stacks.roles import Role
-from minder.stacks.threads import read_role
+from minder.diagnose.stacks import Capture, Finding, Process, analyse, read_captures, read_dumps
+from minder.diagnose.stacks.roles import Role
+from minder.diagnose.stacks.threads import read_role
 
 Judge = Callable[[Path], Finding]
 

@@ -9,8 +9,8 @@ import places as at
 import pytest
 from dumps import Job
 
-from minder.stacks import analyse, judge_round, read_captures
-from minder.stacks.finding import Finding
+from minder.diagnose.stacks import analyse, judge_round, read_captures
+from minder.diagnose.stacks.finding import Finding
 
 Place = list[tuple[str, str, int]]
 SLOW_DATA: Place = [

@@ -10,7 +10,7 @@ import frameworks as fw
 import pytest
 from strangers import Cluster, write_folder
 
-from minder.stacks import Finding
+from minder.diagnose.stacks import Finding
 
 Judge = Callable[[Path], Finding]
 FRAMEWORKS = tuple(fw.SYNC)

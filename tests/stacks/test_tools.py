@@ -10,10 +10,10 @@ from pathlib import Path
 import frameworks as fw
 import pytest
 
-import minder.stacks.rules as rules
-from minder.stacks import Capture, Frame, Process, Thread, analyse
-from minder.stacks.roles import read_stack
-from minder.stacks.rules import read_frame
+import minder.diagnose.stacks.rules as rules
+from minder.diagnose.stacks import Capture, Frame, Process, Thread, analyse
+from minder.diagnose.stacks.roles import read_stack
+from minder.diagnose.stacks.rules import read_frame
 
 TABLE = tomllib.loads(Path(rules.__file__).with_name("tools.toml").read_text())
 WAIT = tuple(Frame(function, file, line) for function, file, line in fw.SYNC["plain"])
@@ -126,7 +126,7 @@ def test_a_log_that_reads_a_number_off_the_device_has_found_the_device() -> None
 
 
 def test_a_second_look_that_shows_the_lock_takes_the_accusation_back() -> None:
-    from minder.stacks import analyse_captures
+    from minder.diagnose.stacks import analyse_captures
 
     def capture(frames: tuple[Frame, ...], time_s: float) -> Capture:
         odd = Process("node-5", 105, 5, threads=(Thread(frames, "MainThread", main=True),))

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from minder.errors import LedgerError
-from minder.store.answers import KEPT_S, Answer, AnswerKey, AnswerStore
-from minder.store.events import EventQuery, EventRow, EventStore
-from minder.types import LedgerEvent
+from minder.model.errors import LedgerError
+from minder.model.history import LedgerEvent
+from minder.record.store.answers import KEPT_S, Answer, AnswerKey, AnswerStore
+from minder.record.store.events import EventQuery, EventRow, EventStore
 
 KEY = AnswerKey("caller", "key", "digest")
 

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from minder.errors import LedgerError
-from minder.store.engine import open_engine, reading, safe_name, writing
-from minder.store.events import EventQuery, EventRow, EventStore
-from minder.store.migrate import HEAD, migrate, schema_revision
+from minder.model.errors import LedgerError
+from minder.record.store.engine import open_engine, reading, safe_name, writing
+from minder.record.store.events import EventQuery, EventRow, EventStore
+from minder.record.store.migrate import HEAD, migrate, schema_revision
 
 
 def note(number: int, **fields: Any) -> EventRow:

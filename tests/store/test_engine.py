@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from minder.errors import BadInputError, LedgerError, MissingExtraError
-from minder.store.engine import MEMORY, open_engine, reading, writing
+from minder.model.errors import BadInputError, LedgerError, MissingExtraError
+from minder.record.store.engine import MEMORY, open_engine, reading, writing
 
 
 def test_sqlite_runs_in_wal_mode_and_syncs_every_commit(tmp_path: Path) -> None:

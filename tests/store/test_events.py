@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import LedgerError
-from minder.store.events import EventQuery, EventRow, EventStore
+from minder.model.errors import LedgerError
+from minder.record.store.events import EventQuery, EventRow, EventStore
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from minder.errors import LeaseLostError, LedgerError
-from minder.store.events import EventQuery, EventRow, EventStore
-from minder.store.leases import Lease, LeaseStore
+from minder.model.errors import LeaseLostError, LedgerError
+from minder.record.store.events import EventQuery, EventRow, EventStore
+from minder.record.store.leases import Lease, LeaseStore
 
 
 def test_a_lease_that_nobody_held_is_taken_once(database: str) -> None:

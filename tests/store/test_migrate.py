@@ -12,12 +12,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-import minder.store.migrate as migrations
-from minder.errors import LedgerError
-from minder.store.engine import open_engine, reading, writing
-from minder.store.events import EventQuery, EventRow, EventStore
-from minder.store.migrate import HEAD, REVISIONS, migrate, schema_revision
-from minder.store.tables import METADATA
+import minder.record.store.migrate as migrations
+from minder.model.errors import LedgerError
+from minder.record.store.engine import open_engine, reading, writing
+from minder.record.store.events import EventQuery, EventRow, EventStore
+from minder.record.store.migrate import HEAD, REVISIONS, migrate, schema_revision
+from minder.record.store.tables import METADATA
 
 
 def scripts() -> Config:
@@ -66,7 +66,7 @@ def test_there_is_no_way_back_from_the_first_schema(tmp_path: Path) -> None:
 
 
 def test_processes_that_open_a_new_ledger_together_all_succeed(tmp_path: Path) -> None:
-    code = "import sys; from minder.store.events import EventStore; EventStore(sys.argv[1])"
+    code = "import sys; from minder.record.store.events import EventStore; EventStore(sys.argv[1])"
     started = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "ledger.db")], stderr=subprocess.PIPE, text=True) for _ in range(4)
     ]
@@ -76,7 +76,7 @@ def test_processes_that_open_a_new_ledger_together_all_succeed(tmp_path: Path) -
 def test_opening_an_up_to_date_ledger_does_not_import_alembic(tmp_path: Path) -> None:
     migrate(open_engine(tmp_path / "ledger.db"))
     code = (
-        "import sys; from minder.store.engine import open_engine; from minder.store.migrate import migrate; "
+        "import sys; from minder.record.store.engine import open_engine; from minder.record.store.migrate import migrate; "
         "migrate(open_engine(sys.argv[1])); sys.exit('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "ledger.db")], check=False).returncode == 0

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from minder.errors import BadInputError
-from minder.store.engine import open_engine, reading
-from minder.store.events import EventQuery, EventStore
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.model.errors import BadInputError
+from minder.record.store.engine import open_engine, reading
+from minder.record.store.events import EventQuery, EventStore
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 
 @pytest.fixture

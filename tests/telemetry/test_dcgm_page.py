@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from minder.telemetry.exposition import parse_exposition
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.translate import RawSeries, Translator
-from minder.types import Sample
+from minder.ingest.sources.exposition import parse_exposition
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.translate import RawSeries, Translator
+from minder.model.telemetry import Sample
 
 PAGE = parse_exposition((Path(__file__).parent / "dcgm_exporter.prom").read_text())
 

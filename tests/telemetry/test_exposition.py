@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from minder.errors import SourceError
-from minder.telemetry.exposition import parse_exposition
+from minder.ingest.sources.exposition import parse_exposition
+from minder.model.errors import SourceError
 
 
 def test_it_reads_what_the_official_parser_reads():

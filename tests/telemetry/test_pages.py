@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from minder.errors import IdentityError, SourceError
-from minder.telemetry.exposition import PageReader, parse_exposition
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import MetricMapping, load_mapping
-from minder.telemetry.translate import Page, RawSeries, Translator
+from minder.ingest.sources.exposition import PageReader, parse_exposition
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import MetricMapping, load_mapping
+from minder.ingest.sources.translate import Page, RawSeries, Translator
+from minder.model.errors import IdentityError, SourceError
 
 MAPPING = MetricMapping.model_validate(
     {

@@ -15,12 +15,12 @@ import urllib.request
 
 import pytest
 
-from minder.errors import IdentityError, SourceError
-from minder.telemetry.exposition import parse_exposition
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
-from minder.telemetry.translate import RawSeries, Translator
+from minder.ingest.sources.exposition import parse_exposition
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+from minder.ingest.sources.translate import RawSeries, Translator
+from minder.model.errors import IdentityError, SourceError
 
 
 def matrix(*points, **labels):

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import RecordingError
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.recorder import Recorder
-from minder.telemetry.recording import RecordingSource, read_recording
-from minder.topology import Parallelism
-from minder.types import Sample, Signal
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.recorder import Recorder
+from minder.ingest.sources.recording import RecordingSource, read_recording
+from minder.model.errors import RecordingError
+from minder.model.evidence import Signal
+from minder.model.telemetry import Sample
+from minder.model.topology import Parallelism
 
 JOB = RecordedJob("lab", ("m0", "m1"), parallelism=Parallelism(data=2))
 START_S = 1_700_000_000.0

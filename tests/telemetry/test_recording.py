@@ -12,14 +12,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from minder.errors import RecordingError
-from minder.telemetry.events import Truth, read_truths
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.recorder import Recorder
-from minder.telemetry.recording import RecordingSource, read_recording
-from minder.topology import Parallelism
-from minder.types import Sample, Signal
-from minder.windows import align_recording
+from minder.ingest.sources.events import Truth, read_truths
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.recorder import Recorder
+from minder.ingest.sources.recording import RecordingSource, read_recording
+from minder.ingest.windows import align_recording
+from minder.model.errors import RecordingError
+from minder.model.evidence import Signal
+from minder.model.telemetry import Sample
+from minder.model.topology import Parallelism
 
 SHARED = Path(os.environ.get("MINDER_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 JOB = """

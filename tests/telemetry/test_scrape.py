@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from minder.clock import FakeClock
-from minder.errors import IdentityError
-from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
+from minder.ingest.sources.scrape import ScrapeSource, ScrapeTarget
+from minder.model.clock import FakeClock
+from minder.model.errors import IdentityError
 
 PAGE = b"minder_cpu_usage_ratio 0.5\n"
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from minder.errors import RecordingError
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.recorder import Recorder
-from minder.telemetry.recording import read_recording
-from minder.topology import Parallelism
-from minder.types import Attempt, Evidence, Flow, JobView, MachineView, Observation, Statement, Suspect, WorkerView
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.recorder import Recorder
+from minder.ingest.sources.recording import read_recording
+from minder.model.errors import RecordingError
+from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.observation import JobView, MachineView, Observation, WorkerView
+from minder.model.telemetry import Attempt, Flow
+from minder.model.topology import Parallelism
 
 JOB = RecordedJob("lab", ("m0", "m1"), ("s0",), parallelism=Parallelism(data=2))
 START_S = 1_700_000_000.0

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from minder.clock import FakeClock
-from minder.telemetry.frames import Frames
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
-from minder.telemetry.recording import Recording, RecordingSource
-from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
+from minder.ingest.sources.frames import Frames
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+from minder.ingest.sources.recording import Recording, RecordingSource
+from minder.ingest.sources.scrape import ScrapeSource, ScrapeTarget
+from minder.model.clock import FakeClock
 
 START_S = 1_700_000_100.0
 GAUGE, RATE = "cpu_usage_ratio", "tcp_retransmits_per_second"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from minder.metrics import is_spoken
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.spoken import SpokenMetrics, SpokenSource
-from minder.telemetry.translate import RawSeries, Translator
-from minder.types import Sample
-from minder.windows import Aligner
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.spoken import SpokenMetrics, SpokenSource
+from minder.ingest.sources.translate import RawSeries, Translator
+from minder.ingest.windows import Aligner
+from minder.model.metrics import is_spoken
+from minder.model.telemetry import Sample
 
 
 def codes(*values: float, device: str = "gpu0") -> list[int]:

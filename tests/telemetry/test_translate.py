@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from minder.errors import ConfigError, IdentityError
-from minder.metrics import CATALOGUE
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import MetricMapping, default_mappings, load_mapping
-from minder.telemetry.translate import RawSeries, Translator
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import MetricMapping, default_mappings, load_mapping
+from minder.ingest.sources.translate import RawSeries, Translator
+from minder.model.errors import ConfigError, IdentityError
+from minder.model.metrics import CATALOGUE
 
 T0 = 1000.0
 

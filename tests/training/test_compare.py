@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from minder.evaluation.cases import Case, Facts, case_of
-from minder.telemetry.events import Truth
-from minder.training.promote import compare, comparison_record
-from minder.types import Verdict
+from minder.ingest.sources.events import Truth
+from minder.model.evidence import Verdict
+from minder.offline.evaluation.cases import Case, Facts, case_of
+from minder.offline.training.promote import compare, comparison_record
 
 ONSET_S = 1_772_431_800.0
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.training.data import gather_data
-from minder.training.recipe import DataRules, TrainingRecipe
+from minder.model.errors import BadInputError
+from minder.offline.training.data import gather_data
+from minder.offline.training.recipe import DataRules, TrainingRecipe
 
 
 def recordings(folder: Path, count: int) -> None:

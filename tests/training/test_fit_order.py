@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.errors import MinderError
-from minder.training.fit_order import fit_order, largest_z
+from minder.model.errors import MinderError
+from minder.offline.training.fit_order import fit_order, largest_z
 
 
 def test_the_largest_z_is_the_farthest_machine_s_and_gaps_are_gaps() -> None:

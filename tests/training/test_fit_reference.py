@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.detectors.similarity.weights import Weights
+from minder.diagnose.detectors.similarity.weights import Weights
 
 pytest.importorskip("torch")
 
-from minder.detectors.similarity import network
-from minder.training.fit_reference import FitConfig, find_limits, fit_reference
+from minder.diagnose.detectors.similarity import network
+from minder.offline.training.fit_reference import FitConfig, find_limits, fit_reference
 
 SHORT = FitConfig(steps=120, batch=64, seed=3)
 

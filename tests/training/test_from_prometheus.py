@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import IdentityError, SourceError
+from minder.ingest.sources.recording import read_recording
+from minder.model.errors import IdentityError, SourceError
+from minder.offline.training.data import gather_data
+from minder.offline.training.recipe import TrainingRecipe
+from minder.offline.training.usual import find_ranges, healthy_windows
 from minder.simulate.demo.prometheus import LabPrometheus
-from minder.telemetry.recording import read_recording
-from minder.training.data import gather_data
-from minder.training.recipe import TrainingRecipe
-from minder.training.usual import find_ranges, healthy_windows
 
 pytestmark = pytest.mark.server("prometheus", "promtool")
 MACHINES, MINUTES, EVERY_S = ("m0", "m1", "m2"), 5, 15

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import ConfigError
-from minder.training.recipe import load_training_recipe
+from minder.model.errors import ConfigError
+from minder.offline.training.recipe import load_training_recipe
 
 
 @pytest.mark.parametrize("name", [path.stem for path in (Path(__file__).parents[2] / "models/recipes").glob("*.toml")])

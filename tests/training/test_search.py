@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from minder.errors import BadInputError
-from minder.evaluation.scoring import Summary
-from minder.training.network import sample_windows
-from minder.training.search import Trial, choose_trial
-from minder.training.usual import find_ranges
-from minder.types import Window
+from minder.model.errors import BadInputError
+from minder.model.telemetry import Window
+from minder.offline.evaluation.scoring import Summary
+from minder.offline.training.network import sample_windows
+from minder.offline.training.search import Trial, choose_trial
+from minder.offline.training.usual import find_ranges
 
 
 def trial(name: float, precision: float, f1: float, delay_s: float = 30.0) -> Trial:

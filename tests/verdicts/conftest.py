@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from minder.types import Flow, JobView, MachineView, Observation, Signal, WorkerView
+from minder.model.evidence import Signal
+from minder.model.observation import JobView, MachineView, Observation, WorkerView
+from minder.model.telemetry import Flow
 
 START_S = 1_700_000_000.0
 

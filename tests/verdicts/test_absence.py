@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.types import MachineView, Suspect
-from minder.verdicts.absence import AbsenceRule
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.absence import AbsenceRule
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.evidence import Suspect
+from minder.model.observation import MachineView
 
 Make = Callable[..., Any]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from minder.types import Window
-from minder.verdicts.activity import FLOOR_S, Activity
+from minder.diagnose.verdicts.activity import FLOOR_S, Activity
+from minder.model.telemetry import Window
 
 TCP, IO, LOG, MEMORY = "job_tcp_bytes_per_second", "job_io_bytes_per_second", "job_log_bytes_per_second", "job_memory_bytes"
 MACHINES = ("m0", "m1")

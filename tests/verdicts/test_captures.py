@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import JobView, Observation, RuleResult, Signal, Statement, Suspect, Verdict, Window
-from minder.verdicts.captures import CapturesRule
-from minder.verdicts.judge import Judge
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.captures import CapturesRule
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.evidence import Signal, Statement, Suspect, Verdict
+from minder.model.observation import JobView, Observation, RuleResult
+from minder.model.telemetry import Window
 
 MACHINES = ("m0", "m1", "m2", "m3")
 JOB = JobView("llm", 0, "running", MACHINES, (), (), dict(enumerate(MACHINES)), float("-inf"), float("-inf"))

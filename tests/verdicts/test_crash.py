@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.types import Signal, Suspect
-from minder.verdicts.crash import CrashRule
+from minder.diagnose.verdicts.crash import CrashRule
+from minder.model.evidence import Signal, Suspect
 
 Make = Callable[..., Any]
 

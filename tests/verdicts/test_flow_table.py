@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from minder.types import Flow
-from minder.verdicts.flow_table import FlowLine, flow_lines, lines_as_evidence
-from minder.verdicts.flows import data_flows
+from minder.diagnose.verdicts.flow_table import FlowLine, flow_lines, lines_as_evidence
+from minder.diagnose.verdicts.flows import data_flows
+from minder.model.telemetry import Flow
 
 Change = Callable[[str, str], Mapping[str, Any]]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.types import Attempt, Flow
-from minder.verdicts.flows import data_flows, find_broken, find_cut_off, find_silent, find_slow_paths, find_unread, peer_of
+from minder.diagnose.verdicts.flows import data_flows, find_broken, find_cut_off, find_silent, find_slow_paths, find_unread, peer_of
+from minder.model.telemetry import Attempt, Flow
 
 Make = Callable[..., Any]
 Change = Callable[[str, str], Mapping[str, Any]]

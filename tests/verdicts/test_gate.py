@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from minder.types import Evidence, Observation, RuleResult, Scores, Suspect
-from minder.verdicts.gate import GatedRule
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.gate import GatedRule
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.evidence import Evidence, Scores, Suspect
+from minder.model.observation import Observation, RuleResult
 
 Make = Callable[..., Any]
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import Evidence, JobView, Observation, Signal, Statement, Suspect, Window
-from minder.verdicts.activity import Activity
-from minder.verdicts.hang import HangRule, Standing
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.activity import Activity
+from minder.diagnose.verdicts.hang import HangRule, Standing
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.evidence import Evidence, Signal, Statement, Suspect
+from minder.model.observation import JobView, Observation
+from minder.model.telemetry import Window
 
 TCP, TENSOR = "job_tcp_bytes_per_second", "gpu_tensor_activity_ratio"
 STOPS_S = 120.0

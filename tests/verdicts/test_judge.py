@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from minder.types import JobView, Observation, RuleResult, Suspect, Verdict
-from minder.verdicts.judge import Judge
+from minder.diagnose.verdicts.judge import Judge
+from minder.model.evidence import Suspect, Verdict
+from minder.model.observation import JobView, Observation, RuleResult
 
 
 class Scripted:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minder.verdicts.numeric import NumericRule
+from minder.diagnose.verdicts.numeric import NumericRule
 
 Make = Callable[..., Any]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minder.types import Observation, RuleResult, Signal, Suspect
-from minder.verdicts.phased import PhasedRule
+from minder.diagnose.verdicts.phased import PhasedRule
+from minder.model.evidence import Signal, Suspect
+from minder.model.observation import Observation, RuleResult
 
 
 class Accuser:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import Observation, Window
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.observation import Observation
+from minder.model.telemetry import Window
 
 Make = Callable[..., Any]
 

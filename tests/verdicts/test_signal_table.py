@@ -9,12 +9,13 @@ from typing import get_args
 import pytest
 
 import minder
-from minder.signals.kernel_patterns import PATTERNS
-from minder.signals.rules import SignalRow, load_signal_rules
-from minder.signals.xid import load_xid_rules
-from minder.types import JobView, Observation, RuleResult, Signal, SignalKind, Suspect
-from minder.verdicts.live import live_rules
-from minder.verdicts.progress import Progress
+from minder.diagnose.verdicts.live import live_rules
+from minder.diagnose.verdicts.progress import Progress
+from minder.edge.signals.kernel_patterns import PATTERNS
+from minder.edge.signals.rules import SignalRow, load_signal_rules
+from minder.edge.signals.xid import load_xid_rules
+from minder.model.evidence import Signal, SignalKind, Suspect
+from minder.model.observation import JobView, Observation, RuleResult
 
 ROWS = load_signal_rules()
 JOB = JobView("j", 1, "running", ("m1", "m2", "m3", "m4"), (), (), dict(enumerate(("m1", "m2", "m3", "m4"))), 0.0, 0.0)
@@ -128,7 +129,7 @@ def test_every_signal_that_an_agent_raises_has_a_row() -> None:
     """Whatever `data={"what": ...}` stands in the agent's and the exporters' code, and every kind that they make."""
     root = Path(minder.__file__).parent
     whats, kinds = set(), set()
-    for path in [*(root / "agent").glob("*.py"), *(root / "telemetry").rglob("*.py")]:
+    for path in [*(root / "edge/agent").glob("*.py"), *(root / "edge/exporters").glob("*.py"), *(root / "ingest").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Signal"):
                 continue

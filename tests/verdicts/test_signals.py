@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from minder.signals.xid import load_xid_rules
-from minder.types import JobView, Observation, Signal, Suspect
-from minder.verdicts.links import LinkLimits
-from minder.verdicts.signals import SignalRule
+from minder.diagnose.verdicts.links import LinkLimits
+from minder.diagnose.verdicts.signals import SignalRule
+from minder.edge.signals.xid import load_xid_rules
+from minder.model.evidence import Signal, Suspect
+from minder.model.observation import JobView, Observation
 
 
 def run(signals: list[Signal], until_s: float = 200.0) -> list[Suspect]:

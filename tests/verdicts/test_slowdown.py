@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.types import Suspect, Window
-from minder.verdicts.progress import Progress
-from minder.verdicts.slowdown import SlowdownRule
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.slowdown import SlowdownRule
+from minder.model.evidence import Suspect
+from minder.model.telemetry import Window
 
 Make = Callable[..., Any]
 

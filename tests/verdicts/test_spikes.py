@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from minder.types import Signal, Suspect, Verdict
-from minder.verdicts.judge import Judge
-from minder.verdicts.spikes import SpikeRule
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.spikes import SpikeRule
+from minder.model.evidence import Signal, Suspect, Verdict
 
 Make = Callable[..., Any]
 
@@ -127,7 +127,7 @@ class _Stall:
         self._at_s, self._suspect = at_s, suspect
 
     def observe(self, observation: Any) -> Any:
-        from minder.types import RuleResult
+        from minder.model.observation import RuleResult
 
         found = observation.now_s >= self._at_s
         return RuleResult((replace(self._suspect, time_s=observation.now_s),) if found else ())

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from minder.topology import Parallelism
-from minder.types import Attempt, Evidence, RuleResult, Statement, Suspect
-from minder.verdicts.flows import FlowFinding
-from minder.verdicts.progress import Progress
-from minder.verdicts.stall import StallRule, fuse_findings
+from minder.diagnose.verdicts.flows import FlowFinding
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.stall import StallRule, fuse_findings
+from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.observation import RuleResult
+from minder.model.telemetry import Attempt
+from minder.model.topology import Parallelism
 
 Make = Callable[..., Any]
 

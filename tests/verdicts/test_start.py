@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import Attempt, Evidence, JobView, Observation, Statement, Suspect, Window
-from minder.verdicts.progress import Progress
-from minder.verdicts.start import StartRule
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.start import StartRule
+from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.observation import JobView, Observation
+from minder.model.telemetry import Attempt, Window
 
 Make = Callable[..., Any]
 

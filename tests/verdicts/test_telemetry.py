@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import Cause, Evidence, JobView, Observation, Scores, Window
-from minder.verdicts.judge import Judge
-from minder.verdicts.telemetry import TelemetryRule
-from minder.windows import keep_machines, rows_of
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import keep_machines, rows_of
+from minder.model.evidence import Cause, Evidence, Scores
+from minder.model.observation import JobView, Observation
+from minder.model.telemetry import Window
 
 MACHINES = ("m0", "m1", "m2", "m3")
 

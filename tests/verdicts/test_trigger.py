@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.types import RuleResult, Window
-from minder.verdicts.progress import Progress
-from minder.verdicts.trigger import TriggerRule
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.trigger import TriggerRule
+from minder.model.observation import RuleResult
+from minder.model.telemetry import Window
 
 Make = Callable[..., Any]
 QUIET = RuleResult()

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from minder.types import RuleResult, Suspect
-from minder.verdicts.judge import Judge
-from minder.verdicts.unmanned import UnmannedRule
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.unmanned import UnmannedRule
+from minder.model.evidence import Suspect
+from minder.model.observation import RuleResult
 
 
 def anew(scene: Any, *machines: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from minder.types import JobView, MachineView, Observation, Signal, Suspect
-from minder.verdicts.vanished import VanishedRule
+from minder.diagnose.verdicts.vanished import VanishedRule
+from minder.model.evidence import Signal, Suspect
+from minder.model.observation import JobView, MachineView, Observation
 
 JOB = JobView("llm", 1, "running", ("m0", "m1", "m2"), (), (), {0: "m0", 1: "m1", 2: "m2"}, 0.0, 0.0)
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from minder.topology import Parallelism
-from minder.types import Evidence, Observation, RuleResult, Statement, Suspect, Verdict
-from minder.verdicts.captures import CapturesRule
-from minder.verdicts.judge import Judge
-from minder.verdicts.progress import Progress
-from minder.verdicts.stall import StallRule
-from minder.verdicts.votes import VotesRule
+from minder.diagnose.verdicts.captures import CapturesRule
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.stall import StallRule
+from minder.diagnose.verdicts.votes import VotesRule
+from minder.model.evidence import Evidence, Statement, Suspect, Verdict
+from minder.model.observation import Observation, RuleResult
+from minder.model.topology import Parallelism
 
 USUAL, SLOW = 4.0, 0.5  # steps a second
 Flags = Sequence[str]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from minder.types import Sample
-from minder.windows import Aligner, align_columns
+from minder.ingest.windows import Aligner, align_columns
+from minder.model.telemetry import Sample
 
 CPU = "cpu_usage_ratio"
 POWER = "gpu_power_draw_watts"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minder.windows.devices import reduce_devices
+from minder.ingest.windows.devices import reduce_devices
 
 NAN = np.nan
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.metrics import find_metric
-from minder.windows.frozen import FROZEN_AFTER, FrozenWatch, can_freeze, find_frozen_N
+from minder.ingest.windows.frozen import FROZEN_AFTER, FrozenWatch, can_freeze, find_frozen_N
+from minder.model.metrics import find_metric
 
 POWER = find_metric("gpu_power_draw_watts")
 

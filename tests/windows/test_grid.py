@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minder.windows.grid import first_row, is_after
+from minder.ingest.windows.grid import first_row, is_after
 
 
 def test_after_a_row_is_where_the_first_row_is_a_later_one():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.windows import slide_windows
+from minder.ingest.windows import slide_windows
 
 
 def test_each_window_is_a_stretch_of_rows():

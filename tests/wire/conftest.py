@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from minder.types import Signal
+from minder.model.evidence import Signal
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.codec import to_json
 from minder.wire.fleet import Fleet

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from minder.errors import NoAnswerError
+from minder.model.errors import NoAnswerError
 from minder.wire.answers import Answer, AnswerReader
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"

@@ -14,12 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import minder.types as records
-from minder.errors import WireError
+from minder.model import decision, evidence, history, observation, telemetry
+from minder.model.decision import Decision
+from minder.model.errors import WireError
+from minder.model.evidence import Signal, Verdict
+from minder.model.observation import JobView, MachineView
 from minder.wire.codec import from_json, to_json
 
 _ARRAYS = {"Window", "Scores"}  # never on the wire
-RECORDS = [item for name, item in inspect.getmembers(records, dataclasses.is_dataclass) if name not in (*_ARRAYS, "Observation")]
+RECORDS = [
+    item
+    for module in (decision, evidence, history, observation, telemetry)
+    for name, item in inspect.getmembers(module, dataclasses.is_dataclass)
+    if item.__module__ == module.__name__ and name not in (*_ARRAYS, "Observation")
+]
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -72,19 +80,19 @@ def test_every_record_comes_back_as_it_went(cls: type) -> None:
 @pytest.mark.parametrize(
     ("cls", "data", "field"),
     [
-        (records.Signal, {"time_s": "now", "kind": "log"}, "Signal.time_s"),
-        (records.Signal, {"time_s": 1.0, "kind": None}, "Signal.kind"),
-        (records.Signal, {"time_s": 10**400, "kind": "log"}, "Signal.time_s"),
-        (records.Signal, {"time_s": True, "kind": "log"}, "Signal.time_s"),
-        (records.Signal, {"time_s": 1.0, "kind": "log", "rank": 1.5}, "Signal.rank"),
-        (records.Signal, {"time_s": 1.0, "kind": "log", "rank": True}, "Signal.rank"),
-        (records.Signal, {"time_s": 1.0, "kind": "log", "data": [1]}, "Signal.data"),
-        (records.Signal, {"time_s": 1.0, "kind": ["log"]}, "Signal.kind"),
-        (records.Signal, {"time_s": 1.0}, "kind"),
-        (records.Signal, ["log"], "Signal"),
-        (records.Verdict, {"time_s": 1, "kind": "machine", "tier": "evict", "machines": "m0"}, "Verdict.machines"),
-        (records.MachineView, {"machine": "m0", "workers": [{"slot": "x"}]}, "MachineView.workers[0].slot"),
-        (records.JobView, {"name": "j", "rank_machine": {"zero": "m0"}}, "JobView.rank_machine"),
+        (Signal, {"time_s": "now", "kind": "log"}, "Signal.time_s"),
+        (Signal, {"time_s": 1.0, "kind": None}, "Signal.kind"),
+        (Signal, {"time_s": 10**400, "kind": "log"}, "Signal.time_s"),
+        (Signal, {"time_s": True, "kind": "log"}, "Signal.time_s"),
+        (Signal, {"time_s": 1.0, "kind": "log", "rank": 1.5}, "Signal.rank"),
+        (Signal, {"time_s": 1.0, "kind": "log", "rank": True}, "Signal.rank"),
+        (Signal, {"time_s": 1.0, "kind": "log", "data": [1]}, "Signal.data"),
+        (Signal, {"time_s": 1.0, "kind": ["log"]}, "Signal.kind"),
+        (Signal, {"time_s": 1.0}, "kind"),
+        (Signal, ["log"], "Signal"),
+        (Verdict, {"time_s": 1, "kind": "machine", "tier": "evict", "machines": "m0"}, "Verdict.machines"),
+        (MachineView, {"machine": "m0", "workers": [{"slot": "x"}]}, "MachineView.workers[0].slot"),
+        (JobView, {"name": "j", "rank_machine": {"zero": "m0"}}, "JobView.rank_machine"),
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
@@ -95,14 +103,14 @@ def test_a_wrong_type_is_one_line_that_names_the_field(cls: type, data: Any, fie
 
 
 def test_a_newer_peers_extra_keys_are_ignored_and_missing_ones_take_their_default() -> None:
-    signal = from_json(records.Signal, {"time_s": 1, "kind": "log", "mood": "good"})
-    assert signal == records.Signal(1.0, "log")
+    signal = from_json(Signal, {"time_s": 1, "kind": "log", "mood": "good"})
+    assert signal == Signal(1.0, "log")
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.recursive(st.none() | st.booleans() | FINITE | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_no_json_at_all_raises_anything_but_a_wire_error(data: Any) -> None:
-    for cls in (records.Signal, records.Decision, records.MachineView):
+    for cls in (Signal, Decision, MachineView):
         try:
             from_json(cls, data)
         except WireError:

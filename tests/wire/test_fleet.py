@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse
 
-from minder.errors import WireError
-from minder.types import Signal, WorkerView
+from minder.model.errors import WireError
+from minder.model.evidence import Signal
+from minder.model.observation import WorkerView
 from minder.wire.client import Endpoint, MachineEndpoints
 from minder.wire.codec import to_json
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import WireError
+from minder.model.errors import WireError
 from minder.wire.heartbeat import HeartbeatPage, read_heartbeat
 
 WRITER = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.errors import NoAnswerError
+from minder.model.errors import NoAnswerError
 from minder.wire.plain import Origin, PlainHttp, Question
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

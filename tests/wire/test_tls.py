@@ -20,8 +20,8 @@ from cryptography import x509
 
 from minder.config import load_config
 from minder.doctor.reach import look_at_endpoints
-from minder.errors import BadInputError, ConfigError, WireError
-from minder.telemetry.scrape import ScrapeSource, ScrapeTarget
+from minder.ingest.sources.scrape import ScrapeSource, ScrapeTarget
+from minder.model.errors import BadInputError, ConfigError, WireError
 from minder.wire.client import Endpoint, MachineClient, MachineEndpoints
 from minder.wire.fleet import Fleet
 from minder.wire.plain import PlainHttp

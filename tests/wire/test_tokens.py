@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import ConfigError
+from minder.model.errors import ConfigError
 from minder.wire.tokens import is_authorised, read_token, write_token
 
 

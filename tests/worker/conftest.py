@@ -17,7 +17,7 @@ NO_TORCH = Path(__file__).parents[1] / "launcher" / "scripts" / "no_torch"
 
 
 class Worker:
-    """The launcher's end of the channel of a `minder.worker.bootstrap` process that runs `code`."""
+    """The launcher's end of the channel of a `minder.edge.worker.bootstrap` process that runs `code`."""
 
     def __init__(self, folder: Path, code: str, barrier: str) -> None:
         script = folder / "script.py"
@@ -32,7 +32,7 @@ class Worker:
             "MINDER_LAUNCHER_PID": str(os.getpid()), "PYTHONPATH": str(NO_TORCH),
         }  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "minder.worker.bootstrap", str(script), "argument"],
+            [sys.executable, "-m", "minder.edge.worker.bootstrap", str(script), "argument"],
             env=env,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,

@@ -98,7 +98,7 @@ def test_main_that_swallows_everything_once_is_interrupted_again(worker: Start) 
 
 def test_a_process_that_cannot_be_torn_down_ends_and_joins_no_further_generation(worker: Start) -> None:
     code = """
-from minder.worker import barrier
+from minder.edge.worker import barrier
 class OddError(Exception): pass
 def tear_down(*rest): raise OddError("a group that is neither there nor gone")
 barrier.tear_down = tear_down
@@ -170,7 +170,7 @@ minder.run(main)
 def test_nonfinite_gradient_is_told_as_such(worker: Start) -> None:
     code = """
 import minder
-from minder.worker import NonFiniteGradient
+from minder.edge.worker import NonFiniteGradient
 def main(): raise NonFiniteGradient("nan in my own gradient")
 minder.run(main)
 """

@@ -57,6 +57,6 @@ def test_worker_ends_when_its_channel_ends(worker: Start) -> None:
 def test_worker_of_a_dead_launcher_does_not_start(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("print('ran')")
-    command = [sys.executable, "-m", "minder.worker.bootstrap", str(script)]
+    command = [sys.executable, "-m", "minder.edge.worker.bootstrap", str(script)]
     found = subprocess.run(command, env={"MINDER_LAUNCHER_PID": "1"}, capture_output=True, text=True, timeout=30, check=False)
     assert found.returncode == 1 and found.stdout == ""

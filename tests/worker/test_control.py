@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import socket
 
-from minder.worker.control import Control
+from minder.edge.worker.control import Control
 
 
 def test_a_full_channel_drops_instead_of_blocking() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from minder.agent.dumps import collect_dumps
-from minder.controller.dumps import judge_dumps
-from minder.telemetry.exporters.jobs import JobProcess
-from minder.topology import Parallelism
+from minder.act.controller.dumps import judge_dumps
+from minder.edge.agent.dumps import collect_dumps
+from minder.edge.exporters.jobs import JobProcess
+from minder.model.topology import Parallelism
 
 SCRIPT = Path(__file__).parent / "scripts" / "recorded.py"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from minder.errors import BadInputError
-from minder.worker import pulse
-from minder.worker.gradients import check_gradient, install_gradient_guard
-from minder.worker.spikes import GradientSpikes
+from minder.edge.worker import pulse
+from minder.edge.worker.gradients import check_gradient, install_gradient_guard
+from minder.edge.worker.spikes import GradientSpikes
+from minder.model.errors import BadInputError
 
 SCRIPT = Path(__file__).parent / "scripts" / "guarded.py"
 

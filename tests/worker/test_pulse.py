@@ -53,7 +53,7 @@ print(json.dumps(0))
 def test_a_loss_that_is_nan_is_not_one_that_was_not_given(tmp_path: Path) -> None:
     code = """
 import json, minder
-from minder.worker import pulse
+from minder.edge.worker import pulse
 minder.heartbeat(1, loss=float("nan"))
 minder.heartbeat(2, grad_norm=float("-nan"))
 minder.heartbeat(3, loss="much")
@@ -69,7 +69,7 @@ print(json.dumps(0))
 def test_lines_of_a_log_count_until_the_script_beats_by_itself(tmp_path: Path) -> None:
     code = """
 import json, minder
-from minder.worker import pulse
+from minder.edge.worker import pulse
 pulse.switch_page(__import__("os").environ["MINDER_HEARTBEAT_FILE"], 0, 1)
 pulse.beat_from_log(1, 0.5, None)
 pulse.beat_nonfinite(2)
@@ -118,7 +118,7 @@ print(json.dumps(os.getpid()))
 def test_unusable_pages_are_swallowed_and_counted(page: str) -> None:
     code = """
 import json, minder
-from minder.worker import pulse
+from minder.edge.worker import pulse
 for step in range(3): minder.heartbeat(step)
 print(json.dumps(pulse.swallowed()))
 """
@@ -137,7 +137,7 @@ def test_full_disk_is_swallowed(tmp_path: Path) -> None:
         with pytest.raises(OSError), (folder / "ballast").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
-        code = "import json, minder; minder.heartbeat(1); from minder.worker import pulse; print(json.dumps(pulse.swallowed()))"
+        code = "import json, minder; minder.heartbeat(1); from minder.edge.worker import pulse; print(json.dumps(pulse.swallowed()))"
         assert _run(code, MINDER_HEARTBEAT_FILE=str(folder / "page")) == 1
     finally:
         subprocess.run(["umount", str(folder)], check=True)
@@ -146,7 +146,7 @@ def test_full_disk_is_swallowed(tmp_path: Path) -> None:
 def test_wrong_types_never_raise(tmp_path: Path) -> None:
     code = """
 import json, minder
-from minder.worker import pulse
+from minder.edge.worker import pulse
 class Device: type = "cuda"
 class Tensor:
     device = Device()

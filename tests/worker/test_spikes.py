@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from minder.worker.spikes import GradientSpikes
+from minder.edge.worker.spikes import GradientSpikes
 
 PART = (0, 1_000)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from minder.collectives.whatif.analysis import analyse
-from minder.collectives.whatif.meta import JobLayout
-from minder.collectives.whatif.sources import merge_folder, read_source
-from minder.errors import TraceError
-from minder.worker import tracer
-from minder.worker.tracer import is_sampled, trace_step
+from minder.diagnose.step_traces.analysis import analyse
+from minder.diagnose.step_traces.meta import JobLayout
+from minder.diagnose.step_traces.sources import merge_folder, read_source
+from minder.edge.worker import tracer
+from minder.edge.worker.tracer import is_sampled, trace_step
+from minder.model.errors import TraceError
 
 
 def one_step(step: int, folder: Path | None, place: tuple[int, int], seconds: float = 0.0) -> None:

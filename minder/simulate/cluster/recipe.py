@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from minder.errors import ConfigError, MinderError
-from minder.resources import find_resource
+from minder.model.errors import ConfigError, MinderError
+from minder.model.resources import find_resource
 
 __all__ = ["FaultRules", "JobRules", "MonitoringRules", "NuisanceRules", "Recipe", "ScheduleRules", "load_recipe", "recipe_names"]
 

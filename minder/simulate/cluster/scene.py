@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from minder.model.evidence import Signal
 from minder.simulate.cluster.levels import STATES, MetricModel
 from minder.simulate.cluster.recipe import Recipe
 from minder.simulate.cluster.shape import JobShape
 from minder.simulate.cluster.streams import Streams
-from minder.types import Signal
 
 __all__ = ["TRAIN", "FaultPlan", "Phase", "Scene", "new_scene"]
 

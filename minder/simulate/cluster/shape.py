@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.model.topology import Parallelism
 from minder.simulate.cluster.recipe import JobRules
-from minder.telemetry.jobfile import RecordedJob
-from minder.topology import Parallelism
 
 __all__ = ["JobShape", "draw_shape"]
 

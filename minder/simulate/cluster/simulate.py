@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from minder.ingest.sources.events import Truth
+from minder.model.evidence import Signal
 from minder.simulate.cluster.faults import draw_fault
 from minder.simulate.cluster.heartbeat import COUNTERS, count
 from minder.simulate.cluster.levels import EXTRA_METRICS, METRICS
@@ -19,8 +21,6 @@ from minder.simulate.cluster.shape import draw_shape
 from minder.simulate.cluster.signals import told
 from minder.simulate.cluster.streams import Streams, draw
 from minder.simulate.cluster.writer import prepare_folder, write_events, write_recording, write_truths
-from minder.telemetry.events import Truth
-from minder.types import Signal
 
 __all__ = ["Made", "make", "simulate", "summary"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from minder.errors import BadInputError
+from minder.ingest.sources.events import Truth, signal_line, write_truth
+from minder.ingest.sources.jobfile import write_job
+from minder.model.errors import BadInputError
+from minder.model.evidence import Signal
 from minder.simulate.cluster.scrape import Rows, Site
 from minder.simulate.cluster.shape import JobShape
-from minder.telemetry.events import Truth, signal_line, write_truth
-from minder.telemetry.jobfile import write_job
-from minder.types import Signal
 
 __all__ = ["prepare_folder", "write_events", "write_recording", "write_truths"]
 

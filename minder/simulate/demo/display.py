@@ -9,8 +9,8 @@ from typing import Self, TextIO
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from minder.incidents import kinds
-from minder.incidents.timeline import describe
+from minder.record.incidents import kinds
+from minder.record.incidents.timeline import describe
 from minder.simulate.demo.feed import Feed, Watched
 from minder.simulate.demo.screen import clean, draw_screen
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from minder.controller.status import read_status
-from minder.errors import MinderError
-from minder.incidents import Ledger, kinds
+from minder.act.controller.status import read_status
+from minder.model.errors import MinderError
+from minder.model.history import LedgerEvent
+from minder.record.incidents import Ledger, kinds
 from minder.simulate.demo.milestones import Milestone, find_milestones
 from minder.simulate.demo.options import DemoOptions
-from minder.types import LedgerEvent
 
 __all__ = ["Feed", "Watched"]
 

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 
 __all__ = ["NamedPrometheus"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from minder.config import check_url
-from minder.errors import BadInputError
+from minder.model.errors import BadInputError
 from minder.simulate.lab.faults import FAULT_KINDS
 
 __all__ = ["DemoOptions"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minder.incidents import kinds
-from minder.types import LedgerEvent
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 
 __all__ = ["BLAMELESS", "Outcome", "judge_outcome"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.errors import LabError
+from minder.ingest.sources.mapping import MetricMapping, Rule, load_mapping
+from minder.ingest.sources.recording import Recording
+from minder.model.errors import LabError
 from minder.simulate.demo.prometheus import LabPrometheus
-from minder.telemetry.mapping import MetricMapping, Rule, load_mapping
-from minder.telemetry.recording import Recording
 
 __all__ = ["prometheus_with_past", "write_openmetrics"]
 

@@ -1,18 +1,18 @@
-"""incident.png of a demo: its recording and its incident become what `minder.plots` draws."""
+"""incident.png of a demo: its recording and its incident become what `minder.offline.plots` draws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from minder.errors import LabError
-from minder.incidents import Incident
-from minder.plots.incident import IncidentPicture, draw_incident
-from minder.plots.panels import choose_metrics
+from minder.ingest.sources.recording import read_recording
+from minder.ingest.windows import align_recording
+from minder.model.errors import LabError
+from minder.model.telemetry import Window
+from minder.offline.plots.incident import IncidentPicture, draw_incident
+from minder.offline.plots.panels import choose_metrics
+from minder.record.incidents import Incident
 from minder.simulate.demo.milestones import Milestone
-from minder.telemetry.recording import read_recording
-from minder.types import Window
-from minder.windows import align_recording
 
 __all__ = ["draw_picture"]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from minder.controller.status import read_status
-from minder.errors import LabError
-from minder.incidents import kinds
+from minder.act.controller.status import read_status
+from minder.model.errors import LabError
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.outcome import BLAMELESS, Outcome, judge_outcome
 from minder.simulate.demo.stage import Stage
-from minder.types import LedgerEvent
 
 __all__ = ["Played", "compare_with_undisturbed", "count_repeated_steps", "play"]
 

@@ -8,13 +8,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from minder.errors import BadInputError, LabError, MinderError
+from minder.ingest.sources.events import Truth, write_truth
+from minder.model.errors import BadInputError, LabError, MinderError
 from minder.simulate.demo.display import Display, open_display
 from minder.simulate.demo.feed import Feed
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import Played, compare_with_undisturbed, play
 from minder.simulate.demo.report import Report, report_json, report_text, write_report
-from minder.telemetry.events import Truth, write_truth
 
 __all__ = ["make_run_folder", "note_truth", "present"]
 

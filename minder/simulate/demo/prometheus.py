@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 
 __all__ = ["LabPrometheus", "find_prometheus"]
 

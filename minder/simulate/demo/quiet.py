@@ -32,7 +32,7 @@ class QuietRun:
 
 def play_quiet(options: DemoOptions, seconds: float) -> QuietRun:
     """Let the job run for about `seconds`; the disturbances are spread evenly over them."""
-    from minder.controller.status import read_status
+    from minder.act.controller.status import read_status
 
     done: list[tuple[float, str]] = []
     with Stage(options) as stage:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from minder.clock import format_time
-from minder.errors import MinderError
-from minder.incidents import Incident, fold_incident
-from minder.incidents.report import incident_json, incident_report
+from minder.model.clock import format_time
+from minder.model.errors import MinderError
+from minder.model.history import LedgerEvent
+from minder.record.incidents import Incident, fold_incident
+from minder.record.incidents.report import incident_json, incident_report
 from minder.simulate.demo.milestones import LABELS, Milestone, find_milestones
 from minder.simulate.demo.play import Played
 from minder.simulate.demo.screen import clean
-from minder.types import LedgerEvent
 
 __all__ = ["Report", "report_json", "report_markdown", "report_text", "write_report"]
 

@@ -10,10 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from minder.incidents import kinds
-from minder.incidents.report import describe_evidence
+from minder.model.decision import Decision
+from minder.model.evidence import Verdict
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+from minder.record.incidents.report import describe_evidence
 from minder.simulate.demo.feed import Feed
-from minder.types import Decision, LedgerEvent, Verdict
 from minder.wire.codec import from_json
 
 __all__ = ["clean", "draw_screen", "sparkline"]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from minder.errors import LabError
-from minder.store.tokens import TokenRecord, TokenStore, new_id
+from minder.model.errors import LabError
+from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 __all__ = ["service_beside"]
 

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from minder.errors import MissingExtraError
-from minder.incidents import Ledger
+from minder.model.errors import MissingExtraError
+from minder.record.incidents import Ledger
 from minder.simulate.demo.named_prometheus import NamedPrometheus
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.prometheus import LabPrometheus, find_prometheus
@@ -153,7 +153,7 @@ class Stage:
         self._stack.callback(self._stop_rendezvous)
 
     def _stop_rendezvous(self) -> None:
-        from minder.recovery.rendezvous import RendezvousHost
+        from minder.act.recovery.rendezvous import RendezvousHost
 
         RendezvousHost(self.folder / "state", self.lab.controller_address).stop()
 

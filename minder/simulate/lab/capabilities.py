@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.clean import remove_lab
 from minder.simulate.lab.network import CONTROLLER_HOST, LabNetwork, find_free_subnets, find_program

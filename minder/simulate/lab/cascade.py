@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.record import start_ticks
 from minder.simulate.lab.workers import TrainingWorker, training_workers

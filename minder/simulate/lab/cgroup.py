@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.processes import end_processes
 
 __all__ = ["Cgroup", "CgroupLayout", "find_layout"]

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from minder.errors import BadInputError, LabError
+from minder.model.errors import BadInputError, LabError
 from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.network import has_program, lab_links, lab_namespaces, remove_network
 from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE, all_pids, end_processes, marked_processes, read_mark

@@ -29,7 +29,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from minder.errors import BadInputError, LabError, UnsupportedFaultError
+from minder.edge.exporters.procfs import read_stat
+from minder.model.errors import BadInputError, LabError, UnsupportedFaultError
 from minder.simulate.lab import hog
 from minder.simulate.lab.capabilities import Capabilities
 from minder.simulate.lab.cascade import Cascade
@@ -38,7 +39,6 @@ from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.record import process_state, start_ticks
 from minder.simulate.lab.workers import job_processes, process_tree, training_workers
-from minder.telemetry.exporters.procfs import read_stat
 
 __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from minder.actuators.kubernetes.calls import Calls, Json
-from minder.errors import ActuatorError, LabError
+from minder.act.actuators.kubernetes.calls import Calls, Json
+from minder.model.errors import ActuatorError, LabError
 
 __all__ = ["JobBeside", "Kubelets", "node_object", "pytorch_job"]
 

@@ -13,8 +13,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from minder.actuators.kubernetes.calls import KubernetesCalls
-from minder.errors import ActuatorError, LabError
+from minder.act.actuators.kubernetes.calls import KubernetesCalls
+from minder.model.errors import ActuatorError, LabError
 from minder.simulate.lab.daemons import LocalDaemons, free_ports
 
 __all__ = ["PROGRAMS", "LocalKubernetes", "missing_programs"]

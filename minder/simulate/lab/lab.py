@@ -15,7 +15,7 @@ from subprocess import Popen
 from types import FrameType, TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from minder.errors import BadInputError, LabError
+from minder.model.errors import BadInputError, LabError
 from minder.simulate.lab.capabilities import Capabilities, find_capabilities
 from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.clean import remove_lab

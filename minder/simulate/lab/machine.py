@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.cgroup import Cgroup
 from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.processes import LAB_VARIABLE, MACHINE_VARIABLE, OWNER_VARIABLE, end_processes, marked_processes

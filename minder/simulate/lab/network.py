@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 
 __all__ = [
     "CONTROLLER_HOST",

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 
 __all__ = ["Comparison", "compare_losses", "reference_losses"]
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from minder.actuators.slurm.commands import SlurmCommands
-from minder.errors import ActuatorError, LabError
+from minder.act.actuators.slurm.commands import SlurmCommands
+from minder.model.errors import ActuatorError, LabError
 from minder.simulate.lab.daemons import LocalDaemons, free_ports
 from minder.simulate.lab.lab import Lab
 

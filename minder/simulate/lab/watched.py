@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import minder
-from minder.recovery.checkpoint import Checkpointer
-from minder.worker import install_gradient_guard
+from minder import Checkpointer
+from minder.edge.worker import install_gradient_guard
 
 
 class WatchedLoop:

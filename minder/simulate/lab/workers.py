@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.machine import LabMachine
 from minder.simulate.lab.record import stat_fields
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from minder.actuators.kubernetes.config import KubernetesConfig
-from minder.actuators.kubernetes.engine import KubernetesEngine
-from minder.actuators.kubernetes.fake_site import FakeSite
-from minder.actuators.kubernetes.nodes import KubernetesNodes
+from minder.act.actuators.kubernetes.config import KubernetesConfig
+from minder.act.actuators.kubernetes.engine import KubernetesEngine
+from minder.act.actuators.kubernetes.fake_site import FakeSite
+from minder.act.actuators.kubernetes.nodes import KubernetesNodes
 
 OPERATION = "evict-0123456789ab"
 

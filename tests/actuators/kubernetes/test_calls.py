@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from minder.actuators.kubernetes.calls import KubernetesCalls
-from minder.errors import ActuatorError, EngineRefusalError, EngineUnavailableError
+from minder.act.actuators.kubernetes.calls import KubernetesCalls
+from minder.model.errors import ActuatorError, EngineRefusalError, EngineUnavailableError
 
 pytest.importorskip("kubernetes")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minder.errors import ActuatorError, EngineUnavailableError
+from minder.model.errors import ActuatorError, EngineUnavailableError
 
 OPERATION = "evict-0123456789ab"
 

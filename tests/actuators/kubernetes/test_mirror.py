@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from minder.actuators.kubernetes.mirror import Mirror, list_all
-from minder.actuators.kubernetes.records import NodeRecord, read_node
-from minder.errors import EngineUnavailableError
+from minder.act.actuators.kubernetes.mirror import Mirror, list_all
+from minder.act.actuators.kubernetes.records import NodeRecord, read_node
+from minder.model.errors import EngineUnavailableError
 
 NODES = "/api/v1/nodes"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minder.errors import EngineRefusalError, EngineUnavailableError, LeaseLostError
+from minder.model.errors import EngineRefusalError, EngineUnavailableError, LeaseLostError
 
 OPERATION = "evict-0123456789ab"
 

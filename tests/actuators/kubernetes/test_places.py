@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from minder.app.engine import open_engine, place_machines, return_machine
 from minder.config import JobConfig, load_config
-from minder.engine import open_engine, place_machines, return_machine
-from minder.errors import ActuatorError, ConfigError
-from minder.incidents import Ledger
+from minder.model.errors import ActuatorError, ConfigError
+from minder.record.incidents import Ledger
 
 ENGINE = '[engine]\nkind = "kubernetes"\njob = "llm"\nworkload = "PyTorchJob"\nnamespace = "training"\n'
 URLS = 'agent = "http://{node_ip}:9401"\nlauncher = "http://{pod_ip}:9402"\n'

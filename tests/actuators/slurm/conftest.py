@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from minder.actuators.slurm.fake import FakeJob, FakeSlurm
-from minder.actuators.slurm.jobs import SlurmJob
-from minder.actuators.slurm.nodes import SlurmNodes
+from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
+from minder.act.actuators.slurm.jobs import SlurmJob
+from minder.act.actuators.slurm.nodes import SlurmNodes
 from minder.simulate.lab.slurm import LocalSlurm
 
 NAMES = ("n1", "n2", "n3", "n4")

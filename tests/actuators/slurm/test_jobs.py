@@ -8,8 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
-from minder.actuators.slurm.jobs import SlurmJob
-from minder.errors import ActuatorError, EngineUnavailableError
+from minder.act.actuators.slurm.jobs import SlurmJob
+from minder.model.errors import ActuatorError, EngineUnavailableError
 
 
 def test_a_job_is_found_by_its_id_with_its_nodes(cluster: Any) -> None:

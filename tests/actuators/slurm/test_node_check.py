@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.actuators.slurm.nodes import SlurmNodes
+from minder.act.actuators.slurm.nodes import SlurmNodes
 from minder.simulate.lab.slurm import LocalSlurm
 
 CHECK = Path(__file__).parents[3] / "serve" / "deploy" / "slurm" / "node-check.sh"

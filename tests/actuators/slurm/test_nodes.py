@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from minder.actuators.slurm.commands import SlurmCommands
-from minder.actuators.slurm.nodes import SlurmNodes
-from minder.errors import ActuatorError, EngineUnavailableError
+from minder.act.actuators.slurm.commands import SlurmCommands
+from minder.act.actuators.slurm.nodes import SlurmNodes
+from minder.model.errors import ActuatorError, EngineUnavailableError
 
 OPERATION = "evict-0123456789ab"
 

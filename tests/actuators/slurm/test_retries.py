@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minder.actuators.slurm.retries import find_retries
+from minder.act.actuators.slurm.retries import find_retries
 
 OWN = [
     "#!/bin/bash\n#SBATCH -N4\nsrun torchrun --nnodes 4 --max-restarts 3 train.py\n",

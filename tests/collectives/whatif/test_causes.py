@@ -9,10 +9,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from minder.collectives.whatif.advice import advise, as_table
-from minder.collectives.whatif.analysis import Analysis, analyse, to_document
-from minder.collectives.whatif.meta import JobLayout
-from minder.collectives.whatif.trace import build_trace
+from minder.diagnose.step_traces.advice import advise, as_table
+from minder.diagnose.step_traces.analysis import Analysis, analyse, to_document
+from minder.diagnose.step_traces.meta import JobLayout
+from minder.diagnose.step_traces.trace import build_trace
 
 
 def analysed(generator: ModuleType, **settings: object) -> Analysis:

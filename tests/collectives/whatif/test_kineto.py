@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from minder.collectives.whatif.kineto import read_kineto
-from minder.errors import TraceError
+from minder.diagnose.step_traces.kineto import read_kineto
+from minder.model.errors import TraceError
 
 
 def event(name: str, ts: float, dur: float, cat: str = "user_annotation") -> dict[str, Any]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.collectives.whatif.analysis import Analysis, analyse
-from minder.collectives.whatif.meta import read_layout
-from minder.collectives.whatif.trace import read_trace
+from minder.diagnose.step_traces.analysis import Analysis, analyse
+from minder.diagnose.step_traces.meta import read_layout
+from minder.diagnose.step_traces.trace import read_trace
 
 
 def analysed(folder: Path, name: str) -> tuple[Analysis, dict]:  # type: ignore[type-arg]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from minder.actuators.kubernetes.calls import KubernetesCalls
+from minder.act.actuators.kubernetes.calls import KubernetesCalls
 from minder.simulate.lab.kubernetes import LocalKubernetes
 
 pytestmark = [pytest.mark.server("kubernetes"), pytest.mark.timeout(120)]

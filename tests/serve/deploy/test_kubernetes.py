@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from minder.actuators.kubernetes.retries import rival_of
+from minder.act.actuators.kubernetes.retries import rival_of
 from minder.cli import main
 from minder.config import load_config
 

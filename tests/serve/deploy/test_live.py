@@ -14,9 +14,9 @@ from minder.doctor.finding import is_fine
 from minder.doctor.foreign import look_at_proposal
 from minder.doctor.proposal import propose
 from minder.doctor.series import Server
-from minder.telemetry.identity import MachineMap
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.prometheus import PrometheusOptions, PrometheusSource
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
 
 pytestmark = pytest.mark.server("prometheus", "prometheus-node-exporter")
 

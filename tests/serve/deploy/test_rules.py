@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from minder.metrics import CATALOGUE
+from minder.model.metrics import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "serve/deploy/prometheus"

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from minder.errors import BadInputError
+from minder.ingest.sources.events import read_events, read_truths
+from minder.ingest.sources.recording import read_recording
+from minder.model.errors import BadInputError
 from minder.simulate.cluster.recipe import NuisanceRules, Recipe, load_recipe, recipe_names
 from minder.simulate.cluster.simulate import make, simulate
-from minder.telemetry.events import read_events, read_truths
-from minder.telemetry.recording import read_recording
 
 SMALL = {"duration_s": (240.0, 240.0), "faults": {"healthy_share": 0.3, "onset_s": (100.0, 110.0)}}
 

@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
-from minder.incidents import Ledger, kinds
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.recorder import Recorder
+from minder.model.decision import ActionResult, Decision
+from minder.model.evidence import Evidence, Verdict
+from minder.model.history import LedgerEvent
+from minder.model.telemetry import Sample
+from minder.model.topology import Parallelism
+from minder.record.incidents import Ledger, kinds
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.outcome import judge_outcome
 from minder.simulate.demo.play import Played
 from minder.simulate.demo.report import Report
 from minder.simulate.lab.faults import InjectionRecord
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.recorder import Recorder
-from minder.topology import Parallelism
-from minder.types import ActionResult, Decision, Evidence, LedgerEvent, Sample, Verdict
 
 BEGIN_S = 1_795_228_000.0
 FAULT_S = BEGIN_S + 20.0

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from minder.incidents import kinds
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
 from minder.simulate.demo.milestones import find_milestones
-from minder.types import LedgerEvent
 
 
 def test_the_moments_of_an_incident_come_in_order(told) -> None:  # type: ignore[no-untyped-def]

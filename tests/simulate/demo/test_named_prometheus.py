@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from minder.cli import main
-from minder.errors import BadInputError
+from minder.ingest.sources.recording import read_recording
+from minder.model.errors import BadInputError
 from minder.simulate.demo import named_prometheus as module
 from minder.simulate.demo.named_prometheus import NamedPrometheus
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.play import play
-from minder.telemetry.recording import read_recording
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from minder.ingest.sources.frames import Frames
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.recording import Recording
 from minder.simulate.demo.past import write_openmetrics
-from minder.telemetry.frames import Frames
-from minder.telemetry.jobfile import RecordedJob
-from minder.telemetry.mapping import load_mapping
-from minder.telemetry.recording import Recording
 
 
 def test_names_units_and_times_are_the_exporters(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 
-from minder.errors import MinderError
+from minder.model.errors import MinderError
 from minder.simulate.demo.picture import draw_picture
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import BadInputError, LabError, UnsupportedFaultError
+from minder.ingest.sources.events import read_truths
+from minder.ingest.sources.recording import read_recording
+from minder.model.errors import BadInputError, LabError, UnsupportedFaultError
 from minder.simulate.demo import present as module
 from minder.simulate.demo.options import DemoOptions
 from minder.simulate.demo.present import make_run_folder, note_truth, present
 from minder.simulate.lab.record import default_state_dir, read_records
 from minder.simulate.lab.reference import Comparison
-from minder.telemetry.events import read_truths
-from minder.telemetry.recording import read_recording
 
 EQUAL = Comparison(True, None, 60, "60 losses and the final parameters agree bit for bit")
 

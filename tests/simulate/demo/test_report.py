@@ -34,7 +34,7 @@ def test_a_run_that_went_right_says_what_when_and_how_to_undo_it(make_report) ->
 
 def test_the_command_that_undoes_it_works_as_printed(make_report) -> None:  # type: ignore[no-untyped-def]
     from minder.cli.machine import app
-    from minder.incidents import Ledger, kinds
+    from minder.record.incidents import Ledger, kinds
 
     report = make_report(comparison=EQUAL)
     (command,) = report_json(report)["undo"]
@@ -62,8 +62,8 @@ def test_times_count_from_the_injection_that_the_demo_knows(make_report) -> None
 
 
 def test_another_incident_keeps_its_own_onset(told, make_report) -> None:  # type: ignore[no-untyped-def]
-    from minder.incidents import Ledger
-    from minder.types import Verdict
+    from minder.model.evidence import Verdict
+    from minder.record.incidents import Ledger
 
     fault_s = told.injected.time_s
     page = Verdict(fault_s + 13.0, "machine", "page", ("lab-86b2-m3",), "slowdown", 0.46, fault_s + 11.0)

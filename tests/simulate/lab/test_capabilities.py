@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab import capabilities, network
 from minder.simulate.lab.capabilities import FEATURES, find_capabilities
 from minder.simulate.lab.cgroup import find_layout

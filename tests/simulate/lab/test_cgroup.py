@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.cgroup import Cgroup, CgroupLayout
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from minder.errors import BadInputError, LabError, UnsupportedFaultError
+from minder.model.errors import BadInputError, LabError, UnsupportedFaultError
 from minder.simulate.lab.capabilities import Capabilities
 from minder.simulate.lab.faults import FAULT_KINDS, Fault, check_fault, inject
 from minder.simulate.lab.record import process_state
@@ -275,9 +275,9 @@ def test_on_a_dead_link_the_cut_off_machine_probes_in_vain_and_reaches_nobody(la
     echo = "import socket, sys\nlink, _ = socket.create_server((sys.argv[1], 7003)).accept()\nwhile data := link.recv(9): link.send(data)"
     look = """
 import asyncio, json, os, socket, sys, threading, time
-from minder.agent.reach import try_peers
-from minder.telemetry.exporters.flows import FlowExporter
-from minder.telemetry.exporters.jobs import JobProcess
+from minder.edge.agent.reach import try_peers
+from minder.edge.exporters.flows import FlowExporter
+from minder.edge.exporters.jobs import JobProcess
 link = socket.create_connection((sys.argv[1], 7003), timeout=5)
 def talk():
     while link.send(b"x"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.kubernetes import PROGRAMS, LocalKubernetes, missing_programs
 
 

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from minder.errors import BadInputError, LabError
+from minder.model.errors import BadInputError, LabError
 from minder.simulate.lab import lab as lab_module
 from minder.simulate.lab.capabilities import Capabilities
 

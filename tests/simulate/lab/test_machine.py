@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 
 DOUBLE_FORK = (
     "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(60)\n    os._exit(0)\ntime.sleep(60)"

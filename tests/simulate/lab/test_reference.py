@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import LabError
+from minder.model.errors import LabError
 from minder.simulate.lab.reference import compare_losses
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.errors import ConfigError
-from minder.telemetry.exporters.cgroup import Cgroup, parse_pressure
-from minder.telemetry.exporters.host import CgroupExporter
+from minder.edge.exporters.cgroup import Cgroup, parse_pressure
+from minder.edge.exporters.host import CgroupExporter
+from minder.model.errors import ConfigError
 
 ROOT = Path("/sys/fs/cgroup")
 

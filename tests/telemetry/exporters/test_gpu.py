@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.telemetry.exporters.gpu import GpuExporter
-from minder.telemetry.exporters.reading import Reading
+from minder.edge.exporters.gpu import GpuExporter
+from minder.edge.exporters.reading import Reading
 
 FAKE = Path(__file__).parent / "fake_nvml"
 

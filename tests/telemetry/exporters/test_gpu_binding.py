@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.telemetry.exporters.gpu import GpuExporter
-from minder.telemetry.exporters.reading import Reading
+from minder.edge.exporters.gpu import GpuExporter
+from minder.edge.exporters.reading import Reading
 
 SOURCE = Path(__file__).parent / "stand_in_nvml.c"
 COMPILER = shutil.which("cc") or shutil.which("gcc")

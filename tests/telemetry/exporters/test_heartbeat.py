@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from minder.telemetry.exporters.heartbeat import HeartbeatExporter
-from minder.telemetry.exporters.jobs import JobProcess
+from minder.edge.exporters.heartbeat import HeartbeatExporter
+from minder.edge.exporters.jobs import JobProcess
 from minder.wire.heartbeat import HeartbeatPage
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.telemetry.exporters.infiniband import InfinibandExporter
+from minder.edge.exporters.infiniband import InfinibandExporter
 
 
 class Port:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from minder.telemetry.exporters.host import TreeExporter
-from minder.telemetry.exporters.job import JobExporter
-from minder.telemetry.exporters.jobs import JobProcess
-from minder.telemetry.exporters.procfs import read_stat, read_tree
+from minder.edge.exporters.host import TreeExporter
+from minder.edge.exporters.job import JobExporter
+from minder.edge.exporters.jobs import JobProcess
+from minder.edge.exporters.procfs import read_stat, read_tree
 
 
 @pytest.fixture

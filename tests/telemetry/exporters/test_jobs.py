@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from minder.telemetry.exporters.jobs import JobTable
+from minder.edge.exporters.jobs import JobTable
 
 
 def _register(run_dir: Path, name: str = "j", **workers: Any) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from minder.telemetry.exporters import network
-from minder.telemetry.exporters.network import NetworkExporter, choose_interfaces
-from minder.telemetry.exporters.nic import pick_statistics, read_statistics
-from minder.telemetry.exporters.rtnetlink import Interface, list_interfaces, read_interfaces
+from minder.edge.exporters import network
+from minder.edge.exporters.network import NetworkExporter, choose_interfaces
+from minder.edge.exporters.nic import pick_statistics, read_statistics
+from minder.edge.exporters.rtnetlink import Interface, list_interfaces, read_interfaces
 
 
 def _interface(name: str, kind: str = "", state: str = "up", changes: int = 1, received: int = 0) -> Interface:
@@ -93,7 +93,7 @@ def test_the_agents_own_namespace_counts(namespace: str) -> None:
         subprocess.run(["ip", "-n", namespace, *command.split()], check=True)
     code = """
 import subprocess, time
-from minder.telemetry.exporters.network import NetworkExporter
+from minder.edge.exporters.network import NetworkExporter
 exporter = NetworkExporter("m1")
 print(sorted({device for _, device in exporter.read(1.0).counters}))
 subprocess.run(["ip", "link", "set", "d1", "down"], check=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from minder.telemetry.exporters.flows import FlowExporter
-from minder.telemetry.exporters.inet_diag import dump_connections
-from minder.telemetry.exporters.jobs import JobProcess
+from minder.edge.exporters.flows import FlowExporter
+from minder.edge.exporters.inet_diag import dump_connections
+from minder.edge.exporters.jobs import JobProcess
 
 ME = [JobProcess(os.getpid(), "j", 0)]
 

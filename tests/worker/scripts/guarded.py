@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from minder.edge.worker import NonFiniteGradient, heartbeat, install_gradient_guard, is_victim
 from minder.wire.heartbeat import read_heartbeat
-from minder.worker import NonFiniteGradient, heartbeat, install_gradient_guard, is_victim
 
 rank, port, mode = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -1,0 +1,86 @@
+"""What runs beside the champion on live data and never decides: a challenger's would-be verdicts, and drift. Both go to the ledger only.
+
+It is a rule that suspects nobody, so that it sees exactly what the other rules see. What fails in it is counted and told; the champion's
+tick goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.drift import DriftMonitor
+from minder.diagnose.verdicts.gate import GatedRule
+from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.ingest.windows import keep_machines
+from minder.model.errors import LedgerError
+from minder.model.log import event
+from minder.model.observation import Observation, RuleResult
+from minder.record.incidents import kinds
+from minder.wire.codec import to_json
+
+__all__ = ["Beside", "Shadow", "watch_drift"]
+
+_log = logging.getLogger("minder.controller")
+Append = Callable[[str, Mapping[str, Any]], object]  # (kind, payload) to the ledger
+Part = Callable[[Observation], list[tuple[str, dict[str, Any]]]]
+
+
+class Beside:
+    """A rule without suspects (types.Rule). parts: name to what it has to tell of an observation."""
+
+    name = "beside"
+
+    def __init__(self, append: Append, parts: Mapping[str, Part]) -> None:
+        self._append = append
+        self._parts = dict(parts)
+        self.errors = 0
+
+    def observe(self, observation: Observation) -> RuleResult:
+        for name, part in self._parts.items():
+            try:
+                for kind, payload in part(observation):
+                    self._append(kind, payload)
+            except Exception as error:  # noqa: BLE001
+                self.errors += 1
+                event(_log, logging.ERROR, "part failed", error=error if self.errors == 1 else None, part=name, count=self.errors)
+                if self.errors in (1, 10, 100, 1000):
+                    self._tell(name, f"{type(error).__name__}: {error}")
+        return RuleResult()
+
+    def _tell(self, name: str, detail: str) -> None:
+        try:
+            self._append(kinds.DEGRADED, {"what": name, "detail": detail})
+        except LedgerError:  # the controller meets the same error, and tells it
+            pass
+
+
+class Shadow:
+    """A challenger with a judge of its own: the verdicts that telemetry alone would have given."""
+
+    def __init__(self, detector_name: str, detector: Detector, progress: Progress) -> None:
+        self._name = detector_name
+        self._judge = Judge([GatedRule(TelemetryRule(detector), progress)])
+
+    def __call__(self, observation: Observation) -> list[tuple[str, dict[str, Any]]]:
+        verdicts, _ = self._judge.judge(observation)
+        return [(kinds.SHADOW, {"detector": self._name, "verdict": to_json(verdict)}) for verdict in verdicts]
+
+
+def watch_drift(monitor: DriftMonitor) -> Part:
+    """Drift of the job's own machines: a standby idles, and that is no drift."""
+
+    def part(observation: Observation) -> list[tuple[str, dict[str, Any]]]:
+        window = observation.window
+        if window is None:
+            return []
+        if observation.job is not None:
+            window = keep_machines(window, observation.job.machines)
+        return [(kinds.DRIFT, asdict(drift)) for drift in monitor.observe(window)]
+
+    return part

@@ -1,0 +1,214 @@
+"""From a conclusion to what is done about it: written down, decided, asked about where the site wants that, carried out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from minder.act.controller.approvals import Approvals, Turn
+from minder.act.controller.backlog import MOST, Item, concerned, overdue_page
+from minder.act.controller.failures import BlameWatch
+from minder.act.controller.stages import Stages
+from minder.act.controller.state import JobState
+from minder.act.controller.tick import Tick
+from minder.act.policy.approval import awaits_answer
+from minder.act.policy.blame import attribute
+from minder.act.policy.limits import HANG, ORDER
+from minder.act.policy.policy import RETRY_REASONS
+from minder.act.recovery.restart import StartResult
+from minder.model.clock import Clock
+from minder.model.decision import Decision
+from minder.model.errors import LedgerError, MinderError
+from minder.model.evidence import Evidence, Verdict
+from minder.record.incidents import Ledger, kinds
+
+__all__ = ["Deciding"]
+
+T = TypeVar("T")
+_LAST_WORDS_S = 15.0
+
+
+class Voice(Protocol):
+    """What the controller lends: it tells a watcher, catches what a stage throws, and knows the standbys."""
+
+    def say(self, message: str) -> None: ...
+
+    def guard(self, stage: str, work: Callable[[], T], nothing: T) -> T: ...
+
+    def standbys(self) -> list[str]: ...
+
+
+class Deciding:
+    """The second half of a tick. Every method raises LedgerError: nothing is decided or done that cannot be written down."""
+
+    def __init__(
+        self, state: JobState, stages: Stages, ledger: Ledger, clock: Clock, tick: Tick, voice: Voice, blame: BlameWatch
+    ) -> None:  # fmt: skip
+        self._blame = blame
+        self._state = state
+        self._stages = stages
+        self._ledger = ledger
+        self._clock = clock
+        self._tick = tick
+        self._voice = voice
+        self._approvals = Approvals(state, ledger, stages.policy.config, clock)
+
+    def note(self, verdicts: Sequence[Verdict]) -> None:
+        """New conclusions: none of them is lost, whatever happens to the ledger."""
+        self._approvals.note(verdicts)
+        self._tick.backlog.note(verdicts)
+
+    def turn(self, now_s: float) -> None:
+        """Write down what was concluded, hear what operators answered, decide, act."""
+        self._open_incidents(now_s)
+        self._take_answers(now_s)
+        self._decide(now_s)
+
+    def _open_incidents(self, now_s: float) -> None:
+        """Every conclusion is written down before anything is decided; one by one, so that a ledger that fails loses none."""
+        backlog, name = self._tick.backlog, self._state.name
+        while backlog.notes:
+            self._ledger.append(*backlog.notes[0], job=name)
+            backlog.notes.pop(0)
+        while backlog.unrecorded:
+            verdict = backlog.unrecorded[0]
+            incident = self._ledger.open_incident(verdict, job=name, time_s=now_s)
+            backlog.unrecorded.pop(0)
+            if verdict.kind != "recovered":
+                backlog.put([(verdict, incident)])
+                self._tick.opened.append((verdict, incident))
+        if backlog.dropped:
+            text = f"{backlog.dropped} conclusions are lost: more than {MOST} waited for the ledger"
+            self._ledger.append(kinds.DEGRADED, {"what": "backlog", "detail": text}, job=name)
+            backlog.dropped = 0
+
+    def _decide(self, now_s: float) -> None:
+        """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart. What a
+        failure of the ledger leaves undecided goes back to where it waited."""
+        backlog = self._tick.backlog
+        items, late = backlog.take(now_s)
+        if not items and not late:
+            return
+        try:
+            history = self._ledger.history(self._state.name, now_s)
+            self._state.barred = set(history.barred)
+            context = self._stages.context(self._state, self._voice.standbys(), now_s)
+            while late:
+                self._note_decision(overdue_page(*late[0], now_s), [late[0][0][1]])
+                late.pop(0)
+            nothing: list[Decision] | None = None
+            decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
+            decisions = self._voice.guard("policy", decide, nothing) if items else []
+            for verdict, _ in items:
+                self._blame.end_trials(verdict, attribute(verdict, history, context), now_s)
+            left = items if decisions is None else [item for decision in decisions for item in concerned(decision, items)]
+            generation, settled = self._state.generation, list[Item]()
+            for decision in decisions or ():
+                answered = concerned(decision, items)
+                if self._carry_out(decision, answered):
+                    backlog.put([item for item in answered if item not in settled], decision.reason)
+                elif self._state.generation > generation:  # the job was started again: what it answered is not asked again
+                    settled += answered
+                left = [item for item in left if item not in answered]
+            items = left
+        finally:
+            backlog.put([*items, *(item for item, _ in late)])
+
+    def _take_answers(self, now_s: float) -> None:
+        """What operators, or the end of the time they had, said to evictions that wait for them."""
+        if self._stages.recovery is None or not self._approvals.pending:
+            return
+        dead = self._stages.context(self._state, (), now_s).workers_dead
+        while (turn := self._approvals.review(now_s, dead)) is not None:
+            if turn.act:
+                self._carry_out_approved(turn)
+                return
+            if turn.decision is not None:
+                self._note_decision(turn.decision, turn.approval.incidents)
+            self._tick.backlog.put(turn.items)
+
+    def _carry_out_approved(self, turn: Turn) -> None:
+        decision, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
+        if decision.action == "evict":
+            self._act(decision, incidents)
+        elif not _is_not_now(decision):
+            self._approvals.close(turn.approval, decision.reason, decision.detail)
+            self._note_decision(decision, incidents)
+
+    def _carry_out(self, decision: Decision, items: Sequence[Item]) -> bool:
+        """True if the answer is "not now": ask again."""
+        incidents = [incident for _, incident in items]
+        if self._stages.recovery is not None:
+            decision = self._recheck(decision)
+        if _is_not_now(decision):
+            return True
+        now_s = self._clock.now_s()
+        if self._stages.recovery is not None and self._awaits_answer(decision, now_s):
+            self._note_decision(self._approvals.ask(decision, items, now_s), incidents)
+        else:
+            self._act(decision, incidents)
+        return False
+
+    def _recheck(self, decision: Decision) -> Decision:
+        if decision.action not in kinds.ACTS:
+            return decision
+        now_s = self._clock.now_s()
+        context = self._stages.context(self._state, self._voice.standbys(), now_s)
+        return self._stages.policy.recheck(decision, self._ledger.history(self._state.name, now_s), context)
+
+    def _awaits_answer(self, decision: Decision, now_s: float) -> bool:
+        return awaits_answer(decision, self._ledger.history(self._state.name, now_s), self._stages.policy.config)
+
+    def _act(self, decision: Decision, incidents: Sequence[str]) -> None:
+        """Note the decision, and do what it says."""
+        self._note_decision(decision, incidents)
+        if self._stages.recovery is None:
+            return
+        if decision.reason == "max_restarts":  # its launcher may not have told yet that the workers are dead
+            told = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
+            words = f"{told}; {decision.detail}"
+            if HANG in decision.verdict.sources:
+                if self._stages.recovery.stop(decision, incidents[0]):
+                    self.give_up(words, incidents[0])
+            elif ORDER not in decision.verdict.sources:
+                self._tick.last_words = (words, incidents[0], self._clock.now_s() + _LAST_WORDS_S)
+        if decision.action not in kinds.ACTS:
+            return
+        try:
+            result = self._stages.recovery.carry_out(decision, incidents[0])
+        except LedgerError:
+            raise
+        except MinderError as error:
+            self.give_up(str(error), incidents[0])
+            return
+        self.blame_missing(result)
+
+    def _note_decision(self, decision: Decision, incidents: Iterable[str]) -> None:
+        for each in dict.fromkeys(incidents):
+            self._ledger.append(kinds.DECISION, decision, job=self._state.name, incident=each, operation_id=decision.operation_id)
+        self._stages.measures.decided(decision)
+        self._voice.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
+
+    def give_up(self, why: str, incident: str) -> None:
+        self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": why}, job=self._state.name, incident=incident)
+        self._voice.say(f"the job is given up: {why}")
+        self._state.phase, self._state.ended_because = "failed", why
+        self._ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": why}, job=self._state.name)
+
+    def blame_missing(self, result: StartResult) -> None:
+        """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""
+        now_s, since_s = self._clock.now_s(), self._state.generation_start_s
+        for machine, why in result.missing.items():
+            evidence = (Evidence("launcher", machine, why, since_s=since_s),)
+            verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
+            self._tick.backlog.note([verdict])
+            self._stages.measures.concluded([verdict])
+        if result.missing:
+            self._state.phase = "running"
+            self._open_incidents(now_s)
+            self._decide(now_s)
+
+
+def _is_not_now(decision: Decision) -> bool:
+    return decision.reason in RETRY_REASONS and decision.action == "none"

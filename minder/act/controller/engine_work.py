@@ -1,0 +1,230 @@
+"""What an eviction asks of the engine, step by step: drained, then released or started again elsewhere.
+
+Every step is an operation of its own in the ledger, written down before it is tried and tried again until Slurm (or whoever owns the
+machines) answers: also by the next controller. Calls run beside the tick, since a scheduler may take its time; results are written by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from minder.act.actuators.contract import Actuator, Engine
+from minder.model.clock import Clock
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import ActuatorError, EngineUnavailableError, LedgerError
+from minder.record.incidents import Ledger, kinds
+
+__all__ = ["DRAIN", "RELEASE", "REQUEUE", "EngineActuator", "EngineWork", "drain_operations"]
+
+DRAIN, RELEASE, REQUEUE = "drain", "release", "requeue"
+_RETRY_S = 10.0
+_CLOSE_S = 10.0
+
+
+@dataclass(slots=True)
+class _Step:
+    operation_id: str  # of this step
+    kind: str
+    machines: tuple[str, ...]
+    owner: str  # the eviction's operation: what the drain's reason carries
+    why: str
+    incident: str | None
+    restarts: int | None = None  # of a restart that takes no machine away: how often it had been started again
+    written: int = 0  # the intent's event id
+    tried_s: float = -math.inf
+    future: Future[ActionResult] | None = None
+
+
+class EngineWork:
+    """`begin` writes an eviction's steps down and starts them; `tick` takes what came of them and tries again what was not answered.
+
+    steps: which of drain, release and requeue an eviction takes, in order. on_done(owner, results) is called when all of them ended.
+    """
+
+    def __init__(self, engine: Engine, ledger: Ledger, job: str, clock: Clock, steps: Sequence[str]) -> None:
+        self.engine = engine
+        self._ledger = ledger
+        self._job = job
+        self._clock = clock
+        self._kinds = tuple(steps)
+        self._steps: list[_Step] = []
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="minder-engine")
+        self._degraded = ""
+        self.on_say: Callable[[str], None] = lambda text: None
+        self.on_done: Callable[[str, Mapping[str, ActionResult]], None] = lambda owner, results: None
+        self._results: dict[str, dict[str, ActionResult]] = {}
+        self.restarts: Callable[[], int | None] = lambda: None  # how often the engine has started the job again; None: unknown
+
+    def begin(self, decision: Decision, incident: str | None) -> None:
+        """Raises LedgerError before anything is asked. The same decision again begins nothing twice."""
+        why = f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}, job {self._job}" + (
+            f", {incident}" if incident else ""
+        )
+        names = []
+        restarts = None if decision.action == "evict" else self.restarts()
+        for kind in self._kinds if decision.action == "evict" else (REQUEUE,):
+            groups = [decision.machines] if kind == REQUEUE else [(machine,) for machine in decision.machines]
+            for machines in groups:
+                name = f"{decision.operation_id}/{kind}" + ("" if kind == REQUEUE else f"/{machines[0]}")
+                names.append(name)
+                self._add(_Step(name, kind, tuple(machines), decision.operation_id, why, incident, restarts))
+        if not self.open_steps(decision.operation_id):  # an earlier controller saw all of them end, and died before it said so
+            self.on_done(decision.operation_id, {name: result for name in names if (result := self._ledger.result(name)) is not None})
+        self._start_next(self._clock.now_s())
+
+    def take_up(self) -> list[str]:
+        """Steps that an earlier controller left open. Returns one line for each."""
+        lines = []
+        for operation in self._ledger.open_operations(self._job):
+            payload, owner = operation.intent.payload, operation.intent.payload.get("owner")
+            if payload.get("engine") == self.engine.name and isinstance(owner, str):
+                machines = tuple(map(str, payload.get("machines") or ()))
+                kind, why, incident = str(payload["action"]), str(payload["why"]), operation.intent.incident
+                step = _Step(operation.operation_id, kind, machines, owner, why, incident)
+                self._add(step)
+                lines.append(f"{step.kind} of {', '.join(machines) or 'the job'} is tried again after a controller restart")
+        return lines
+
+    def tick(self, now_s: float) -> None:
+        """Once per tick of the controller, in its thread."""
+        for step in [step for step in self._steps if step.future is not None and step.future.done()]:
+            self._settle(step)
+        self._start_next(now_s)
+
+    def open_steps(self, owner: str) -> list[str]:
+        return [step.operation_id for step in self._steps if step.owner == owner]
+
+    def close(self) -> None:
+        """What is under way may end; what is not done then stays open in the ledger, and is told."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for step in list(self._steps):
+            if step.future is not None and step.future.done() and not step.future.cancelled():
+                with contextlib.suppress(LedgerError):  # it stays open, as is told below
+                    self._settle(step)
+        for step in self._steps:
+            self.on_say(
+                f"{step.kind} of {', '.join(step.machines) or 'the job'} is not done yet: the next controller of this job tries again"
+            )
+
+    def _add(self, step: _Step) -> None:
+        payload: dict[str, Any] = {
+            "action": step.kind,
+            "machines": list(step.machines),
+            "engine": self.engine.name,
+            "owner": step.owner,
+            "why": step.why,
+        }
+        payload |= {} if step.restarts is None else {"restarts": step.restarts}
+        intent = self._ledger.intend(step.operation_id, payload, job=self._job, incident=step.incident).event
+        step.written, step.restarts = intent.id, intent.payload.get("restarts")  # as it was when it was first asked for
+        known = {item.operation_id for item in self._steps}
+        if step.operation_id not in known and self._ledger.result(step.operation_id) is None:
+            self._steps.append(step)
+
+    def _start_next(self, now_s: float) -> None:
+        """One at a time and in order: a node is drained before anything else is asked for it."""
+        if any(step.future is not None for step in self._steps) or not self._steps:
+            return
+        step = self._steps[0]
+        if now_s - step.tried_s >= _RETRY_S:
+            step.tried_s = now_s
+            if step.kind == DRAIN and self._is_returned(step):
+                told = f"{step.machines[0]} was given back before it could be drained"
+                step.future = self._threads.submit(ActionResult, step.operation_id, now_s, "failed", told)
+                return
+            step.future = self._threads.submit(self._try, step)
+
+    def _is_returned(self, step: _Step) -> bool:
+        """A person gave the machine back while its drain was still owed."""
+        later = self._ledger.events(since_id=step.written, job=self._job, kinds=[kinds.UNBARRED])
+        return any(event.payload.get("machine") in step.machines for event in later)
+
+    def _try(self, step: _Step) -> ActionResult:
+        if step.kind == DRAIN:
+            return self.engine.withhold(step.machines[0], step.owner, step.why)
+        told = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
+        return ActionResult(step.operation_id, self._clock.now_s(), "done", told)
+
+    def _restart(self, step: _Step) -> str:
+        if step.machines:
+            return self.engine.restart_without(step.machines)
+        if step.restarts is None:
+            raise ActuatorError(f"{self.engine.name} did not tell how often the job had been started again: nothing was done")
+        return self.engine.restart(step.restarts)
+
+    def _settle(self, step: _Step) -> None:
+        assert step.future is not None
+        try:
+            result = step.future.result()
+        except EngineUnavailableError as error:
+            step.future = None
+            self._degrade(str(error))
+            return
+        except ActuatorError as error:
+            result = ActionResult(step.operation_id, self._clock.now_s(), "failed", str(error))
+        except LedgerError:  # whether we still lead could not be read, so nothing was changed
+            step.future = None
+            raise
+        try:
+            self._ledger.complete(
+                step.operation_id, ActionResult(step.operation_id, result.time_s, result.outcome, result.detail, result.undo)
+            )
+        finally:
+            settled = result.outcome != "ambiguous"
+            step.future = step.future if settled else None
+        if not settled:  # the next try reads first
+            self._degrade(result.detail)
+            return
+        self._steps.remove(step)
+        self._recover()
+        self._tell(step, result)
+
+    def _tell(self, step: _Step, result: ActionResult) -> None:
+        self.on_say(f"{self.engine.name}: {result.detail}")
+        if result.outcome == "failed":
+            payload = {"what": self.engine.name, "detail": f"{step.kind}: {result.detail}"}
+            self._ledger.append(kinds.DEGRADED, payload, job=self._job, incident=step.incident)
+        results = self._results.setdefault(step.owner, {})
+        results[step.operation_id] = result
+        if not self.open_steps(step.owner):
+            self.on_done(step.owner, self._results.pop(step.owner))
+
+    def _degrade(self, detail: str) -> None:
+        """Told once, until it answers again."""
+        if not self._degraded:
+            self._ledger.append(kinds.DEGRADED, {"what": self.engine.name, "detail": detail}, job=self._job)
+            self.on_say(f"{detail}: tried again every {_RETRY_S:.0f} s")
+        self._degraded = detail
+
+    def _recover(self) -> None:
+        if self._degraded:
+            self._degraded = ""
+            self._ledger.append(kinds.NOTE, {"text": f"{self.engine.name} answers again"}, job=self._job)
+
+
+class EngineActuator:
+    """actuators.contract.Actuator: the workers are ended by `inner`, and the engine is told at the same time."""
+
+    def __init__(self, inner: Actuator, work: EngineWork, ledger: Ledger, job: str) -> None:
+        self.name = f"{inner.name}+{work.engine.name}"
+        self._inner = inner
+        self._work = work
+        self._ledger = ledger
+        self._job = job
+
+    def execute(self, decision: Decision) -> ActionResult:
+        running = [item for item in self._ledger.open_operations(self._job) if item.operation_id == decision.operation_id]
+        self._work.begin(decision, running[0].intent.incident if running else None)
+        return self._inner.execute(decision)
+
+
+def drain_operations(ledger: Ledger, machine: str) -> set[str]:
+    """The operations of this ledger that drained, or may have drained, a machine. Raises LedgerError."""
+    events = ledger.events(kinds=[kinds.INTENT])
+    drained = [event.payload for event in events if event.payload.get("action") == DRAIN and machine in event.payload.get("machines", ())]
+    return {str(payload["owner"]) for payload in drained if "owner" in payload}

@@ -1,0 +1,131 @@
+"""One controller leads a job; another on the same ledger waits, and takes over when the leader's beats stand still.
+
+A leader that was stopped and wakes up finds another token in the ledger: its next write is refused, and with it the action that the
+write stands before (ADR 13).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from minder.model.errors import LeaseLostError, LedgerError
+from minder.record.store.leases import Lease, LeaseStore
+
+__all__ = ["BEAT_S", "PATIENCE_S", "Leadership", "Standing", "is_led"]
+
+BEAT_S = 1.0
+PATIENCE_S = 5.0  # so long may the beats stand still
+_LOOK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who leads, as one controller sees it. token: of the lease that holds now, its own or another's; age_s: since that lease's last
+    beat was written (its own) or seen (another's); both None where there is none."""
+
+    leads: bool
+    token: int | None
+    age_s: float | None
+    takeovers: int
+
+
+def is_led(path_or_url: str, job: str, patience_s: float = 2.5 * BEAT_S) -> bool:
+    """Whether a controller or a watcher of the job beats: looked at for `patience_s` at most. Raises LedgerError."""
+    store, names, end_s = LeaseStore(path_or_url), (job, f"watch of {job}"), time.monotonic() + patience_s
+    try:
+        seen = {name: store.read(name) for name in names}
+        left = [name for name, lease in seen.items() if lease is not None and not lease.released]
+        while left and time.monotonic() < end_s:
+            time.sleep(_LOOK_S)
+            if any(store.read(name) != seen[name] for name in left):
+                return True
+        return False
+    finally:
+        store.close()
+
+
+class Leadership:
+    """A place in the line of the controllers of one job. `lead` waits for it; `close` gives it back."""
+
+    def __init__(self, path_or_url: str, name: str, *, beat_s: float = BEAT_S, patience_s: float = PATIENCE_S) -> None:
+        self._store = LeaseStore(path_or_url)
+        self._name = name
+        self._beat_s, self._patience_s = beat_s, patience_s
+        self._holder = f"process {os.getpid()} on {socket.gethostname()}"
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen: Lease | None = None  # another's, while we wait
+        self._beaten_s = 0.0  # when the newest beat was written, or seen; monotonic
+        self._takeovers = 0
+        self.mine: Lease | None = None
+        self.lost = threading.Event()
+        self.on_beat: Callable[[str], None] = lambda error: None  # "", or why the database did not take the beat
+
+    def standing(self) -> Standing:
+        """Safe to ask from any thread."""
+        lease, leads = self.mine or self._seen, self.mine is not None and not self.lost.is_set()
+        age_s = None if lease is None or (lease.released and not leads) else time.monotonic() - self._beaten_s
+        return Standing(leads, None if lease is None else lease.token, age_s, self._takeovers)
+
+    def lead(self, stopping: threading.Event, say: Callable[[str], None]) -> Lease | None:
+        """Wait until this process leads; None if it was stopped before. Raises LedgerError where the ledger cannot be read at first."""
+        seen, since_s, told = self._store.read(self._name), time.monotonic(), False
+        self._seen, self._beaten_s = seen, since_s
+        while not stopping.is_set():
+            stale = seen is None or seen.released or time.monotonic() - since_s >= self._patience_s
+            try:
+                if stale and (mine := self._store.take(self._name, self._holder, seen)) is not None:
+                    self._takeovers += seen is not None and not seen.released
+                    return self._begin(mine)
+                now = self._store.read(self._name)
+            except LedgerError as error:  # not readable for a moment: that says nothing of the leader
+                say(f"cannot see who leads: {error}")
+                since_s = time.monotonic()
+                stopping.wait(self._beat_s)
+                continue
+            if now != seen:
+                seen, since_s = now, time.monotonic()
+                self._seen, self._beaten_s = seen, since_s
+            if not told and seen is not None and not seen.released:
+                told = True
+                say(f"{self._name} is led by {seen.holder}: waiting to take over")
+            stopping.wait(_LOOK_S)
+        return None
+
+    def _begin(self, mine: Lease) -> Lease:
+        self.mine, self._beaten_s = mine, time.monotonic()
+        self._thread = threading.Thread(target=self._beat, args=(mine,), name="minder-lease", daemon=True)
+        self._thread.start()
+        return mine
+
+    def _beat(self, mine: Lease) -> None:
+        while not self._closing.wait(self._beat_s):
+            try:
+                self._store.beat(mine)
+                self._beaten_s = time.monotonic()
+                self.on_beat("")
+            except LeaseLostError:
+                self.lost.set()
+                return
+            except LedgerError as error:  # nothing can be written either: the ledger decides when it comes back
+                self.on_beat(str(error))
+
+    def close(self) -> None:
+        """Let the next one lead at once."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            if self.mine is not None:
+                with suppress(
+                    LedgerError
+                ):  # a lease that cannot be given back ends by itself: the next one waits for beats that do not come
+                    self._store.release(self.mine)
+        finally:
+            self._store.close()

@@ -1,0 +1,244 @@
+"""What follows a decision, in order: evidence, eviction, the next generation. Every step is in the ledger before it is taken and
+can be done twice, so a controller that starts again in the middle simply does it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minder.act.actuators.contract import Actuator
+from minder.act.controller.evidence import capture_evidence
+from minder.act.controller.state import JobState
+from minder.act.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
+from minder.act.recovery.rendezvous import RendezvousHost
+from minder.act.recovery.restart import StartResult, start_generation
+from minder.model.clock import Clock
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import CheckpointError, MinderError
+from minder.record.incidents import Ledger, kinds
+from minder.wire.codec import from_json
+from minder.wire.fleet import Fleet
+
+__all__ = ["Recovery", "RecoverySettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySettings:
+    """Deadlines in seconds, and what every worker's environment holds."""
+
+    state_dir: Path
+    rendezvous_address: str
+    environment: Mapping[str, str]
+    checkpoint_dir: Path | None
+    max_restarts: int
+    evidence_deadline_s: float = 10.0
+    start_deadline_s: float = 60.0
+    grace_s: float = 2.0
+
+
+class Recovery:
+    """Carries decisions out. `on_phase(text)` tells a watcher what goes on, `on_result` what became of an eviction."""
+
+    def __init__(
+        self, state: JobState, ledger: Ledger, fleet: Fleet, actuator: Actuator, settings: RecoverySettings, clock: Clock
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._ledger = ledger
+        self._fleet = fleet
+        self._actuator = actuator
+        self._settings = settings
+        self._clock = clock
+        self.on_phase: Callable[[str], None] = lambda text: None
+        self.on_result: Callable[[ActionResult], None] = lambda result: None
+
+    def prepare(self) -> None:
+        """Start what takes seconds to start, while the workers are still on their way to the barrier."""
+        RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
+
+    def end(self) -> None:
+        """The job is over: nobody needs its rendezvous stores any more. Raises RecoveryError."""
+        RendezvousHost(self._settings.state_dir, self._settings.rendezvous_address).stop()
+
+    def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
+        """Evict (if the decision says so) and restart. Raises RecoveryError if the next generation cannot be placed."""
+        self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
+        self._state.phase = "recovering"
+        self._capture(decision, incident)
+        if decision.action == "evict":
+            self._evict(decision, incident)
+        reason = f"{decision.action} {', '.join(decision.machines)}".strip()
+        result = self.bring_up(self._place(decision), decision.operation_id, incident, reason)
+        self._park(decision)
+        self._finish(decision)
+        return result
+
+    def _place(self, decision: Decision) -> dict[int, str]:
+        if decision.action != "trial":
+            return replace_machines(self._state.rank_machine, decision.machines, decision.replacements)
+        self.on_phase(f"trial: {decision.replacements[0]} takes the ranks of {decision.machines[0]}")
+        return exchange_machines(self._state.rank_machine, decision.machines[0], decision.replacements[0])
+
+    def _park(self, decision: Decision) -> None:
+        """A machine on trial that has no ranks now waits at the barrier, as a standby does. One that does not answer keeps old workers,
+        which the new generation's store shuts out."""
+        idle = set(decision.machines) - set(self._state.rank_machine.values()) if decision.action == "trial" else set()
+        generation = self._state.generation
+        body = {"generation": generation, "desired": "parked", "world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
+        requests = {machine: {"operation_id": f"{decision.operation_id}/park/g{generation}", **body} for machine in idle}
+        if requests:
+            self._fleet.post_workers(requests)
+
+    def stop(self, decision: Decision, incident: str) -> bool:
+        """No restart is left for a job that hangs: evidence, then the end of its workers. True: they were told."""
+        self._capture(decision, incident)
+        self.on_phase("ending the workers")
+        body = {"operation_id": f"stop-{decision.operation_id}", "generation": self._state.generation, "desired": "parked"}
+        body |= {"assignments": [], "grace_s": self._settings.grace_s}
+        self._ledger.check_fence()
+        machines = machine_order(self._state.rank_machine)
+        self._fleet.post_workers({machine: body for machine in machines})  # noqa: C420 - read only
+        return True
+
+    def _finish(self, decision: Decision) -> None:
+        """The next generation is told: the operation is over. An old worker that may still run somewhere is shut out by its number;
+        an operation that stayed open would hold up every later one."""
+        if self._ledger.result(decision.operation_id) is not None:
+            return
+        detail, undo = "workers restarted in place", ""
+        if decision.action == "evict":
+            machines = ", ".join(decision.machines)
+            detail = f"the job goes on without {machines}; whether all its old workers ended is not known"
+            undo = "; ".join(f"minder machine return {machine}" for machine in decision.machines)
+        elif decision.action == "trial":
+            detail = f"{decision.replacements[0]} runs the ranks of {decision.machines[0]}, which is on trial: neither barred nor evicted"
+        self._ledger.complete(
+            decision.operation_id, ActionResult(decision.operation_id, self._clock.now_s(), "done", detail, undo)
+        )  # fmt: skip
+
+    def _capture(self, decision: Decision, incident: str | None) -> None:
+        if incident is not None:
+            self.on_phase("capturing evidence")
+            capture_evidence(self._state, self._ledger, self._fleet, decision, incident, self._settings.evidence_deadline_s)
+
+    def _evict(self, decision: Decision, incident: str | None) -> None:
+        self.on_phase(f"evicting {', '.join(decision.machines)}")
+        for machine in decision.machines:
+            if machine not in self._state.barred:
+                reason = f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}"
+                payload = {"machine": machine, "reason": reason}
+                self._ledger.append(
+                    kinds.BARRED, payload, job=self._state.name, incident=incident, operation_id=decision.operation_id
+                )  # fmt: skip
+                self._state.barred.add(machine)
+        if self._ledger.result(decision.operation_id) is None:
+            self._ledger.check_fence()
+            result = self._actuator.execute(decision)
+            self.on_result(result)
+            self._ledger.complete(decision.operation_id, result)
+
+    def bring_up(self, rank_machine: Mapping[int, str], operation_id: str, incident: str | None, reason: str) -> StartResult:
+        """Start the generation that this operation asks for: the one in the ledger, if it was begun before."""
+        plan_event = next(
+            (
+                event
+                for event in self._ledger.events(job=self._state.name, kinds=[kinds.GENERATION_STARTED])
+                if event.operation_id == operation_id
+            ),
+            None,
+        )
+        if plan_event is None:
+            plan_event = self._begin_generation(rank_machine, operation_id, incident, reason)
+        placed = {int(rank): machine for rank, machine in plan_event.payload["rank_machine"].items()}
+        generation = int(plan_event.payload["generation"])
+        self._adopt(generation, placed, plan_event.time_s, operation_id, incident)
+        self.on_phase(f"starting generation {generation}")
+        host = RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
+        address, port = host.open(generation)
+        self._phase("restart", "begin", operation_id, incident)
+        plan = GenerationPlan(
+            self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts
+        )
+        self._ledger.check_fence()
+        result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._settings.grace_s)
+        self._phase("restart", "end", operation_id, incident, "; ".join(f"{m}: {why}" for m, why in result.missing.items()))
+        host.close_before(generation)
+        return result
+
+    def _begin_generation(self, rank_machine: Mapping[int, str], operation_id: str, incident: str | None, reason: str) -> Any:
+        known = [int(self._fleet.launcher_state(machine).get("generation") or 0) for machine in set(rank_machine.values())]
+        generation = max([self._state.generation, *known]) + 1
+        last_step = self._state.last_step
+        payload = {
+            "generation": generation,
+            "machines": list(machine_order(rank_machine)),
+            "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()},
+            "reason": reason,
+            "last_step": None if math.isinf(last_step) else last_step,
+            "resumed_from": self._newest_checkpoint(),
+        }
+        return self._ledger.append(
+            kinds.GENERATION_STARTED, payload, job=self._state.name, incident=incident, operation_id=operation_id
+        )  # fmt: skip
+
+    def _adopt(self, generation: int, placed: dict[int, str], started_s: float, operation_id: str, incident: str | None) -> None:
+        state = self._state
+        state.generation, state.rank_machine, state.generation_start_s = generation, placed, started_s
+        state.phase, state.first_step_seen = "starting", False
+        state.operation_id, state.incident = operation_id, incident
+        state.resumed_from = self._newest_checkpoint()
+
+    def _newest_checkpoint(self) -> int | None:
+        folder = self._settings.checkpoint_dir
+        if folder is None or not folder.is_dir():
+            return None
+        from minder.edge.checkpoint.manifest import complete_checkpoints
+
+        try:
+            found = complete_checkpoints(folder)
+        except (CheckpointError, OSError):
+            return None
+        return max((manifest.step for manifest in found), default=None)
+
+    def _phase(self, phase: str, state: str, operation_id: str, incident: str | None, detail: str = "") -> None:
+        payload = {"phase": phase, "state": state, "detail": detail}
+        self._ledger.append(kinds.RECOVERY_PHASE, payload, job=self._state.name, incident=incident, operation_id=operation_id)
+
+    def resume(self) -> tuple[list[str], StartResult | None]:
+        """Finish what an earlier controller had begun, once. Returns one line per operation, and how the last start went.
+
+        An operation is over when its generation is in the ledger; the present generation is told to its launchers again as
+        long as it has not stepped (they know the operation and start nothing twice).
+        """
+        events = self._ledger.events(job=self._state.name, kinds=[kinds.JOB_REGISTERED, kinds.INTENT, kinds.GENERATION_STARTED])
+        begun = max((index for index, event in enumerate(events) if event.kind == kinds.JOB_REGISTERED), default=0)
+        started = {event.operation_id for event in events[begun:] if event.kind == kinds.GENERATION_STARTED}
+        lines: list[str] = []
+        result: StartResult | None = None
+        for event in events[begun:]:
+            if event.kind != kinds.INTENT or "decision" not in event.payload:
+                continue
+            decision = from_json(Decision, event.payload["decision"])
+            if decision.action not in kinds.ACTS:
+                lines.append(f'{decision.operation_id} is left alone: this version does not know what "{decision.action}" is')
+                continue
+            if event.operation_id in started:
+                self._finish(decision)
+                continue
+            line, again = self._again(decision, event.incident)
+            lines.append(line)
+            result = again or result
+        if not lines and self._state.generation and not self._state.first_step_seen and self._state.rank_machine:
+            result = self.bring_up(self._state.rank_machine, self._state.operation_id, self._state.incident, "told again")
+            lines.append(f"told generation {self._state.generation} to its launchers again")
+        return lines, result
+
+    def _again(self, decision: Decision, incident: str | None) -> tuple[str, StartResult | None]:
+        try:
+            result = self.carry_out(decision, incident)
+        except MinderError as error:
+            return f"could not finish {decision.operation_id}: {error}", None
+        return f"finished {decision.operation_id} after a controller restart", result

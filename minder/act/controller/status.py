@@ -1,0 +1,94 @@
+"""`status.json`: what the controller sees right now, for a terminal that shows it live. Written whole and renamed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from minder.act.controller.state import JobState
+from minder.model.evidence import Scores
+from minder.model.observation import MachineView
+
+__all__ = ["read_status", "status_age_s", "write_status"]
+
+
+def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, MachineView], extra: Mapping[str, Any]) -> None:
+    """`extra` is put beside the job's own fields: message, step, loss, incident, standbys, dry_run (it acts on nothing).
+    missing: machine to what keeps it from being a standby, where it could be one."""
+    in_job = set(state.rank_machine.values())
+    standbys = set(extra.get("standbys", ()))
+    scores: Scores | None = extra.get("scores")
+    missing: Mapping[str, str] = extra.get("missing", {})
+    rows = [
+        {**_machine_row(view, _role(machine, in_job, standbys, state), scores), "missing": missing.get(machine)}
+        for machine, view in views.items()
+    ]
+    body = {
+        "job": state.name,
+        "now_s": now_s,
+        "generation": state.generation,
+        "phase": state.phase,
+        "machines": rows,
+        **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing")},
+    }
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(_finite(body)))
+    temporary.replace(path)
+
+
+def read_status(path: Path) -> dict[str, Any] | None:
+    """The last status, or None before the first one."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def status_age_s(status: Mapping[str, Any], now_s: float) -> float:
+    """How far from now a status was written; infinity where it does not say. One that is dated ahead is no fresher than one that is as
+    far behind: a clock was set, and nobody can tell whether it is still written.
+
+    >>> status_age_s({"now_s": 3700.0}, 100.0)
+    3600.0
+    """
+    told_s = status.get("now_s")
+    return abs(now_s - told_s) if isinstance(told_s, (int, float)) else math.inf
+
+
+def _role(machine: str, in_job: Iterable[str], standbys: Iterable[str], state: JobState) -> str:
+    if machine in state.barred:
+        return "evicted"
+    if machine in in_job:
+        return "training"
+    return "standby" if machine in standbys else "spare"
+
+
+def _machine_row(view: MachineView, role: str, scores: Scores | None) -> dict[str, Any]:
+    steps = [worker.step for worker in view.workers if worker.step is not None]
+    score = None
+    if scores is not None and view.machine in scores.machines:
+        score = float(scores.score_M[scores.machines.index(view.machine)]) / scores.threshold
+    return {
+        "name": view.machine,
+        "role": role,
+        "agent_age_s": view.agent_age_s,
+        "launcher_age_s": view.launcher_age_s,
+        "workers": [worker.state for worker in view.workers],
+        "step": max(steps) if steps else None,
+        "score": score,
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value

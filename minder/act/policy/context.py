@@ -1,0 +1,54 @@
+"""The state of the job, and of what stands around it, at the moment of deciding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from minder.model.observation import JobView
+
+__all__ = ["PolicyContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyContext:
+    """All that the policy knows besides verdicts and history.
+
+    `domains`: what each machine hangs on, {"node-1": {"rack": "r1", "switch": "leaf-3"}}.
+    `standbys_out`: the job's other standbys, and what keeps each from being ready.
+    `gpus`: devices of the job (workers where there are none); prices are in their seconds.
+    `suspects`: machines that were accused (page or evict) and when, in unix seconds; those named in this call are added.
+    `in_progress`: the operation that is under way for this job. `other_jobs`: further jobs on each machine.
+    `workers_dead`: a worker of the job is gone and the job cannot go on without a restart.
+    `machines_lost`: machines that answer nobody: a restart in place cannot succeed while the job needs one of them.
+    `speed_lost_share`: 0.2 = the job makes 20 % fewer steps per second than it should; None: unknown.
+    `remaining_s`: how long the job would still run; None: unknown.
+    `ranks_fixed`: why ranks cannot move to other machines here; "" where they can.
+    `largest_group`: machines of the job's largest parallel group that is small enough to be evicted whole; 1 where none is known.
+    `answering`: machines whose agent or launcher was heard within the last seconds.
+    `restart_refused`: why the job cannot be started again as it is, by us; "" if it can.
+    `hangs`: the job stands as a whole, its processes alive.
+    `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
+    """
+
+    now_s: float
+    job: JobView
+    standbys_ready: tuple[str, ...] = ()
+    domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    gpus: int = 1
+    largest_group: int = 1
+    answering: frozenset[str] = frozenset()
+    since_checkpoint_s: float = 0.0
+    expected_restart_s: float = 30.0
+    other_jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    in_progress: str | None = None
+    suspects: Mapping[str, float] = field(default_factory=dict)
+    workers_dead: bool = False
+    machines_lost: frozenset[str] = frozenset()
+    speed_lost_share: float | None = None
+    remaining_s: float | None = None
+    engine_refuses: Mapping[str, str] = field(default_factory=dict)
+    hangs: bool = False
+    restart_refused: str = ""
+    standbys_out: Mapping[str, str] = field(default_factory=dict)
+    ranks_fixed: str = ""

@@ -1,0 +1,144 @@
+"""Stages that ask whether so much may be taken: group size, budgets, breaker, standbys, other jobs, dry run."""
+
+from __future__ import annotations
+
+import math
+
+from minder.act.policy.case import Case, Ruling, passes, stops
+from minder.model.decision import Reason
+
+__all__ = [
+    "HANG",
+    "ORDER",
+    "breaker",
+    "budgets",
+    "dry_run",
+    "engine",
+    "group_size",
+    "near",
+    "ready_standbys",
+    "shared_machine",
+    "standbys",
+    "would_restart",
+]
+
+HOUR_S = 3600.0
+HANG, ORDER = "hang", "order"  # sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it
+_MOST_TOLD = 4
+
+
+def group_size(case: Case) -> Ruling:
+    """A group goes as a whole or not at all."""
+    size = len(case.machines)
+    if size < 2:
+        return passes()
+    limits = {
+        "machines per hour": case.machine_limit,
+        "machines of the breaker": case.breaker_limit,
+        "standbys": len(ready_standbys(case)),
+    }
+    for name, limit in limits.items():
+        if size > limit:
+            return stops("page", "group_too_large", f"{size} machines to evict, but {limit} {name}: never half a group")
+    return passes(f"pass, {size} machines")
+
+
+def budgets(case: Case) -> Ruling:
+    """Evictions of this job: in its whole run, and in the last hour, where machines have a limit of their own."""
+    since_s = case.context.now_s - HOUR_S
+    spans: tuple[tuple[Reason, float, int], ...] = (
+        ("budget_job", -math.inf, case.config.max_evictions_per_job),
+        ("budget_hour", since_s, case.config.max_evictions_per_hour),
+    )
+    for reason, begin_s, limit in spans:
+        used = case.evictions_since(begin_s)
+        if used + 1 > limit:
+            span = "this run" if reason == "budget_job" else "the last hour"
+            return stops("page", reason, f"{used} evictions in {span}, one more would pass the limit of {limit}")
+    gone, wanted = case.evicted_since(since_s), len(case.machines)
+    if gone + wanted > case.machine_limit:
+        told = f"{gone} machines evicted in the last hour, {wanted} more would pass the limit of {case.machine_limit} machines"
+        return stops("page", "budget_hour", told)
+    return passes()
+
+
+def breaker(case: Case) -> Ruling:
+    """Many machines out in a short time means that the watcher, or something that all share, is wrong."""
+    used, wanted = case.evicted_since(case.context.now_s - case.config.breaker_window_s), len(case.machines)
+    if used + wanted > case.breaker_limit:
+        window = f"{case.config.breaker_window_s:.0f} s"
+        return stops("page", "breaker", f"{used} evicted within {window}, {wanted} more would pass the breaker's {case.breaker_limit}")
+    return passes()
+
+
+def engine(case: Case) -> Ruling:
+    """What the scheduler that owns the machines says against it: its own limits, or that it does not answer."""
+    refused = [case.context.engine_refuses[machine] for machine in case.machines if machine in case.context.engine_refuses]
+    return stops("page", "engine", refused[0]) if refused else passes()
+
+
+def standbys(case: Case) -> Ruling:
+    """Every place must be filled; a standby behind another switch than the suspects comes first."""
+    ready, wanted = ready_standbys(case), len(case.machines)
+    if len(ready) < wanted:
+        unfit = {standby: "it is accused itself" for standby in case.context.standbys_ready if standby in case.suspects}
+        out = [f"{standby}: {why}" for standby, why in {**unfit, **case.context.standbys_out}.items()]
+        more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
+        return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
+    chosen = tuple(
+        sorted(ready, key=lambda standby: (standby not in case.preferred, case.was_tried(standby), near(case, standby)))[:wanted]
+    )
+    return Ruling(f"pass, {', '.join(chosen)} in", replacements=chosen)
+
+
+def ready_standbys(case: Case) -> list[str]:
+    """Standbys that may take a place. One that is on trial itself may be the machine that fails."""
+    used = {*case.machines, *case.planned, *case.taken, *case.suspects, *case.context.job.machines}
+    unfit = {*case.history.barred, *case.on_trial, *used}
+    return [
+        standby for standby in dict.fromkeys(case.context.standbys_ready) if standby not in unfit and not _in_maintenance(case, standby)
+    ]
+
+
+def _in_maintenance(case: Case, machine: str) -> bool:
+    """People work on it now: it would not last."""
+    rack, now_s = case.context.domains.get(machine, {}).get("rack"), case.context.now_s
+    held = (window for window in case.history.maintenance if window.from_s <= now_s < window.until_s)
+    return any(machine in window.machines or (rack is not None and rack in window.racks) for window in held)
+
+
+def near(case: Case, standby: str) -> bool:
+    """Whether it shares a domain with a machine that leaves its place."""
+    own = case.context.domains.get(standby, {})
+    others = [case.context.domains.get(machine, {}) for machine in case.machines]
+    return any(kind in own and own[kind] == other.get(kind) for other in others for kind in case.config.domain_kinds)
+
+
+def shared_machine(case: Case) -> Ruling:
+    """Whoever else runs there would die too."""
+    others = sorted({job for machine in case.machines for job in case.context.other_jobs.get(machine, ())} - {case.context.job.name})
+    if others and not case.config.allow_shared_machines:
+        return stops("page", "shared_machine", f"{', '.join(others)} would die too: set policy.allow_shared_machines to allow it")
+    return passes(f"pass, {', '.join(others)} would die too" if others else "pass")
+
+
+def dry_run(case: Case) -> Ruling:
+    """Last, so that its line says what would really have been done."""
+    if case.config.dry_run:
+        return stops("page", "dry_run", f"dry run: would evict {', '.join(case.machines)}; --act turns evictions on")
+    return passes()
+
+
+def would_restart(case: Case) -> Ruling:
+    """The restart of a job whose workers live ends them: only with --act, and a hang only while it lasts. Dead workers are started again
+    either way."""
+    if case.context.restart_refused:
+        return stops("page", "engine", case.context.restart_refused)
+    lives = case.verdict.kind != "job" or not {HANG, ORDER}.isdisjoint(case.verdict.sources)
+    if case.context.workers_dead or not lives:
+        return passes()
+    if HANG in case.verdict.sources and not case.context.hangs:
+        return stops("none", "tier_too_low", "the job moves again: nothing to restart")
+    if case.config.dry_run:
+        return stops("page", "dry_run", f"dry run: would restart {case.context.job.name} in place; --act turns restarts of living jobs on")
+    return passes()

@@ -1,0 +1,253 @@
+"""The list of stages, and how verdicts go through it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from minder.act.policy import approval, domains, limits, timing, trial
+from minder.act.policy.blame import Blame, Course, attribute
+from minder.act.policy.case import Case, Stage
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.price import price
+from minder.model.decision import Decision, Price, Reason
+from minder.model.evidence import TIER_ORDER, Verdict
+from minder.model.history import History
+
+__all__ = ["EVICT_STAGES", "RESTART_STAGES", "RETRY_REASONS", "TRIAL_STAGES", "Policy", "operation_name"]
+
+_ACTS = ("evict", "trial", "restart")
+_OUTSIDE = ("already_barred", "not_in_job")  # what is said of a machine outside the job is no reason to restart it
+
+EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
+    ("tier", timing.tier),
+    ("membership", timing.membership),
+    ("in_progress", timing.in_progress),
+    ("barred_yet_inside", timing.barred_yet_inside),
+    ("pause", timing.paused),
+    ("cooldown", timing.cooldown),
+    ("shared_domain", domains.shared_domain),
+    ("group_size", limits.group_size),
+    ("budgets", limits.budgets),
+    ("breaker", limits.breaker),
+    ("engine", limits.engine),
+    ("standbys", limits.standbys),
+    ("shared_machine", limits.shared_machine),
+    ("price", price),
+    ("dry_run", limits.dry_run),
+    ("approval", approval.answered),
+)
+TRIAL_STAGES: tuple[tuple[str, Stage], ...] = (
+    ("tier", timing.tier),
+    ("membership", timing.membership),
+    ("in_progress", timing.in_progress),
+    ("approval", approval.restart_waits),
+    ("pause", timing.paused),
+    ("cooldown", timing.cooldown),
+    ("possible", trial.possible),
+    ("partner", trial.partner),
+    ("shared_machine", limits.shared_machine),
+    ("max_restarts", timing.restarts_left),
+    ("dry_run", trial.dry_run),
+)
+RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
+    ("tier", timing.tier),
+    ("in_progress", timing.in_progress),
+    ("approval", approval.restart_waits),
+    ("pause", timing.paused),
+    ("cooldown", timing.cooldown),
+    ("max_restarts", timing.restarts_left),
+    ("dry_run", limits.would_restart),
+)
+_STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES}
+
+# A decision with one of these said "not now": ask again with the same verdict at the next tick.
+RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress", "awaiting_approval"})
+
+
+class Policy:
+    """Decides by the stages above, in their order. Pure: the same input gives the same decisions and operation ids."""
+
+    def __init__(self, config: PolicyConfig | None = None) -> None:
+        self.config = config or PolicyConfig()
+
+    def decide(self, verdicts: Sequence[Verdict], history: History, context: PolicyContext) -> list[Decision]:
+        """One decision per verdict, except that evictions that pass together become one decision (one restart for all).
+
+        What a verdict asks for (evict, try, restart in place) is a matter of its failures and of what is
+        remembered (minder.act.policy.blame).
+        At most one decision acts ("evict", "trial" or "restart"); it comes first. Where an eviction or a trial was stopped although
+        workers are dead, a "restart" of the job as it is may be added, and a page where the day has seen too many restarts.
+        """
+        blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
+        suspects = self._suspects(verdicts, context)
+        acting: list[Decision] = []
+        others: list[Decision] = []
+        for verdict, blame in blamed:
+            if blame.course == "restart":
+                continue
+            planned = tuple(machine for decision in acting for machine in decision.machines)
+            taken = tuple(standby for decision in acting for standby in decision.replacements)
+            case = replace(self._case(verdict, blame, history, context), planned=planned, taken=taken, suspects=suspects)
+            decision = _run(case, blame)
+            (acting if decision.action in ("evict", "trial") else others).append(decision)
+        evictions = [decision for decision in acting if decision.action == "evict"]
+        first = [_merge(evictions, context)] if evictions else acting[:1]
+        waiting = [_wait_for(first[0], decision) for decision in acting if decision.action == "trial" and decision not in first]
+        restarts = self._restarts(blamed, [] if acting else others, history, context)
+        if acting:
+            restarts = [_wait_for(first[0], decision) for decision in restarts]
+        found = sorted([*first, *restarts, *waiting, *others], key=lambda decision: decision.action not in _ACTS)
+        return [*found, *self._too_often(found, history)]
+
+    def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision:
+        """The same decision just before acting on it, if every stage still passes; else "page" or "none" with the reason.
+
+        Replacements may change where a chosen standby is gone. The decision's own intent in `history` does not count against it.
+        """
+        if decision.action not in _ACTS:
+            return decision
+        own = decision.operation_id
+        before = replace(history, actions=tuple(item for item in history.actions if item.operation_id != own))
+        if decision.action != "evict" and any(item.operation_id == own for item in history.actions):
+            before = replace(before, restarts=max(0, before.restarts - 1))
+        around = replace(context, in_progress=None) if context.in_progress == own else context
+        action: Course = decision.action if decision.action in ("trial", "restart") else "evict"
+        case = Case(decision.verdict, action, own, before, around, self.config, decision.machines, preferred=decision.replacements)
+        again = _run(replace(case, suspects=self._suspects([], context)))
+        stages = (*decision.stages, *(f"recheck {line}" for line in again.stages))
+        if again.action == action:
+            return replace(decision, replacements=again.replacements, price=again.price or decision.price, stages=stages)
+        return replace(again, stages=stages)
+
+    def _suspects(self, verdicts: Sequence[Verdict], context: PolicyContext) -> tuple[str, ...]:
+        since_s = context.now_s - self.config.domain_window_s
+        named = [verdict for verdict in verdicts if verdict.kind in ("machine", "group") and TIER_ORDER[verdict.tier] >= TIER_ORDER["page"]]
+        recent = [machine for machine, time_s in context.suspects.items() if time_s >= since_s]
+        return tuple(dict.fromkeys([*(machine for verdict in named for machine in verdict.machines), *recent]))
+
+    def _case(self, verdict: Verdict, blame: Blame, history: History, context: PolicyContext) -> Case:
+        name = operation_name(replace(verdict, machines=blame.machines), blame.course, context)
+        return Case(verdict, blame.course, name, history, context, self.config, blame.machines)
+
+    def _restarts(
+        self, blamed: Sequence[tuple[Verdict, Blame]], stopped: Sequence[Decision], history: History, context: PolicyContext
+    ) -> list[Decision]:
+        """What accuses no machine, and the restart in place of a job whose eviction or trial was stopped while its workers are dead or
+        hang."""
+        found = [
+            _run(self._case(verdict, blame, history, context), blame) for verdict, blame in blamed if blame.course == "restart"
+        ]  # fmt: skip
+        stuck = [item for item in stopped if item.reason not in (*RETRY_REASONS, *_OUTSIDE) and item.verdict.kind != "recovered"]
+        stands = context.hangs and any(limits.HANG in item.verdict.sources for item in stuck)
+        in_place = (context.workers_dead or stands) and not context.machines_lost & set(context.job.machines)
+        if stuck and in_place and not found:
+            dead = "the job's workers are dead" if context.workers_dead else "the job stands"
+            whole = Blame("restart", (), f"{dead}, and {stuck[0].reason} stopped what was wanted first")
+            found = [_run(self._case(replace(stuck[0].verdict, kind="job", machines=()), whole, history, context), whole)]
+            told = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
+            found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not told]
+        kept = [decision for decision in found if decision.action == "restart"][:1]
+        return kept + [_wait_for(kept[0], item) if item.action == "restart" else item for item in found if item not in kept]
+
+    def _too_often(self, decisions: Sequence[Decision], history: History) -> list[Decision]:
+        """A job that is restarted all day makes progress, or it would have ended: it goes on, and a person should know."""
+        limit = self.config.max_restarts_per_day
+        acting = [decision for decision in decisions if decision.action in ("restart", "trial")]
+        if not acting or history.restarts_today < limit:
+            return []
+        detail = f"{history.restarts_today} restarts within 24 hours, {limit} are usual at most: look why the job keeps failing"
+        name = f"page-{acting[0].operation_id}"
+        return [replace(acting[0], operation_id=name, action="page", reason="max_restarts_per_day", detail=detail, replacements=())]
+
+
+def operation_name(verdict: Verdict, action: str, context: PolicyContext) -> str:
+    """The same conclusion about the same generation has the same name, also after the controller was restarted."""
+    job = context.job
+    facts = [job.name, job.generation, action, sorted(verdict.machines), int(verdict.since_s)]
+    return f"{action}-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]}"
+
+
+def _urgency(verdict: Verdict) -> tuple[int, bool, float, float, tuple[str, ...]]:
+    """Budgets go to the surest verdicts first; the order of the input does not matter."""
+    return (-TIER_ORDER[verdict.tier], verdict.cause != "explicit", -verdict.confidence, verdict.since_s, verdict.machines)
+
+
+def _run(case: Case, blame: Blame | None = None) -> Decision:
+    """Through the stages of its action until one stops the case."""
+    lines: list[str] = [] if blame is None else [f"blame: {blame.say}"]
+    cost: Price | None = None
+    replacements: tuple[str, ...] = ()
+    action: Literal["evict", "trial", "restart", "page", "none"] = case.action
+    reason: Reason = "act"
+    detail = f"every stage passed: {case.action}" if blame is None or not case.verdict.failures else f"{case.action}: {blame.say}"
+    for name, stage in _STAGES[case.action]:
+        ruling = stage(case)
+        lines.append(f"{name}: {ruling.say}")
+        cost = ruling.price or cost
+        replacements = replacements if ruling.replacements is None else ruling.replacements
+        if ruling.action is not None:
+            action, reason, detail = ruling.action, ruling.reason, ruling.say
+            break
+    return Decision(
+        operation_id=case.operation_id,
+        time_s=case.context.now_s,
+        action=action,
+        machines=case.machines,
+        reason=reason,
+        detail=detail,
+        verdict=case.verdict,
+        price=cost,
+        replacements=replacements,
+        jobs_affected=_jobs_affected(case.machines, case.context),
+        stages=tuple(lines),
+    )
+
+
+def _jobs_affected(machines: Sequence[str], context: PolicyContext) -> tuple[str, ...]:
+    """Every job that would die with these machines, this one first."""
+    others = sorted({job for machine in machines for job in context.other_jobs.get(machine, ())} - {context.job.name})
+    return (context.job.name, *others)
+
+
+def _merge(decisions: Sequence[Decision], context: PolicyContext) -> Decision:
+    """Machines that must go at the same moment go in one eviction, with one restart."""
+    if len(decisions) == 1:
+        return decisions[0]
+    verdicts = [decision.verdict for decision in decisions]
+    prices = [decision.price for decision in decisions if decision.price]
+    verdict = replace(
+        verdicts[0],
+        kind="group" if any(verdict.kind == "group" for verdict in verdicts) else "machine",
+        machines=tuple(dict.fromkeys(machine for item in decisions for machine in item.machines)),
+        confidence=min(item.confidence for item in verdicts),
+        since_s=min(item.since_s for item in verdicts),
+        evidence=tuple(piece for item in verdicts for piece in item.evidence),
+        against=tuple(piece for item in verdicts for piece in item.against),
+        sources=tuple(dict.fromkeys(source for item in verdicts for source in item.sources)),
+    )
+    return replace(
+        decisions[0],
+        operation_id=operation_name(verdict, "evict", context),
+        machines=verdict.machines,
+        verdict=verdict,
+        detail=f"{len(decisions)} verdicts at once: one eviction, one restart",
+        price=Price(max(p.acting_gpu_s for p in prices), max(p.waiting_gpu_s for p in prices)) if prices else None,
+        replacements=tuple(standby for item in decisions for standby in item.replacements),
+        jobs_affected=_jobs_affected(verdict.machines, context),
+        stages=tuple(f"{' '.join(item.machines)} {line}" for item in decisions for line in item.stages),
+    )
+
+
+def _wait_for(running: Decision, decision: Decision) -> Decision:
+    """A restart or a trial that another decision of this call makes needless for now."""
+    if decision.action not in ("restart", "trial"):
+        return decision
+    detail = f"{running.operation_id} restarts the job"
+    return replace(
+        decision, action="none", reason="already_in_progress", detail=detail, stages=(*decision.stages, f"in_progress: {detail}")
+    )

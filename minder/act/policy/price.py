@@ -1,0 +1,59 @@
+"""GPU-seconds lost by acting now against waiting for a person."""
+
+from __future__ import annotations
+
+import math
+
+from minder.act.policy.case import Case, Ruling
+from minder.model.decision import Price
+
+__all__ = ["price", "price_of", "speed_lost_share"]
+
+
+def price(case: Case) -> Ruling:
+    """Below break-even nobody is evicted; where the price cannot be told (NaN, infinite) neither."""
+    found = price_of(case)
+    said = f"acting costs {found.acting_gpu_s:.0f} GPU-s, waiting {found.waiting_gpu_s:.0f} GPU-s"
+    if case.context.remaining_s is not None and _costs_by_speed(case):
+        said += f"; the job has about {case.context.remaining_s:.0f} s left"
+    if math.isfinite(found.acting_gpu_s) and found.waiting_gpu_s >= found.acting_gpu_s * case.config.break_even:
+        return Ruling(f"pass, {said}", price=found)
+    return Ruling(said, "page", "below_break_even", price=found)
+
+
+def price_of(case: Case) -> Price:
+    """Acting: restart plus the work since the last checkpoint, on every GPU of the job.
+
+    Waiting, weighed by the verdict's confidence: a stopped job loses everything until a person comes, and then pays the same
+    restart; a slow one loses a share of its speed until the configured horizon, or until the job is done where that comes first.
+    Where workers are dead, the restart comes whoever is to blame: that part has no doubt.
+    """
+    context, config, confidence = case.context, case.config, case.verdict.confidence
+    gpus = max(1, context.gpus)
+    acting_s = context.expected_restart_s + context.since_checkpoint_s
+    if _costs_by_speed(case):
+        waiting_s = speed_lost_share(case) * _slow_s(case) * confidence
+    else:
+        waiting_s = config.response_s * confidence + acting_s * (1.0 if context.workers_dead else confidence)
+    return Price(acting_gpu_s=gpus * acting_s, waiting_gpu_s=gpus * waiting_s)
+
+
+def _costs_by_speed(case: Case) -> bool:
+    """A job that steps on, but slowly."""
+    return case.verdict.cause in ("slowdown", "unknown") and not case.context.workers_dead
+
+
+def _slow_s(case: Case) -> float:
+    """For how long a slow machine would slow the job down."""
+    remaining_s = case.context.remaining_s
+    return case.config.slowdown_horizon_s if remaining_s is None else min(case.config.slowdown_horizon_s, remaining_s)
+
+
+def speed_lost_share(case: Case) -> float:
+    """As measured, else from the verdict's step_seconds evidence, else the configured assumption. In 0..1."""
+    if case.context.speed_lost_share is not None:
+        return min(1.0, max(0.0, case.context.speed_lost_share))
+    for item in case.verdict.evidence:
+        if item.metric == "step_seconds" and item.observed and item.expected and item.observed > 0:
+            return min(1.0, max(0.0, 1.0 - item.expected / item.observed))
+    return case.config.assumed_slowdown_share

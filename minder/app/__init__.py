@@ -1,0 +1,1 @@
+"""Wiring: builds a controller from a configuration."""

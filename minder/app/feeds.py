@@ -1,0 +1,68 @@
+"""What flows into a controller, and out of it into a recording: opened for the machines of the start, and for each that joins later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minder.act.controller.stages import SampleSource
+from minder.app.admission import Admission
+from minder.config import JobConfig
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.mapping import load_mapping
+from minder.ingest.sources.recorder import Recorder
+from minder.ingest.sources.scrape import ScrapeSource, ScrapeTarget
+from minder.ingest.windows import Aligner
+from minder.model.errors import ConfigError
+from minder.wire.client import MachineEndpoints
+
+__all__ = ["build_source", "open_aligner", "open_recorder"]
+
+
+def open_aligner(admission: Admission) -> Aligner:
+    """Of every machine that is known now."""
+    return Aligner(admission.names, interval_s=admission.config.telemetry.interval_s)
+
+
+def build_source(admission: Admission) -> SampleSource:
+    """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
+    config, telemetry = admission.config, admission.config.telemetry
+    mapping = load_mapping(telemetry.mapping)
+    if telemetry.source == "prometheus" or (telemetry.source == "auto" and telemetry.url):
+        from minder.ingest.sources.identity import MachineMap
+        from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+
+        if not telemetry.url:
+            raise ConfigError('telemetry.source is "prometheus" but telemetry.url is missing: give the server\'s address')
+        options = PrometheusOptions(telemetry.url, telemetry.interval_s, telemetry.selector, telemetry.headers)
+        machines = MachineMap(telemetry.machine_label, machines=telemetry.machine_map, known=admission.names)
+        return PrometheusSource(options, machines, mapping)
+    source = ScrapeSource(_targets(config.endpoints()), mapping, telemetry.interval_s, tls=config.tls.context())
+    admission.on_admit.append(lambda grown, joined: source.add(_targets([joined])))
+    source.start()  # it keeps its pace while a tick is busy with a recovery
+    return source
+
+
+def _targets(endpoints: Iterable[MachineEndpoints]) -> list[ScrapeTarget]:
+    return [ScrapeTarget(item.machine, item.agent.url, item.agent.token) for item in endpoints if item.agent is not None]
+
+
+def open_recorder(admission: Admission, resume: bool) -> Recorder | None:
+    """A recording of what the pipeline was fed, if the configuration asks for one. `resume`: an earlier controller began it."""
+    if admission.config.record_dir is None:
+        return None
+    recorder = Recorder(admission.config.record_dir, _recorded(admission.config), resume=resume)
+    admission.on_admit.append(lambda grown, joined: recorder.note_job(_recorded(grown)))
+    return recorder
+
+
+def _recorded(config: JobConfig) -> RecordedJob:
+    topology = config.topology()
+    return RecordedJob(
+        config.name,
+        topology.machines,
+        topology.standbys,
+        config.ranks_per_machine,
+        topology.parallelism,
+        config.telemetry.interval_s,
+        topology.domains,
+    )

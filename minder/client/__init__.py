@@ -1,8 +1,0 @@
-"""A client of the service: `with Client(url, token) as client: client.incidents(state="open")`. Needs httpx and pydantic, no server."""
-
-from __future__ import annotations
-
-from minder.client.client import Client
-from minder.client.stream import follow_events
-
-__all__ = ["Client", "follow_events"]

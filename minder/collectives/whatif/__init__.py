@@ -1,9 +1,0 @@
-"""What-if analysis of step traces: what slows a training step down, and by how much (arXiv 2505.05713; docs/step-traces.md)."""
-
-from __future__ import annotations
-
-from minder.collectives.whatif.analysis import Analysis, analyse
-from minder.collectives.whatif.meta import JobLayout, read_layout
-from minder.collectives.whatif.trace import StepTrace, build_trace, read_trace
-
-__all__ = ["Analysis", "JobLayout", "StepTrace", "analyse", "build_trace", "read_layout", "read_trace"]

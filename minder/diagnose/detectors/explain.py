@@ -1,0 +1,123 @@
+"""Why a machine is odd: for those above half the threshold, the metrics that say so, what was seen and what was expected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minder.diagnose.detectors.deviants import Deviants
+from minder.diagnose.detectors.memory import Memory
+from minder.diagnose.detectors.presence import Seen
+from minder.diagnose.detectors.traits import HIGH, LOW, TraitTable
+from minder.model.evidence import Cause, Evidence, Scores
+
+__all__ = ["Explained", "explain"]
+
+_MOST = 6
+_ONE_DEVICE = 1.5  # a device this much farther off than its machine's mean is named
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a row's scores are explained by. deviating_KM: index into `devices` of each machine's farthest device, -1 for none."""
+
+    time_s: float
+    threshold: float
+    quiet: bool
+    in_time_s: tuple[float, float]
+    seen: Seen
+    deviants: Deviants
+    devices: tuple[str, ...] = ()
+    deviating_KM: np.ndarray | None = None
+
+
+def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
+    """Scores of one row."""
+    score_M = memory["score_M"].copy()
+    evidence: dict[str, tuple[Evidence, ...]] = {}
+    since: dict[str, float] = {}
+    cause: dict[str, Cause] = {}
+    for m in np.flatnonzero(score_M >= 0.5 * row.threshold).tolist():
+        name = memory.machines[m]
+        started_s = float(memory["since_M"][m])
+        since[name] = started_s if started_s == started_s else row.time_s
+        place = np.flatnonzero(row.deviants.machines_X == m)
+        if row.seen.silent_M[m]:
+            evidence[name] = _silence(name, since[name], row.seen.silence_M[m])
+            cause[name] = "absence"
+        else:
+            told = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
+            evidence[name] = told or _went_first(memory, traits, m, since[name])
+            cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
+    return Scores(row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s)
+
+
+def _silence(machine: str, since_s: float, silence_s: float) -> tuple[Evidence, ...]:
+    message = f"silent for {silence_s:.0f} s while the training of its peers has changed"
+    return (Evidence("telemetry", machine, message, None, None, None, None, since_s),)
+
+
+def _metrics(memory: Memory, traits: TraitTable, row: Explained, place: int, since_s: float) -> tuple[Evidence, ...]:
+    """The plainest first; of a metric and its smallest and largest device only the one that tells most."""
+    m = int(row.deviants.machines_X[place])
+    weight_K = row.deviants.counted_KX[:, place] * traits.weight_K1[:, 0]
+    far_K = np.abs(row.deviants.z_KX[:, place])
+    found: dict[str, Evidence] = {}
+    for k in np.lexsort((-far_K, -weight_K)).tolist():
+        if weight_K[k] <= 0.05 or len(found) == _MOST:
+            break
+        metric = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
+        if metric in found:
+            continue
+        told = _plainest(traits, metric, row.deviants.newest_KX[:, place])
+        observed = float(memory["last_KM"][told, m])
+        distance = float(row.deviants.newest_KX[told, place])
+        scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[told, 0])
+        expected = traits.unscale(told, scaled - distance) if np.isfinite(distance) else None
+        device = _device(traits, row, told, m)
+        found[metric] = Evidence("telemetry", memory.machines[m], "", metric, device, observed, expected, since_s)
+    return tuple(found.values())
+
+
+def _went_first(memory: Memory, traits: TraitTable, m: int, since_s: float) -> tuple[Evidence, ...]:
+    """Of a forerunner that its peers have joined: where it stood usually, and where it fell to."""
+    scaled_K = traits.scale(memory["last_KM"][:, m : m + 1])[:, 0]
+    moved_K = memory["all_quick_smooth_KM"][:, m] + memory["shift_K"]
+    told_K = (memory["fore_KM"][:, m] != 0.0) & np.isfinite(moved_K) & (memory["fore_M"][m] > 0.0)
+    found = []
+    for k in np.flatnonzero(told_K).tolist()[:_MOST]:
+        metric, observed = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH), float(memory["last_KM"][k, m])
+        expected = traits.unscale(k, float(scaled_K[k] - moved_K[k]))
+        found.append(
+            Evidence("telemetry", memory.machines[m], "changed first, and all others after it", metric, None, observed, expected, since_s)
+        )
+    return tuple(found)
+
+
+def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:
+    """The metric itself, or the one device that is much farther off than the mean of all."""
+    own = traits.place[metric]
+    best, size = own, abs(float(np.nan_to_num(newest_K[own])))
+    for suffix in (LOW, HIGH):
+        k = traits.place.get(metric + suffix)
+        if k is not None and abs(float(np.nan_to_num(newest_K[k]))) > _ONE_DEVICE * size:
+            best, size = k, abs(float(newest_K[k])) / _ONE_DEVICE
+    return best
+
+
+def _device(traits: TraitTable, row: Explained, told: int, m: int) -> str | None:
+    name = traits.metrics[told]
+    if row.deviating_KM is None or not name.endswith((LOW, HIGH)):
+        return None
+    index = int(row.deviating_KM[traits.place[name.removesuffix(LOW).removesuffix(HIGH)], m])
+    return row.devices[index] if 0 <= index < len(row.devices) else None
+
+
+def _cause(memory: Memory, traits: TraitTable, row: Explained, place: int) -> Cause:
+    """A stall if the machine's own activity has all but ended, else a slowdown; unknown if its activity tells nothing."""
+    own_K = memory["all_quick_smooth_KM"][:, row.deviants.machines_X[place]] + memory["shift_K"]
+    told_K = traits.activity_K & (row.deviants.counted_KX[:, place] > 0.0) & np.isfinite(own_K)
+    if not told_K.any():
+        return "slowdown" if (np.abs(memory["shift_K"][traits.activity_K]) > 0.1).any() else "unknown"
+    return "stall" if float(own_K[told_K].min()) < -0.9 else "slowdown"

@@ -1,0 +1,32 @@
+"""What stays as it is: a machine that stands apart in one way alone, while the training hardly suffers, too little to be a plain change.
+
+Minutes of it are evidence that seconds are not: jitters, wandering activity and housekeeping pass. Minder asks for four minutes of the
+same candidate for the same reason (section 6, continuity). M machines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.diagnose.detectors.evidence import distinctness
+from minder.diagnose.detectors.memory import Memory
+
+__all__ = ["FIELDS", "follow_lasting"]
+
+FIELDS: dict[str, tuple[str, float]] = {"lasted_s_M": ("M", 0.0)}  # seconds, forgotten where it is interrupted
+_CLEAR = 0.7  # evidence from which on a machine stands apart
+_FORGET_S, _FORGOTTEN_S = 60.0, 0.5
+_MOST_S = 300.0  # longer is remembered as this: what has ended must be forgotten in time
+
+
+def follow_lasting(memory: Memory, clear_M: np.ndarray, waited_M: np.ndarray, most_s: float) -> None:
+    """Sums up `lasted_s_M`, the seconds for which each machine has stood apart, alone. clear_M: 0..1, its evidence in this row; waited_M:
+    seconds since its last news, 0 without, of which most_s count. Rows that tell nothing are left out: they neither add nor interrupt."""
+    lasted_s_M = memory["lasted_s_M"]
+    x = np.flatnonzero((lasted_s_M > 0.0) | (clear_M >= _CLEAR))
+    if len(x):  # few: speed is memory traffic
+        waited_X = np.minimum(waited_M[x], most_s)
+        apart_X = np.where(clear_M[x] >= _CLEAR, distinctness(clear_M)[x], 0.0)
+        kept_X = np.where(apart_X > 0.0, 1.0, np.exp(-waited_X / _FORGET_S))
+        lasted_s_X = np.minimum(lasted_s_M[x] * kept_X + apart_X * waited_X, _MOST_S)
+        lasted_s_M[x] = np.where((apart_X > 0.0) | (lasted_s_X >= _FORGOTTEN_S), lasted_s_X, 0.0)

@@ -1,0 +1,67 @@
+"""A clock that is off, or samples that come first or last: such a machine does what all others do, some seconds before or after them.
+
+Until they stand together again it looks odd, at every checkpoint, stall and flap. One end of its oddness falls together with a common
+move and the other does not; a machine that really fails at such a moment is odd from one common move to the next, or stays odd. What
+was gathered out of step is forgotten, and who was late once is expected to be late at the next move.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minder.diagnose.detectors.memory import Memory
+
+__all__ = ["FIELDS", "expected_late_M", "in_step"]
+
+FIELDS: dict[str, tuple[str, float]] = {
+    "odd_from_M": ("M", np.nan),  # when a machine that is odd turned so
+    "odd_score_M": ("M", 0.0),  # its score before
+    "late_by_M": ("M", 0.0),  # how long after a common move it followed, the last time it did
+}
+_WITH_S, _WITH_INTERVALS = 3.0, 1.2  # two things so near to each other happened together
+_OFF_S, _OFF_INTERVALS = 15.0, 1.5  # a clock is hardly farther off
+_ODD = 0.1  # strength from which on a machine is odd
+_SURE = 1.5  # times as late as the last time is still as late as expected
+
+
+def in_step(
+    memory: Memory, total_M: np.ndarray, score_M: np.ndarray, told_M: np.ndarray, when: tuple[float, float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(score_M without what was gathered out of step, mask of whose episode that was). total_M: strength in this row; told_M: there is
+    news; when: (time, scrape interval, share kept of what a machine gathered before its peers followed it)."""
+    odd_M, from_M = total_M >= _ODD, memory["odd_from_M"]
+    known_M = ~np.isnan(from_M)
+    ended_M = known_M & ~odd_M & told_M
+    out_M = np.zeros(len(total_M), dtype=bool)
+    if ended_M.any():
+        late_M, early_M = _out_of_step(from_M, memory.number("moving_since_s"), when[:2])
+        late_M, early_M = ended_M & late_M, ended_M & early_M
+        out_M = late_M | early_M
+        gathered_M = np.maximum(score_M - memory["odd_score_M"], 0.0)
+        score_M = score_M - np.where(late_M, 1.0, np.where(early_M, 1.0 - when[2], 0.0)) * gathered_M
+        memory["late_by_M"] = np.where(late_M, when[0] - memory.number("moving_since_s"), memory["late_by_M"])
+    began_M = odd_M & ~known_M
+    if began_M.any():
+        memory["odd_score_M"] = np.where(began_M, score_M, memory["odd_score_M"])
+    if began_M.any() or ended_M.any():
+        memory["odd_from_M"] = np.where(began_M, when[0], np.where(ended_M, np.nan, from_M))
+    return score_M, out_M
+
+
+def _out_of_step(from_M: np.ndarray, move_s: float, when: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """(late_M, early_M): odd since the last common move, and then it followed; odd before that move, until the others followed."""
+    time_s, interval_s = when
+    together_s = max(_WITH_S, _WITH_INTERVALS * interval_s)
+    off_s = max(_OFF_S, _OFF_INTERVALS * interval_s)
+    since_move_s = time_s - move_s
+    lead_M = move_s - from_M
+    late_M = (np.abs(lead_M) <= together_s) & (together_s < since_move_s <= off_s)
+    early_M = (lead_M > together_s) & (lead_M <= off_s) & (since_move_s <= 2.0 * together_s)
+    return late_M, early_M
+
+
+def expected_late_M(memory: Memory, time_s: float, interval_s: float) -> np.ndarray:
+    """Mask: odd since the last common move, and no longer than it was late before."""
+    move_s = memory.number("moving_since_s")
+    with_it_M = np.abs(memory["odd_from_M"] - move_s) <= max(_WITH_S, _WITH_INTERVALS * interval_s)
+    return np.asarray(with_it_M & (memory["late_by_M"] > 0.0) & (time_s - move_s <= _SURE * memory["late_by_M"]))

@@ -1,0 +1,175 @@
+"""How the default detector reads each metric: its scale, the smallest deviation that matters, and which family it speaks for.
+
+A family is a group of metrics that move together for one physical reason: however many of them deviate, they are one witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minder.model.metrics import find_metric
+from minder.model.telemetry import Window
+
+__all__ = ["FAMILIES", "HIGH", "LOW", "REACHING", "SPINNING", "Trait", "TraitTable", "trait_of", "with_devices"]
+
+LOW, HIGH = "|low", "|high"  # the smallest and the largest device of a machine, as metrics of their own
+
+FAMILIES = ("activity", "power", "fabric", "congestion", "host", "storage", "thermal", "tcp", "hardware", "job")
+REACHING = ("halt", "activity", "power", "fabric", "congestion", "hardware", "job")  # what they tell reaches the training
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """scale "log": log(value + offset), so that a standing difference is a factor; "linear": value / offset.
+
+    floor: the smallest noise believed, in scaled units. weight: what a full deviation of this metric counts, 1 for a metric
+    that only moves if the training does. activity: falls or rises with the training step on every machine. falls: only a fall is a
+    fault's: a GPU that clocks higher has less to do, or is cooler.
+    """
+
+    scale: str
+    offset: float
+    floor: float
+    family: str
+    weight: float
+    activity: bool = False
+    reach: float = 0.4  # scaled change from which on the machine has plainly changed, whatever its peers do
+    falls: bool = False
+
+
+def _log(offset: float, floor: float, family: str, weight: float = 1.0, activity: bool = False, reach: float = 0.4) -> Trait:
+    return Trait("log", offset, floor, family, weight, activity, reach)
+
+
+def _linear(offset: float, floor: float, family: str, weight: float) -> Trait:
+    return Trait("linear", offset, floor, family, weight, reach=np.inf)
+
+
+_TRAITS: dict[str, Trait] = {
+    "gpu_duty_cycle_ratio": _log(0.05, 0.02, "activity", activity=True),
+    "gpu_sm_activity_ratio": _log(0.05, 0.02, "activity", activity=True),
+    "gpu_tensor_activity_ratio": _log(0.03, 0.02, "activity", activity=True),
+    "gpu_graphics_activity_ratio": _log(0.05, 0.02, "activity", activity=True),
+    "gpu_fp_activity_ratio": _log(0.03, 0.02, "activity", activity=True),
+    "gpu_memory_bandwidth_ratio": _log(0.03, 0.02, "activity", activity=True),
+    "gpu_power_draw_watts": _log(30.0, 0.015, "power", activity=True, reach=0.3),
+    "gpu_clock_hertz": Trait("log", 1e7, 0.006, "power", 1.0, reach=0.15, falls=True),
+    "gpu_temperature_celsius": _linear(1.0, 1.0, "thermal", 0.2),
+    "gpu_memory_used_ratio": _linear(1.0, 0.02, "hardware", 0.6),
+    "nvlink_bandwidth_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
+    "pcie_bandwidth_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
+    "rdma_throughput_bytes_per_second": _log(1e8, 0.03, "fabric", activity=True),
+    "tcp_throughput_bytes_per_second": _log(1e6, 0.15, "tcp", 0.35),
+    "pfc_tx_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "ecn_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "cnp_packets_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "rdma_xmit_wait_per_second": _log(10.0, 0.2, "congestion", reach=1.2),
+    "link_errors_per_second": _log(1.0, 0.2, "congestion", reach=1.2),
+    "cpu_usage_ratio": _log(0.03, 0.04, "host", 0.6, reach=0.7),
+    "cpu_throttled_ratio": _linear(1.0, 0.05, "host", 0.6),
+    "memory_usage_ratio": _linear(1.0, 0.01, "storage", 0.15),
+    "disk_usage_ratio": _linear(1.0, 0.01, "storage", 0.15),
+    "gpu_ecc_uncorrectable_total": _linear(1.0, 0.1, "hardware", 0.7),
+    "gpu_rows_remapped_total": _linear(1.0, 0.1, "hardware", 0.3),
+    "pcie_link_width": _log(0.1, 0.05, "hardware", 1.0, reach=0.5),
+    "processes_stopped": _linear(1.0, 0.1, "job", 1.0),
+    "step_seconds": _log(0.01, 0.03, "job", 0.6),
+    "job_busy_ratio": _linear(1.0, 0.05, "job", 0.8),
+    "job_run_delay_ratio": _linear(1.0, 0.05, "host", 0.6),
+    "job_processes": _linear(1.0, 0.2, "job", 0.8),
+}
+SPINNING = ("gpu_duty_cycle_ratio", "gpu_graphics_activity_ratio")  # high also where GPUs only wait for each other
+_IGNORED = Trait("linear", 1.0, 1.0, "job", 0.0)
+
+
+def trait_of(name: str) -> Trait:
+    """The trait of a metric (also of its LOW and HIGH device); metrics that say nothing about a machine weigh 0."""
+    plain = name.removesuffix(LOW).removesuffix(HIGH)
+    return _TRAITS.get(plain, _IGNORED)
+
+
+class TraitTable:
+    """The traits of K metrics as arrays: *_K1 has shape (K, 1)."""
+
+    def __init__(self, metrics: Sequence[str]) -> None:
+        traits = [trait_of(name) for name in metrics]
+        self.metrics = tuple(metrics)
+        self.place = {name: k for k, name in enumerate(self.metrics)}
+        self.is_log_K1 = np.array([[t.scale == "log"] for t in traits], dtype=bool).reshape(-1, 1)
+        self._linear_runs = _runs(~self.is_log_K1[:, 0])
+        self.offset_K1 = self._column([t.offset for t in traits])
+        self.floor_K1 = self._column([t.floor for t in traits])
+        self.weight_K1 = self._column([t.weight for t in traits])
+        self.reach_K1 = self._column([t.reach for t in traits])
+        self.activity_K = np.array(
+            [t.activity and not name.endswith((LOW, HIGH)) for t, name in zip(traits, metrics, strict=True)], dtype=bool
+        )
+        self.links_K = self.activity_K & np.array([t.family == "fabric" for t in traits], dtype=bool)
+        self.compute_K = self.activity_K & ~self.links_K & np.array([name not in SPINNING for name in metrics], dtype=bool)
+        self.works_K1 = np.array(
+            [[t.activity and name.removesuffix(LOW).removesuffix(HIGH) not in SPINNING] for t, name in zip(traits, metrics, strict=True)],
+            dtype=bool,
+        ).reshape(-1, 1)
+        self.jams_K = np.array([t.family == "congestion" for t in traits], dtype=bool)
+        used = sorted({t.family for t in traits if t.weight > 0}, key=FAMILIES.index)
+        self.families = tuple(used)
+        members = [np.array([t.family == family and t.weight > 0 for t in traits]).nonzero()[0] for family in used]
+        if "cpu_usage_ratio" in metrics:  # heard twice: a rise is housekeeping, a fall is a halt
+            self.families = (*self.families, "halt")
+            members.append(np.array([list(metrics).index("cpu_usage_ratio")]))
+        self.members = members
+        bounds = [find_metric(name.removesuffix(LOW).removesuffix(HIGH)) for name in metrics]
+        self.reaches_K1 = np.array([[t.family in REACHING] for t in traits], dtype=bool).reshape(-1, 1)
+        self.falls_K1 = np.array([[t.falls] for t in traits], dtype=bool).reshape(-1, 1)
+        self.halts_K1 = np.array([[name == "cpu_usage_ratio"] for name in metrics], dtype=bool).reshape(-1, 1)
+        self.limit_K1 = np.where(self.is_log_K1, np.float32(3e38), np.minimum(1e9 * self.offset_K1, np.float32(3e38)))
+        self.high_K1 = self._column([m.high if m is not None and m.unit == "ratio" else np.inf for m in bounds])
+
+    def reaching_KX(self, falls_KX: np.ndarray) -> np.ndarray:
+        """Mask (K, X) of what reaches the training: a busier host is housekeeping, a quieter one is a halt. falls_KX: it is too low."""
+        return np.asarray(self.reaches_K1 | (self.halts_K1 & falls_KX))
+
+    def scale(self, values_KM: np.ndarray) -> np.ndarray:
+        """Scaled values; what is below 0 on a log scale counts as 0. Values beyond `limit_K1` mean nothing: the caller leaves them out."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            scaled_KM = np.maximum(values_KM, values_KM.dtype.type(0.0))  # all rows at once, for there are few others
+            scaled_KM += self.offset_K1
+            np.log(scaled_KM, out=scaled_KM)
+            for run in self._linear_runs:
+                np.divide(values_KM[run], self.offset_K1[run], out=scaled_KM[run])
+        return np.asarray(scaled_KM)
+
+    def unscale(self, k: int, value: float) -> float:
+        """One scaled value of metric k back in its base unit."""
+        if self.is_log_K1[k, 0]:
+            return float(np.exp(min(value, 80.0)) - self.offset_K1[k, 0])
+        return float(value * self.offset_K1[k, 0])
+
+    @staticmethod
+    def _column(values: list[float]) -> np.ndarray:
+        return np.array(values, dtype=np.float32).reshape(-1, 1)
+
+
+def _runs(mask_K: np.ndarray) -> list[slice]:
+    """The runs of neighbours that are true.
+
+    >>> _runs(np.array([True, False, True, True]))
+    [slice(0, 1, None), slice(2, 4, None)]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask_K, [False]]).astype(np.int8))).tolist()
+    return [slice(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def with_devices(window: Window) -> tuple[tuple[str, ...], np.ndarray]:
+    """Metrics and values of shape (T, K, M); the smallest and largest device of a machine join as metrics where there are devices."""
+    names, parts = list(window.metrics), [window.values_TMK]
+    for suffix, extreme_TMK in ((LOW, window.low_TMK), (HIGH, window.high_TMK)):
+        if extreme_TMK is not None:
+            names += [name + suffix for name in window.metrics]
+            parts.append(extreme_TMK)
+    joined_TMK = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
+    with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite: no data
+        return tuple(names), np.transpose(joined_TMK, (0, 2, 1)).astype(np.float32, order="C")

@@ -1,0 +1,110 @@
+"""From a word to a detector: a detector's name, a model folder, or the URI of a registered model. Registry and detectors meet only here.
+
+The registry reads weights and parameters, the detector takes arrays; `app`, `evaluation` and `training` ask here for what is named.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from minder.diagnose.detectors.choose import NAMES, choose_detector
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.default import DefaultConfig, DefaultDetector
+from minder.model.errors import ConfigError, MinderError
+from minder.model.resources import find_resource
+from minder.record.registry.folder import Model, read_model, write_model
+
+if TYPE_CHECKING:
+    from minder.diagnose.detectors.similarity.weights import Weights
+
+__all__ = ["MakeDetector", "equip_detector", "equip_model", "model_at_hand", "open_model"]
+
+MakeDetector = Callable[[Mapping[str, object]], Detector]  # from each machine's pipeline stage(s)
+C = TypeVar("C")
+
+
+def equip_detector(name: str = "default") -> MakeDetector:
+    """What makes a detector for one job. Raises as `open_model` and `equip_model` do."""
+    return equip_model(open_model(name))
+
+
+def open_model(name: str) -> Model:
+    """The model behind a word: "models:/NAME@ALIAS" or "models:/NAME/VERSION" (the registry), a folder that `minder train` wrote, or a
+    detector's name (the model that ships with minder, else the detector as it is). Raises ConfigError or BadInputError."""
+    if name.startswith("models:/"):
+        from minder.record.registry.mlflow_registry import Registry
+
+        with tempfile.TemporaryDirectory(prefix="minder-model-") as scratch:
+            return read_model(Registry().fetch(name, Path(scratch)))
+    if (Path(name) / "model.json").is_file():
+        return read_model(Path(name))
+    if name not in NAMES:
+        known = ", ".join(NAMES)
+        raise ConfigError(f'there is no detector "{name}": use {known}, a folder with a model.json, or models:/minder-detector@champion')
+    shipped = _shipped("reference" if name == "minder" else name)
+    return read_model(shipped) if shipped is not None else Model(name)
+
+
+@contextmanager
+def model_at_hand(name: str) -> Iterator[str]:
+    """A word that stands for the same model without a registry: for many jobs, or other processes, that ask for it again and again."""
+    if not name.startswith("models:/"):
+        yield name
+        return
+    with tempfile.TemporaryDirectory(prefix="minder-model-") as scratch:
+        write_model(open_model(name), Path(scratch))
+        yield scratch
+
+
+def equip_model(model: Model) -> MakeDetector:
+    """What makes a detector from a model. Raises ConfigError for a detector or a parameter that there is not."""
+    if model.detector not in NAMES:
+        raise ConfigError(f'there is no detector "{model.detector}": this minder has {", ".join(NAMES)}')
+    if model.detector == "default":
+        config = _configured(DefaultConfig, model.parameters, "the default detector")
+        return lambda stages: DefaultDetector(stages, config)
+    from minder.diagnose.detectors.similarity.config import SimilarityConfig
+
+    similarity = _configured(SimilarityConfig, model.parameters, f"detector {model.detector}")
+    read = functools.partial(_read_weights, model)
+    choose_detector(model.detector, read, {}, similarity)  # what is missing is told now, not in the middle of a replay
+    return lambda stages: choose_detector(model.detector, read, stages, similarity)
+
+
+def _read_weights(model: Model, name: str) -> Weights:
+    """The model's own networks, else those that ship: models/reference (one per metric), models/reference-int (one for all)."""
+    from minder.diagnose.detectors.similarity.weights import Weights
+
+    if not model.arrays:
+        folder = _shipped(name)
+        if folder is None:
+            raise ConfigError(f"no weights for detector {model.detector}: models/{name} does not ship; `minder train reference` makes some")
+        model = read_model(folder)
+    try:
+        limits = {metric: (float(low), float(high)) for metric, (low, high) in model.network["limits"].items()}
+        inputs = tuple(tuple(str(metric) for metric in metrics) for metrics in model.network["inputs"])
+        return Weights(inputs, tuple(model.network["order"]), limits, model.arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"the model of detector {model.detector} lacks {error} in its network: train it again") from error
+
+
+def _shipped(name: str) -> Path | None:
+    """The folder of a shipped model, if there is one."""
+    try:
+        return find_resource(f"models/{name}/model.json").parent
+    except MinderError:
+        return None
+
+
+def _configured(kind: type[C], parameters: Mapping[str, Any], where: str) -> C:
+    known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(parameters) - known)
+    if unknown:
+        raise ConfigError(f'{where} has no parameter "{unknown[0]}": it has {", ".join(sorted(known))}')
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()})

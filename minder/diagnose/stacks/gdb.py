@@ -1,0 +1,141 @@
+"""Backtraces of gdb: `thread apply all bt`, a single `bt`, `info threads`, with or without CPython's own gdb commands."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from minder.diagnose.stacks.newest import newest_run
+from minder.diagnose.stacks.normalise import make_frame, native_frame
+from minder.diagnose.stacks.records import Frame, Thread
+
+__all__ = ["parse_gdb"]
+
+# Thread 5 (Thread 0x7f27 (LWP 5299) "pt_autograd_0" (Exiting)):
+_THREAD = re.compile(r"^Thread (?P<number>\d+) \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP (?P<lwp>\d+))?\)?(?P<rest>.*)\):?\s*$")
+# * 1    Thread 0x7fc7 (LWP 52422) "python" select_poll_poll () at selectmodule.c.h:219
+_ROW = re.compile(r'^[* ]\s*(?P<number>\d+)\s+Thread 0x[0-9a-f]+ \(LWP (?P<lwp>\d+)\) "(?P<name>[^"]*)"\s+(?P<frame>.+)$')
+_FRAME = re.compile(r"^#(?P<level>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<body>.+)$")
+_LIBRARY = re.compile(r"\s+from (?P<library>\S+)\s*$")
+_SOURCE = re.compile(r"\s+at (?P<source>\S+?)(?::\d+)?\s*$")
+_PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (?P<file>[^,]+), line (?P<line>\d+), in (?P<name>[\w<>.]+)")
+_PY_BT = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<name>.+?)\s*$')
+_VALUE = re.compile(r"0x(?<=[ =(]0x)[0-9a-f]+(?![\w/.-])")  # an address or a pointer, never a part of a name or a path
+_C_NAME = re.compile(r"[\w.@?]+(?= \()")
+_DETACHED = re.compile(r"^\[Inferior \d+ \(process \d+\) detached\]\n?", re.MULTILINE)
+_ATTACHED = re.compile(r"\(process (?P<pid>\d+)\) detached")
+
+
+def parse_gdb(text: str) -> tuple[Thread, ...]:
+    """Threads of the newest backtrace, in gdb's order. The main thread is the one whose LWP is the process's pid, else number 1, else the
+    only one."""
+    threads: list[tuple[int, int | None, str, tuple[Frame, ...]]] = []
+    text = _newest_visit(text)
+    plain = _VALUE.sub("0x0", "\n".join(text.splitlines())).rstrip("\n")
+    last = plain.rpartition("\n")
+    sections = _sections(last[0] if last[2].startswith("[") else plain)  # gdb's last word holds the pid
+    for header, body in newest_run(sections, _thread_of):
+        own, rows = _read_body(body)
+        if header is not None:
+            name = re.search(r'"([^"]*)"', header["rest"])
+            lwp = int(header["lwp"]) if header["lwp"] else None
+            threads.append((int(header["number"]), lwp, name.group(1) if name else "", own or ()))
+        elif own is not None:
+            threads.append((1, None, "", own))
+        threads += rows
+    pid = _ATTACHED.search(text)
+    main = _main_number([(number, lwp) for number, lwp, _, _ in threads], int(pid["pid"]) if pid else None)
+    return tuple(Thread(frames, name, lwp, number == main) for number, lwp, name, frames in threads)
+
+
+def _newest_visit(text: str) -> str:
+    """What gdb printed since it was last detached from a process, its last word included."""
+    if text.count(" detached]") < 2 and text.rstrip().endswith("]"):
+        return text
+    visits = _DETACHED.split(text)
+    told = [number for number, visit in enumerate(visits) if "#" in visit]
+    return text if len(told) < 2 else visits[told[-1]] + "".join(_DETACHED.findall(text)[told[-1] : told[-1] + 1])
+
+
+def _thread_of(section: tuple[re.Match[str] | None, str]) -> object:
+    """`bt` and `py-bt` may show every thread once each: that is one dump."""
+    header, body = section
+    return None if header is None else (header["number"], "#0" in body)
+
+
+def _sections(text: str) -> list[tuple[re.Match[str] | None, str]]:
+    """Each thread's header, and the lines below it; first, without a header, those that stand before all."""
+    first, *pieces = f"\n{text}".split("\nThread ")
+    sections: list[tuple[re.Match[str] | None, str]] = [(None, first)]
+    for piece in pieces:
+        line, _, body = piece.partition("\n")
+        header = _THREAD.match(f"Thread {line}")
+        if header is None:  # a line that begins like one
+            sections[-1] = (sections[-1][0], f"{sections[-1][1]}\nThread {piece}")
+        else:
+            sections.append((header, body))
+    return sections
+
+
+@functools.lru_cache(maxsize=8192)
+def _read_body(body: str) -> tuple[tuple[Frame, ...] | None, tuple[tuple[int, int, str, tuple[Frame, ...]], ...]]:
+    """Frames of the lines below a header (None: there are no such lines), and (number, LWP, name, frames) of each row of `info threads`.
+
+    Thousands of processes stand in the same place: once addresses are taken out, each place is read once.
+    """
+    own: list[str] = []
+    rows: list[tuple[int, int, str, list[str]]] = []
+    for line in _joined(body):
+        if line.startswith("#") or _PY_BT.match(line):
+            (rows[-1][3] if rows else own).append(line)
+        elif row := _ROW.match(line):
+            rows.append((int(row["number"]), int(row["lwp"]), row["name"], ["#0 " + row["frame"]]))
+    return _frames(own) if own else None, tuple((number, lwp, name, _frames(lines)) for number, lwp, name, lines in rows)
+
+
+def _joined(body: str) -> list[str]:
+    """gdb breaks long frames over several lines, which begin with blanks."""
+    lines: list[str] = []
+    for line in body.split("\n"):
+        if lines and line.startswith("    ") and lines[-1].startswith("#") and not _PY_BT.match(line) and not _ROW.match(line):
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(line)
+    return lines
+
+
+def _main_number(threads: list[tuple[int, int | None]], pid: int | None) -> int | None:
+    by_pid = [number for number, lwp in threads if pid is not None and lwp == pid]
+    numbers = [number for number, _ in threads]
+    return by_pid[0] if by_pid else (1 if 1 in numbers else (numbers[-1] if numbers else None))
+
+
+def _frames(lines: list[str]) -> tuple[Frame, ...]:
+    python = [m for line in lines if not line.startswith("#") and (m := _PY_BT.match(line))]
+    if python:  # py-bt beside bt: the Python frames say all, the native ones above them what the innermost one does
+        native = [frame for line in lines if line.startswith("#") and (frame := _frame(line)) and frame.native]
+        inner = native[: next((i for i, frame in enumerate(native) if frame.function.startswith("_PyEval")), len(native))]
+        return (*inner, *(make_frame(m["name"], m["file"], int(m["line"])) for m in python))
+    return tuple(frame for line in lines if (frame := _frame(line)))
+
+
+def _frame(line: str) -> Frame | None:
+    found = _FRAME.match(line)
+    if found is None:
+        return None
+    body = found["body"]
+    python = _PYTHON.search(body)
+    if python:  # CPython's pretty printers name the Python function that this call of the interpreter runs
+        return make_frame(python["name"], python["file"], int(python["line"]))
+    library, source = _LIBRARY.search(body), _SOURCE.search(body)
+    body = _LIBRARY.sub("", _SOURCE.sub("", body))
+    return native_frame(_function(body), library["library"] if library else (source["source"] if source else ""))
+
+
+def _function(body: str) -> str:
+    """`c10d::Work::wait(std::chrono::duration<long>) (this=0x1)`: the last bracket holds values, the one before it types."""
+    plain = _C_NAME.match(body)  # a C name; values in its brackets may hold brackets
+    if plain:
+        return plain.group()
+    cut = body.rfind(" (")
+    return body[:cut] if cut > 0 else body

@@ -1,0 +1,201 @@
+"""A folder of dumps from disk (docs/stacks.md): one file per process, processes.json, captures in folders of their own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from minder.diagnose.stacks.records import Capture, Process
+from minder.diagnose.stacks.sniff import Dump, read_dumps
+from minder.diagnose.stacks.tail import read_end
+from minder.model.errors import BadInputError
+from minder.model.topology import Topology
+
+__all__ = ["find_job_file", "place_ranks", "read_captures"]
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(r"^(?P<machine>.+?)(?:[_-]pid[_-]?(?P<pid>\d+)|[-_]rank[_-]?(?P<rank>\d+))(?=$|[._-])")
+_EXACT = re.compile(  # as docs/stacks.md has it, to the end of the name: a machine's own name may hold "rank" or "pid" and a number
+    r"^(?P<machine>.+?)(?:_pid(?P<pid>\d+)(?:[_-]rank\d+)?|-rank(?P<rank>\d+)(?:[_-]pid\d+)?)(?:\.[A-Za-z]\w*)*$"
+)
+_CAPTURE = re.compile(r"^\d{8}T\d{6}(?:\.\d+)?Z$")
+_NOT_DUMPS = frozenset({"processes.json", "job.toml", "ranks.json", "devices.json", "truth.json", "labels.json", "events.jsonl"})
+_NO_SUFFIXES = frozenset({".md", ".toml", ".parquet", ".jsonl", ".png", ".svg", ".csv", ".yaml", ".yml"})
+_MOST_BYTES = 32 << 20
+_NO_WORDS = ("the dump is empty", "the file is no stack dump of py-spy, faulthandler or gdb", "the dump holds no frames")
+_MEND = (
+    (re.compile(r"denied|not permitted|EPERM|EACCES|ptrace", re.IGNORECASE), "dump as root or with CAP_SYS_PTRACE"),
+    (re.compile(r"No such process|ESRCH|gone|terminated|No such file", re.IGNORECASE), "the process had ended: its log says why"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What processes.json says of one file."""
+
+    machine: str | None
+    pid: int | None
+    rank: int | None
+    state: str
+
+
+def read_captures(folder: Path) -> tuple[Capture, ...]:
+    """Captures, oldest first: the folder itself, or its sub-folders named like 20260302T061231Z. Raises BadInputError."""
+    if not folder.is_dir():
+        raise BadInputError(f"{folder} is no folder: give one with stack dumps, one file per process")
+    home = folder / "stacks" if (folder / "stacks").is_dir() and not _has_dumps(folder) else folder
+    named = sorted(path for path in home.iterdir() if path.is_dir() and _CAPTURE.match(path.name))
+    moments = [path for path in named if _time_s(path) is not None]
+    for path in named:
+        if path not in moments:
+            _log.warning("%s: no such day or hour, ignored (name captures like 20260302T061231Z)", path)
+    captures = [_read_capture(path) for path in moments] or [_read_capture(home)]
+    found = tuple(capture for capture in captures if capture.processes)
+    if not any(process.threads for capture in found for process in capture.processes):
+        raise BadInputError(_nothing_readable(folder, [process for capture in found for process in capture.processes]))
+    for capture in found:
+        _warn(home, capture)
+    return found
+
+
+def _nothing_readable(folder: Path, silent: Sequence[Process]) -> str:
+    """What the tools themselves said, and how to mend it."""
+    said = Counter(process.problem for process in silent if process.problem and process.problem not in _NO_WORDS)
+    if not said:
+        return f"{folder} holds no readable stack dump: put py-spy, faulthandler or gdb output in it, named <machine>_pid<PID>"
+    words, count = said.most_common(1)[0]
+    others = f" and {len(said) - 1} other reasons" if len(said) > 1 else ""
+    mend = next((how for what, how in _MEND if what.search(words)), "take the dumps again")
+    return f"{folder} holds no readable stack dump: {count} of {len(silent)} say: {words}{others}: {mend}"
+
+
+def _warn(home: Path, capture: Capture) -> None:
+    """What was left out, in a line each: the findings name it in full."""
+    silent = [process for process in capture.processes if not process.threads]
+    if silent:
+        more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+        _log.warning("%s: no stack of %s (%s)%s", home, silent[0].name, silent[0].problem, more)
+    if capture.ignored:
+        _log.warning("%s: no stack dumps, ignored: %s", home, ", ".join(capture.ignored[:10]))
+
+
+def find_job_file(folder: Path) -> Path | None:
+    """The job.toml beside the dumps: in the folder, or above it where the folder is part of a recording."""
+    here = folder.resolve()
+    homes = [here] + ([here.parent] if here.name == "stacks" else []) + ([here.parent.parent] if here.parent.name == "stacks" else [])
+    return next((home / "job.toml" for home in homes if (home / "job.toml").is_file()), None)
+
+
+def _has_dumps(folder: Path) -> bool:
+    return (folder / "processes.json").exists() or any(path.is_file() and _NAME.match(path.name) for path in folder.iterdir())
+
+
+def _read_capture(folder: Path) -> Capture:
+    known = _read_processes(folder / "processes.json")
+    processes: list[Process] = []
+    ignored: list[str] = []
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_file())
+    for name in names:
+        if name not in _NOT_DUMPS and not name.startswith("."):
+            found = _read_file(folder / name, known.pop(name, None))
+            processes += found
+            ignored += [] if found else [name]
+    for name, entry in known.items():  # told of, but not dumped
+        machine = entry.machine or name
+        processes.append(Process(machine, entry.pid, entry.rank, entry.state, problem="there is no dump of it", file=name))
+    return Capture(tuple(processes), _time_s(folder), folder.name, tuple(ignored))
+
+
+def _time_s(folder: Path) -> float | None:
+    """When a capture was taken, by its folder's name; None where that is no time."""
+    if not _CAPTURE.match(folder.name):
+        return None
+    try:
+        return datetime.strptime(folder.name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:  # digits, but no day or hour
+        return None
+
+
+def _read_file(path: Path, entry: _Known | None) -> list[Process]:
+    """The processes of one file; none if it is no dump and nobody said that it is one."""
+    name = _EXACT.match(path.name) or _NAME.match(path.name)
+    if entry is None and name is None and path.suffix.lower() in _NO_SUFFIXES:
+        return []
+    try:
+        dumps: Sequence[Dump] = read_dumps(read_end(path, _MOST_BYTES))
+    except OSError as error:
+        dumps = (Dump(problem=f"the file cannot be read: {error.strerror}"),)
+    if entry is None and name is None and not any(dump.is_stack for dump in dumps):
+        return []
+    machine = entry.machine if entry and entry.machine else (name["machine"] if name else path.name.split(".")[0])
+    pid = entry.pid if entry and entry.pid is not None else (int(name["pid"]) if name and name["pid"] else None)
+    rank = entry.rank if entry and entry.rank is not None else (int(name["rank"]) if name and name["rank"] else None)
+    state = entry.state if entry else ""
+    if pid is not None or rank is not None:
+        dump = _of_process(dumps, pid)
+        return [Process(machine, pid, rank, state, dump.threads, dump.problem, path.name, title=dump.title)]
+    return [Process(machine, dump.pid, rank, state, dump.threads, dump.problem, path.name, dump.is_below, dump.title) for dump in dumps]
+
+
+def _of_process(dumps: Sequence[Dump], pid: int | None) -> Dump:
+    """The dump of the process that the file is named after: by its pid, else the newest that py-spy does not call another's child."""
+    own = [dump for dump in dumps if pid is not None and dump.pid == pid] or [dump for dump in dumps if not dump.is_below] or list(dumps)
+    return next((dump for dump in reversed(own) if dump.is_stack), own[-1])
+
+
+def _read_processes(path: Path) -> dict[str, _Known]:
+    if not path.exists():
+        return {}
+    try:
+        items = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"{path} cannot be read: {error}: mend it or take it away") from error
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise BadInputError(f'{path}: give a list of objects like {{"file": "a.txt", "machine": "node-0007", "pid": 4211}}')
+    return {_file_of(item, index): _known(item, index, path) for index, item in enumerate(items)}
+
+
+def _file_of(item: Mapping[str, Any], index: int) -> str:
+    file = item.get("file")
+    return Path(file).name if isinstance(file, str) and file else f"entry {index + 1}"
+
+
+def _known(item: Mapping[str, Any], index: int, path: Path) -> _Known:
+    machine, pid, rank, state = item.get("machine"), item.get("pid"), item.get("rank"), item.get("state")
+    for name, value in (("pid", pid), ("rank", rank)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise BadInputError(f"{path}, entry {index + 1}: {name} is {value!r}: give a whole number or null")
+    if machine is not None and not isinstance(machine, str):
+        raise BadInputError(f"{path}, entry {index + 1}: machine is {machine!r}: give a name")
+    if machine is None and not isinstance(item.get("file"), str):
+        raise BadInputError(f"{path}, entry {index + 1}: give the file or the machine")
+    return _Known(machine, pid, rank, str(state).strip()[:1] if state else "")
+
+
+def place_ranks(captures: Sequence[Capture], topology: Topology | None, pid_ranks: Mapping[tuple[str, int], int]) -> tuple[Capture, ...]:
+    """Give ranks to processes known only by pid (ranks.json), and machines to those known only by rank."""
+    return tuple(
+        Capture(
+            tuple(_placed(process, topology, pid_ranks) for process in capture.processes), capture.time_s, capture.name, capture.ignored
+        )
+        for capture in captures
+    )
+
+
+def _placed(process: Process, topology: Topology | None, pid_ranks: Mapping[tuple[str, int], int]) -> Process:
+    if process.rank is not None or process.pid is None:
+        return process
+    rank = pid_ranks.get((process.machine, process.pid))
+    if rank is None and topology is not None:
+        ranks = topology.ranks_of(process.machine)
+        rank = ranks[0] if len(ranks) == 1 else None
+    return process if rank is None else process.with_rank(rank)

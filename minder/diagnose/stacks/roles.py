@@ -1,0 +1,233 @@
+"""What one stack says: what its process is doing, and what that is part of."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from minder.diagnose.stacks.records import Frame, Kind
+from minder.diagnose.stacks.rules import Blame, Rule, read_frame
+
+__all__ = ["Role", "doing_of", "is_parked", "is_training", "read_stack", "telling", "trains"]
+
+_SHOWN = 24
+_TRAINING = frozenset({"train", "fit", "pretrain", "train_step", "training_step", "train_epoch", "train_one_epoch"})
+_IN_THE_PROGRAM = _TRAINING | {"main", "run", "evaluate"}
+_TRAINS = re.compile(r"train_|training_|.*_train(?:_|$)|.*_training(?:_|$)|forward_backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What one process does, from its deciding thread.
+
+    stance: "waits" for peers; "may wait" (its device or its gradients, and behind them perhaps peers); "outside": busy elsewhere;
+    "unclear": code that no rule knows; "idle": nothing is asked of it; "none": no stack.
+    part: "" for a training process, else what it is instead.
+    duty: what it may be doing for all ranks ("saves"), if it is the one that does such things. start: part of the job's start.
+    key: what makes a group. frames: the same with lines, innermost first, plumbing left out.
+    """
+
+    kind: Kind
+    stance: str
+    reason: str
+    key: tuple[tuple[str, str], ...] = ()
+    frames: tuple[Frame, ...] = ()
+    blame: Blame = "unknown"
+    weight: float = 0.5
+    start: bool = False
+    io: bool = False
+    within: str = ""
+    part: str = ""
+    duty: str = ""
+
+
+@functools.lru_cache(maxsize=16384)
+def read_stack(frames: tuple[Frame, ...]) -> Role:
+    """What a thread with these frames, innermost first, is doing."""
+    duty = next((rule.reason for frame in frames if (rule := read_frame(frame).duty) is not None), "")
+    role = _read_frames(frames)
+    return replace(role, duty=duty) if duty else role
+
+
+def _read_frames(frames: tuple[Frame, ...]) -> Role:
+    key, shown = _key(frames), _shown(frames)
+    part = next((rule for frame in reversed(frames) if (rule := read_frame(frame).apart) is not None), None)
+    doing, within = doing_of(frames), _within(frames)
+    starts = _is_start(frames)
+    if part is not None:
+        return Role(part.kind, "outside", part.reason, key, shown, part=part.reason, io=doing is not None and doing.io)
+    if doing is not None and doing.stance == "waits":
+        start = doing.start or (within is not None and within.start)
+        return Role(doing.kind, "waits", doing.reason, key, shown, start=start, within=within.reason if within else "")
+    if within is not None and not (within.weak and doing is not None) and not _is_beside(doing, within):
+        return _inside(doing, within, key, shown, starts)
+    if doing is not None:
+        return Role(doing.kind, doing.stance, doing.reason, key, shown, doing.blame, doing.weight, doing.start or starts, doing.io)
+    place = next((frame for frame in shown if not frame.native), shown[0] if shown else Frame("?"))
+    blame: Blame = "unknown" if is_parked(frames) else "machine"  # it waits for a thread of its own, and nothing says for which
+    return Role("other", "unclear", f"in {_at(place)}", key, shown, blame, 0.75)
+
+
+def _is_beside(doing: Rule | None, within: Rule) -> bool:
+    """A log that waits for its device has found the device, not the log, at work."""
+    return doing is not None and within.owns == "files" and not doing.io and not doing.weak
+
+
+def _inside(doing: Rule | None, within: Rule, key: tuple[tuple[str, str], ...], shown: tuple[Frame, ...], starts: bool) -> Role:
+    """A file that is read while data are loaded: the kind is data loading, the blame is the file's."""
+    start, io = within.start or starts, doing is not None and doing.io
+    reason = within.reason if doing is None or doing.weak else f"{doing.reason} ({within.reason})"
+    blame, weight = within.blame, within.weight
+    if doing is not None and not start and within.kind != "checkpoint" and not doing.weak and not within.owns:
+        blame, weight = doing.blame, doing.weight
+    return Role(within.kind, "outside", reason, key, shown, blame, weight, start, io, within.reason)
+
+
+def _at(frame: Frame) -> str:
+    if not frame.file:
+        return frame.function
+    return f"{frame.function} ({frame.file.rsplit('/', 1)[-1]}{f':{frame.line}' if frame.line else ''})"
+
+
+def doing_of(frames: Sequence[Frame]) -> Rule | None:
+    """The innermost frame that a rule knows; of native ones down to the innermost Python one, a wait goes before its system call."""
+    over = next((rule for frame in frames if (rule := read_frame(frame).over) is not None), None)
+    if over is not None:
+        return over
+    lock = _lock(frames)
+    if lock is not None:
+        return lock
+    first_python = next((index for index, frame in enumerate(frames) if not frame.native), len(frames))
+    native = [rule for frame in frames[:first_python] if (rule := read_frame(frame).doing) is not None]
+    python = _python_doing(frames[first_python:])
+    waits = [rule for rule in native if rule.stance == "waits"]
+    if waits:  # a collective's messages and a plain message share their innermost functions: NCCL's say nothing of which it is
+        called = (python,) if python is not None and python.stance == "waits" else ()
+        return next((rule for rule in (*waits, *called) if rule.kind == "point to point"), waits[0])
+    device = next((rule for rule in native if rule.stance == "may wait"), None)
+    if device is not None and (python is None or python.stance != "waits"):
+        return device
+    if python is not None and (python.stance == "waits" or not native):
+        return python
+    if native and (native[0].kind == "idle" or _is_socket(native[0])):
+        return _service(frames) or native[0]
+    return native[0] if native else python
+
+
+def _lock(frames: Sequence[Frame]) -> Rule | None:
+    """The lock that the innermost compiled frames wait for. One that does not say whose it is gets its owner from the frame that asks for
+    it; inside a collective it is a part of that."""
+    mutex: Rule | None = None
+    for frame in frames:
+        if not frame.native:
+            break
+        meaning = read_frame(frame)
+        if meaning.lock is not None and not meaning.lock.bare:
+            return meaning.lock
+        if mutex is not None and meaning.owner is not None:
+            return meaning.owner
+        if mutex is not None and meaning.doing is not None and meaning.doing.stance == "waits":
+            return None
+        mutex = mutex or meaning.lock
+        if mutex is None and not meaning.neutral:
+            break
+    return mutex
+
+
+def is_parked(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost compiled frames only sleep until another thread wakes them, and say nothing of what for."""
+    inner = frames[:2]
+    return len(inner) == 2 and all(frame.native for frame in inner) and read_frame(frames[0]).neutral and frames[0].function != "??"
+
+
+def _is_socket(rule: Rule) -> bool:
+    return rule.kind == "point to point" and rule.stance == "outside"
+
+
+def _service(frames: Sequence[Frame]) -> Rule | None:
+    """Of a process that sleeps, or reads a socket: the service to which it talks, or talks again after a while."""
+    return next((rule for frame in frames if (rule := read_frame(frame).doing) is not None and rule.service), None)
+
+
+def _python_doing(frames: Sequence[Frame]) -> Rule | None:
+    weak: Rule | None = None
+    waiting: Rule | None = None
+    bare = True  # nothing but plumbing so far
+    for index, frame in enumerate(frames):
+        meaning = read_frame(frame)
+        rule = meaning.doing
+        if frame.native or (meaning.plumbing and rule is None):
+            continue
+        if rule is not None:
+            if rule.bare:
+                waiting = waiting or rule
+                continue
+            if waiting is not None:
+                return rule if rule.stance == "waits" else waiting
+            if weak is None and (bare or rule.stance != "may wait") and not rule.weak:
+                if rule.stance == "may wait" and (caller := _caller(frames[index + 1 :])) is not None and caller.stance == "waits":
+                    return caller  # a message is often waited for by a wait for the whole device
+                return _service(frames) or rule if rule.kind == "idle" or _is_socket(rule) else rule
+            if rule.stance == "waits":
+                return rule
+            weak = weak or (rule if rule.weak else None)
+        bare = bare and rule is not None
+    return waiting or weak
+
+
+def _caller(frames: Sequence[Frame]) -> Rule | None:
+    """What the nearest frame that says something does."""
+    told = (read_frame(frame) for frame in frames if not frame.native)
+    return next((meaning.doing for meaning in told if not meaning.plumbing), None)
+
+
+def _within(frames: Sequence[Frame]) -> Rule | None:
+    """The innermost strong one, else the innermost. A module that is being imported goes before what its code would mean when called."""
+    rules = [(index, rule) for index, frame in enumerate(frames) if (rule := read_frame(frame).within) is not None]
+    importing = next(((index, rule) for index, rule in rules if rule.imports), None)
+    if importing is not None and not any(frame.function in _IN_THE_PROGRAM for frame in frames[: importing[0]]):
+        return importing[1]
+    told = [rule for _, rule in rules if not rule.imports]
+    return next((rule for rule in told if not rule.weak), told[0] if told else None)
+
+
+def _is_start(frames: Sequence[Frame]) -> bool:
+    """Some outer frame is part of the job's start, whatever the innermost ones do: a model's file that is read is no sick disk."""
+    return any((rule := read_frame(frame).within) is not None and rule.start and not rule.imports for frame in frames)
+
+
+def _shown(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Frames that say something; compiled code only where there is nothing else."""
+    python = any(not frame.native for frame in frames)
+    telling = [frame for frame in frames if not read_frame(frame).plumbing and not (python and frame.native)]
+    return tuple(telling or frames)[:_SHOWN]
+
+
+def _key(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
+    """Function and file of every frame that says something. Native frames count only where there are no others."""
+    if any(not frame.native for frame in frames):
+        kept = [frame for frame in frames if not frame.native and not read_frame(frame).plumbing]
+        kept = kept or [frame for frame in frames if not frame.native]
+    else:
+        kept = [frame for frame in frames if "::" in frame.function or read_frame(frame).doing is not None]
+        kept = kept or [frame for frame in frames if frame.function != "??"][:3] or list(frames[:1])
+    return tuple((frame.function, frame.file.rsplit("/", 1)[-1]) for frame in kept)
+
+
+def telling(frames: Sequence[Frame]) -> list[Frame]:
+    """Python frames that are not plumbing, or, where there is no Python, all compiled ones."""
+    python = [frame for frame in frames if not frame.native]
+    return [frame for frame in python if not read_frame(frame).plumbing] if python else list(frames)
+
+
+def trains(frames: Sequence[Frame]) -> bool:
+    """Whether a function on the stack is called like a part of training."""
+    return any(frame.function in _TRAINING or _TRAINS.match(frame.function) for frame in frames if not frame.native)
+
+
+def is_training(frames: Sequence[Frame]) -> bool:
+    """Whether a stack trains: by its functions' names, or by what it does."""
+    doing = doing_of(frames)
+    return trains(frames) or (doing is not None and doing.kind in ("collective", "point to point", "compute"))

@@ -1,0 +1,163 @@
+"""Which tool wrote a dump is seen from its content, never from the file's name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from minder.diagnose.stacks.gdb import parse_gdb
+from minder.diagnose.stacks.labels import without_labels
+from minder.diagnose.stacks.newest import holds_several, json_documents
+from minder.diagnose.stacks.pyspy import parse_json, parse_json_text, parse_text, process_sections
+from minder.diagnose.stacks.records import Thread
+from minder.diagnose.stacks.traceback import parse_faulthandler, parse_traceback
+
+__all__ = ["Dump", "decode", "read_dumps"]
+
+_SPY_THREAD = re.compile(r"^Thread(?: \w+)? \([a-z+ ]+\)|^Thread \d+ \(|^Process \d+: ", re.MULTILINE)
+_SPY_STATE = re.compile(r"^Thread(?: (?:0x[0-9a-fA-F]+|\d+))? \((?:idle|active)", re.MULTILINE)
+_SPY_FRAME = re.compile(r"^\s*\S.* \(\S+:\d+\)$", re.MULTILINE)
+_GDB = re.compile(r"^#\d+\s+\S|^\(gdb\)|^[* ]\s*\d+\s+Thread 0x", re.MULTILINE)
+_JSON = re.compile(r"\s*(?:\[\s*(?:\{|\]|$)|\{)")
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]|\x1b\(B")  # what a terminal was told, when its output was kept
+_FAULT = re.compile(r"hread 0x[0-9a-fA-F]+.*\(most recent call first\)|^Stack \(most recent call first\)", re.MULTILINE)
+_DETACHED = re.compile(r"\(process (\d+)\) detached")
+_BANNER = re.compile(r"Process \d+: (?P<title>.*)")
+_REFUSED = re.compile(
+    r"^.*(?:[Ee]rror\b|ERROR|[Dd]enied|not permitted|[Ff]ailed|[Cc]ould not|[Cc]annot|[Tt]imed out|No such (?:process|file)"
+    r"|EPERM|ESRCH|EACCES|ptrace|already terminated|^Reason:|not installed|command not found|did not answer).*$",
+    re.MULTILINE,
+)
+_LOG = re.compile(r"\[|\d{4}-|frame #|RuntimeError|\w+Error: ")  # what a job's log begins its lines with
+_MOST_REASONS = 3
+_MOST_WORDS = 20_000  # a longer text is a log, whose errors are the job's
+_HEAD = 2000
+_MOST_LETTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """One process of a dump file. pid, title: what the dump itself says of it. `problem` is "" where there is a stack. is_below: py-spy
+    printed it as a part of another process (`--subprocesses`)."""
+
+    threads: tuple[Thread, ...] = ()
+    pid: int | None = None
+    problem: str = ""
+    title: str = ""
+    is_below: bool = False
+
+    @property
+    def is_stack(self) -> bool:
+        return not self.problem
+
+
+def decode(content: bytes) -> str:
+    """Text of a dump in any encoding that a terminal or an editor may have left; what cannot be read becomes a question mark."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return content.decode("utf-16", errors="replace")
+    if content[:200].count(b"\0") > len(content[:200]) // 3:
+        return content.decode("utf-16-le" if content[1:2] == b"\0" else "utf-16-be", errors="replace")
+    text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+def read_dumps(content: bytes) -> tuple[Dump, ...]:
+    """The processes in one dump file, at least one: where nothing can be read its `problem` says why. Of several dumps of one process
+    the newest that shows a stack counts."""
+    text = decode(content)
+    if not text.strip():
+        return (Dump(problem="the dump is empty"),)
+    if _JSON.match(text):
+        return _from_json(text)
+    text = without_labels(text)
+    if text.startswith("Process ") and "\nThread " in text:
+        return _from_spy(text)
+    if '"frames"' in text and (found := _from_documents(text)):
+        return found
+    if "(most recent call first):" in text and _FAULT.search(text):
+        return (_checked(parse_faulthandler(text), text),)
+    if _GDB.search(text):
+        attached = _DETACHED.findall(text)
+        return (_checked(parse_gdb(text), text, int(attached[-1]) if attached else None),)
+    if _SPY_STATE.search(text):
+        return _from_spy(text)
+    if "Traceback (most recent call" in text:
+        return (_checked(parse_traceback(text), text),)
+    if _SPY_THREAD.search(text):
+        return _from_spy(text)
+    if _SPY_FRAME.search(text):  # frames alone, as people paste them
+        frames = "".join(f"    {line.strip()}\n" for line in text.splitlines() if line.strip() and not line.startswith("#"))
+        return (_checked(parse_text(f'Thread (idle): "MainThread"\n{frames}'), text),)
+    first = next(line for line in text.splitlines() if line.strip())  # a tool that is refused says nothing before that
+    refused = _refusal(text) if _REFUSED.match(first) and not _LOG.match(first.lstrip()) else ""
+    return (Dump(problem=refused or "the file is no stack dump of py-spy, faulthandler or gdb"),)
+
+
+def _from_spy(text: str) -> tuple[Dump, ...]:
+    sections = process_sections(text)
+    threaded = [section for section in sections if "\nThread" in section[1]] if len(sections) > 1 else []
+    return _newest_each(_from_section(part, pid) for pid, part in threaded or sections)
+
+
+def _from_section(part: str, pid: int | None) -> Dump:
+    found = _checked(parse_text(part, pid), part, pid)
+    return Dump(found.threads, pid, found.problem, _title(part), "\nParent Process " in part[:_HEAD])
+
+
+def _title(part: str) -> str:
+    banner = _BANNER.match(part)
+    return banner["title"].strip()[:_MOST_LETTERS] if banner else ""
+
+
+def _newest_each(dumps: Iterable[Dump]) -> tuple[Dump, ...]:
+    """One dump of each process, in the order in which the newest were written: the last that shows a stack, else the last."""
+    newest: dict[int | None, Dump] = {}
+    for dump in dumps:
+        if dump.is_stack or dump.pid not in newest or not newest[dump.pid].is_stack:
+            newest.pop(dump.pid, None)
+            newest[dump.pid] = dump
+    return tuple(newest.values())
+
+
+def _from_json(text: str) -> tuple[Dump, ...]:
+    quick = parse_json_text(text) if not holds_several(text) else None
+    if quick is not None:
+        return (_checked(quick[0], "", quick[1]),)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return _from_documents(text) or (Dump(problem="the dump is JSON that is cut off or broken"),)
+    return (_from_document(data) or Dump(problem="the dump is JSON, but not py-spy's"),)
+
+
+def _from_documents(text: str) -> tuple[Dump, ...]:
+    """Of JSON documents one after the other, those of py-spy; none where there are none."""
+    found = [dump for data in json_documents(text) if (dump := _from_document(data)) is not None]
+    return _newest_each(found)
+
+
+def _from_document(data: Any) -> Dump | None:
+    threads = parse_json(data)
+    if threads is not None:
+        first = data[0] if isinstance(data, list) and data else data
+        pid = first.get("pid") if isinstance(first, dict) else None
+        return _checked(threads, "", pid if isinstance(pid, int) else None)
+    if isinstance(data, dict) and isinstance(data.get("data"), str):  # the agent's own record of a process that could not be attached to
+        return Dump(problem=data["data"][:_MOST_LETTERS])
+    return None
+
+
+def _checked(threads: tuple[Thread, ...], text: str, pid: int | None = None) -> Dump:
+    if any(thread.frames for thread in threads):
+        return Dump(threads, pid)
+    return Dump(pid=pid, problem=_refusal(text) or "the dump holds no frames")
+
+
+def _refusal(text: str) -> str:
+    """What a tool that could not dump said of it: its error, and the reason below it. "" where it said nothing of the kind."""
+    told = [found.group().strip() for found in _REFUSED.finditer(text)] if len(text) < _MOST_WORDS else []
+    words = "; ".join(dict.fromkeys(told[-_MOST_REASONS:]))
+    return "".join(letter for letter in words if letter.isprintable() and letter != "\ufffd")[:_MOST_LETTERS]

@@ -1,0 +1,197 @@
+"""Does the job get on, as far as telemetry shows? For a job of which no step is read, and before anything is done to one that hangs.
+
+The rules:
+
+- Activity is bytes over the ranks' own connections, RDMA or NVLink, bytes read or written, a longer log, more or less memory, tensor
+  or memory work of a GPU. Duty cycle, processor time, power and context switches are none: a rank that waits inside a collective spins,
+  and so does one that polls for ever.
+- A level is the mean of the last ten seconds. It counts from a tenth of what is usual for that machine and metric (the mean of the last
+  minutes). So a heartbeat, a key of the store or a system monitor beside the script is no activity, also where it comes in small bursts;
+  the bursts of a job with long steps are. Where no level is usual yet, any counts.
+- Only what belongs to the job counts. The traffic of a machine's network interfaces counts where neither the job's own connections nor
+  RDMA are told: others use them too.
+- The job is quiet while no machine of it shows any activity. A quiet stretch is too long from twice the longest that the job ever
+  survived at work, and from `FLOOR_S`. What a declared phase, a start or a restart held up does not count as survived.
+- No data is neither activity nor quiet: the stretch ends with the newest row that says something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from minder.model.telemetry import Window
+
+__all__ = ["FLOOR_S", "Activity"]
+
+FLOOR_S = 30.0
+_SHARE = 0.1
+_LEVEL_S = 10.0
+_TIMES = 2.0
+_USUAL_ROWS = 300.0  # over so many rows the usual level is forgotten
+_FEWEST_ROWS = 10
+_PENDING_ROWS = 600
+_MEMORY_SHARE = 0.01
+_ANY_S, _WORK_S = 60.0, 20.0  # of activity, of work: then the job has begun
+_FRESH_S = 60.0
+_LONGEST_ROW_S = 60.0
+
+_MEMORY = "job_memory_bytes"
+_OTHERS = "tcp_throughput_bytes_per_second"
+_OWN = ("job_tcp_bytes_per_second", "rdma_throughput_bytes_per_second")
+# Metric to the level below which it says nothing: less than keep-alives, the store's keys and a scrape take.
+_LEAST = {
+    "job_tcp_bytes_per_second": 500.0,
+    "rdma_throughput_bytes_per_second": 10_000.0,
+    "nvlink_bandwidth_bytes_per_second": 100_000.0,
+    _OTHERS: 50_000.0,
+    "gpu_tensor_activity_ratio": 0.01,
+    "gpu_fp_activity_ratio": 0.01,
+    "gpu_memory_bandwidth_ratio": 0.01,
+    "job_io_bytes_per_second": 2_000.0,
+    "job_log_bytes_per_second": 0.0,
+    _MEMORY: 0.0,
+}
+_METRICS = tuple(_LEAST)
+_LEAST_K = np.array(list(_LEAST.values()))
+_WORK = [_METRICS.index(name) for name in _METRICS[:6]]  # what training moves, beside files and logs
+
+
+@dataclass(slots=True)
+class _Machine:
+    """What is usual on one machine, by _METRICS."""
+
+    usual_K: np.ndarray
+    rows_K: np.ndarray
+    recent: deque[tuple[float, np.ndarray]]
+    memory: float = math.nan
+
+
+class Activity:
+    """Feed it every window once. Times are those of the rows (unix seconds)."""
+
+    def __init__(self) -> None:
+        self.has_gpus = False  # any metric of a GPU was told
+        self.survived_s = 0.0  # the longest quiet stretch after which the job went on
+        self.active_s = math.nan  # the newest row with activity
+        self.newest_s = math.nan  # the newest row that says anything
+        self._quiet_from_s = math.nan
+        self._machines: dict[str, _Machine] = {}
+        self._pending: deque[tuple[str, np.ndarray]] = deque(maxlen=_PENDING_ROWS)
+        self._any_s = self._work_s = 0.0  # seconds of activity, and of work, since the generation began
+
+    def update(self, window: Window, machines: Collection[str]) -> None:
+        """machines: the job's members; what others do is none of its activity."""
+        places = [window.metrics.index(name) if name in window.metrics else -1 for name in _METRICS]
+        members = [(m, name) for m, name in enumerate(window.machines) if name in machines]
+        gpu = [k for k, name in enumerate(window.metrics) if name.startswith("gpu_")]
+        self.has_gpus = self.has_gpus or not bool(np.isnan(window.values_TMK[:, [m for m, _ in members]][:, :, gpu]).all())
+        for row, time_s in enumerate(window.times_T):
+            rows = {name: _row(window.values_TMK[row, m], places) for m, name in members}
+            self._note(float(time_s), {name: row_K for name, row_K in rows.items() if not np.isnan(row_K).all()})
+
+    def quiet_s(self, now_s: float) -> float:
+        """Seconds without any activity; 0 while there is some, or while nothing has been heard for a minute."""
+        if math.isnan(self._quiet_from_s) or now_s - self.newest_s > _FRESH_S:
+            return 0.0
+        return self.newest_s - self._quiet_from_s
+
+    @property
+    def quiet_since_s(self) -> float:
+        """Where the present quiet stretch began; NaN without one."""
+        return self._quiet_from_s
+
+    def limit_s(self) -> float:
+        """A longer quiet stretch than this is one that no healthy stretch of the job has shown."""
+        return max(FLOOR_S, _TIMES * self.survived_s)
+
+    def is_known(self, now_s: float) -> bool:
+        """Whether telemetry says anything of the job's activity now."""
+        return now_s - self.newest_s <= _FRESH_S
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this generation has been at work for a while: then what stops it is no start."""
+        return self._work_s >= _WORK_S or self._any_s >= _ANY_S
+
+    def survive(self, now_s: float) -> None:
+        """The job was seen to move although no metric shows it: the stretch was a healthy one, and a new one begins."""
+        self.survived_s = max(self.survived_s, self.quiet_s(now_s))
+        self._quiet_from_s = self._quiet_from_s if math.isnan(self._quiet_from_s) else self.newest_s
+
+    def excuse(self) -> None:
+        """A declared phase lasts, or the job is started again: silence means nothing, and nothing is learned from it."""
+        self._quiet_from_s = math.nan
+        self._pending.clear()
+
+    def restart(self) -> None:
+        """Another generation begins; what is usual stays."""
+        self.excuse()
+        self._any_s = self._work_s = 0.0
+        self.active_s = math.nan
+
+    def move(self, by_s: float) -> None:
+        """The wall clock was set forward by so much."""
+        self.active_s += by_s
+        self.newest_s += by_s
+        self._quiet_from_s += by_s
+
+    def _note(self, time_s: float, rows: dict[str, np.ndarray]) -> None:
+        if not rows:
+            return
+        active_K = np.any([self._active(name, time_s, row_K) for name, row_K in rows.items()], axis=0)
+        passed_s = 0.0 if math.isnan(self.newest_s) else min(max(0.0, time_s - self.newest_s), _LONGEST_ROW_S)
+        before_s, self.newest_s = self.newest_s, time_s
+        self._pending.extend(rows.items())
+        if not active_K.any():
+            if math.isnan(self._quiet_from_s):
+                self._quiet_from_s = time_s if math.isnan(before_s) else before_s
+            return
+        if not math.isnan(self._quiet_from_s) and self.has_begun:
+            self.survived_s = max(self.survived_s, before_s - self._quiet_from_s)
+        self._quiet_from_s, self.active_s = math.nan, time_s
+        self._any_s += passed_s
+        self._work_s += passed_s if active_K[_WORK].any() else 0.0
+        while self._pending:
+            self._learn(*self._pending.popleft())
+
+    def _active(self, name: str, time_s: float, row_K: np.ndarray) -> np.ndarray:
+        known = self._machines.setdefault(name, _Machine(np.zeros(len(_METRICS)), np.zeros(len(_METRICS)), deque()))
+        known.recent.append((time_s, row_K))
+        while known.recent[0][0] <= time_s - _LEVEL_S:
+            known.recent.popleft()
+        level_K = _mean([item for _, item in known.recent])
+        least_K = np.where(known.rows_K < _FEWEST_ROWS, _LEAST_K, np.maximum(_LEAST_K, _SHARE * known.usual_K))
+        active_K: np.ndarray = level_K > least_K
+        place = _METRICS.index(_MEMORY)
+        memory, before = float(row_K[place]), known.memory
+        active_K[place] = abs(memory - before) > _MEMORY_SHARE * before  # False for NaN
+        known.memory = before if math.isnan(memory) else memory
+        return active_K
+
+    def _learn(self, name: str, row_K: np.ndarray) -> None:
+        known = self._machines[name]
+        told_K = ~np.isnan(row_K)
+        known.rows_K = np.minimum(known.rows_K + told_K, _USUAL_ROWS)
+        weight_K = np.divide(1.0, known.rows_K, out=np.zeros_like(known.rows_K), where=told_K & (known.rows_K > 0))
+        known.usual_K += weight_K * np.where(told_K, row_K - known.usual_K, 0.0)
+
+
+def _mean(rows: list[np.ndarray]) -> np.ndarray:
+    """Of each metric, where it is told; 0 where it never is."""
+    values_RK = np.array(rows)
+    told_RK = ~np.isnan(values_RK)
+    mean_K: np.ndarray = np.where(told_RK, values_RK, 0.0).sum(axis=0) / np.maximum(told_RK.sum(axis=0), 1)
+    return mean_K
+
+
+def _row(values_K: np.ndarray, places: list[int]) -> np.ndarray:
+    """By _METRICS, NaN where nothing is told."""
+    row_K = np.array([values_K[place] if place >= 0 else np.nan for place in places], dtype=float)
+    if not np.isnan(row_K[[_METRICS.index(name) for name in _OWN]]).all():
+        row_K[_METRICS.index(_OTHERS)] = np.nan
+    return row_K

@@ -1,0 +1,227 @@
+"""The first failure of a generation, and whose it is. What follows it within the job is an echo.
+
+The rule, after byterobust.md sections 3.2 and 4:
+
+| the first failure, on corrected clocks | leads to |
+|---|---|
+| an exception of the machine's class (broken hardware by the driver's library, EIO of its own disk) | its machine, evict |
+| an exception of the program's class (memory, asserts, kernels, shapes, mistakes in Python) | the job, restart in place |
+| the same from four ranks of five, on two machines or more | the job, restart in place |
+| any other exception, an exit code, a signal | unknown: the job, restart in place; the policy remembers it (minder.act.policy.blame) |
+| victims only | the job, restart in place; a machine that is silent meanwhile is the absence rule's |
+
+Kernel lines, Xids and lost devices are other rules' evidence (minder.diagnose.verdicts.signals). An unknown failure waits two
+seconds for them.
+Remote errors, connection resets, SIGTERM, watchdog time-outs and every exit after the first accuse no machine. Failures within the clocks'
+error of each other are a tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from minder.edge.signals.exceptions import ExceptionKind, classify_exception
+from minder.model.evidence import Evidence, Failure, Signal, Suspect, Tier
+from minder.model.observation import Observation, RuleResult
+
+__all__ = ["CrashRule"]
+
+_SETTLE_S = 0.6  # echoes and the exit that follows an exception arrive in this time
+_ALONE_S = 2.5  # a victim's report without any culprit waits this long for one
+_EVIDENCE_S = 2.0  # the kernel's own line about a dead process comes with the agent's next look
+_KERNEL_S = 30.0
+_FATAL_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """All that one worker reported when it failed. looks: alike on every rank where the program is at fault."""
+
+    machine: str
+    rank: int | None
+    time_s: float
+    kind: ExceptionKind
+    text: str
+    fingerprint: str = ""
+    looks: str = ""
+    step: int | None = None
+    code_version: str = ""
+
+
+@dataclass(slots=True)
+class _Case:
+    generation: int
+    opened_s: float
+    failures: dict[tuple[str, int | None, int | None], _Failure] = field(default_factory=dict)
+    closed: bool = False
+
+
+class CrashRule:
+    """Collects exits and exceptions of the running generation and judges the first (types.Rule)."""
+
+    name = "crash"
+
+    def __init__(self) -> None:
+        self._case: _Case | None = None
+        self._kernel: list[Signal] = []
+
+    def observe(self, observation: Observation) -> RuleResult:
+        job = observation.job
+        if job is None:
+            return RuleResult()
+        if self._case is not None and self._case.generation != job.generation:
+            self._case = None
+        for signal in observation.signals:
+            self._note(signal, job.generation, job.generation_start_s)
+        self._kernel = [item for item in self._kernel if item.time_s > observation.now_s - _KERNEL_S]
+        case = self._case
+        if case is None or case.closed or job.phase not in ("running", "starting"):
+            return RuleResult()
+        return self._judge(case, observation)
+
+    def _note(self, signal: Signal, generation: int, started_s: float) -> None:
+        if signal.kind == "kernel":
+            self._kernel.append(signal)
+        if signal.kind not in ("exit", "exception") or signal.machine is None or signal.generation != generation:
+            return
+        failure = _read_failure(signal)
+        if failure is None or signal.time_s < started_s:
+            return
+        if self._case is None:
+            self._case = _Case(generation, signal.time_s)
+        key = (signal.machine, signal.rank, signal.pid)
+        known = self._case.failures.get(key)
+        if known is None or (known.kind == "victim" and failure.kind != "victim" and failure.time_s <= known.time_s):
+            self._case.failures[key] = failure
+        self._case.opened_s = min(self._case.opened_s, signal.time_s)
+
+    def _judge(self, case: _Case, observation: Observation) -> RuleResult:
+        assert observation.job is not None
+        age_s = observation.now_s - case.opened_s
+        if age_s < _SETTLE_S:
+            return RuleResult()
+        culprits = sorted((item for item in case.failures.values() if item.kind != "victim"), key=lambda item: item.time_s)
+        if not culprits:
+            return self._only_victims(case, observation, age_s)
+        ranks = len(observation.job.rank_machine) or 1
+        same = _same_everywhere(culprits, ranks)
+        broken = None if same else next((item for item in culprits if item.kind == "machine"), None)
+        tied = [item for item in culprits if item.time_s - culprits[0].time_s <= 2 * observation.clock_error_s]
+        if broken is None and not same and age_s < (_EVIDENCE_S if tied[0].kind == "unknown" else _SETTLE_S):
+            return RuleResult((), frozenset({"stacks"}) if len({item.machine for item in tied}) > 1 else frozenset())
+        case.closed = True
+        if broken is not None:
+            return RuleResult((self._suspect([broken], case, observation, 0.97),))
+        return RuleResult((self._suspect(same or tied, case, observation, 0.95 if same else 0.6),))
+
+    def _only_victims(self, case: _Case, observation: Observation, age_s: float) -> RuleResult:
+        """All reports point at another rank: a machine that is silent is for the absence rule; else restart in place."""
+        assert observation.job is not None
+        missing = [m for m in observation.job.machines if not _answers(observation, m)]
+        if age_s < _ALONE_S or missing:
+            return RuleResult()
+        case.closed = True
+        evidence = tuple(Evidence("exit", item.machine, item.text, since_s=item.time_s) for item in list(case.failures.values())[:8])
+        return RuleResult((Suspect(observation.now_s, self.name, "job", (), "unknown", 0.5, case.opened_s, "evict", evidence),))
+
+    def _suspect(self, first: Sequence[_Failure], case: _Case, observation: Observation, confidence: float) -> Suspect:
+        """Of the machine for the machine's class; else of the job, with the identity of what failed first."""
+        broken = first[0].kind == "machine"
+        kind: Literal["machine", "job"] = "machine" if broken else "job"
+        machines = (first[0].machine,) if broken else ()
+        failures = tuple(_identity(item, case.generation) for item in first if item.rank is not None)
+        tier: Tier = "evict"  # of a job: restart it
+        evidence = (*_evidence(first), *self._kernel_lines(first), *_echoes(first, list(case.failures.values())))
+        return Suspect(
+            observation.now_s, self.name, kind, machines, "explicit", confidence, first[0].time_s, tier, evidence, failures=failures
+        )  # fmt: skip
+
+    def _kernel_lines(self, first: Sequence[_Failure]) -> list[Evidence]:
+        machines = {item.machine for item in first}
+        lines = [item for item in self._kernel if item.machine in machines][:2]
+        return [Evidence("kernel", item.machine, item.message, since_s=item.time_s) for item in lines]
+
+
+def _evidence(first: Sequence[_Failure]) -> list[Evidence]:
+    if len(first) > 1 and first[0].looks and all(item.looks == first[0].looks for item in first):
+        verb = "raised" if first[0].fingerprint else "ended"
+        return [Evidence("exception", None, f"{len(first)} ranks {verb} the same: {first[0].text}", since_s=first[0].time_s)]
+    together = " (first within the clocks' error)" if len(first) > 1 else ""
+    return [
+        Evidence("exit", item.machine, f"failed first{together}: {item.text}; {_WHOSE[item.kind]}", since_s=item.time_s) for item in first
+    ]
+
+
+_WHOSE = {
+    "machine": "an error of the machine",
+    "program": "an error of the program",
+    "unknown": "this alone accuses no machine",
+    "victim": "an echo",
+}
+
+
+def _echoes(first: Sequence[_Failure], failures: Sequence[_Failure]) -> list[Evidence]:
+    """What other machines reported, by time."""
+    machines = {item.machine for item in first}
+    others = sorted((item for item in failures if item.machine not in machines), key=lambda item: item.time_s)[:5]
+    return [Evidence("exit", item.machine, f"an echo, {_later(item, first[0])}: {item.text}", since_s=item.time_s) for item in others]
+
+
+def _later(item: _Failure, first: _Failure) -> str:
+    later_ms = (item.time_s - first.time_s) * 1000
+    return f"{later_ms:.0f} ms later" if later_ms >= 0 else f"{-later_ms:.0f} ms before the end was noticed"
+
+
+def _identity(item: _Failure, generation: int) -> Failure:
+    ranks = () if item.rank is None else (item.rank,)
+    return Failure(
+        item.time_s, item.machine, ranks, "crash", item.kind, item.fingerprint, item.step, generation,
+        code_version=item.code_version, text=item.text,
+    )  # fmt: skip
+
+
+def _answers(observation: Observation, machine: str) -> bool:
+    view = observation.fleet.get(machine)
+    return view is not None and view.launcher_age_s is not None and view.launcher_age_s < 2.5
+
+
+def _read_failure(signal: Signal) -> _Failure | None:
+    """None for an end that is no failure: exit code 0, an end that was asked for, one seen only from outside (VanishedRule)."""
+    data, machine = signal.data, signal.machine or ""
+    rank = f"rank {signal.rank}: " if signal.rank is not None else ""
+    version = str(data.get("code_version") or "")
+    if signal.kind == "exception":
+        return _read_exception(signal, rank, version)
+    number, code = data.get("signal"), data.get("code")
+    if data.get("vanished") or data.get("expected") or (not number and code == 0):
+        return None
+    if number:
+        text = f"ended by {_FATAL_SIGNALS.get(int(number), f'signal {number}')}"
+        kind: ExceptionKind = "unknown" if int(number) in _FATAL_SIGNALS else "victim"
+        return _Failure(machine, signal.rank, signal.time_s, kind, rank + text, code_version=version)
+    kind, text = "victim" if data.get("victim") else "unknown", f"exit code {code}"
+    return _Failure(machine, signal.rank, signal.time_s, kind, rank + text, looks=text, code_version=version)
+
+
+def _read_exception(signal: Signal, rank: str, version: str) -> _Failure:
+    data = signal.data
+    type_name, number, disk = str(data.get("type", "exception")), data.get("errno"), data.get("disk")
+    whose = classify_exception(
+        type_name, signal.message, errno=number if isinstance(number, int) else None, disk=disk if disk in ("local", "network") else None
+    )
+    fingerprint, step = str(data.get("fingerprint") or ""), data.get("step")
+    text = f"{rank}{type_name}: {signal.message}"[:300]
+    return _Failure(
+        signal.machine or "", signal.rank, signal.time_s, whose.kind, text, fingerprint, fingerprint or type_name,
+        step if isinstance(step, int) and step >= 0 else None, version,
+    )  # fmt: skip
+
+
+def _same_everywhere(culprits: Sequence[_Failure], ranks: int) -> list[_Failure]:
+    """The same exception, or the same exit code, from at least four ranks of five, and from two machines or more; else none."""
+    looks = {item.looks for item in culprits if item.looks}
+    same = [replace(item, kind="program") for item in culprits if item.looks == culprits[0].looks]
+    alike = len(looks) == 1 and len(same) >= max(2, 0.8 * ranks) and len({item.machine for item in same}) > 1
+    return same if alike else []

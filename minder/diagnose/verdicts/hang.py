@@ -1,0 +1,146 @@
+"""A hang of the whole job, of which perhaps not one step was ever read: what is known of it, and a page where no machine stands out.
+
+The rules:
+
+- A job hangs that shows no progress of any kind (`activity.py`, and no step) for longer than twice its longest quiet stretch so far, at
+  least 30 s, while the stacks of its ranks are the same in two captures. Spinning, state T and a blocked rank are alike in that.
+- Machines are named by the rules for stalls (`stall.py`, `captures.py`), as for a stall with steps. Where they name none within 20 s,
+  a person is told, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
+- Stacks that change are progress; so is a declared phase. A job whose stacks change, and that shows nothing else for half an hour, is a
+  person's to look at. So is one whose stacks cannot be read.
+- Without activity metrics the newest step decides alone.
+- This rule names no machine and restarts nothing. `standing` says for how long the job has stood, for the controller (`hung.py`), which
+  decides when a hang has lasted too long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from minder.diagnose.verdicts.captures import passes
+from minder.diagnose.verdicts.progress import Progress
+from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.observation import Observation, RequestKind, RuleResult
+
+__all__ = ["HangRule", "Standing"]
+
+_SPEAKS_S = 20.0  # after the job was seen to stand: so long others may name a machine
+_BLIND_S = 60.0  # after stacks were first asked for
+_CHANGES_S = 1800.0
+_AGAIN_S = 60.0  # between two comparisons of stacks, and later half of the time that the job has stood
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The job stands. since_s: when it last moved. stood: its stacks were the same in two captures since; None: unknown. began: it had
+    been at work before. evidence: what speaks for it."""
+
+    since_s: float
+    stood: bool | None
+    began: bool
+    evidence: tuple[Evidence, ...] = ()
+
+
+class HangRule:
+    """Asks whether the ranks stand still, and pages for a hang without steps (types.Rule). progress: shared, and updated before."""
+
+    name = "hang"
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._asked_s = math.inf  # when stacks were first asked for in this stretch
+        self._said: tuple[Evidence, ...] = ()  # by the newest stacks
+        self._passes = False
+        self._since_s = math.nan
+        self.standing: Standing | None = None
+
+    def observe(self, observation: Observation) -> RuleResult:
+        since_s = self._still_since_s(observation)
+        if since_s is None or since_s != self._since_s:
+            self._asked_s, self._said, self._passes = math.inf, (), False
+        self._since_s = math.nan if since_s is None else since_s
+        self._hear(observation.statements)
+        self.standing = None if since_s is None else self._standing(since_s, observation)
+        if self.standing is None or since_s is None:
+            return RuleResult(self._changing(observation))
+        requests = self._wanted(since_s, observation.now_s)
+        return RuleResult(self._page(self.standing, observation), requests)
+
+    def _still_since_s(self, observation: Observation) -> float | None:
+        """When the job last moved, where that is too long ago; None while it moves, or nobody can tell."""
+        progress, now_s, job = self._progress, observation.now_s, observation.job
+        if job is None or job.phase not in ("running", "starting") or progress.is_in_phase(now_s):
+            return None
+        quiet_s, known = progress.quiet_s(observation), progress.activity.is_known(now_s)
+        quiet_since_s = progress.activity.quiet_since_s
+        if progress.reads_steps:
+            if not progress.stalled_s(observation) or (known and quiet_s <= progress.stall_limit_s()):
+                return None
+            return max(progress.advanced_s, quiet_since_s) if known else progress.advanced_s
+        return quiet_since_s if known and quiet_s > progress.activity.limit_s() else None
+
+    def _changing(self, observation: Observation) -> tuple[Suspect, ...]:
+        """Stacks move, and nothing else has for very long: a loop that nobody knows, which is for a person to judge."""
+        progress, now_s = self._progress, observation.now_s
+        if progress.reads_steps or not progress.quiet_s(observation) or math.isnan(progress.activity.active_s):
+            return ()
+        since_s = max(progress.activity.active_s, -math.inf if math.isnan(progress.advanced_s) else progress.advanced_s)
+        if now_s - since_s < _CHANGES_S:
+            return ()
+        message = f"no step, traffic, input or output or log line for {now_s - since_s:.0f} s, although the stacks of its ranks change"
+        evidence = (Evidence("progress", None, message, since_s=since_s), *self._said[:_SHOWN])
+        return (Suspect(now_s, self.name, "job", (), "stall", 0.5, since_s, "page", evidence),)
+
+    def _hear(self, statements: Sequence[Statement]) -> None:
+        """A capture in which nobody stands apart takes nothing back of what another one of the same stretch showed."""
+        for statement in statements:
+            if statement.source in ("look", "stacks"):
+                self._said = tuple(item for suspect in statement.suspects for item in suspect.evidence) or self._said
+            if statement.source == "stacks":
+                self._passes = any(passes(suspect) for suspect in statement.suspects)
+
+    def _standing(self, since_s: float, observation: Observation) -> Standing:
+        progress = self._progress
+        compared = progress.still_s >= since_s
+        stood = progress.stood_s >= progress.still_s if compared else None
+        began = progress.reads_steps or progress.activity.has_begun
+        return Standing(since_s, stood, began, (*self._why(since_s, stood, observation.now_s), *self._said[:_SHOWN]))
+
+    def _why(self, since_s: float, stood: bool | None, now_s: float) -> list[Evidence]:
+        activity, for_s = self._progress.activity, now_s - since_s
+        steps = "" if self._progress.reads_steps else " (no step is read)"
+        message = f"no progress of any kind for {for_s:.0f} s{steps}: no step"
+        if activity.is_known(now_s):
+            message += (
+                f", traffic, input or output, log line or change of memory; the longest quiet stretch before: {activity.survived_s:.0f} s"
+            )
+        found = [Evidence("progress", None, message, since_s=since_s)]
+        if stood:
+            found.append(Evidence("stacks", None, "the stacks of the ranks were the same in two captures", since_s=since_s))
+        return found
+
+    def _wanted(self, since_s: float, now_s: float) -> frozenset[RequestKind]:
+        """At once, then ever more seldom: a look holds the processes up for a moment."""
+        heard_s = self._progress.still_s
+        if heard_s >= since_s and now_s - heard_s < max(_AGAIN_S, (heard_s - since_s) / 2):
+            return frozenset()
+        self._asked_s = min(self._asked_s, now_s)
+        return frozenset({"still"})
+
+    def _page(self, standing: Standing, observation: Observation) -> tuple[Suspect, ...]:
+        """Of a job with steps the rule for stalls tells a person."""
+        now_s, progress = observation.now_s, self._progress
+        if progress.reads_steps:
+            return ()
+        suspect = Suspect(now_s, self.name, "job", (), "stall", 0.7, standing.since_s, "page", standing.evidence)
+        if standing.stood:
+            first_s = max(standing.since_s + progress.activity.limit_s(), self._asked_s if math.isfinite(self._asked_s) else -math.inf)
+            alone = observation.job is not None and len(observation.job.machines) < 2  # then no machine can be named
+            return (suspect,) if (alone or now_s - first_s >= _SPEAKS_S) and not self._passes else ()
+        if standing.stood is None and now_s - self._asked_s >= _BLIND_S:
+            why = Evidence("stacks", None, "the ranks' stacks cannot be compared: whether they move is unknown", since_s=standing.since_s)
+            return (replace(suspect, confidence=0.5, evidence=(*standing.evidence, why)),)
+        return ()

@@ -1,0 +1,219 @@
+"""The judge: suspects of several rules become verdicts, one per episode.
+
+- Rules that name the same machines agree: confidence is 1 - prod(1 - each). A rule that names another contradicts: its evidence goes
+  into `against` and the tier falls to page.
+- A suspicion may need a second witness (Suspect.alone): without another source that names the same machines for at least a page,
+  its tier is no higher than that. A capture cannot tell slow from hung; two sources that agree can.
+- An episode opens with its first verdict of tier page or evict and lasts until nobody has suspected its machines for `recovered_s`;
+  then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
+  evict is told again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
+- In the shadow of an open episode, and for `shadow_s` after it, no other machine is named: peers that stall or go dark behind the
+  culprit are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict about another
+  machine while the open episode only pages or names no machine, or, once the episode is over, a job that is down and names none.
+  A spike throws no shadow and contradicts no suspicion: training goes on, so nothing that comes after it is its victim; nor does a
+  signal that is worth a page while the job steps on, nor the word that the job stands. What another rule says of the same machines in
+  such an episode is a verdict again, as if it were graver.
+- A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
+- A rule that raises is blind for that observation, and the other rules are asked all the same. Its state is kept, and it is asked again at
+  the next observation. What it raised is data (`Judge.failures`): the judge writes to no log.
+- A job that was started again starts afresh: what fails now is another failure, though it looks like the last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from minder.diagnose.verdicts.rule_failure import RuleFailure
+from minder.model.evidence import TIER_ORDER, Evidence, Suspect, Tier, Verdict
+from minder.model.observation import Observation, RequestKind, Rule, RuleResult
+
+__all__ = ["Judge"]
+
+_EXPLICIT = frozenset({"explicit", "numeric"})
+_STOPS_NOTHING = frozenset({"spikes", "notices", "standing"})  # sources whose word hides nobody: training goes on, or nobody is named
+
+
+@dataclass(slots=True)
+class _Episode:
+    verdict: Verdict
+    seen_s: float
+    closed_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What all rules said of one observation. blind: the sources whose silence means nothing."""
+
+    suspects: list[Suspect] = field(default_factory=list)
+    requests: set[RequestKind] = field(default_factory=set)
+    blind: set[str] = field(default_factory=set)
+
+
+class Judge:
+    """Stateful and causal; time is the observation's. Feed every observation, in order.
+
+    failures: what rules raised at the newest observation, one item per rule, in the rules' order.
+    """
+
+    def __init__(self, rules: Sequence[Rule], recovered_s: float = 180.0, shadow_s: float = 600.0, memory_s: float = 20.0) -> None:
+        self.rules = tuple(rules)
+        self.failures: tuple[RuleFailure, ...] = ()
+        self._sources: dict[str, set[str]] = {}  # rule to the sources of the suspects that it ever returned
+        self._recovered_s = recovered_s
+        self._shadow_s = shadow_s
+        self._memory_s = memory_s
+        self._recent: dict[tuple[str, tuple[str, ...], str], Suspect] = {}
+        self._episodes: list[_Episode] = []
+        self._generation: int | None = None
+
+    @property
+    def open_verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts of the episodes that last."""
+        return tuple(episode.verdict for episode in self._episodes if episode.closed_s is None)
+
+    def restart(self, rules: Sequence[Rule], by_s: float) -> None:
+        """Go on with other rules, after the wall clock was set forward by so much: episodes last, suspicions are forgotten."""
+        self.rules = tuple(rules)
+        self._recent = {}
+        for episode in self._episodes:
+            episode.seen_s += by_s
+            episode.closed_s = None if episode.closed_s is None else episode.closed_s + by_s
+
+    def judge(self, observation: Observation) -> tuple[list[Verdict], frozenset[RequestKind]]:
+        """New verdicts of this observation, and what the rules want to see before they say more."""
+        answers, now_s = self._ask(observation), observation.now_s
+        self._forget(now_s, observation)
+        for episode in self._episodes:
+            if answers.blind & set(episode.verdict.sources):
+                self._keep_open(episode, now_s)
+        for suspect in answers.suspects:
+            self._recent[(suspect.source, suspect.machines, suspect.kind)] = suspect
+        verdicts = [verdict for group in _by_target(answers.suspects) if (verdict := self._consider(group, now_s)) is not None]
+        return [*verdicts, *self._close(now_s)], frozenset(answers.requests)
+
+    def keep_open(self, now_s: float) -> None:
+        """No open episode ends now: what would end it could not be observed."""
+        for episode in self._episodes:
+            self._keep_open(episode, now_s)
+
+    def _keep_open(self, episode: _Episode, now_s: float) -> None:
+        if episode.closed_s is None:
+            episode.seen_s = now_s
+
+    def _ask(self, observation: Observation) -> _Answers:
+        """Every rule, each guarded by itself."""
+        answers, failures = _Answers(), list[RuleFailure]()
+        for rule in self.rules:
+            try:
+                self._add(answers, rule.name, rule.observe(observation))
+            except Exception as error:  # noqa: BLE001
+                failures.append(RuleFailure.of(rule.name, error))
+                answers.blind |= {rule.name} | self._sources.get(rule.name, set())
+        self.failures = tuple(failures)
+        return answers
+
+    def _add(self, answers: _Answers, name: str, result: RuleResult) -> None:
+        answers.blind |= {name} if result.blind else set()
+        answers.requests |= result.requests
+        answers.suspects += result.suspects
+        self._sources.setdefault(name, set()).update(suspect.source for suspect in result.suspects)
+
+    def _forget(self, now_s: float, observation: Observation) -> None:
+        self._recent = {key: item for key, item in self._recent.items() if now_s - item.time_s <= self._memory_s}
+        self._episodes = [item for item in self._episodes if item.closed_s is None or now_s - item.closed_s <= self._shadow_s]
+        if observation.job is not None:
+            if observation.job.generation != self._generation:
+                self._generation, self._recent, self._episodes = observation.job.generation, {}, []
+            here = set(observation.job.machines)
+            self._episodes = [item for item in self._episodes if not item.verdict.machines or here & set(item.verdict.machines)]
+
+    def _consider(self, suspects: Sequence[Suspect], now_s: float) -> Verdict | None:
+        verdict = self._fuse(suspects, now_s)
+        own = next((item for item in self._episodes if _same(item.verdict, verdict) and item.closed_s is None), None)
+        if own is not None:
+            own.seen_s = now_s
+            another_trouble = _STOPS_NOTHING.issuperset(own.verdict.sources) and not _STOPS_NOTHING.issuperset(verdict.sources)
+            if TIER_ORDER[verdict.tier] > TIER_ORDER[own.verdict.tier] or another_trouble:
+                own.verdict = replace(verdict, since_s=own.verdict.since_s)
+                return own.verdict
+            return None
+        if verdict.tier == "watch" or self._is_shadowed(verdict):
+            return None
+        self._episodes.append(_Episode(verdict, now_s))
+        return verdict
+
+    def _fuse(self, suspects: Sequence[Suspect], now_s: float) -> Verdict:
+        target = suspects[0]
+        agreeing = [item for item in self._recent.values() if item.machines == target.machines and item.kind == target.kind]
+        opposing = [item for item in self._recent.values() if _contradicts(item, target)]
+        doubt = math.prod(1.0 - item.confidence for item in agreeing)
+        tiers = {item.source: _tier(item, agreeing) for item in agreeing}
+        best = max(agreeing, key=lambda item: (TIER_ORDER[tiers[item.source]], item.confidence))
+        tier: Tier = "page" if opposing and tiers[best.source] == "evict" else tiers[best.source]
+        against = [piece for item in agreeing for piece in item.against]
+        for item in opposing:
+            message = f"{item.source} names {', '.join(item.machines)} ({item.cause}, confidence {item.confidence:.2f})"
+            against.append(Evidence(item.source, item.machines[0], message, since_s=item.since_s))
+        confidence = min(0.99, 1.0 - doubt)
+        if opposing:
+            confidence = max(0.1, confidence - 0.3 * max(item.confidence for item in opposing))
+        return Verdict(
+            time_s=now_s,
+            kind=target.kind,
+            tier=tier,
+            machines=target.machines,
+            cause=best.cause,
+            confidence=confidence,
+            since_s=min(item.since_s for item in agreeing),
+            evidence=tuple(piece for item in agreeing for piece in item.evidence),
+            against=tuple(against),
+            sources=tuple(sorted({item.source for item in agreeing})),
+            failures=tuple(dict.fromkeys(piece for item in agreeing for piece in item.failures)),
+        )
+
+    def _is_shadowed(self, verdict: Verdict) -> bool:
+        for episode in self._episodes:
+            if _STOPS_NOTHING.issuperset(episode.verdict.sources):
+                continue
+            if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
+                continue  # the same machine fell ill again, or the job is down, and nobody is named for it
+            if verdict.tier == "evict" and verdict.cause in _EXPLICIT and (episode.verdict.tier == "page" or not episode.verdict.machines):
+                continue  # a job that is restarted for an unknown failure must not hide the machine's own evidence
+            return True
+        return False
+
+    def _close(self, now_s: float) -> list[Verdict]:
+        closed = []
+        for episode in self._episodes:
+            if episode.closed_s is None and now_s - episode.seen_s > self._recovered_s:
+                episode.closed_s = now_s
+                closed.append(replace(episode.verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=(), failures=()))
+        return closed
+
+
+def _by_target(suspects: Sequence[Suspect]) -> list[list[Suspect]]:
+    """Suspects of this observation by whom they name, the gravest first."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Suspect]] = {}
+    for suspect in suspects:
+        groups.setdefault((suspect.kind, suspect.machines), []).append(suspect)
+    return sorted(groups.values(), key=lambda group: -max(TIER_ORDER[_tier(item, group)] + item.confidence for item in group))
+
+
+def _tier(item: Suspect, agreeing: Sequence[Suspect]) -> Tier:
+    """What it may lead to, given all that name the same."""
+    seconded = any(other.source != item.source and other.tier != "watch" for other in agreeing)
+    if item.alone is None or seconded or TIER_ORDER[item.alone] > TIER_ORDER[item.tier]:
+        return item.tier
+    return item.alone
+
+
+def _contradicts(item: Suspect, target: Suspect) -> bool:
+    """Another rule's suspicion of somebody else that is worth a page; a sick job contradicts nobody."""
+    disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
+    return disjoint and item.source not in {target.source, *_STOPS_NOTHING} and _tier(item, ()) != "watch"
+
+
+def _same(one: Verdict, other: Verdict) -> bool:
+    return one.kind == other.kind and one.machines == other.machines

@@ -1,0 +1,46 @@
+"""The rules of a job whose agents and launchers are heard: live, and in a replay of what a controller saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minder.diagnose.verdicts.absence import AbsenceRule
+from minder.diagnose.verdicts.captures import CapturesRule
+from minder.diagnose.verdicts.crash import CrashRule
+from minder.diagnose.verdicts.hang import HangRule
+from minder.diagnose.verdicts.links import LinkLimits
+from minder.diagnose.verdicts.numeric import NumericRule
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.ras import RasRule
+from minder.diagnose.verdicts.reports import ReportRule
+from minder.diagnose.verdicts.signals import SignalRule
+from minder.diagnose.verdicts.slowdown import SlowdownRule
+from minder.diagnose.verdicts.spikes import SpikeRule
+from minder.diagnose.verdicts.stall import StallRule
+from minder.diagnose.verdicts.start import StartRule
+from minder.diagnose.verdicts.trigger import TriggerRule
+from minder.diagnose.verdicts.unmanned import UnmannedRule
+from minder.diagnose.verdicts.vanished import VanishedRule
+from minder.diagnose.verdicts.votes import VotesRule
+from minder.edge.signals.xid import XidRule
+from minder.model.observation import Rule
+from minder.model.topology import Parallelism
+
+__all__ = ["live_rules"]
+
+_WAIT_FOR_CAPTURES_S = 8.0  # for one capture of whom the connections name
+
+
+def live_rules(
+    progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float, parallelism: Parallelism | None = None,
+    links: LinkLimits | None = None,
+) -> list[Rule]:  # fmt: skip
+    """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample.
+    parallelism: which ranks share a group, so that several machines that fail together are named as theirs.
+    links: when links that flap or stay down call a person."""
+    stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
+    signals = SignalRule(xid_rules, workers=False, progress=progress, links=links)
+    rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(progress), stall, SlowdownRule(progress)]
+    rules += [StartRule(progress), signals, RasRule(signals.halt), VanishedRule(interval_s, progress), telemetry, ReportRule()]
+    rules.append(HangRule(progress))
+    return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism), TriggerRule(progress)]

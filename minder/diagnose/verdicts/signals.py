@@ -1,0 +1,240 @@
+"""Explicit signals: what machines say outright, weighed by the table signal_rules.toml, whose head says what its columns mean.
+
+A signal leads to its row's tier, or with a second witness (the job stopped then, another signal of the same part) to the higher one. The
+same signal on several machines within seconds is about what they share: a page for the group, or for the job where it is most of it or
+hangs on a network or a storage that all of them use. While training goes on, a page hides nobody: it is told as a notice.
+
+In a recording that no launcher of ours made, this rule also reads exits and gradients (first_exit.py); a live job has rules of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from minder.diagnose.verdicts.first_exit import FirstExit
+from minder.diagnose.verdicts.halt import Halt
+from minder.diagnose.verdicts.links import LinkFinding, LinkLimits, LinkWatch
+from minder.diagnose.verdicts.progress import Progress
+from minder.edge.signals.oom import event_of_kill
+from minder.edge.signals.rules import SignalRow, event_of, load_signal_rules, read_signal
+from minder.edge.signals.xid import XidRule, find_xid_rule
+from minder.model.evidence import TIER_ORDER, Cause, Evidence, Signal, Suspect, Tier
+from minder.model.observation import Observation, RuleResult
+
+__all__ = ["NOTICE", "SignalRule"]
+
+NOTICE = "notices"  # the source of what is worth a page while the training goes on
+_SHARED_S = 10.0
+_SETTLE_S = 3.0
+_STOPPED = Evidence("progress", None, "the job stopped about then")
+_CONFIDENCE: dict[str, float] = {"evict": 0.95, "page": 0.8, "watch": 0.4}
+_OF_EVENT = {("order", "evict"): 0.99, ("exit.first_deadly", "evict"): 0.85, ("exit.first_deadly", "page"): 0.6}
+_OWN_PARTS = ("gpu", "pcie", "memory", "host", "disk")  # several machines may fail in these together, as in one rack
+_KIN = {"link": "nic"}  # parts that are one for a second witness
+
+
+@dataclass(slots=True)
+class _Item:
+    """One signal that stands. key: alike for the same signal of other machines."""
+
+    signal: Signal
+    row: SignalRow
+    key: str
+    message: str
+    newest_s: float
+    machines: tuple[str, ...] = ()  # that share it, where something else has told already
+
+    @property
+    def machine(self) -> str:
+        return self.signal.machine or ""
+
+    def is_in(self, machines: frozenset[str] | None) -> bool:
+        """Whether any machine that it is about is among these; None: all are."""
+        return machines is None or not machines.isdisjoint({self.machine, *self.machines})
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    item: _Item
+    tier: Tier
+    evidence: tuple[Evidence, ...]
+
+
+class SignalRule:
+    """Reads kernel, xid, link, exit and nonfinite signals, and operators' orders (types.Rule). Works without a job view.
+
+    workers: also judge exits and gradients. progress: shared, and updated before every observation; None: of its own.
+    """
+
+    name = "signals"
+
+    def __init__(
+        self, xid_rules: Mapping[int, XidRule], *, workers: bool = True, progress: Progress | None = None, links: LinkLimits | None = None
+    ) -> None:
+        self._xid_rules = xid_rules
+        self._rows = load_signal_rules()
+        self._workers = workers
+        self._items: dict[tuple[str, str, str | None], _Item] = {}
+        self.halt = Halt(progress)  # other rules may read it
+        self._links = LinkWatch(links or LinkLimits())
+        self._first_exit = FirstExit()
+        self._nonfinite: dict[str, Signal] = {}
+
+    def observe(self, observation: Observation) -> RuleResult:
+        job, now_s = observation.job, observation.now_s
+        self.halt.update(observation)
+        for signal in observation.signals:
+            present = job is None or (signal.time_s >= job.generation_start_s and (self._workers or signal.machine in job.machines))
+            if present:  # what a restarted controller hears again of an earlier generation is over
+                self._note(read_signal(signal))
+        for finding in self._links.findings(now_s):
+            self._note_link(finding, now_s)
+        if self._workers:
+            self._note_first_exit(observation)
+        here = None if job is None or self._workers else frozenset(job.machines)  # of a live job: who has left it is not accused again
+        self._items = {key: item for key, item in self._items.items() if self._stands(item, now_s) and item.is_in(here)}
+        machines = len(job.machines) if job is not None else 0
+        return RuleResult((*self._suspects(now_s, machines), *self._gradients(now_s, machines)))
+
+    def _stands(self, item: _Item, now_s: float) -> bool:
+        """For its time, and as long as the job stands that stopped with it."""
+        return now_s - item.newest_s <= item.row.stands_s or self.halt.stopped_near(item.signal.time_s, item.row.within_s)
+
+    def _note(self, signal: Signal) -> None:
+        self._first_exit.note(signal)
+        if signal.machine is None:
+            return
+        event, key, message = self._event_of(signal)
+        row = self._rows.get(event or "")
+        if signal.kind == "link":
+            self._links.note(signal)
+        elif signal.kind == "nonfinite" and self._workers:
+            self._nonfinite.setdefault(signal.machine, signal)
+        elif row is not None and row.tier is not None and row.rule == self.name and signal.kind != "exit":
+            self._add(_Item(signal, row, key, message, signal.time_s))
+
+    def _event_of(self, signal: Signal) -> tuple[str | None, str, str]:
+        """(row, what is the same on another machine, what is told)"""
+        event = event_of(signal)
+        if signal.kind == "xid" and isinstance(signal.data.get("code"), int):
+            rule = find_xid_rule(signal.data["code"], self._xid_rules)
+            message = f"Xid {rule.code} ({rule.severity}, {rule.action}, by {rule.source}): {signal.message}"
+            return rule.event_of(signal.message), f"xid {rule.code}", message
+        if event == "oom":
+            return event_of_kill(signal), "oom", signal.message
+        if event == "order":
+            return event, f"order {signal.machine}", f"an operator orders its eviction: {signal.message}"
+        return event, str(event), signal.message or str(event)
+
+    def _add(self, item: _Item) -> None:
+        """A signal that is repeated stands longer; a kill is told by two lines, of which the one that knows more counts."""
+        place = "" if item.row.event.startswith("oom") else item.signal.device
+        known = self._items.setdefault((item.machine, item.key, place), item)
+        known.newest_s = max(known.newest_s, item.newest_s)
+        worse = TIER_ORDER[item.row.tier or "watch"] > TIER_ORDER[known.row.tier or "watch"]
+        if worse or (known.row.event == "oom" and item.row.event != "oom"):
+            known.row, known.message = item.row, item.message
+
+    def _note_link(self, finding: LinkFinding, now_s: float) -> None:
+        row = self._rows[finding.event]
+        self._add(_Item(finding.signal, row, finding.event, finding.message, now_s, finding.machines))
+
+    def _note_first_exit(self, observation: Observation) -> None:
+        named = self._first_exit.named(observation, lambda time_s: self._stands_s(observation.now_s, time_s))
+        row = self._rows["exit.first_deadly"]
+        if named is None or (named.signal.machine or "", row.event, None) in self._items:
+            return
+        how = f"{named.failed} machines failed after it" if named.failed else "the job stands since then"
+        message = f"ended first, by signal {named.signal.data.get('signal')}; {how}"
+        self._add(_Item(named.signal, row, row.event, message, max(named.signal.time_s, observation.now_s)))
+
+    def _stands_s(self, now_s: float, time_s: float) -> float:
+        near = self.halt.stopped_near(time_s, self._rows["exit.first_deadly"].within_s)
+        return now_s - max(time_s, self.halt.since_s or time_s) if near else 0.0
+
+    def _suspects(self, now_s: float, machines: int) -> list[Suspect]:
+        alone: defaultdict[str, list[_Weighed]] = defaultdict(list)
+        shared: defaultdict[tuple[str, ...], list[_Weighed]] = defaultdict(list)
+        for item in self._items.values():
+            weighed = self._weigh(item)
+            sharing = self._sharing(item)
+            if len(sharing) > 1:
+                fails_alone = item.row.part in _OWN_PARTS and 2 * len(sharing) <= machines
+                shared[sharing if fails_alone else ()].append(weighed)
+            elif item.row.names == "job":
+                shared[()].append(weighed)
+            else:
+                alone[item.machine].append(weighed)
+        found = [self._suspect("machine", (machine,), items, now_s) for machine, items in alone.items()]
+        return found + [self._suspect("group" if names else "job", names, items, now_s) for names, items in shared.items()]
+
+    def _weigh(self, item: _Item) -> _Weighed:
+        row, signal, tier = item.row, item.signal, item.row.tier or "watch"
+        own = Evidence(signal.kind, item.machine, item.message[:240], device=signal.device, since_s=signal.time_s)
+        seconds = [piece for witness in row.second for piece in self._witness(witness, item)]
+        if row.seconded is not None and seconds:
+            return _Weighed(item, row.seconded, (own, *seconds[:3]))
+        return _Weighed(item, tier, (own,))
+
+    def _witness(self, witness: str, item: _Item) -> list[Evidence]:
+        time_s, within_s = item.signal.time_s, item.row.within_s
+        if witness == "stopped":
+            died_s = self._first_exit.deadly.get(item.machine)
+            died = died_s is not None and abs(died_s - time_s) <= within_s
+            own = [Evidence("exit", item.machine, "a rank on it ended by a deadly signal about then", since_s=died_s)] if died else []
+            return [*own, *([_STOPPED] if self.halt.stopped_near(time_s, within_s) else [])]
+        others = [
+            other
+            for other in self._items.values()
+            if other.machine == item.machine and other.key != item.key and abs(other.signal.time_s - time_s) <= within_s
+        ]
+        if witness == "same_class":
+            others = [other for other in others if _part(other.row) == _part(item.row)]
+        else:
+            others = [other for other in others if other.row.is_hardware]
+        return [Evidence(other.signal.kind, other.machine, other.message[:240], since_s=other.signal.time_s) for other in others]
+
+    def _sharing(self, item: _Item) -> tuple[str, ...]:
+        """The machines that report the same within seconds, this one among them."""
+        same = {
+            other.machine
+            for other in self._items.values()
+            if other.key == item.key and abs(other.signal.time_s - item.signal.time_s) <= _SHARED_S
+        }
+        return tuple(sorted({item.machine, *item.machines, *same}))
+
+    def _suspect(self, kind: str, machines: tuple[str, ...], items: Sequence[_Weighed], now_s: float) -> Suspect:
+        """What is said of one target: the gravest decides, the rest is evidence."""
+        best = max(items, key=lambda weighed: TIER_ORDER[weighed.tier])
+        tier: Tier = best.tier if kind == "machine" or best.tier == "watch" else "page"
+        confidence = _OF_EVENT.get((best.item.row.event, tier), _CONFIDENCE[tier])
+        source = NOTICE if tier == "page" and self.halt.since_s is None and not self._first_exit.deadly else self.name
+        ordered = sorted(items, key=lambda weighed: -TIER_ORDER[weighed.tier])
+        evidence = _once(piece for weighed in ordered for piece in weighed.evidence)
+        since_s = min(weighed.item.signal.time_s for weighed in items)
+        if kind == "machine":
+            return Suspect(now_s, source, "machine", machines, "explicit", confidence, since_s, tier, evidence)
+        cause: Cause = "unknown" if best.item.row.event == "oom" else "explicit"
+        return Suspect(now_s, source, "group" if machines else "job", machines, cause, min(confidence, 0.7), since_s, tier, evidence)
+
+    def _gradients(self, now_s: float, machines: int) -> list[Suspect]:
+        if not self._nonfinite or now_s - min(item.time_s for item in self._nonfinite.values()) < _SETTLE_S:
+            return []
+        reports, self._nonfinite = self._nonfinite, {}
+        if len(reports) > 1 or machines == 1:
+            return []
+        signal = next(iter(reports.values()))
+        evidence = Evidence("gradient", signal.machine, f"own gradient not finite: {signal.message or signal.data.get('what', '')}".strip())
+        machine = signal.machine or ""
+        return [Suspect(now_s, self.name, "machine", (machine,), "numeric", 0.9, signal.time_s, "evict", (evidence,))]
+
+
+def _part(row: SignalRow) -> str:
+    return _KIN.get(row.part, row.part)
+
+
+def _once(pieces: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """Without repeats, and no more than a page can show."""
+    return tuple(dict.fromkeys(pieces))[:12]

@@ -1,0 +1,156 @@
+"""The job steps, but slowly: in a synchronous job the slow machine is the one that does not wait.
+
+Two witnesses carry it, neither of which is a throttle counter: the share of instants at which a machine's training process was busy
+(its peers sleep in the collective), and the round trips of its connections (its peers have at least one fast one). Both are
+compared with the machine's own past first, then with its peers; and what the busy one gained must explain what the steps lost. The
+processor's own signs (a queue for it, its use, a quota that ran out) confirm: any two of them may be a neighbour's doing, three are not.
+Sources: seed-systems.md (stragglers); peers.md (f) 6 and 7: all slow together is nobody's fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from minder.diagnose.verdicts import flows as flow_facts
+from minder.diagnose.verdicts.flows import FlowFinding
+from minder.diagnose.verdicts.past import Past
+from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.verdicts.stall import fuse_findings
+from minder.model.evidence import Evidence, Suspect
+from minder.model.observation import Observation, RuleResult
+from minder.model.telemetry import Flow
+
+__all__ = ["SlowdownRule"]
+
+_SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
+_CALM_S = 4.0  # steps at their usual pace for so long end a slowness: a single quick one between slow ones does not
+_RELEARN_S = 300.0  # so long the pace before the slowness stays the usual one; then the new one is
+_EXPLAINED = 0.5  # at least this share of the time that a step lost must be time for which the leader was busy longer
+_PAST_S, _NOW_S = 3.0, 2.0  # a past, and a present, are at least so many seconds of values
+_DISTINCT = 3.0  # the leader's rise over the next one's: on a crowded host everybody is a bit busier
+# metric: (least rise that counts, weight, in plain words)
+_WITNESSES = {
+    "job_busy_ratio": (0.15, 0.75, "its training process is busy while its peers wait"),
+    "job_run_delay_ratio": (0.15, 0.4, "its training process waits for a processor"),
+    "cpu_usage_ratio": (0.3, 0.4, "its processors are busy while its peers' rest"),
+    "cpu_throttled_ratio": (0.3, 0.4, "its processor quota runs out"),
+    "tcp_round_trip_seconds": (0.002, 0.5, "its connections have slow round trips"),
+    "tcp_send_queue_bytes": (2000.0, 0.4, "its connections cannot send what they hold"),
+}
+
+
+class SlowdownRule:
+    """Speaks when steps take `factor` times their usual and stay so for `hold_s` (types.Rule)."""
+
+    name = "slowdown"
+
+    def __init__(self, progress: Progress, factor: float = 1.5, hold_s: float = 6.0) -> None:
+        self._progress = progress
+        self._factor = factor
+        self._hold_s = hold_s
+        self._past = Past(tuple(_WITNESSES))
+        self._flows: deque[Flow] = deque(maxlen=200_000)
+        self._slow_since_s: float | None = None
+        self._slow_at_s = -math.inf  # when steps were last seen slow
+        self._usual_s = math.nan  # seconds per step before it became slow: what is slow is not learned
+        self._told = False
+        self._leader: tuple[str, float] | None = None  # who, since when
+
+    def observe(self, observation: Observation) -> RuleResult:
+        self._past.see(observation, stepping=self._progress.watches(observation))
+        self._flows.extend(observation.flows)
+        is_slow = self._is_slow(observation)
+        if is_slow:
+            self._slow_at_s = observation.now_s
+        elif self._slow_since_s is None or observation.now_s - self._slow_at_s > _CALM_S or not self._progress.watches(observation):
+            self._slow_since_s = self._leader = None
+            self._told = False
+            self._flows.clear()
+            return RuleResult()
+        if self._slow_since_s is None:
+            self._slow_since_s = observation.now_s - min(self._hold_s, 3.0)
+            self._progress.forget_slow(self._slow_since_s)
+            self._usual_s = self._progress.typical_s
+        slow_s = observation.now_s - self._slow_since_s
+        if self._told or not is_slow or slow_s < self._hold_s - _LEAD_S:
+            return RuleResult((), frozenset() if self._told else frozenset({"flows"}))
+        suspects = self._name(observation, self._slow_since_s)
+        self._told = bool(suspects)
+        return RuleResult(suspects, frozenset() if self._told else frozenset({"flows"}))
+
+    def _is_slow(self, observation: Observation) -> bool:
+        typical_s = self._usual(observation.now_s)
+        recent_s = self._progress.recent_s(observation.now_s, 4.0)
+        if not self._progress.watches(observation) or math.isnan(typical_s) or math.isnan(recent_s):
+            return False
+        return recent_s > self._factor * typical_s + 0.02
+
+    def _usual(self, now_s: float) -> float:
+        """Seconds per step while the job was well."""
+        slow_since_s = self._slow_since_s
+        kept = slow_since_s is not None and now_s - slow_since_s < _RELEARN_S and not math.isnan(self._usual_s)
+        return self._usual_s if kept else self._progress.typical_s
+
+    def _name(self, observation: Observation, since_s: float) -> tuple[Suspect, ...]:
+        findings = [item for metric in _WITNESSES if (item := self._deviator(metric, since_s, observation)) is not None]
+        series = flow_facts.data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 6.0)
+        findings += [*flow_facts.find_slow_paths(series), *flow_facts.find_backlog(series)]
+        ranked = fuse_findings(findings)
+        clear = bool(ranked) and (len(ranked) == 1 or (1 - ranked[0][1]) <= 0.5 * (1 - ranked[1][1]))
+        if not clear or ranked[0][1] < _SURE:
+            self._leader = None
+            return ()
+        machine, confidence = ranked[0]
+        if self._leader is None or self._leader[0] != machine:
+            self._leader = (machine, observation.now_s)
+        patience_s = _LEAD_S if confidence >= _VERY_SURE else 2 * _LEAD_S  # one witness alone must say the same for longer
+        if observation.now_s - self._leader[1] < patience_s:
+            return ()
+        now_s, typical_s = self._progress.recent_s(observation.now_s, 6.0), self._usual(observation.now_s)
+        message = f"a step takes {now_s:.2f} s instead of {typical_s:.2f} s"
+        evidence = [Evidence("steps", None, message, "step_seconds", None, now_s, typical_s, since_s)]
+        evidence += [self._evidence(item, since_s) for item in findings if item.machine == machine]
+        against = tuple(self._evidence(item, since_s) for item in findings if item.machine != machine)
+        return (
+            Suspect(
+                observation.now_s, self.name, "machine", (machine,), "slowdown", min(confidence, 0.97), since_s, "evict",
+                tuple(evidence), against,
+            ),
+        )  # fmt: skip
+
+    def _deviator(self, metric: str, since_s: float, observation: Observation) -> FlowFinding | None:
+        """The one machine whose metric rose over its own past clearly more than any peer's did. A value that began before the steps
+        were slow is of both sides and counts for neither; of a slow scrape one value is many seconds, and one is enough."""
+        spacing_s = self._past.spacing_s(metric)
+        before, after = self._past.before(metric, since_s - 1.0), self._past.after(metric, since_s + spacing_s)
+        past_rows, now_rows = math.ceil(_PAST_S / spacing_s), math.ceil(_NOW_S / spacing_s)
+        compared = [m for m in after if len(before.get(m, ())) >= past_rows and len(after[m]) >= now_rows]
+        if observation.job is not None:
+            compared = [machine for machine in compared if machine in observation.job.machines]
+        if len(compared) < 3:
+            return None
+        past = {machine: float(np.median(before[machine])) for machine in compared}
+        now = {machine: float(np.mean(after[machine])) for machine in compared}
+        first, second, *_ = order = sorted(compared, key=lambda machine: past[machine] - now[machine])
+        top = now[first] - past[first]
+        least, weight, plain = _WITNESSES[metric]
+        if top < least or top < _DISTINCT * max(now[second] - past[second], 0.0):
+            return None
+        if metric == "job_busy_ratio" and not self._explains(past[first], now[first], observation.now_s):
+            return None
+        expected = float(np.median([now[machine] for machine in order[1:]]))
+        return FlowFinding(first, metric, weight, plain, now[first], expected)
+
+    def _explains(self, past_ratio: float, now_ratio: float, now_s: float) -> bool:
+        """Whether a machine that was busy for these shares of a step can be what the steps wait for."""
+        usual_s, slow_s = self._usual(now_s), self._progress.recent_s(now_s, 6.0)
+        return now_ratio * slow_s - past_ratio * usual_s >= _EXPLAINED * (slow_s - usual_s)
+
+    @staticmethod
+    def _evidence(item: FlowFinding, since_s: float) -> Evidence:
+        metric = item.kind if item.kind in _WITNESSES else "tcp_round_trip_seconds"
+        source = "telemetry" if item.kind in _WITNESSES else "flows"
+        return Evidence(source, item.machine, item.message, metric, None, item.observed, item.expected, since_s)

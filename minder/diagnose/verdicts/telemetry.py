@@ -1,0 +1,150 @@
+"""From the detector's scores to a suspect: who, how surely, and what should be done about it.
+
+A score over the threshold already means: different from its peers and from itself, for long enough, distinct from the second. The tier
+adds what it may cost to be wrong: `evict` needs two independent families of metrics, or two minutes of silence that the peers' stall
+confirms (a scrape that was lost for a minute may fall into a pause of all); anything less pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.detectors.traits import trait_of
+from minder.diagnose.verdicts.confidence import calibrated, strength
+from minder.ingest.windows import keep_machines, rows_of
+from minder.model.errors import ScoringLostError
+from minder.model.evidence import Cause, Evidence, Scores, Suspect, Tier
+from minder.model.observation import Observation, RuleResult
+from minder.model.telemetry import Window
+
+__all__ = ["TelemetryRule"]
+
+_HOLD = 0.3  # share of the threshold above which an accused machine stays accused
+_AS_ODD = 0.7  # share of the accused's score
+_MOST_WAITING = 300  # rows that wait for a detector that does not answer
+_OUT_S = 60.0  # four scrapes of 15 s without a sample of anybody: nothing can be seen to end
+_LOST_S = 120.0  # so long silent, beside a stalled job: no exporter that restarts
+_GROUP_S = 10.0  # machines that turn odd within this time of each other were hit together
+
+
+class TelemetryRule:
+    """Feeds windows to a detector row by row (types.Rule): score, judge, learn from everybody who was not just called anomalous.
+
+    A detector that works elsewhere may not answer (ScoringLostError). Then the rule is blind, its rows wait, at most 300 of them, and
+    what they say is said once the newest is scored. It is blind, too, while nobody's telemetry comes: no data is not healthy.
+    """
+
+    name = "telemetry"
+
+    def __init__(self, detector: Detector) -> None:
+        self._detector = detector
+        self._accused: frozenset[str] = frozenset()
+        self._waiting: deque[Window] = deque()
+        self._heard_s = math.nan  # when somebody's sample last came
+        self.scores: Scores | None = None  # of the newest row, for displays
+
+    def observe(self, observation: Observation) -> RuleResult:
+        window = observation.window
+        if window is not None and len(window.times_T):
+            if observation.job is not None:
+                window = keep_machines(window, observation.job.machines)
+            self._waiting.extend(rows_of(window))
+            if window.present_TM.any():
+                self._heard_s = observation.now_s
+        newest: dict[tuple[str, ...], Suspect] = {}
+        try:
+            while self._waiting:
+                newest = {suspect.machines: suspect for suspect in self._observe_row(self._waiting[0])}
+                self._waiting.popleft()
+        except ScoringLostError:
+            self.scores = None
+            while len(self._waiting) > _MOST_WAITING:
+                self._waiting.popleft()
+            return RuleResult(blind=True)
+        return RuleResult(tuple(newest.values()), blind=observation.now_s - self._heard_s > _OUT_S)
+
+    def _observe_row(self, row: Window) -> list[Suspect]:
+        suspects: list[Suspect] = []
+        for scores in self._detector.score(row):
+            self.scores = scores
+            suspects = self._suspects(scores)
+        self._accused = frozenset(name for suspect in suspects for name in suspect.machines)
+        self._detector.learn(row, self._accused)
+        return suspects
+
+    def _suspects(self, scores: Scores) -> list[Suspect]:
+        over = [m for m in np.flatnonzero(scores.score_M >= _HOLD * scores.threshold).tolist() if self._stands(scores, m)]
+        if not over:
+            return []
+        leader = _leader(scores, over)
+        return [_suspect(scores, leader, self.name)]
+
+    def _stands(self, scores: Scores, m: int) -> bool:
+        return bool(scores.score_M[m] >= scores.threshold or scores.machines[m] in self._accused)
+
+
+def _leader(scores: Scores, over: Sequence[int]) -> int:
+    """The first to turn odd, if it is clearly the first; else the strongest."""
+    since = {m: scores.since_s.get(scores.machines[m], scores.time_s) for m in over}
+    first = min(over, key=lambda m: (since[m], -scores.score_M[m], scores.machines[m]))
+    strongest = max(over, key=lambda m: (scores.score_M[m], scores.machines[m]))
+    return first if since[strongest] - since[first] > 2.0 else strongest
+
+
+def _suspect(scores: Scores, m: int, source: str) -> Suspect:
+    """The machine, or the few that were hit within seconds of each other, the first to turn odd first."""
+    machine = scores.machines[m]
+    cause: Cause = scores.cause.get(machine, "unknown")
+    together = _hit_together(scores, m)
+    is_group = _is_group(scores, (m, *together))
+    if is_group:
+        machines = tuple(scores.machines[n] for n in sorted((m, *together), key=lambda n: (_since_s(scores, n), scores.machines[n])))
+        together = []
+    else:
+        machines = (machine,)
+    evidence = tuple(piece for name in machines for piece in scores.evidence.get(name, ()))
+    against = tuple(
+        Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
+    )
+    at_once = cause == "absence" and _since_s(scores, m) >= scores.in_time_s[0]
+    families = 1 + at_once if cause == "absence" else _families(scores.evidence.get(machine, ()))
+    raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
+    since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
+    lost = scores.time_s - since_s >= _LOST_S and not scores.quiet  # an exporter may die in a long evaluation, too
+    sure = lost and at_once if cause == "absence" else families >= 2 and since_s <= scores.in_time_s[1]
+    tier: Tier = "evict" if sure and not is_group else "page"
+    kind: Literal["machine", "group"] = "group" if is_group else "machine"
+    return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)
+
+
+def _since_s(scores: Scores, m: int) -> float:
+    return scores.since_s.get(scores.machines[m], scores.time_s)
+
+
+def _families(evidence: Sequence[Evidence]) -> int:
+    return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > 0.3})
+
+
+def _hit_together(scores: Scores, m: int) -> list[int]:
+    """Others that are as odd as the accused, since about the same time: the group that it drew along."""
+    since_s = _since_s(scores, m)
+    return [
+        other
+        for other, name in enumerate(scores.machines)
+        if other != m
+        and name in scores.since_s
+        and abs(scores.since_s[name] - since_s) <= _GROUP_S
+        and scores.score_M[other] >= _AS_ODD * scores.score_M[m]
+    ]
+
+
+def _is_group(scores: Scores, members: Sequence[int]) -> bool:
+    """Several, each over the threshold by itself, and a small part of the job: in a small job, two that differ may be the healthy ones."""
+    few = 2 <= len(members) <= len(scores.machines) // 4
+    return few and all(scores.score_M[m] >= scores.threshold for m in members)

@@ -1,0 +1,88 @@
+"""What an agent is told at its start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minder.edge.exporters.jobs import default_run_dir
+from minder.model.errors import BadInputError
+from minder.wire.tls import ServerTls
+from minder.wire.tokens import read_token
+
+__all__ = ["AgentOptions", "find_token", "parse_listen", "parse_names", "parse_processes_of"]
+
+DEFAULT_LISTEN = "127.0.0.1:9401"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """cgroup, processes_of: what the machine is, if not the whole host. discover: None means "where nothing narrower is said".
+
+    logs: files in which a job that calls nothing of ours prints its steps; step_pattern: see minder.edge.signals.steps.StepReader.
+    nccl_inspector: where NCCL's Inspector writes its JSON files (minder.edge.agent.nccl).
+    retest: the site's test of this machine (minder.edge.agent.retest), none if empty.
+    processes_of is a pid, or "registry" for the trees of the launchers in run_dir. token None: no token asked for.
+    """
+
+    machine: str = field(default_factory=socket.gethostname)
+    host: str = "127.0.0.1"
+    port: int = 9401
+    token: str | None = None
+    run_dir: Path = field(default_factory=default_run_dir)
+    interval_s: float = 1.0
+    cgroup: str | None = None
+    processes_of: int | str | None = None
+    pids: tuple[int, ...] = ()
+    discover: bool | None = None
+    interfaces: tuple[str, ...] = ()
+    hidden: frozenset[str] = frozenset()
+    gpu: str = "auto"
+    logs: tuple[Path, ...] = ()
+    step_pattern: str | None = None
+    nccl_inspector: Path | None = None
+    retest: tuple[str, ...] = ()
+    retest_deadline_s: float = 600.0
+    tls: ServerTls | None = None
+    cgroup_root: Path = Path("/sys/fs/cgroup")
+    infiniband_root: Path = Path("/sys/class/infiniband")
+
+    @property
+    def finds_jobs(self) -> bool:
+        """Whether processes are recognised by their environment."""
+        if self.discover is not None:
+            return self.discover
+        return not self.pids and self.processes_of is None and self.cgroup is None and self.run_dir == default_run_dir()
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """ "host:port", ":port" or "[ipv6]:port". Raises BadInputError.
+
+    >>> parse_listen("10.0.0.7:9401")
+    ('10.0.0.7', 9401)
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise BadInputError(f"--listen {text!r} is no address: write it like {DEFAULT_LISTEN}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def parse_names(text: str | None) -> tuple[str, ...]:
+    """Comma or space separated names; the `minder_` prefix may be written or left out."""
+    return tuple(name.removeprefix("minder_") for name in (text or "").replace(",", " ").split())
+
+
+def parse_processes_of(text: str | None) -> int | str | None:
+    """A pid or "registry". Raises BadInputError."""
+    if text is None or text == "registry":
+        return text
+    if not text.isdigit():
+        raise BadInputError(f"--processes-of {text!r} is neither a pid nor the word registry")
+    return int(text)
+
+
+def find_token(token_file: Path | None) -> str | None:
+    """From the file, else from MINDER_TOKEN, else none. Raises ConfigError."""
+    return read_token(token_file) if token_file is not None else os.environ.get("MINDER_TOKEN") or None

@@ -1,0 +1,57 @@
+"""Can this machine reach its job's peers over the job's own network? Asked for when connections alone cannot tell which end is dead.
+
+A try is one TCP handshake from the address that the job uses to a port where nothing listens (RFC 1078's, given up long ago): a
+refusal is an answer. No byte is sent, and no socket of the job is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Sequence
+
+from minder.edge.exporters.flows import FlowExporter
+from minder.edge.exporters.jobs import JobProcess
+from minder.model.telemetry import Attempt
+
+__all__ = ["try_peers"]
+
+_PORT = 1
+_MOST = 64
+_LIMIT_S = 1.5  # one lost SYN is sent again after a second
+_NOT_OURS = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.EINVAL}  # nothing was tried
+
+
+async def try_peers(machine: str, processes: Sequence[JobProcess], ends_s: float) -> list[Attempt]:
+    """One try per peer address of the job's connections, open or opening, at most 64, all at once. ends_s: of time.monotonic()."""
+    exporter, now_s = FlowExporter(machine), time.time()
+    flows = await asyncio.to_thread(exporter.flows, processes, now_s)
+    flows += await asyncio.to_thread(exporter.opening, processes, now_s)
+    ends = sorted({(_host(flow.local), _host(flow.remote)) for flow in flows})
+    limit_s = max(0.05, min(_LIMIT_S, ends_s - time.monotonic()))
+    found = await asyncio.gather(*(_try(machine, local, remote, limit_s) for local, remote in ends[:_MOST] if local != remote))
+    return [attempt for attempt in found if attempt is not None]
+
+
+async def _try(machine: str, local: str, remote: str, limit_s: float) -> Attempt | None:
+    """None: this machine could not even try."""
+    began_s = time.time()
+    reached = True
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(remote, _PORT, local_addr=(local, 0)), limit_s)
+        writer.close()
+    except (ConnectionRefusedError, ConnectionResetError):
+        pass
+    except TimeoutError:
+        reached = False
+    except OSError as error:
+        if error.errno in _NOT_OURS:
+            return None
+        reached = False
+    return Attempt(machine, began_s, local, remote, reached, time.time() - began_s)
+
+
+def _host(address: str) -> str:
+    """The IP of "ip:port" or "[ip]:port"."""
+    return address.rsplit(":", 1)[0].strip("[]")

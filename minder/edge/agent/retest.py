@@ -1,0 +1,129 @@
+"""The site's own test of this machine, run on request: before a machine that was evicted is given back.
+
+The command stands in the agent's start and nowhere else: who calls chooses when, never what. It runs once per operation, one at a time, and
+never beside training processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from minder.model.errors import BadInputError
+
+__all__ = ["RetestRequest", "Retests", "parse_retest", "split_command"]
+
+_TOLD_BYTES = 4000
+_KEPT = 100
+_LONGEST_WAIT_S = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetestRequest:
+    """operation: its name in the ledger. wait_s: how long the caller waits for the end of it."""
+
+    operation: str
+    wait_s: float
+
+
+@dataclass(slots=True)
+class _Run:
+    begun_s: float
+    state: str = "running"
+    detail: str = ""
+    seconds: float = 0.0
+    task: asyncio.Task[None] | None = None
+
+
+def parse_retest(body: Any) -> RetestRequest:
+    """From a decoded JSON body. Raises BadInputError that names the field."""
+    operation = body.get("operation") if isinstance(body, dict) else None
+    wait_s = body.get("wait_s", 0.0) if isinstance(body, dict) else None
+    if not isinstance(operation, str) or not 1 <= len(operation) <= 255:
+        raise BadInputError('the body must be an object such as {"operation": "retest-1", "wait_s": 20}: operation is missing')
+    if not isinstance(wait_s, (int, float)) or isinstance(wait_s, bool) or not 0.0 <= wait_s <= _LONGEST_WAIT_S:
+        raise BadInputError(f"wait_s is {wait_s!r}: a number of seconds from 0 to {_LONGEST_WAIT_S:g}")
+    return RetestRequest(operation, float(wait_s))
+
+
+def split_command(text: str | None) -> tuple[str, ...]:
+    """A command line as words; none for none. Raises BadInputError."""
+    try:
+        return tuple(shlex.split(text or ""))
+    except ValueError as error:
+        raise BadInputError(f"--retest {text!r} is no command: {error}") from error
+
+
+class Retests:
+    """`ask` starts an operation's test, or finds what came of it; what the last hundred said is remembered as long as the agent runs."""
+
+    def __init__(self, command: tuple[str, ...], deadline_s: float) -> None:
+        self._command, self._deadline_s = command, deadline_s
+        self._runs: dict[str, _Run] = {}
+
+    async def ask(self, request: RetestRequest, training: bool) -> dict[str, Any]:
+        """{"operation", "state": running | passed | failed | refused, "detail", "seconds"}. training: processes of a job run here."""
+        run = self._runs.get(request.operation)
+        if run is None:
+            why = self._refusal(training)
+            if why:
+                return {"operation": request.operation, "state": "refused", "detail": why, "seconds": 0.0}
+            run = self._runs[request.operation] = _Run(time.monotonic())
+            run.task = asyncio.create_task(self._test(run))
+            while len(self._runs) > _KEPT:
+                del self._runs[next(iter(self._runs))]
+        if run.task is not None and run.state == "running":
+            await asyncio.wait({run.task}, timeout=request.wait_s)
+        seconds = run.seconds if run.state != "running" else time.monotonic() - run.begun_s
+        return {"operation": request.operation, "state": run.state, "detail": run.detail, "seconds": round(seconds, 1)}
+
+    def _refusal(self, training: bool) -> str:
+        if not self._command:
+            return "this agent has no test of its machine: start it with --retest COMMAND"
+        if training:
+            return "training processes run on this machine: a test would disturb them"
+        if any(run.state == "running" for run in self._runs.values()):
+            return "another test of this machine is under way"
+        return ""
+
+    async def _test(self, run: _Run) -> None:
+        shown = shlex.join(self._command)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            self._end(run, "failed", f"`{shown}` cannot be run: {error.strerror}")
+            return
+        try:
+            told = await asyncio.wait_for(_tail(process), self._deadline_s)
+        except TimeoutError:
+            self._end(run, "failed", f"`{shown}` did not end within {self._deadline_s:g} s")
+            return
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
+            await process.wait()
+        state = "passed" if process.returncode == 0 else "failed"
+        self._end(run, state, f"`{shown}` ended with status {process.returncode}" + (f": {told}" if told else ""))
+
+    @staticmethod
+    def _end(run: _Run, state: str, detail: str) -> None:
+        run.state, run.detail, run.seconds = state, detail, time.monotonic() - run.begun_s
+
+
+async def _tail(process: asyncio.subprocess.Process) -> str:
+    """The end of what it said, as one line; however much that is."""
+    kept = b""
+    assert process.stdout is not None
+    while block := await process.stdout.read(65536):
+        kept = (kept + block)[-_TOLD_BYTES:]
+    await process.wait()
+    return " ".join(kept.decode(errors="replace").split())[-300:]

@@ -1,0 +1,60 @@
+"""Runs the agent until it is told to stop: one process, one worker, one address."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import signal
+import socket
+
+import uvicorn
+
+from minder.edge.agent.options import AgentOptions
+from minder.edge.agent.service import build_application
+from minder.model.errors import BadInputError, MinderError
+from minder.model.log import event
+from minder.wire.addresses import is_loopback
+
+__all__ = ["bind", "serve"]
+
+_log = logging.getLogger("minder.agent")
+
+
+def serve(options: AgentOptions) -> None:
+    """Blocks until SIGTERM or SIGINT. Raises MinderError if the address cannot be had, BadInputError if it is unsafe."""
+    if options.token is None and not is_loopback(options.host):
+        raise BadInputError(f"{options.host} can be reached from outside: give --token-file (or MINDER_TOKEN), or listen on 127.0.0.1")
+    application = build_application(options)
+    listener = bind(options.host, options.port)
+    host, port = listener.getsockname()[:2]
+    scheme = "http" if options.tls is None else "https"
+    event(_log, logging.INFO, "agent listens", machine=options.machine, url=f"{scheme}://{host}:{port}")
+    config = uvicorn.Config(
+        application, loop="asyncio", lifespan="on", log_level="warning", log_config=None, access_log=False, ws="none",
+        timeout_graceful_shutdown=1,
+        **({} if options.tls is None else options.tls.options()),
+    )  # fmt: skip
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
+        signal.signal(number, _end)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end(number: int, frame: object) -> None:
+    event(_log, logging.INFO, "signal received", signal=signal.Signals(number).name)
+    raise SystemExit(0)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket on exactly this address. Raises MinderError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise MinderError(f"{host}:{port} is in use: stop what listens there (another agent?) or give --listen another port") from error
+        raise MinderError(f"cannot listen on {host}:{port}: {error.strerror}; --listen needs an address of this machine") from error
+    return listener

@@ -1,0 +1,175 @@
+"""What makes a checkpoint complete: a manifest, written last and renamed, that names every file with size and SHA-256.
+
+Standard library only: the controller reads manifests without torch. A folder without a readable manifest that fits its own
+name does not count, whatever else lies in it. Newer means a higher generation first, then a higher step: what a zombie of an
+older generation still publishes never outranks the running one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minder.model.errors import CheckpointError
+
+__all__ = ["Manifest", "ManifestFile", "checkpoint_path", "complete_checkpoints", "newest_generation", "prune", "publish", "verify"]
+
+_NAME = re.compile(r"step-(\d{9,})-generation-(\d{5,})")
+_FILE = "manifest.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """One file of a checkpoint; sha256 in hex."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A complete checkpoint: the state after `step` steps, written by `world_size` ranks of `generation`."""
+
+    path: Path
+    step: int
+    generation: int
+    world_size: int
+    time_s: float
+    files: tuple[ManifestFile, ...]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Newer is greater."""
+        return self.generation, self.step
+
+
+def checkpoint_path(directory: str | os.PathLike[str], step: int, generation: int) -> Path:
+    """Where the checkpoint of a step and generation lies.
+
+    >>> checkpoint_path("/c", 12, 3).name
+    'step-000000012-generation-00003'
+    """
+    return Path(directory) / f"step-{step:09d}-generation-{generation:05d}"
+
+
+def complete_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
+    """The complete ones, newest first. Files are not read here: see `verify`. A missing folder holds none."""
+    manifests = [manifest for path in _folders(directory) if (manifest := _read(path)) is not None]
+    return sorted(manifests, key=lambda manifest: manifest.order, reverse=True)
+
+
+def newest_generation(directory: str | os.PathLike[str]) -> int:
+    """The highest generation that any folder names, complete or not; -1 without any."""
+    return max((_identity(path)[1] for path in _folders(directory)), default=-1)
+
+
+def verify(manifest: Manifest, files: Iterable[ManifestFile] | None = None) -> tuple[str, ...]:
+    """Read the files (all, or the given share) and compare size and SHA-256. Returns what is wrong; empty: nothing.
+
+    A flipped bit in a tensor loads without any error, so this must come before every load.
+    """
+    problems = []
+    for file in manifest.files if files is None else files:
+        path = manifest.path / file.name
+        try:
+            size_bytes = path.stat().st_size
+            if size_bytes != file.size_bytes:
+                problems.append(f"{file.name} has {size_bytes} bytes instead of {file.size_bytes}")
+                continue
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            problems.append(f"{file.name}: {error.strerror}")
+            continue
+        if digest != file.sha256:
+            problems.append(f"{file.name} was changed after it was written (SHA-256 differs)")
+    return tuple(problems)
+
+
+def publish(manifest: Manifest) -> None:
+    """Make a written checkpoint count. Raises CheckpointError if a newer generation writes here already, OSError if the disk refuses."""
+    newest = newest_generation(manifest.path.parent)
+    if newest > manifest.generation:
+        raise CheckpointError(f"generation {newest} has taken over {manifest.path.parent}: step {manifest.step} is not published")
+    content = _content(manifest)
+    draft = manifest.path / f"{_FILE}.draft"
+    with draft.open("w") as stream:
+        json.dump({**content, "sha256": _digest(content)}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.rename(manifest.path / _FILE)
+    for folder in (manifest.path, manifest.path.parent):
+        _sync_folder(folder)
+
+
+def prune(directory: str | os.PathLike[str], published: Manifest, keep: int) -> None:
+    """After `published` counts: remove all but the newest `keep` complete ones, and unfinished ones older than it."""
+    complete = complete_checkpoints(directory)
+    kept = {manifest.path for manifest in complete[:keep]}
+    for path in _folders(directory):
+        step, generation = _identity(path)
+        if path not in kept and (generation, step) < published.order:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Take a checkpoint away; the manifest goes first, so that a half-removed one does not count."""
+    (path / _FILE).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _folders(directory: str | os.PathLike[str]) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(directory) if _NAME.fullmatch(entry.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    match = _NAME.fullmatch(path.name)
+    return (int(match[1]), int(match[2])) if match else (-1, -1)
+
+
+def _read(path: Path) -> Manifest | None:
+    try:
+        content = json.loads((path / _FILE).read_text())
+        digest = content.pop("sha256")
+        files = tuple(ManifestFile(name, int(size), sha256) for name, (size, sha256) in content["files"].items())
+        manifest = Manifest(path, content["step"], content["generation"], content["world_size"], content["time_s"], files)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None  # absent, cut off, or nonsense: not complete
+    fits = content.get("format") == _FORMAT and digest == _digest(content) and (manifest.step, manifest.generation) == _identity(path)
+    safe = all(Path(file.name).name == file.name for file in files)
+    return manifest if fits and safe and files else None
+
+
+def _content(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "step": manifest.step,
+        "generation": manifest.generation,
+        "world_size": manifest.world_size,
+        "time_s": manifest.time_s,
+        "files": {file.name: [file.size_bytes, file.sha256] for file in manifest.files},
+    }
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

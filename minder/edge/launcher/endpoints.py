@@ -1,0 +1,108 @@
+"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers, GET /metrics; a bearer token on all of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from minder.edge.launcher.metrics import CONTENT_TYPE, render
+from minder.edge.launcher.requests import parse_request
+from minder.edge.launcher.supervisor import StaleGenerationError, Supervisor
+from minder.model.errors import WireError
+from minder.model.log import event
+from minder.wire.codec import to_json
+from minder.wire.contact_log import RefusedCallers
+from minder.wire.tokens import is_authorised
+
+__all__ = ["build_endpoints"]
+
+_log = logging.getLogger("minder.launcher")
+_LONGEST_WAIT_S = 60.0
+_LARGEST_BODY_BYTES = 1 << 20
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
+    """The ASGI application. Errors are {"error": one line} with 400, 401, 409 or 413."""
+    settings, refused = supervisor.settings, RefusedCallers(_log)
+
+    def about() -> dict[str, Any]:
+        return {"machine": settings.machine, "job": settings.job, "now_s": time.time(), "started_s": supervisor.started_s}
+
+    async def state(request: Request) -> JSONResponse:
+        workers = to_json(supervisor.views())
+        found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
+        return JSONResponse({**about(), **found, "next": supervisor.events.next})
+
+    async def events(request: Request) -> JSONResponse:
+        since, wait_s = int(_number(request, "since")), min(_number(request, "wait"), _LONGEST_WAIT_S)
+        await supervisor.events.wait_for_news(since, wait_s)
+        signals, dropped = supervisor.events.since(since)
+        return JSONResponse({**about(), "next": supervisor.events.next, "dropped": dropped, "signals": to_json(signals)})
+
+    async def workers(request: Request) -> JSONResponse:
+        body = await request.body()
+        if len(body) > _LARGEST_BODY_BYTES:
+            return JSONResponse({"error": f"the body has {len(body)} bytes: at most {_LARGEST_BODY_BYTES}"}, 413)
+        try:
+            wanted = parse_request(json.loads(body), settings.slots)
+        except ValueError as error:
+            raise WireError(f"the body is no JSON: {error}") from error
+        try:
+            outcome = supervisor.apply(wanted)
+        except StaleGenerationError:
+            supervisor.tally.requests["stale"] += 1
+            event(_log, logging.WARNING, "request refused", job=settings.job, operation=wanted.operation_id, generation=wanted.generation)
+            raise
+        supervisor.tally.requests[outcome] += 1
+        event(
+            _log, logging.INFO, "workers asked", job=settings.job, desired=wanted.desired, operation=wanted.operation_id,
+            generation=wanted.generation, outcome=outcome,
+        )  # fmt: skip
+        return JSONResponse({"outcome": outcome, "generation": supervisor.generation})
+
+    async def metrics(request: Request) -> Response:
+        return Response(render(supervisor.figures()), media_type=CONTENT_TYPE)
+
+    return Starlette(
+        routes=[
+            Route("/v1/state", _guard(state, token, refused), methods=["GET"]),
+            Route("/v1/events", _guard(events, token, refused), methods=["GET"]),
+            Route("/v1/workers", _guard(workers, token, refused), methods=["POST"]),
+            Route("/metrics", _guard(metrics, token, refused), methods=["GET"]),
+        ]
+    )
+
+
+def _guard(answer: Answer, token: str | None, refused: RefusedCallers) -> Answer:
+    async def guarded(request: Request) -> Response:
+        if token is not None and not is_authorised(request.headers.get("authorization"), token):
+            refused.note(request.client.host if request.client else "?", "token", request.url.path)
+            return JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
+        try:
+            return await answer(request)
+        except StaleGenerationError as error:
+            return JSONResponse({"error": str(error)}, 409)
+        except WireError as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+    return guarded
+
+
+def _number(request: Request, name: str) -> float:
+    text = request.query_params.get(name, "0")
+    try:
+        value = float(text)
+    except ValueError:
+        raise WireError(f"{name} is {text!r}: expected a number") from None
+    if not 0.0 <= value < 1e15:
+        raise WireError(f"{name} is {text}: expected 0 or more")
+    return value

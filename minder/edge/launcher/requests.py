@@ -1,0 +1,51 @@
+"""POST /v1/workers as a record, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from minder.model.errors import WireError
+from minder.wire.codec import from_json
+
+__all__ = ["SlotAssignment", "WorkersRequest", "parse_request"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAssignment:
+    """The environment that makes the worker in `slot` one of the job's ranks."""
+
+    slot: int
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersRequest:
+    """What the controller wants of this machine's workers. grace_s: seconds from the request to SIGKILL; 0: at once."""
+
+    operation_id: str
+    generation: int
+    desired: Literal["run", "parked", "ended"]
+    world_size: int = 0
+    assignments: tuple[SlotAssignment, ...] = ()
+    grace_s: float = 5.0
+
+
+def parse_request(data: Any, slots: int) -> WorkersRequest:
+    """Raises WireError that names the field."""
+    request = from_json(WorkersRequest, data)
+    if not request.operation_id:
+        raise WireError("operation_id is empty: give each operation its own")
+    if request.desired not in ("run", "parked", "ended"):
+        raise WireError(f'desired is "{request.desired}": run, parked or ended')
+    if request.generation < 0:
+        raise WireError(f"generation is {request.generation}: 0 or more")
+    if not 0.0 <= request.grace_s <= 3600.0:
+        raise WireError(f"grace_s is {request.grace_s}: 0 to 3600 seconds")
+    named = [assignment.slot for assignment in request.assignments]
+    if len(set(named)) != len(named) or any(slot not in range(slots) for slot in named):
+        raise WireError(f"assignments name the slots {named}: this machine has 0 to {slots - 1}, each at most once")
+    if request.desired == "run" and not named:
+        raise WireError("desired is run without assignments: name at least one slot")
+    return request

@@ -1,0 +1,98 @@
+"""The launcher process: one event loop for HTTP and supervision."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+
+from minder.edge.launcher.endpoints import build_endpoints
+from minder.edge.launcher.register import Register
+from minder.edge.launcher.settings import LaunchSettings
+from minder.edge.launcher.spawn import find_groups
+from minder.edge.launcher.supervisor import Supervisor
+from minder.model.errors import BadInputError
+from minder.model.log import event
+
+__all__ = ["serve"]
+
+_log = logging.getLogger("minder.launcher")
+_END_GRACE_S = 3.0
+
+
+def serve(settings: LaunchSettings) -> None:
+    """Run until SIGTERM or SIGINT; then end the workers. Raises BadInputError if the port or the job is taken or the cgroup missing."""
+    if settings.cgroup:
+        try:
+            find_groups(settings.cgroup)
+        except OSError as error:
+            raise BadInputError(f"--cgroup: {error}") from error
+    listener = _listen(settings.host, settings.port)
+    for folder in (settings.heartbeat_dir, settings.log_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    register = Register(settings.register_path)
+    for pid in register.end_orphans():
+        print(f"minder launch: ended process {pid}, left by an earlier launcher", file=sys.stderr, flush=True)
+    asyncio.run(_serve(settings, register, listener))
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc]
+    """Leaves signals to us: uvicorn would raise them again when it is done, before the workers are ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self, number: int) -> None:
+        event(_log, logging.INFO, "signal received", signal=signal.Signals(number).name)
+        self.should_exit = True
+
+
+async def _serve(settings: LaunchSettings, register: Register, listener: socket.socket) -> None:
+    supervisor = Supervisor(settings, register)
+    supervisor.start()
+    config = uvicorn.Config(
+        build_endpoints(supervisor, settings.token),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        **({} if settings.tls is None else settings.tls.options()),
+    )
+    host, port = listener.getsockname()[:2]
+    print(f"minder launch: job {settings.job} on {settings.machine}, {settings.slots} slots, at {host}:{port}", flush=True)
+    following = asyncio.create_task(supervisor.follow_logs())
+    server = _Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, functools.partial(server.stop, number))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        await supervisor.end_all(_END_GRACE_S)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)  # before the address is told: who reads it may call at once
+    except OSError as error:
+        listener.close()
+        raise BadInputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --listen, or end what holds it") from error
+    listener.set_inheritable(False)
+    return listener

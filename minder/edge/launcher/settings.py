@@ -1,0 +1,91 @@
+"""What a launcher was told on its command line, checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from minder.model.errors import BadInputError
+from minder.wire.addresses import is_loopback
+from minder.wire.tls import ServerTls
+from minder.wire.tokens import read_token
+
+__all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_listen"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSettings:
+    """One launcher: `slots` workers of `job` on `machine`. Times in seconds, sizes in bytes."""
+
+    job: str
+    machine: str
+    host: str
+    port: int
+    slots: int
+    command: tuple[str, ...]
+    run_dir: Path
+    log_dir: Path
+    token: str | None = None
+    barrier: Literal["script", "bootstrap"] = "bootstrap"
+    warm_spares: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    cgroup: str | None = None
+    step_pattern: str | None = None
+    tls: ServerTls | None = None
+    spare_delay_s: float = 5.0
+    log_limit_bytes: int = 64 * 1024 * 1024
+
+    @property
+    def heartbeat_dir(self) -> Path:
+        return self.run_dir / "heartbeats"
+
+    @property
+    def register_path(self) -> Path:
+        return self.run_dir / "jobs" / f"{self.job}.json"
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`ADDR:PORT` or `[ADDR]:PORT`. Raises BadInputError.
+
+    >>> parse_listen("127.0.0.1:4711")
+    ('127.0.0.1', 4711)
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise BadInputError(f"--listen {text!r}: give ADDRESS:PORT, for example 127.0.0.1:7710")
+    return host.strip("[]"), int(port)
+
+
+def parse_environment(pairs: list[str]) -> dict[str, str]:
+    """`K=V` pairs. Raises BadInputError."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadInputError(f"--env {pair!r}: give NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def check_settings(settings: LaunchSettings, token_file: Path | None) -> str | None:
+    """The token, after everything that can be wrong was looked at. Raises BadInputError or ConfigError."""
+    for option, value in (("--job", settings.job), ("--machine", settings.machine)):
+        if not _NAME.fullmatch(value):
+            raise BadInputError(f"{option} {value!r}: letters, digits, '.', '_' and '-' only, 128 at most")
+    if settings.slots < 1:
+        raise BadInputError(f"--slots {settings.slots}: at least 1 worker is needed")
+    if not settings.command:
+        raise BadInputError("no script: put it after --, for example: minder launch --job demo ... -- train.py")
+    if settings.command[0] != "-m" and not Path(settings.command[0]).is_file():
+        raise BadInputError(f"script {settings.command[0]}: no such file; give its path after --")
+    if settings.warm_spares and settings.barrier == "script":
+        raise BadInputError("--warm-spares needs --barrier bootstrap: a script with minder.run restarts in its own process")
+    if token_file is None:
+        if not is_loopback(settings.host):
+            raise BadInputError(f"--listen {settings.host} can be reached from other machines: give --token-file")
+        return None
+    return read_token(token_file)

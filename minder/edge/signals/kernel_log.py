@@ -1,0 +1,81 @@
+"""Kernel log lines as signals. Pure: a line in, a signal or nothing out.
+
+Signals of kind `xid` carry data {code, pci, pid, name}; of kind `link` {state, source: "kernel"}; of kind `kernel` {what, sign, ...},
+where what is coarse (gpu, nic, pcie, machine_check, ...) and sign, if there is one, says which fault of that part it is. What a signal
+means stands in signal_rules.toml, under "what.sign" or "what".
+
+Errors that the hardware corrected, or that it calls recoverable and harmless, are no signal: nothing failed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from minder.edge.signals.kernel_patterns import PATTERNS
+from minder.model.clock import parse_time
+from minder.model.evidence import Signal
+
+__all__ = ["KernelLine", "parse_kernel_line", "parse_kmsg_record", "split_log_line"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLine:
+    """One record of /dev/kmsg."""
+
+    time_s: float
+    since_boot_s: float
+    message: str
+
+
+def parse_kmsg_record(record: str, boot_s: float) -> KernelLine | None:
+    """ "6,3964,206764307,-;text", then continuation lines that start with a space. boot_s: unix time of the kernel's zero.
+
+    >>> parse_kmsg_record("6,1,2500000,-;hello", 100.0).time_s
+    102.5
+    """
+    head, _, text = record.partition(";")
+    fields = head.split(",")
+    if len(fields) < 3 or not fields[2].isdigit() or not text:
+        return None
+    since_boot_s = int(fields[2]) / 1e6
+    return KernelLine(boot_s + since_boot_s, since_boot_s, text.split("\n", 1)[0])
+
+
+_ISO = re.compile(r"^(?:\w+\s*:\w+\s*:\s*)?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[,.]\d+(?:Z|[+-]\d\d:?\d\d))\s+(.*)")
+_HUMAN = re.compile(r"^\[(\w{3} \w{3}\s+\d+ \d\d:\d\d:\d\d \d{4})\]\s?(.*)")
+_BARE = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\]\s?(.*)")
+
+
+_ESCAPED = re.compile(r"\\x0[aAdD9]")  # /dev/kmsg and its copies write a message's own line ends like this
+
+
+def split_log_line(line: str) -> tuple[float | None, str]:
+    """A line of dmesg (plain, -T, or --time-format=iso), or of a pstore dump, as (unix seconds if it tells, message)."""
+    line = line.rstrip("\n")
+    if found := _ISO.match(line):
+        return parse_time(found[1].replace(",", ".")), found[2]
+    if found := _HUMAN.match(line):
+        try:
+            stamp = datetime.strptime(found[1], "%a %b %d %H:%M:%S %Y")
+        except ValueError:
+            return None, found[2]
+        return stamp.replace(tzinfo=UTC).timestamp(), found[2]
+    found = _BARE.match(line)
+    return None, found[1] if found else line
+
+
+def parse_kernel_line(message: str, time_s: float, machine: str | None = None) -> Signal | None:
+    """The signal in a message without its time stamp, or None for a line of no interest.
+
+    >>> parse_kernel_line("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 1.0).data["code"]
+    79
+    """
+    text = _ESCAPED.sub(" ", message)
+    pattern, match = next(((item, match) for item in PATTERNS if (match := item.search(text)) is not None), (None, None))
+    found = None if pattern is None or match is None else pattern.build(match)
+    if found is None:
+        return None
+    kind, device, data = found
+    return Signal(time_s, kind, machine, message[:500], device=device, pid=data.get("pid"), data=data)

@@ -1,0 +1,277 @@
+"""The wordings of kernel and driver messages, and which fault each of them reports. Pure data and the builders that read it.
+
+A pattern never decides what a fault is worth: signal_rules.toml does. The first pattern that fits wins, so a wording that says less
+(a reset that succeeded, a corrected error) stands before one that would take it for more, and has no event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from minder.model.evidence import SignalKind
+
+__all__ = ["PATTERNS", "KernelPattern"]
+
+Found = tuple[SignalKind, str | None, dict[str, Any]]  # kind, device, data
+Builder = Callable[[re.Match[str]], Found | None]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPattern:
+    """needle: text that the line must contain, for speed. event: the row of signal_rules.toml; "" for a harmless line that is known."""
+
+    needle: str
+    event: str
+    pattern: re.Pattern[str]
+    build: Builder
+
+    def search(self, text: str) -> re.Match[str] | None:
+        return self.pattern.search(text) if self.needle in text else None
+
+
+def _row(needle: str, event: str, pattern: str, build: Builder | None = None) -> KernelPattern:
+    return KernelPattern(needle, event, re.compile(pattern), build or _kernel(event))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _xid(match: re.Match[str]) -> Found:
+    data = {"code": int(match["code"]), "pci": match["pci"].lower(), "pid": _number(match["pid"]), "name": match["name"]}
+    return "xid", match["pci"].lower(), {key: value for key, value in data.items() if value is not None}
+
+
+def _sxid(match: re.Match[str]) -> Found:
+    fatal = (match["severity"] or "").lower() == "fatal"
+    return "kernel", match["switch"], {"what": "sxid", "code": int(match["code"]), "fatal": fatal}
+
+
+def _oom(match: re.Match[str]) -> Found:
+    groups = match.groupdict()
+    data: dict[str, Any] = {"what": "oom", "pid": int(match["pid"]), "cgroup": groups.get("cgroup")}
+    data["name"] = match["name"] or groups.get("name_after")
+    return "kernel", None, data
+
+
+def _link(match: re.Match[str]) -> Found | None:
+    groups = match.groupdict()
+    state = match["state"].lower()
+    state = {"active": "up", "plugged": "up"}.get(state, state)
+    if state not in ("up", "down"):
+        return None
+    device, port = match["device"].rstrip(":"), groups.get("port")
+    return "link", f"{device}/{port}" if port and port != "1" else device, {"state": state, "source": "kernel"}
+
+
+def _machine_check_bank(match: re.Match[str]) -> Found | None:
+    """Of a bank's status, bit 63 says that it is valid and bit 61 that the error was not corrected (Intel SDM 3B, 17.3.2.2; AMD PPR)."""
+    status = int(match["status"], 16)
+    if not status >> 63 & 1 or not status >> 61 & 1:
+        return None
+    return "kernel", None, {"what": "machine_check", "sign": "uncorrected"}
+
+
+def _kernel(event: str) -> Builder:
+    """A builder for lines whose named groups say it all: pid becomes a number, device goes to its own field."""
+    what, _, sign = event.partition(".")
+
+    def build(match: re.Match[str]) -> Found | None:
+        if not what:
+            return None
+        told = {key: value for key, value in match.groupdict().items() if value is not None and key != "device"}
+        data: dict[str, Any] = {"what": what} | ({"sign": sign} if sign else {}) | told
+        if "pid" in data:
+            data["pid"] = int(data["pid"])
+        device = match.groupdict().get("device")
+        return "kernel", device.lower() if device and ":" in device else device, data
+
+    return build
+
+
+_PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)"
+_GPU = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"  # as Xid lines write it, without the function
+_NICS = "mlx4_en|mlx4_core|mlx5_core|bnxt_en|ice|i40e|ixgbe|igb|igc|e1000e|tg3|ena|qede|cxgb4|hns3|fm10k|irdma|efa"
+_DISKS = r"(?P<device>(?:nvme|sd|vd|xvd|hd|dm-|md|mmcblk|pmem|mpath)[\w-]*)"  # not a loop, floppy, optical or network block device
+_PROCESS = r"(?P<name>[^\s:\[]+):(?P<pid>\d+)"
+
+_GPUS = (
+    _row(
+        "Xid (",
+        "xid",
+        r"NVRM: (?:GPU\d+ )?Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d+)"
+        r"(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?:, name=(?P<name>[^,<]+))?",
+        _xid,
+    ),
+    _row(
+        "SXid (",
+        "sxid",
+        r"(?P<switch>nvidia-nvswitch\d+): SXid \(PCI:[^)]*\): (?P<code>\d+),? (?P<severity>[Nn]on-?[Ff]atal|[Ff]atal)",
+        _sxid,
+    ),
+    _row("fallen off the bus", "gpu_lost", rf"NVRM: .*?{_GPU}"),
+    _row("fallen off the bus", "gpu_lost", r"NVRM: .*fallen off the bus"),
+    _row("is lost", "gpu_lost", rf"NVRM: .*?GPU.*?{_GPU}.* is lost"),
+    _row("from bus", "gpu_lost", rf"amdgpu {_PCI}: .*device lost from bus"),
+    _row("RmInitAdapter", "gpu.init_failed", rf"NVRM: GPU {_GPU}[.\d]*: RmInitAdapter failed"),
+    _row("RmInitAdapter", "gpu.init_failed", r"RmInitAdapter failed"),
+    _row("rm_init_adapter", "gpu.init_failed", rf"NVRM: GPU {_GPU}[.\d]*: rm_init_adapter failed"),
+    _row("rm_init_adapter", "gpu.init_failed", r"NVRM: rm_init_adapter failed"),
+    _row("NV_ERR_RESET_REQUIRED", "gpu.reset_required", rf"NVRM: .*?{_GPU}.*NV_ERR_RESET_REQUIRED"),
+    _row("NV_ERR_RESET_REQUIRED", "gpu.reset_required", r"NV_ERR_RESET_REQUIRED"),
+    _row("NV_ERR_GPU_IS_LOST", "gpu_lost", rf"NVRM: .*?{_GPU}.*NV_ERR_GPU_IS_LOST"),
+    _row("NV_ERR_GPU_IS_LOST", "gpu_lost", r"NV_ERR_GPU_IS_LOST"),
+    _row("GSP", "gpu.gsp_timeout", rf"NVRM: .*?{_GPU}.*(?:[Tt]imeout|timed out|TimedOut).*GSP"),
+    _row("GSP", "gpu.gsp_timeout", r"NVRM: .*[Tt]imeout.* waiting for RPC.* GSP"),
+    _row(
+        "GSP",
+        "gpu.gsp_timeout",
+        r"NVRM: .*(?:GSP.*(?:[Hh]eartbeat|HEARTBEAT).*(?:[Tt]imed ?out|[Tt]imeout)|_kgspIsHeartbeatTimedOut|GSP-RM boot)",
+    ),
+    _row("amdgpu", "", r"amdgpu .*[: ]0 uncorrectable hardware errors"),
+    _row("amdgpu", "gpu.uncorrectable", rf"amdgpu {_PCI}: .*(?:uncorrectable (?:hardware )?error|[1-9]\d* uncorrectable hardware errors)"),
+    _row("amdgpu", "gpu.uncorrectable", rf"amdgpu {_PCI}: .*(?:[Pp]oison (?:is )?(?:created|consum)|[Ff]atal error (?:occurred|detected))"),
+    _row("amdgpu", "gpu.bad_pages", rf"amdgpu {_PCI}: .*(?:bad page threshold|RMA (?:threshold|state|status)|too many bad pages)"),
+    _row("amdgpu", "", r"amdgpu .*GPU reset\(?\d*\)? succeeded"),
+    _row(
+        "amdgpu", "gpu.reset_failed", rf"amdgpu {_PCI}: .*(?:GPU reset\(?\d*\)? failed|GPU reset end with ret = -\d+|GPU recovery failed)"
+    ),
+    _row("amdgpu", "gpu.reset", rf"amdgpu {_PCI}: .*(?:GPU reset begin|ring \S+ timeout|GPU [Rr]ecovery|[Mm]ode-?\d reset)"),
+    _row("[drm", "gpu.reset", r"\[drm.*\] .*(?:ring \S+ timeout|GPU reset begin|GPU [Hh]ang)"),
+)
+_HOST = (
+    _row(
+        "oom-kill:",
+        "oom",
+        r"oom-kill:.*?task_memcg=(?P<cgroup>[^,]*),task=(?P<name>.*?),pid=(?P<pid>\d+)",
+        _oom,
+    ),
+    _row(
+        "ut of memory",
+        "oom",
+        r"[Oo]ut of memory(?: \([^)]*\))?: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]*)\)",
+        _oom,
+    ),
+    _row(
+        "Killed process",
+        "oom",
+        r"^Killed process (?P<pid>\d+)(?: \((?P<name>[^)]*)\)|, UID \d+, \((?P<name_after>[^)]*)\)).*anon-rss:",
+        _oom,
+    ),
+    _row("blocked for more than", "hung_task", r"INFO: task (?P<name>.+?):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds"),
+    _row("lockup", "lockup", r"BUG: soft lockup - CPU#\d+ stuck for \d+s! \[(?P<name>.+?):(?P<pid>\d+)\]"),
+    _row("LOCKUP", "lockup.hard", r"(?i:watchdog: .*hard lockup)|NMI watchdog: .*LOCKUP|watchdog: .*(?:hard|HARD).* LOCKUP"),
+    _row("lockup", "lockup.hard", r"(?i:watchdog: .*hard lockup)"),
+    _row("detected stall", "lockup", r"rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stalls? on"),
+    _row("detected stall", "lockup", r"INFO: rcu\S* (?:self-)?detected (?:expedited )?stalls?"),
+    _row("Memory failure", "machine_check.memory", rf"Memory failure: 0x[0-9a-f]+: (?:Sending SIGBUS to|Killing) {_PROCESS}"),
+    _row("memory corruption", "machine_check.memory", rf"MCE 0x[0-9a-f]+: Killing {_PROCESS} due to hardware memory corruption"),
+    _row("Memory failure", "machine_check.memory", r"Memory failure: 0x[0-9a-f]+: .*recovery action for .*: (?:Failed|Ignored)"),
+    _row("Uncorrected hardware memory error", "machine_check.memory", r"mce: .*Uncorrected hardware memory error"),
+    _row("EDAC", "machine_check.memory", r"EDAC .*?\b(?P<device>MC\d+)\b.*?: [1-9]\d* UE\b"),
+    _row("EDAC", "", r"EDAC "),
+    _row("Hardware Error", "machine_check.uncorrected", r"\[Hardware Error\]: .*Machine Check Exception: "),
+    _row(
+        "Hardware Error",
+        "machine_check.uncorrected",
+        r"\[Hardware Error\]: .*Machine Check: \d+ Bank \d+: (?P<status>[0-9a-f]{16})\b",
+        _machine_check_bank,
+    ),
+    _row(
+        "Hardware Error",
+        "machine_check.uncorrected",
+        r"\[Hardware Error\]: .*(?:event severity: |Error \d+, type: |error_severity: )(?:fatal|recoverable|uncorrected)",
+    ),
+    _row(
+        "Hardware Error",
+        "machine_check.uncorrected",
+        r"\[Hardware Error\]: (?:System Fatal error|Uncorrected|Uncorrectable|Fatal|.*[Uu]ncorrected (?:hardware )?error"
+        r"|.*MCE.*fatal|.*PROCESSOR CONTEXT CORRUPT)",
+    ),
+    _row("machine check", "machine_check.uncorrected", r"Kernel panic - not syncing: .*[Mm]achine check"),
+    _row("MC", "machine_check.uncorrected", r"^mce: (?:CPU\d+: )?.*(?:[Ff]atal [Mm]achine check|[Uu]ncorrected)"),
+    _row("Kernel panic", "crash.panic", r"Kernel panic - not syncing"),
+    _row("BUG: unable to handle", "crash", r"BUG: unable to handle"),
+    _row("general protection fault", "segfault", r"traps: (?P<name>\S+)\[(?P<pid>\d+)\] general protection"),
+    _row("general protection fault", "crash", r"^general protection fault"),
+    _row("kernel BUG at", "crash", r"kernel BUG at"),
+    _row("segfault at", "segfault", r"(?P<name>\S+)\[(?P<pid>\d+)\]: segfault at .*?(?: in (?P<library>[^\[\s]+)|$)"),
+    _row("traps:", "segfault", r"traps: (?P<name>\S+)\[(?P<pid>\d+)\] (?:trap )?(?P<trap>[a-z][a-z ]*?) ip:"),
+)
+_BUSES = (
+    _row("AER:", "", r"AER: .*(?:recovery successful|[Nn]on-?[Ff]atal|[Cc]orrect(?:ed|able) error)"),
+    _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:Multiple )?Uncorrect\w* \([Ff]atal\)"),
+    _row("AER:", "pcie.fatal", rf"{_PCI}: AER: (?:device recovery failed|.*subordinate device reset failed)"),
+    _row("PCIe Bus Error", "pcie.fatal", rf"{_PCI}: PCIe Bus Error: severity=Uncorrect\w* \([Ff]atal\)"),
+    _row("DPC:", "pcie.dpc", rf"{_PCI}: DPC: (?:containment event|unmasked uncorrectable|RP PIO)"),
+    _row("pciehp", "pcie.removed", rf"{_PCI}: pciehp: Slot\([^)]*\): (?:Link Down|Card not present|No device found|Power fault)"),
+)
+_NETWORK = (
+    _row("mlx", "", r"mlx5_core .*Port module event: .*[Cc]able plugged"),
+    _row("mlx", "nic.cable", rf"mlx[45]_core {_PCI}.*Port module event.*: module \d+, (?:Cable error|Cable unplugged)"),
+    _row("mlx", "nic.temperature", rf"mlx[45]_core {_PCI}.*[Hh]igh [Tt]emperature"),
+    _row("mlx", "nic.power", rf"mlx[45]_core {_PCI}.*(?:insufficient power|[Pp]ower budget exceeded)"),
+    _row(
+        "mlx",
+        "nic.health",
+        rf"mlx[45]_core {_PCI}.*(?:health poll failed|health compromised|unrecoverable|reached miss count|[Ff]atal error .*detected"
+        r"|assert_var\[0\]|synd 0x[0-9a-f]+: (?!High [Tt]emp).*error|PCI reads still not working"
+        r"|firmware (?:is )?not responding|FW fatal|handling bad device|failed to recover)",
+    ),
+    _row("mlx", "nic.timeout", rf"mlx[45]_core {_PCI}.*timeout\. Will cause a leak of a command resource"),
+    _row("transmit queue", "nic.timeout", r"NETDEV WATCHDOG: (?:CPU: \d+: )?(?P<device>\S+) \(\w+\): transmit queue \d+ timed out"),
+    _row(
+        "bnxt_en",
+        "nic.health",
+        rf"bnxt_en {_PCI}.*(?:[Ff]irmware fatal|[Ff]atal firmware|FW (?:fatal|non-responsive)|[Ee]rror recovery failed)",
+    ),
+    _row(
+        "Port:",
+        "link",
+        r"^(?:\w+ )?(?:[0-9a-f:.]+:? )?(?P<device>\w+_\d+|\w+): Port: (?P<port>\d+) Link (?P<state>DOWN|ACTIVE|INIT\w*|ARM\w*)",
+        _link,
+    ),
+    _row("link status definitely", "link", r"\(slave (?P<device>\S+)\): link status definitely (?P<state>up|down)", _link),
+    _row(
+        "ink ",
+        "link",
+        rf"^(?:{_NICS})\b.*?(?P<device>[A-Za-z][\w.-]*(?<!port))?:? (?:NIC )?[Ll]ink (?:is )?(?P<state>up|down|Up|Down)\b",
+        _link,
+    ),
+)
+_STORAGE = (
+    _row("EXT4-fs error", "filesystem", r"EXT4-fs error \(device (?P<device>[^)]+)\)"),
+    _row("XFS (", "filesystem", r"XFS \((?P<device>[^)]+)\): .*(?:I/O error|[Cc]orruption|shut(?:ting)? ?down)"),
+    _row("BTRFS", "filesystem", r"BTRFS (?:error|critical) \(device (?P<device>[^):]+)"),
+    _row("Remounting filesystem read-only", "filesystem", r"\((?P<device>[^)]+)\): Remounting filesystem read-only"),
+    _row("I/O error", "disk", rf"(?:I/O|medium|target) error,? (?:on )?dev {_DISKS}\b"),
+    _row("medium error", "disk", rf"critical medium error, dev {_DISKS}\b"),
+    _row("nvme", "", r"nvme nvme\d+: .*timeout, completion polled"),
+    _row(
+        "nvme",
+        "disk.lost",
+        r"nvme (?P<device>nvme\d+): (?:Disabling device after reset failure|.*[Rr]emoving after probe failure"
+        r"|Device not ready; aborting (?:reset|initiali[sz]ation))",
+    ),
+    _row("nvme", "disk.timeout", r"nvme (?P<device>nvme\d+): (?:.*timeout|.*[Aa]bort status)"),
+    _row("nvme", "disk", r"nvme (?P<device>nvme\d+): (?:controller is down|frozen state error detected)"),
+    _row("not responding", "storage_server", r"nfs: server (?P<server>\S+) not responding"),
+    _row(
+        "LustreError", "storage_server.evicted", r"LustreError: .*?(?:(?P<server>\S+-(?:OST|MDT)[0-9a-f]+)\S*: )?This client was evicted by"
+    ),
+    _row("Lustre", "storage_server", r"Lustre(?:Error)?: .*Connection to (?P<server>\S+) (?:\(at [^)]*\) )?was lost"),
+    _row("expelled", "storage_server.evicted", r"(?i:mmfs|gpfs).*\bexpel(?:led)?\b"),
+    _row("evicted", "storage_server.evicted", r"(?i:mmfs|gpfs|beegfs|ceph).*\bevicted\b"),
+    _row("GPFS", "storage_server.evicted", r"GPFS Deadman Switch timer .*expired"),
+    _row(
+        "ceph",
+        "storage_server",
+        r"(?:libceph|ceph): .*(?:\bmon\d+ .*session lost|\bosd\d+ .*down\b|\bmds\d+ (?:hung|rejected session|reconnect denied))",
+    ),
+)
+_REST = (_row("nvidia-peermem", "peermem", r"nvidia-peermem .*ERROR"),)
+
+PATTERNS: tuple[KernelPattern, ...] = (*_GPUS, *_HOST, *_BUSES, *_NETWORK, *_STORAGE, *_REST)

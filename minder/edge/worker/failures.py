@@ -1,0 +1,116 @@
+"""Whose fault an exception is, its reporter's own or the echo of a peer's death, and the identity that it is known by. No torch.
+
+A rank whose peer dies sees its connection break, its store vanish or its watchdog bark. Such a rank is a victim: its
+words never accuse it (ByteRobust section 4 keeps user-space errors apart from what a peer's loss drags along).
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from minder.edge.signals.exceptions import Disk, classify_exception
+
+__all__ = ["Interrupted", "NonFiniteGradient", "disk_of", "fingerprint", "is_victim"]
+
+_FRAMES = 3
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "gpfs",
+    "mmfs",
+    "ceph",
+    "beegfs",
+    "wekafs",
+    "fuse",
+    "9p",
+    "afs",
+    "glusterfs",
+    "pvfs2",
+    "orangefs",
+    "daos",
+)
+
+
+class Interrupted(BaseException):
+    """Raised in the main thread to bring it back to the barrier. Not an Exception: a script's own `except` lets it pass."""
+
+
+class NonFiniteGradient(RuntimeError):
+    """This rank's own gradient, before the all-reduce, holds a NaN or an infinity."""
+
+    told = False  # the launcher knows already
+
+
+def is_victim(type_name: str, message: str) -> bool:
+    """Whether an exception tells of a peer's or the store's loss rather than of a fault of its own.
+
+    >>> is_victim("RuntimeError", "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:39089")
+    True
+    >>> is_victim("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 GiB")
+    False
+    """
+    return classify_exception(type_name, message).kind == "victim"
+
+
+def fingerprint(error: BaseException) -> str:
+    """The same for one bug on every rank, machine and run: type, library and error code, and the innermost own frames as module:function.
+
+    No lines, numbers, paths or ranks are in it. "" where an exception has no structure at all to be known by: a bare exit.
+    """
+    if isinstance(error, (SystemExit, KeyboardInterrupt)):
+        return ""
+    whose = classify_exception(type(error).__name__, str(error), errno=_errno(error))
+    frames = [f"{module}:{function}" for module, function in user_frames(error.__traceback__)[-_FRAMES:]]
+    return "|".join([type(error).__name__, f"{whose.library}:{whose.code}", "<".join(reversed(frames))])
+
+
+def user_frames(trace: TracebackType | None) -> list[tuple[str, str]]:
+    """Frames (module, function) outside the standard library, installed packages and minder, outermost first; all frames if none is."""
+    frames = [frame for frame, _ in traceback.walk_tb(trace)]
+    own = [frame for frame in frames if not _is_foreign(frame.f_code.co_filename)] or frames
+    return [(_module(frame), frame.f_code.co_qualname) for frame in own]
+
+
+def traceback_tail(error: BaseException, lines: int = 20) -> str:
+    """The end of the traceback as Python would print it."""
+    return "\n".join("".join(traceback.format_exception(error)).rstrip().splitlines()[-lines:])
+
+
+def disk_of(error: BaseException, mounts: Path = Path("/proc/mounts")) -> Disk | None:
+    """Whether the file that an OSError names lies on a file system of this machine or of a server; None where that cannot be known."""
+    name = getattr(error, "filename", None)
+    if not isinstance(error, OSError) or not isinstance(name, str):
+        return None
+    try:
+        path = str(Path(name).resolve())
+        rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except (OSError, RuntimeError):
+        return None
+    found = [row for row in rows if len(row) > 2 and (path == row[1] or path.startswith(row[1].rstrip("/") + "/"))]
+    if not found:
+        return None
+    kind = max(found, key=lambda row: len(row[1]))[2]
+    return "network" if kind.startswith(_NETWORK_FILE_SYSTEMS) else "local"
+
+
+def _errno(error: BaseException) -> int | None:
+    return error.errno if isinstance(error, OSError) else None
+
+
+def _module(frame: FrameType) -> str:
+    """The script itself is known by its file's name, whatever it is started as."""
+    name = str(frame.f_globals.get("__name__") or "")
+    return Path(frame.f_code.co_filename).stem if name in ("", "__main__", "<run_path>") else name
+
+
+_PATHS = sysconfig.get_paths()
+_FOREIGN = (_PATHS["stdlib"], _PATHS["platstdlib"], _PATHS["purelib"], _PATHS["platlib"], str(Path(__file__).parents[1]) + "/worker")
+
+
+def _is_foreign(filename: str) -> bool:
+    return filename.startswith(("<frozen", "<string>")) or filename.startswith(_FOREIGN)

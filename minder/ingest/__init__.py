@@ -1,0 +1,1 @@
+"""Where samples come from: sources, mappings, windows and clock alignment."""

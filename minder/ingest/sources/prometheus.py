@@ -1,0 +1,146 @@
+"""Samples out of a Prometheus: raw ones, by instant queries of a range selector.
+
+`query_range` would repeat a series' last value for up to five minutes after its exporter died: silence would look like
+health. A range selector in an instant query returns what was really scraped, with its own times.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.mapping import MetricMapping, load_mapping
+from minder.ingest.sources.translate import RawSeries, Translator
+from minder.model.errors import SourceError
+from minder.model.telemetry import Sample
+
+if TYPE_CHECKING:
+    from prometheus_api_client import PrometheusConnect
+
+__all__ = ["PrometheusOptions", "PrometheusSource"]
+
+_SHORTEST_LOOKBACK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOptions:
+    """How to ask. selector: matchers added to every query, like `job="minder",cluster="a"`. headers: tokens and tenants.
+    longest_lookback_s bounds what is fetched again after an outage of the Prometheus."""
+
+    url: str
+    interval_s: float = 1.0
+    selector: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = 5.0
+    longest_lookback_s: float = 300.0
+    verify_tls: bool = True
+
+
+class PrometheusSource:
+    """One query per collect for all series of the mapping, one answer or none.
+
+    since_s: where the first call starts, for a controller that was restarted; by default the shortest look-back.
+    """
+
+    def __init__(
+        self,
+        options: PrometheusOptions,
+        machines: MachineMap | None = None,
+        mapping: MetricMapping | None = None,
+        since_s: float | None = None,
+    ) -> None:
+        self._options = options
+        mapping = mapping or load_mapping("minder")
+        self._matchers = ",".join(part for part in (f'__name__=~"{_quoted(mapping.name_pattern())}"', options.selector) if part)
+        self._translator = Translator(mapping, machines or MachineMap())
+        self._connection: PrometheusConnect | None = None
+        self._last_success_s = since_s
+        self._question: _Question | None = None
+
+    def query(self, now_s: float) -> str:
+        """The PromQL of a call at this time: it reaches back to the last success, and always over two scrapes and a half."""
+        since_s = 0.0 if self._last_success_s is None else now_s - self._last_success_s
+        wanted_s = max(_SHORTEST_LOOKBACK_S, 2.5 * self._options.interval_s, since_s + 2.0 * self._options.interval_s)
+        longest_s = max(self._options.longest_lookback_s, _SHORTEST_LOOKBACK_S, 2.5 * self._options.interval_s)
+        return f"{{{self._matchers}}}[{math.ceil(min(wanted_s, longest_s))}s]"
+
+    def collect(self, now_s: float) -> list[Sample]:
+        """The samples scraped since the last call. Raises SourceError on no, half or no sensible answer within timeout_s;
+        what was missed comes with the next answer, back to longest_lookback_s. Raises IdentityError: see MachineMap."""
+        result = self._ask(self.query(now_s))
+        series = [_raw(item) for item in result]
+        samples = self._translator.translate(series)
+        self._last_success_s = now_s
+        return samples
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._connection is not None:
+            self._connection._session.close()
+            self._connection = None
+
+    def _ask(self, query: str) -> list[Any]:
+        """Ask in a thread of its own: a server that sends a byte now and then would outlast every socket timeout."""
+        if self._question is not None and self._question.is_alive():
+            raise SourceError(f"Prometheus at {self._options.url} has still not answered the last query")
+        self._question = _Question(self._connect(), query, self._options.timeout_s)
+        self._question.start()
+        self._question.join(self._options.timeout_s + 0.5)
+        if self._question.is_alive():
+            raise SourceError(f"Prometheus at {self._options.url} did not answer within {self._options.timeout_s:g} s")
+        if self._question.error is not None:
+            raise SourceError(f"Prometheus at {self._options.url}: {self._question.error}")
+        result = self._question.result
+        if not isinstance(result, list):
+            raise SourceError(f"Prometheus at {self._options.url} answered {type(result).__name__} where series were due")
+        return result
+
+    def _connect(self) -> PrometheusConnect:
+        if self._connection is None:
+            from prometheus_api_client import PrometheusConnect
+            from urllib3.util.retry import Retry
+
+            options = self._options
+            self._connection = PrometheusConnect(
+                url=options.url.rstrip("/"), headers=dict(options.headers), disable_ssl=not options.verify_tls, retry=Retry(total=0)
+            )
+        return self._connection
+
+
+class _Question(threading.Thread):
+    """One query under way."""
+
+    def __init__(self, connection: PrometheusConnect, query: str, timeout_s: float) -> None:
+        super().__init__(name="minder-prometheus", daemon=True)
+        self.result: Any = None
+        self.error: str | None = None
+        self._connection, self._query, self._timeout_s = connection, query, timeout_s
+
+    def run(self) -> None:
+        from prometheus_api_client.exceptions import PrometheusApiClientException
+        from requests.exceptions import RequestException
+
+        try:
+            server_limit = {"timeout": f"{round(self._timeout_s * 1000)}ms"}
+            self.result = self._connection.custom_query(self._query, params=server_limit, timeout=self._timeout_s)
+        except (RequestException, PrometheusApiClientException, ValueError, KeyError, TypeError, OSError) as error:
+            text = " ".join(str(error).split())
+            self.error = f"{type(error).__name__}: {text[:300]}"
+
+
+def _raw(item: Any) -> RawSeries:
+    """One series of the answer. Raises SourceError if it is none."""
+    try:
+        labels = {str(name): str(value) for name, value in item["metric"].items()}
+        points = [(float(time_s), float(value)) for time_s, value in item["values"]]
+        return RawSeries(labels.pop("__name__"), labels, points)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SourceError(f"Prometheus answered a series without name, labels or values ({type(error).__name__}: {error})") from error
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

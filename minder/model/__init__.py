@@ -1,0 +1,1 @@
+"""What everything speaks of: telemetry, evidence, decision and history records, the metric catalogue, topology, clock, errors."""

@@ -1,0 +1,171 @@
+"""What speaks for or against a machine: signals, scores, suspects, what captures say, verdicts. Plain and frozen, standard library only.
+
+Shape legend: M machines. Times are unix seconds (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "TIER_ORDER",
+    "Cause",
+    "Evidence",
+    "Failure",
+    "Scores",
+    "Signal",
+    "SignalKind",
+    "Statement",
+    "Suspect",
+    "Tier",
+    "Verdict",
+    "VerdictKind",
+]
+
+
+Cause = Literal["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]
+Tier = Literal["watch", "page", "evict"]
+VerdictKind = Literal["machine", "group", "job", "recovered"]
+SignalKind = Literal[
+    "kernel", "xid", "link", "exit", "log", "step", "phase", "membership", "exception", "nonfinite", "spike", "waiting", "report", "order",
+    "scrape", "ras"]  # fmt: skip
+
+
+class _TierOrder(dict[str, int]):
+    """A tier that a newer version wrote is worth a person's look, and never an eviction."""
+
+    def __missing__(self, tier: str) -> int:
+        return self["page"]
+
+
+TIER_ORDER: dict[str, int] = _TierOrder(watch=0, page=1, evict=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """An explicit event (events.jsonl of docs/recordings.md, plus `exception`, `nonfinite`, `spike`, `waiting` from our own workers).
+
+    data by kind: exit {code, signal}, exception {type, fingerprint, victim, errno?, disk?}, xid {code}, link, scrape {state},
+    phase {phase, state},
+    step {step, loss, grad_norm, seconds}, report {name, severity, state} (another system's), membership {joined, left}, order (message),
+    nonfinite {step, what}, spike {step, what, value, usual}, ras {answered, problems, silent, behind, ahead}.
+    """
+
+    time_s: float
+    kind: SignalKind
+    machine: str | None = None
+    message: str = ""
+    rank: int | None = None
+    device: str | None = None
+    pid: int | None = None
+    generation: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One observation for or against a verdict. `observed`/`expected` in the metric's base unit."""
+
+    source: str
+    machine: str | None = None
+    message: str = ""
+    metric: str | None = None
+    device: str | None = None
+    observed: float | None = None
+    expected: float | None = None
+    since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is compared when the same trouble comes back (minder.act.policy.blame).
+
+    sort: "crash", "hang", "nonfinite" or "slow". kind: "machine" (evidence that belongs to machines), "program" or "unknown".
+    fingerprint: "" where a failure has no structure to be known by: a bare exit code or signal, a rank that stands in a collective.
+    step: the newest one before it; stepped: whether its generation had made a step. code_version: "" if unknown. Times are unix seconds.
+    """
+
+    time_s: float
+    machine: str
+    ranks: tuple[int, ...]
+    sort: str
+    kind: str = "unknown"
+    fingerprint: str = ""
+    step: int | None = None
+    generation: int = 0
+    stepped: bool = False
+    code_version: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a detector says of each machine at one grid row; higher is more anomalous.
+
+    score_M and threshold are in the detector's own unit. evidence and since_s are only of machines above half the threshold.
+    """
+
+    time_s: float
+    machines: tuple[str, ...]
+    score_M: np.ndarray
+    threshold: float
+    evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
+    since_s: Mapping[str, float] = field(default_factory=dict)
+    cause: Mapping[str, Cause] = field(default_factory=dict)
+    quiet: bool = False  # a phase that all machines share: nobody's fault
+    in_time_s: tuple[float, float] = (float("-inf"), float("inf"))  # silence before it, or oddness after it, did not stop the training
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Who may be to blame, from one source of evidence; `source` is the rule's name.
+
+    alone: the highest tier while no other source names the same; None: `tier`.
+    """
+
+    time_s: float
+    source: str
+    kind: Literal["machine", "group", "job"]
+    machines: tuple[str, ...]
+    cause: Cause
+    confidence: float
+    since_s: float
+    tier: Tier = "watch"
+    evidence: tuple[Evidence, ...] = ()
+    against: tuple[Evidence, ...] = ()
+    alone: Tier | None = None
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a capture of the job's processes says, for itself: `source` is "stacks" or "collectives". No suspects: no machine is named.
+    "round": one capture of stacks among several of a slow job (verdicts/votes.py); "look": the first of two, as soon as it is there.
+    stands: stacks were the same twice; None: unknown."""
+
+    time_s: float
+    source: Literal["stacks", "collectives", "round", "look"]
+    suspects: tuple[Suspect, ...] = ()
+    stands: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The fused conclusion: one per episode; `recovered` closes it."""
+
+    time_s: float
+    kind: VerdictKind
+    tier: Tier
+    machines: tuple[str, ...]
+    cause: Cause
+    confidence: float
+    since_s: float
+    evidence: tuple[Evidence, ...] = ()
+    against: tuple[Evidence, ...] = ()
+    sources: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()  # what failed, for the memory of blame

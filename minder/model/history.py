@@ -1,0 +1,115 @@
+"""What the ledger remembers: its events, past actions, trials, approvals, pauses, maintenance. Plain and frozen; times are unix seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from minder.model.decision import Decision
+from minder.model.evidence import Failure
+
+__all__ = ["Approval", "History", "LedgerEvent", "Maintenance", "PastEviction", "Pause", "Trial"]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """One line of the append-only ledger."""
+
+    id: int
+    time_s: float
+    kind: str
+    job: str | None
+    incident: str | None
+    operation_id: str | None
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PastEviction:
+    """One eviction, trial or restart that the ledger knows of."""
+
+    time_s: float
+    job: str
+    machines: tuple[str, ...]
+    action: Literal["evict", "trial", "restart"]
+    operation_id: str
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Actions (never alarms) are stopped for a scope until a time."""
+
+    scope: Literal["all", "job", "rack"]
+    target: str | None
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A planned window in which nothing is done to these machines, machines of these racks, or jobs. Alarms go on."""
+
+    id: str
+    from_s: float
+    until_s: float
+    machines: tuple[str, ...] = ()
+    racks: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A machine that was taken off its ranks to see whether a failure follows them. Neither barred nor evicted.
+
+    partner: who took its ranks: a standby, or a machine of the job that exchanged its own with it. finding: "" while it lasts, then
+    "follows the rank", "stays with the machine" or "did not come back".
+    """
+
+    operation_id: str
+    machine: str
+    partner: str
+    ranks: tuple[int, ...]
+    begun_s: float
+    exchanged: bool
+    incident: str | None = None
+    finding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An eviction that an operator was asked about. why: a typed word for an end that nobody chose; note: the operator's words."""
+
+    decision: Decision
+    job: str
+    incidents: tuple[str, ...]
+    generation: int
+    asked_s: float
+    until_s: float
+    on_timeout: str = "page"
+    state: Literal["waiting", "approved", "rejected", "expired", "carried_out"] = "waiting"
+    settled_s: float | None = None
+    by: str = ""
+    note: str = ""
+    why: str = ""
+    closed: bool = False  # the controller has seen to it
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the ledger knows and the policy needs. restarts: in a row, without progress between them (minder.record.incidents.history)."""
+
+    actions: tuple[PastEviction, ...] = ()
+    pauses: tuple[Pause, ...] = ()
+    barred: frozenset[str] = frozenset()
+    last_restart_s: float | None = None
+    restarts: int = 0
+    restarts_today: int = 0
+    progress_s: float = float("-inf")  # when restarts were last counted anew
+    failures: tuple[Failure, ...] = ()  # of the last 24 hours
+    trials: tuple[Trial, ...] = ()  # of the last 24 hours, the open ones among them
+    approvals: tuple[Approval, ...] = ()
+    maintenance: tuple[Maintenance, ...] = ()

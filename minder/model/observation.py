@@ -1,0 +1,93 @@
+"""What a rule may look at in one tick, and what it answers. Plain and frozen; times are unix seconds (UTC)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from minder.model.evidence import Signal, Statement, Suspect
+from minder.model.telemetry import Attempt, Flow, Window
+
+__all__ = ["JobView", "MachineView", "Observation", "RequestKind", "Rule", "RuleResult", "WorkerView"]
+
+
+RequestKind = Literal["flows", "reach", "stacks", "dumps", "round", "still"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker slot of a machine, as its launcher tells it."""
+
+    slot: int
+    pid: int | None
+    rank: int | None
+    state: Literal["starting", "waiting", "running", "interrupted", "exited", "ended"]
+    generation: int
+    step: int | None = None
+    step_time_s: float | None = None
+    alive_time_s: float | None = None  # last tick of the worker's own background thread
+    phase: str | None = None  # open phase: checkpoint, evaluation, compile
+    loss: float | None = None
+    first_step: int | None = None  # of this generation
+    first_step_time_s: float | None = None
+    job: str | None = None  # of a process that no launcher of ours started: the name that its environment gives
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """What the controller last heard of a machine. Ages are None if it was never heard of."""
+
+    machine: str
+    agent_age_s: float | None
+    launcher_age_s: float | None
+    workers: tuple[WorkerView, ...] = ()
+    agent_restarted_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """The job as the controller knows it. `quiet_until_s`: start-up, compilation, checkpoint load, evaluation."""
+
+    name: str
+    generation: int
+    phase: Literal["starting", "running", "recovering", "finished", "failed"]
+    machines: tuple[str, ...]
+    standbys: tuple[str, ...]
+    barred: tuple[str, ...]
+    rank_machine: Mapping[int, str]
+    quiet_until_s: float
+    generation_start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that a verdict rule may look at in one tick. Nothing here lies in the future of `now_s`."""
+
+    now_s: float
+    window: Window | None = None
+    signals: Sequence[Signal] = ()
+    job: JobView | None = None
+    fleet: Mapping[str, MachineView] = field(default_factory=dict)
+    flows: Sequence[Flow] = ()
+    clock_error_s: float = 0.05
+    statements: Sequence[Statement] = ()
+    attempts: Sequence[Attempt] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """Suspects, and what the rule wants to see before it says more. blind: it could not look, so its silence means nothing."""
+
+    suspects: tuple[Suspect, ...] = ()
+    requests: frozenset[RequestKind] = frozenset()
+    blind: bool = False
+
+
+class Rule(Protocol):
+    """A verdict rule: stateful, causal, no I/O."""
+
+    name: str
+
+    def observe(self, observation: Observation) -> RuleResult: ...

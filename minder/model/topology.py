@@ -1,0 +1,151 @@
+"""Ranks, parallel groups and where they live: `rank = tp + T*(cp + C*(dp + D*pp))` for "tp-cp-dp-pp".
+
+An axis that `rank_order` does not name has size 1 or, for `context`, sits right after tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minder.model.errors import BadInputError
+
+__all__ = ["Parallelism", "Topology"]
+
+_AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline", "ep": "expert"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Sizes of the parallel axes; `expert` divides `data` and takes no ranks of its own."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    expert: int = 1
+    context: int = 1
+    rank_order: str = "tp-dp-pp"
+
+    def __post_init__(self) -> None:
+        for name in ("tensor", "pipeline", "data", "expert", "context"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise BadInputError(f"parallelism.{name} is {value!r}: give a whole number of 1 or more")
+        if self.data % self.expert:
+            raise BadInputError(f"parallelism.expert is {self.expert} and does not divide data = {self.data}: mend one of them")
+        axes = self.rank_order.split("-")
+        if len(set(axes)) != len(axes) or not set(axes) <= set(_AXES) or not {"tp", "dp", "pp"} <= set(axes):
+            raise BadInputError(
+                f'parallelism.rank_order is "{self.rank_order}": name tp, dp and pp once each, fastest first, like "tp-dp-pp"'
+            )
+
+    @property
+    def world_size(self) -> int:
+        return self.tensor * self.pipeline * self.data * self.context
+
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """(axis, size) from the fastest-changing to the slowest, e.g. (("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2))."""
+        order = [axis for axis in self.rank_order.split("-") if axis != "ep"]
+        if "cp" not in order:
+            order.insert(order.index("tp") + 1, "cp")
+        sizes = {"tp": self.tensor, "cp": self.context, "dp": self.data, "pp": self.pipeline}
+        return tuple((axis, sizes[axis]) for axis in order)
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Position of a rank on every axis.
+
+        >>> Parallelism(tensor=2, pipeline=2, data=2).coordinates(5)
+        {'tp': 1, 'cp': 0, 'dp': 0, 'pp': 1}
+        """
+        found = {}
+        for axis, size in self.axes():
+            rank, found[axis] = divmod(rank, size)
+        return found
+
+    def group(self, axis: str, rank: int) -> tuple[int, ...]:
+        """All ranks that differ from `rank` only on `axis`: its parallel group."""
+        stride = 1
+        for name, size in self.axes():
+            if name == axis:
+                base = rank - (rank // stride) % size * stride
+                return tuple(base + k * stride for k in range(size))
+            stride *= size
+        raise BadInputError(f'no parallel axis "{axis}": use one of {", ".join(name for name, _ in self.axes())}')
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A job's ranks placed on machines, and what machines share (rack, switch).
+
+    `rank_machine` maps rank to machine; by default ranks fill machines in order.
+    """
+
+    machines: tuple[str, ...]
+    gpus_per_machine: int
+    parallelism: Parallelism
+    standbys: tuple[str, ...] = ()
+    domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rank_machine: Mapping[int, str] = field(default_factory=dict)
+    _ranks: Mapping[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(set(self.machines)) != len(self.machines):
+            raise BadInputError("a machine stands twice in `machines`: name each once")
+        both = set(self.machines) & set(self.standbys)
+        if both:
+            raise BadInputError(f"{sorted(both)[0]} is both a machine and a standby: keep it in one list")
+        slots = len(self.machines) * self.gpus_per_machine
+        if slots != self.parallelism.world_size:
+            raise BadInputError(
+                f"{len(self.machines)} machines x {self.gpus_per_machine} GPUs = {slots} ranks, but tensor x context x pipeline x data = "
+                f"{self.parallelism.world_size}: mend machines, gpus_per_machine or [parallelism]"
+            )
+        if not self.rank_machine:
+            placed = {rank: self.machines[rank // self.gpus_per_machine] for rank in range(slots)}
+            object.__setattr__(self, "rank_machine", placed)
+        ranks: dict[str, list[int]] = {}
+        for rank, machine in sorted(self.rank_machine.items()):
+            ranks.setdefault(machine, []).append(rank)
+        object.__setattr__(self, "_ranks", {machine: tuple(own) for machine, own in ranks.items()})
+
+    def ranks_of(self, machine: str) -> tuple[int, ...]:
+        """Its ranks, ascending; none of a machine that holds none."""
+        return self._ranks.get(machine, ())
+
+    def machines_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
+        """Machines that hold these ranks, in rank order, each once."""
+        return tuple(dict.fromkeys(self.rank_machine[rank] for rank in sorted(ranks)))
+
+    def stage_of(self, machine: str) -> int:
+        """The machine's first pipeline stage: peers of one stage do the same work."""
+        ranks = self.ranks_of(machine)
+        return self.parallelism.coordinates(ranks[0])["pp"] if ranks else 0
+
+    def stages_of(self, machine: str) -> tuple[int, ...]:
+        return tuple(sorted({self.parallelism.coordinates(rank)["pp"] for rank in self.ranks_of(machine)}))
+
+    def largest_group(self, at_most: int) -> int:
+        """Machines of the largest parallel group on at most so many machines; 1 where every larger one exceeds that."""
+        sizes = {len(self.machines_of(group)) for group in self._groups()}
+        return max((size for size in sizes if size <= at_most), default=1)
+
+    def _groups(self) -> set[tuple[int, ...]]:
+        """Ranks of every parallel group; experts divide the data axis."""
+        parallelism, found = self.parallelism, set[tuple[int, ...]]()
+        for axis, _ in parallelism.axes():
+            groups = {parallelism.group(axis, rank) for rank in range(parallelism.world_size)}
+            if axis == "dp" and parallelism.expert > 1:
+                size = parallelism.expert
+                found |= {group[begin : begin + size] for group in groups for begin in range(0, len(group), size)}
+            found |= groups
+        return found
+
+    def shared_domain(self, machines: Sequence[str]) -> str | None:
+        """ "switch:leaf-3" if two or more machines all hang on one switch, rack or the like; else None."""
+        if len(machines) < 2:
+            return None
+        first = self.domains.get(machines[0], {})
+        for kind, name in first.items():
+            if all(self.domains.get(machine, {}).get(kind) == name for machine in machines):
+                return f"{kind}:{name}"
+        return None

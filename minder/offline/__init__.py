@@ -1,0 +1,1 @@
+"""What is done later: evaluation, training, reliability, plots."""

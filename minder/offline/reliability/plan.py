@@ -1,0 +1,169 @@
+"""What ETTR a job may expect, and what each mechanism is worth: simulated months, repeated, and summed up (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from minder.act.policy.config import PolicyConfig
+from minder.model.errors import BadInputError
+from minder.offline.reliability.mix import Published
+from minder.offline.reliability.months import LOST_PHASES, Mechanisms, Month, Scale, draw_faults, simulate
+from minder.offline.reliability.standbys import binomial_quantile
+
+__all__ = ["VARIANTS", "Outcome", "describe_scale", "make_scale", "plan_ettr", "plan_json", "plan_notes", "plan_rows"]
+
+VARIANTS: Mapping[str, Mechanisms] = {
+    "everything": Mechanisms(),
+    "without detection": replace(Mechanisms(), detection=False),
+    "without standbys": replace(Mechanisms(), standbys=False),
+    "without restart in place": replace(Mechanisms(), in_place=False),
+    "without every-step checkpoints": replace(Mechanisms(), every_step=False),
+    "without over-eviction": replace(Mechanisms(), over_eviction=False),
+    "nothing of these": Mechanisms.none(),
+}
+_LONGEST_DAYS = 3660.0
+_MOST_INCIDENTS = 3_000_000  # so many take a minute or two
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One variant at one size: means over repeats; low and high hold 95 % of the repeats. lost: share of the time, by phase."""
+
+    scale: Scale
+    variant: str
+    ettr: float
+    low: float
+    high: float
+    lost: Mapping[str, float]
+    incidents: float
+    evicted: float
+    shortfalls: float
+    paged: float
+
+
+def make_scale(published: Published, gpus: int, gpus_per_machine: int, days: float, rate: str, pool: int | None = None) -> Scale:
+    """A size with the standbys that the P99 rule gives it (or `pool`). Raises BadInputError."""
+    if gpus_per_machine < 1 or gpus < gpus_per_machine:
+        raise BadInputError(f"--gpus {gpus} with {gpus_per_machine} per machine: a job has at least one whole machine")
+    if not 0.0 < days <= _LONGEST_DAYS:
+        raise BadInputError(f"{days:g} days cannot be simulated: more than 0 and at most {_LONGEST_DAYS:.0f}")
+    if rate not in published.rates:
+        raise BadInputError(f'--rates "{rate}": use {" or ".join(sorted(published.rates))}')
+    machines = gpus // gpus_per_machine
+    found = published.rates[rate]
+    advised = binomial_quantile(machines, found.per_machine_day, 0.99)
+    return Scale(gpus, machines, days, advised if pool is None else pool, found)
+
+
+def plan_ettr(scales: Sequence[Scale], published: Published, seed: int, repeats: int) -> list[Outcome]:
+    """Every variant at every size. The same seed gives the same numbers. Raises BadInputError where it would take hours."""
+    number = sum((item.machines * item.rate.per_machine_day + item.rate.manual_per_day) * item.days for item in scales) * repeats
+    if number * len(VARIANTS) > _MOST_INCIDENTS:
+        raise BadInputError(f"{number:.0f} incidents in {len(VARIANTS)} variants take too long: fewer --repeats, --months or --gpus")
+    outcomes = []
+    for index, scale in enumerate(scales):
+        months: dict[str, list[Month]] = {name: [] for name in VARIANTS}
+        for repeat in range(repeats):
+            faults = draw_faults(scale, published, np.random.default_rng([seed, index, repeat]))
+            for name, mechanisms in VARIANTS.items():
+                months[name].append(simulate(scale, mechanisms, faults, published))
+        outcomes += [_outcome(scale, name, found) for name, found in months.items()]
+    return outcomes
+
+
+def _outcome(scale: Scale, variant: str, months: Sequence[Month]) -> Outcome:
+    ettr = np.array([month.ettr for month in months])
+    low, high = np.percentile(ettr, [2.5, 97.5])
+    return Outcome(
+        scale=scale,
+        variant=variant,
+        ettr=float(ettr.mean()),
+        low=float(low),
+        high=float(high),
+        lost={phase: float(np.mean([month.lost[phase] / month.span_s for month in months])) for phase in LOST_PHASES},
+        incidents=float(np.mean([month.incidents for month in months])),
+        evicted=float(np.mean([month.evicted for month in months])),
+        shortfalls=float(np.mean([month.shortfalls for month in months])),
+        paged=float(np.mean([month.paged for month in months])),
+    )
+
+
+def plan_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """A header, and one row per variant of one size; the losses are shares of the time."""
+    rows: list[tuple[str, ...]] = [
+        ("variant", "ETTR", "95 % of repeats", *LOST_PHASES, "incidents", "machines evicted", "too few standbys", "left to a person")
+    ]
+    for item in outcomes:
+        span = f"{item.low:.4f} to {item.high:.4f}"
+        shares = (f"{item.lost[phase]:.2%}" for phase in LOST_PHASES)
+        counts = (f"{item.incidents:.0f}", f"{item.evicted:.0f}", f"{item.shortfalls:.0f}", f"{item.paged:.0f}")
+        rows.append((item.variant, f"{item.ettr:.4f}", span, *shares, *counts))
+    return rows
+
+
+def describe_scale(scale: Scale) -> str:
+    """One line above a table."""
+    return (
+        f"{scale.gpus:,} GPUs, {scale.machines:,} machines, {scale.days:g} days, {scale.pool} standbys, "
+        f"{scale.machines * scale.rate.per_machine_day + scale.rate.manual_per_day:.1f} incidents a day"
+    )
+
+
+def plan_notes(scales: Sequence[Scale], published: Published, repeats: int) -> list[str]:
+    """What is measured, by whom, and what is assumed."""
+    largest = max(scale.machines for scale in scales)
+    measured = max(published.restart["machines"])
+    lines = [
+        f"Simulated, not measured: means of {repeats} repeats that meet the same faults in every variant. Shares are of the whole time.",
+        f"Incidents: {scales[0].rate.source}. BR is {published.sources[0][1]}.",
+        "Recovery times: measured by the authors of the papers at their own scale; the JSON names the table of each.",
+    ]
+    if largest > measured:
+        lines.append(f"Restart times beyond {measured:,} machines are a line drawn on over log2 of machines: nobody has published them.")
+    lines.append(
+        "Evictions are bounded by the default limits of [policy]: what passes them, or finds fewer standbys than members of a group, waits "
+        f"{PolicyConfig().response_s:g} s for a person. Racks and switches are not simulated."
+    )
+    lines.append("Assumed: " + ", ".join(f"{name} {value:g}" for name, value in published.assumed.items()) + " (--assume NAME=VALUE).")
+    lines.append(
+        "To compare: ByteRobust reports up to 0.97 for its job of 9,600 GPUs (section 9). The model is kinder than life: one job, faults "
+        "that do not depend on each other, no fault that comes back, no checkpoint that is lost."
+    )
+    lab = "; ".join(f"{item.name} {item.detect_s:g} s to detect and {item.beyond_s:g} s beyond" for item in published.lab)
+    lines.append(f"In our own lab, and in no number above: {lab}. {published.lab_source}: a loopback restart says nothing about this size.")
+    return lines
+
+
+def plan_json(outcomes: Sequence[Outcome], published: Published, seed: int, repeats: int) -> dict[str, Any]:
+    """Everything that another program, or a sceptic, needs: numbers, assumptions, sources."""
+    return {
+        "seed": seed,
+        "repeats": repeats,
+        "assumed": dict(published.assumed),
+        "borrowed": {item.name: item.borrowed for item in published.symptoms if item.borrowed},
+        "sources": dict(published.sources),
+        "lab": {"source": published.lab_source, "used": False, "faults": [asdict(item) for item in published.lab]},
+        "outcomes": [
+            {
+                "gpus": item.scale.gpus,
+                "machines": item.scale.machines,
+                "days": item.scale.days,
+                "standbys": item.scale.pool,
+                "incidents_per_machine_day": item.scale.rate.per_machine_day,
+                "variant": item.variant,
+                "ettr": item.ettr,
+                "ettr_low": item.low,
+                "ettr_high": item.high,
+                "lost_share": dict(item.lost),
+                "incidents": item.incidents,
+                "machines_evicted": item.evicted,
+                "too_few_standbys": item.shortfalls,
+                "left_to_a_person": item.paged,
+            }
+            for item in outcomes
+        ],
+    }

@@ -1,0 +1,137 @@
+"""An account for a reader: as tables, or as one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minder.model.clock import format_time
+from minder.offline.reliability.account import Account, IncidentLoss, JobAccount
+from minder.offline.reliability.stretches import PHASES
+from minder.record.incidents.spans import format_span
+
+__all__ = ["account_json", "account_text", "cause_rows", "describe_ettr", "incident_rows", "job_rows"]
+
+Rows = list[tuple[str, ...]]
+
+
+def account_json(account: Account) -> dict[str, Any]:
+    """Durations in seconds, times in unix seconds and ISO 8601; null is "not known"."""
+    return {
+        "since": format_time(account.since_s),
+        "until": format_time(account.until_s),
+        "ettr": account.ettr,
+        "by_phase": account.by_phase,
+        "by_cause": {cause: dict(phases) for cause, phases in account.by_cause.items()},
+        "jobs": [_job_json(item) for item in account.jobs],
+    }
+
+
+def _job_json(item: JobAccount) -> dict[str, Any]:
+    worst = item.hour.worst
+    return {
+        "job": item.job,
+        "runs": item.runs,
+        "running_s": item.running_s,
+        "unproductive_s": item.lost_s,
+        "slowed_s": item.slowed_s,
+        "unknown_s": item.unknown_s,
+        "ettr": item.ettr,
+        "ettr_at_least": item.ettr_low,
+        "worst_hour": None if worst is None else {"ettr": worst[0], "end": format_time(worst[1])},
+        "last_hour": item.hour.last,
+        "gpu_seconds_lost": item.gpu_s,
+        "incidents": [_loss_json(loss) for loss in item.losses],
+        "notes": list(item.notes),
+    }
+
+
+def _loss_json(loss: IncidentLoss) -> dict[str, Any]:
+    return {
+        "incident": loss.incident.id,
+        "opened": format_time(loss.incident.opened_s),
+        "state": loss.incident.state,
+        "machines": list(loss.incident.machines),
+        "cause": loss.cause,
+        "by_phase": dict(loss.by_phase),
+        "unproductive_s": loss.lost_s,
+        "slowed_s": loss.slowed_s,
+        "gpu_seconds_lost": loss.gpu_s,
+    }
+
+
+def account_text(account: Account) -> list[Rows | str]:
+    """Tables (a header first) and lines of text, in the order in which they are read."""
+    parts: list[Rows | str] = [f"{_day(account.since_s)} to {_day(account.until_s)}", "", job_rows(account.jobs)]
+    parts += [f"{item.job}: {note}" for item in account.jobs for note in item.notes]
+    if account.by_cause:
+        parts += ["", "Unproductive time by cause and phase", cause_rows(account.by_cause)]
+    losses = [loss for item in account.jobs for loss in item.losses]
+    if losses:
+        parts += ["", "By incident", incident_rows(losses)]
+    return parts
+
+
+def job_rows(jobs: Sequence[JobAccount]) -> Rows:
+    rows: Rows = [("job", "ran", "ETTR", "worst hour", "last hour", "unproductive", "slowed", "unknown", "GPU-hours lost")]
+    for item in jobs:
+        worst = item.hour.worst
+        rows.append(
+            (
+                item.job,
+                _span(item.running_s),
+                describe_ettr(item),
+                "-" if worst is None else f"{worst[0]:.3f}",
+                "-" if item.hour.last is None else f"{item.hour.last:.3f}",
+                _span(item.lost_s),
+                _span(item.slowed_s),
+                _span(item.unknown_s),
+                "-" if item.gpu_s is None else f"{item.gpu_s / 3600.0:.1f}",
+            )
+        )
+    return rows
+
+
+def describe_ettr(item: JobAccount) -> str:
+    """The ratio, and how low it may be; "not known" is no number."""
+    if item.ettr is None or item.ettr_low is None:
+        return "not known"
+    return f"{item.ettr:.4f}" + (f" (at least {item.ettr_low:.4f})" if item.ettr_low < item.ettr else "")
+
+
+def cause_rows(by_cause: Mapping[str, Mapping[str, float]]) -> Rows:
+    phases = [phase for phase in PHASES if any(phase in found for found in by_cause.values())]
+    rows: Rows = [("cause", *phases, "in all")]
+    for cause, found in sorted(by_cause.items(), key=lambda pair: -sum(pair[1].values())):
+        rows.append((cause, *(_span(found.get(phase, 0.0)) for phase in phases), _span(sum(found.values()))))
+    if len(by_cause) > 1:
+        sums = {phase: sum(found.get(phase, 0.0) for found in by_cause.values()) for phase in phases}
+        rows.append(("all", *(_span(sums[phase]) for phase in phases), _span(sum(sums.values()))))
+    return rows
+
+
+def incident_rows(losses: Sequence[IncidentLoss]) -> Rows:
+    """Newest first; phases that no incident has are left out."""
+    phases = [phase for phase in PHASES if any(phase in loss.by_phase for loss in losses)]
+    rows: Rows = [("incident", "opened", "state", "cause", *phases, "in all", "slowed")]
+    for loss in sorted(losses, key=lambda item: item.incident.opened_s, reverse=True):
+        rows.append(
+            (
+                loss.incident.id,
+                format_time(loss.incident.opened_s)[:19] + "Z",
+                loss.incident.state,
+                loss.cause,
+                *(_span(loss.by_phase.get(phase, 0.0)) for phase in phases),
+                _span(loss.lost_s),
+                _span(loss.slowed_s),
+            )
+        )
+    return rows
+
+
+def _span(seconds: float) -> str:
+    return format_span(seconds) if seconds else "-"
+
+
+def _day(time_s: float) -> str:
+    return format_time(time_s)[:19] + "Z"

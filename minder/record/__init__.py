@@ -1,0 +1,1 @@
+"""What is remembered: ledger, store, registry of models, API schemas, client."""

@@ -1,0 +1,49 @@
+"""Evictions that wait for an operator."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from minder.model.decision import Decision
+from minder.record.api.fields import Answer, Request, Text
+
+__all__ = ["AnswerRequest", "Question", "QuestionDetail", "QuestionState"]
+
+QuestionState = Literal["waiting", "approved", "rejected", "expired", "carried_out"]
+
+
+class Question(Answer):
+    """An eviction that an operator was asked about. id: of the decision. open: whether an answer is still taken.
+
+    until: when nobody may answer any more; then `on_timeout` follows: "page", "reject" or "approve". incidents: whom it concerns.
+    by, note: who answered, and why. why: a word for an end that nobody chose ("recovered", "restarted", "timeout", "paused", ...).
+    """
+
+    id: str
+    job: str
+    incidents: tuple[str, ...]
+    machines: tuple[str, ...]
+    cause: str
+    confidence: float
+    state: QuestionState
+    open: bool
+    asked: str
+    until: str
+    on_timeout: str
+    answered: str | None
+    by: str
+    note: str
+    why: str
+
+
+class QuestionDetail(Question):
+    """The question with all that speaks for and against it: the verdict's evidence, the price, the stages that passed."""
+
+    generation: int
+    decision: Decision
+
+
+class AnswerRequest(Request):
+    """reason: why; the next person reads it."""
+
+    reason: Text

@@ -1,0 +1,39 @@
+"""Jobs, as the ledger and their controllers know them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from minder.record.api.fields import Answer, Request, Text
+
+__all__ = ["Job", "JobDetail", "RestartRequest"]
+
+
+class Job(Answer):
+    """A job of the ledger. phase: of its newest run. machines: those with ranks now, none once it is over.
+    watched: it was registered here, and the service watches it."""
+
+    name: str
+    phase: Literal["starting", "running", "recovering", "finished", "failed"]
+    generation: int
+    runs: int
+    registered: str | None
+    machines: tuple[str, ...]
+    barred: tuple[str, ...]
+    open_incidents: tuple[str, ...]
+    watched: bool = False
+
+
+class RestartRequest(Request):
+    """Have a job started again in place, now. Restarts that are left, pauses and dry run hold as ever."""
+
+    reason: Text
+
+
+class JobDetail(Job):
+    """status: what its controller last wrote of it (machines, scores, step), null where the service does not see that file.
+    status_age_s: how old that is. An old status is no sign of health."""
+
+    status: Mapping[str, Any] | None
+    status_age_s: float | None

@@ -1,0 +1,85 @@
+"""Machines that were evicted, barred or accused."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from minder.record.api.fields import Answer, IncidentId, JobName, Request, Text
+from minder.record.api.incidents import IncidentSummary
+
+__all__ = ["Machine", "MachineDetail", "OutcomeRequest", "PastRetest", "Retest", "RetestRequest", "ReturnRequest"]
+
+
+class Retest(Answer):
+    """The newest test of a machine that was ordered since it was barred. state: asked, running, passed or failed."""
+
+    operation: str
+    time: str
+    state: str
+    detail: str
+
+
+class PastRetest(Answer):
+    """One test of a machine. by, reason: who ordered it and why. job: whose controller has it done. ended: null until it has.
+    detail: what the test said at its end."""
+
+    operation: str
+    state: str
+    job: str | None
+    asked: str
+    by: str
+    reason: str
+    begun: str | None
+    ended: str | None
+    detail: str
+
+
+class Machine(Answer):
+    """What the ledger knows of one machine. barred_in: jobs that it is kept out of ("every job" for all of them).
+    outcome: what the repair found last. incident: of the latest eviction or bar."""
+
+    name: str
+    barred_in: tuple[str, ...]
+    evictions: int
+    last_eviction: str | None
+    incident: str | None
+    outcome: str | None
+    retest: Retest | None = None
+
+
+class MachineDetail(Machine):
+    """The machine with the incidents that name it, newest first (at most 100), and its tests, newest first (at most 20)."""
+
+    incidents: tuple[IncidentSummary, ...]
+    retests: tuple[PastRetest, ...] = ()
+
+
+class OutcomeRequest(Request):
+    """What the repair found: was the eviction right? incident: the machine's latest if not given."""
+
+    outcome: Literal["confirmed", "no-fault-found"]
+    note: Text
+    incident: IncidentId | None = None
+
+
+class ReturnRequest(Request):
+    """Let a barred machine work again. job: only for this one; every job if not given. reason: why it is fit again.
+    force: although its newest test failed or has not ended."""
+
+    reason: Text
+    job: JobName | None = None
+    force: bool = False
+
+
+class EvictRequest(Request):
+    """Order a machine out of a job that runs. The policy's stages judge it like any other verdict, but nobody is asked to approve it."""
+
+    reason: Text
+    job: JobName
+
+
+class RetestRequest(Request):
+    """Have the site's test of a machine run by its agent. job: whose controller asks the agent; the job that bars it if not given."""
+
+    reason: Text
+    job: JobName | None = None

@@ -1,0 +1,104 @@
+"""The memory of blame out of one job's events: failures with their identity, trials, and how often it was restarted in vain. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from minder.model.decision import Decision
+from minder.model.errors import WireError
+from minder.model.evidence import Failure
+from minder.model.history import LedgerEvent, PastEviction, Trial
+from minder.record.incidents import kinds
+from minder.wire.codec import from_json
+
+__all__ = ["MEMORY_S", "BlameFold", "restarts_in_a_row"]
+
+MEMORY_S = 86_400.0
+_MOST = 10_000  # of one job in a day
+
+
+class BlameFold:
+    """Feed it the job's events in ledger order. progress: (time, whether restarts are counted anew) of what the running job got past."""
+
+    def __init__(self) -> None:
+        self.progress: list[tuple[float, bool]] = []
+        self._failures: deque[Failure] = deque(maxlen=_MOST)
+        self._trials: dict[str, Trial] = {}
+
+    def add(self, event: LedgerEvent) -> None:
+        """Events of other kinds change nothing."""
+        if event.kind == kinds.PROGRESS:
+            self.progress.append((event.time_s, bool(event.payload.get("anew"))))
+        elif event.kind == kinds.INTENT and event.payload.get("action") == "trial" and event.operation_id is not None:
+            trial = _trial(event, event.operation_id)
+            self._trials |= {} if trial is None else {event.operation_id: trial}
+        elif event.kind == kinds.GENERATION_STARTED and event.operation_id in self._trials:
+            trial = self._trials[event.operation_id]
+            placed = event.payload.get("rank_machine") or {}
+            self._trials[event.operation_id] = replace(trial, exchanged=trial.machine in placed.values())
+        elif event.kind == kinds.TRIAL_ENDED and event.operation_id in self._trials:
+            finding = str(event.payload.get("finding") or "ended")
+            self._trials[event.operation_id] = replace(self._trials[event.operation_id], finding=finding)
+        elif event.kind == kinds.VERDICT and event.payload.get("tier") == "evict" and event.payload.get("kind") != "recovered":
+            self._note_failures(event)
+
+    def progress_s(self, now_s: float) -> float:
+        """When restarts were last counted anew; -inf if never."""
+        return max((time_s for time_s, anew in self.progress if anew and time_s <= now_s), default=-math.inf)
+
+    def failures(self, now_s: float) -> tuple[Failure, ...]:
+        """Of the last 24 hours, oldest first."""
+        return tuple(item for item in self._failures if item.time_s > now_s - MEMORY_S)
+
+    def trials(self, now_s: float) -> tuple[Trial, ...]:
+        """Begun within the last 24 hours, or not ended yet."""
+        return tuple(item for item in self._trials.values() if item.begun_s > now_s - MEMORY_S or not item.finding)
+
+    def _note_failures(self, event: LedgerEvent) -> None:
+        """A verdict may be told again: of one generation each failure counts once."""
+        known = {_key(item) for item in self._failures}
+        for row in event.payload.get("failures") or ():
+            try:
+                failure = from_json(Failure, row)
+            except WireError:  # written by a version that knows more than this one
+                continue
+            if _key(failure) not in known:
+                self._failures.append(failure)
+
+
+def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[float, bool]]) -> int:
+    """Restarts and trials without progress between them. One after a generation that made progress in steps counts no further; progress in
+    steps and in time begins the count anew.
+
+    >>> restart = PastEviction(10.0, "llm", (), "restart", "a", True)
+    >>> restarts_in_a_row([restart, replace(restart, time_s=20.0)], []), restarts_in_a_row([restart], [(15.0, True)])
+    (2, 0)
+    """
+    count, stepped = 0, False
+    marks = [(time_s, "anew" if anew else "steps") for time_s, anew in progress]
+    for _, what in sorted([*marks, *((action.time_s, action.action) for action in actions)], key=lambda item: item[0]):
+        if what in ("anew", "steps"):
+            count, stepped = (0 if what == "anew" else count), True
+        else:
+            count += what in ("restart", "trial") and not (stepped and count)
+            stepped = False
+    return count
+
+
+def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int]:
+    return (failure.machine, failure.ranks, failure.sort, failure.generation)
+
+
+def _trial(event: LedgerEvent, operation_id: str) -> Trial | None:
+    try:
+        decision = from_json(Decision, event.payload.get("decision"))
+    except WireError:
+        return None
+    if not decision.machines or not decision.replacements:
+        return None
+    machine = decision.machines[0]
+    ranks = tuple(dict.fromkeys(rank for item in decision.verdict.failures if item.machine == machine for rank in item.ranks))
+    return Trial(operation_id, machine, decision.replacements[0], ranks, event.time_s, False, event.incident)

@@ -1,0 +1,230 @@
+"""An incident out of its events. Pure: the same events give the same incident, in whichever process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import BadInputError, WireError
+from minder.model.evidence import Verdict
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+from minder.record.incidents.excerpts import find_excerpts, is_excerpt
+from minder.record.incidents.record import Incident, IncidentState, Timings
+from minder.record.incidents.timeline import describe
+from minder.wire.codec import from_json
+
+__all__ = ["fold_incident"]
+
+T = TypeVar("T")
+_HAPPENED = ("done", "already_done")
+_RETURN = "minder machine return "
+
+
+def fold_incident(events: Sequence[LedgerEvent]) -> Incident:
+    """All events of one incident, in ledger order, as one record. Raises BadInputError for no events."""
+    if not events:
+        raise BadInputError("an incident needs at least one event")
+    verdicts = [item for _, item in _records(events, kinds.VERDICT, Verdict)]
+    accusations = [verdict for verdict in verdicts if verdict.kind != "recovered"]
+    decisions = [item for _, item in _records(events, kinds.DECISION, Decision)]
+    results = [item for _, item in _records(events, (kinds.RESULT, kinds.AMBIGUOUS), ActionResult)]
+    verdict = accusations[-1] if accusations else None
+    acted = [item for item in decisions if item.action in kinds.ACTS]
+    evicted = _evicted(events, results)
+    step, steps_lost = _steps(events)
+    timings = _timings(events, accusations)
+    closed_s, closed_by = _closing(events)
+    return Incident(
+        id=events[0].incident or "",
+        job=next((event.job for event in events if event.job), None),
+        state=_state(events, closed_s),
+        opened_s=events[0].time_s,
+        closed_s=closed_s,
+        closed_by=closed_by,
+        verdict=verdict,
+        machines=_unique(machine for item in accusations for machine in item.machines),
+        evidence=_unique(item for accusation in accusations for item in accusation.evidence),
+        against=_unique(item for accusation in accusations for item in accusation.against),
+        decisions=tuple(decisions),
+        decision=acted[-1] if acted else decisions[-1] if decisions else None,
+        results=tuple(results),
+        captured=_unique(_captured(event.payload) for event in _of(events, kinds.EVIDENCE) if not is_excerpt(event)),
+        excerpts=find_excerpts(events),
+        evicted=evicted,
+        replacements=acted[-1].replacements if acted else (),
+        timings=timings,
+        step=step,
+        steps_lost=steps_lost,
+        gpu_seconds_lost=_gpu_seconds(events, verdict, timings, steps_lost),
+        undo=_undo(events, evicted, results),
+        outcomes={str(event.payload.get("machine")): str(event.payload.get("outcome")) for event in _of(events, kinds.OUTCOME)},
+        notes=tuple(str(event.payload.get("text", "")) for event in _of(events, kinds.NOTE)),
+        timeline=tuple((event.time_s, line) for event in events if (line := describe(event))),
+    )
+
+
+def _captured(payload: Mapping[str, Any]) -> str:
+    return f"{payload.get('what', 'data')} of {payload.get('machine', 'the job')}"
+
+
+def _of(events: Sequence[LedgerEvent], *names: str) -> list[LedgerEvent]:
+    return [event for event in events if event.kind in names]
+
+
+def _records(events: Sequence[LedgerEvent], names: str | tuple[str, ...], cls: type[T]) -> list[tuple[LedgerEvent, T]]:
+    """Payloads as records; one that this version cannot read is left out here and still stands in the timeline."""
+    found = []
+    for event in _of(events, *((names,) if isinstance(names, str) else names)):
+        try:
+            found.append((event, from_json(cls, event.payload)))
+        except WireError:
+            continue
+    return found
+
+
+def _unique(items: Any) -> tuple[Any, ...]:
+    kept: list[Any] = []
+    for item in items:
+        if item not in kept:
+            kept.append(item)
+    return tuple(kept)
+
+
+def _act_intents(events: Sequence[LedgerEvent]) -> list[LedgerEvent]:
+    return [event for event in _of(events, kinds.INTENT) if _is_act(event)]
+
+
+def _is_act(event: LedgerEvent) -> bool:
+    """Whether something is done about the incident: what carries a decision, whatever word a newer version has for it. Smaller steps of an
+    operation carry none."""
+    return event.payload.get("action") in kinds.ACTS or isinstance(event.payload.get("decision"), Mapping)
+
+
+def _evicted(events: Sequence[LedgerEvent], results: Sequence[ActionResult]) -> tuple[str, ...]:
+    happened = {result.operation_id for result in results if result.outcome in _HAPPENED}
+    return _unique(
+        machine
+        for event in _act_intents(events)
+        if event.payload["action"] == "evict" and event.operation_id in happened
+        for machine in event.payload.get("machines", ())
+    )
+
+
+def _undo(events: Sequence[LedgerEvent], evicted: Sequence[str], results: Sequence[ActionResult]) -> tuple[str, ...]:
+    """What gives each machine back, each command once: what the actuator said, and lifting the bar where it still stands.
+    A command of minder's carries a reason, since a service takes none without."""
+    barred: dict[str, bool] = dict.fromkeys(evicted, True)
+    for event in _of(events, kinds.BARRED, kinds.UNBARRED):
+        barred[str(event.payload.get("machine"))] = event.kind == kinds.BARRED
+    told = [line for result in results if result.undo and result.outcome in _HAPPENED for line in _lines(result.undo)]
+    lifting = [f"{_RETURN}{machine}" for machine, stands in barred.items() if stands]
+    commands = [*told, *(line for line in lifting if not any(other.startswith(f"{line} ") for other in told))]
+    note = f' --note "undoes {events[0].incident}"'
+    return _unique(line + note if line.startswith(_RETURN) and "--note" not in line else line for line in commands)
+
+
+def _lines(undo: str) -> list[str]:
+    """An actuator joins the commands for several machines; another engine's command may hold a semicolon of its own."""
+    parts = undo.split("; ")
+    return parts if all(part.startswith(_RETURN) for part in parts) else [undo]
+
+
+def _closing(events: Sequence[LedgerEvent]) -> tuple[float | None, str]:
+    """When and by what the incident ended. A recovery of its own closes it only where nobody acted."""
+    acted = False
+    closing: tuple[float | None, str] = (None, "")
+    for event in events:
+        if event.kind == kinds.INTENT and _is_act(event):
+            acted, closing = True, (None, "")
+        elif closing[0] is not None:
+            continue
+        elif event.kind == kinds.FIRST_STEP:
+            closing = (event.time_s, "first new step")
+        elif event.kind == kinds.CLOSED:
+            closing = (event.time_s, str(event.payload.get("by") or "operator"))
+        elif event.kind == kinds.VERDICT and event.payload.get("kind") == "recovered" and not acted:
+            closing = (event.time_s, "recovered by itself")
+    return closing
+
+
+def _state(events: Sequence[LedgerEvent], closed_s: float | None) -> IncidentState:
+    if closed_s is not None:
+        return "closed"
+    intents = {event.operation_id for event in _act_intents(events)}
+    if not intents:
+        return "open"
+    finished = {event.operation_id for event in _of(events, kinds.RESULT)}
+    return "recovering" if intents <= finished else "acting"
+
+
+def _timings(events: Sequence[LedgerEvent], accusations: Sequence[Verdict]) -> Timings:
+    phases, ends = _phases(events)
+    decisions = _of(events, kinds.DECISION)
+    decided = [event for event in decisions if event.payload.get("action") in kinds.ACTS] or decisions
+    intents = _act_intents(events)
+    ids = {event.operation_id for event in intents}
+    captures = [event.time_s for event in _of(events, kinds.EVIDENCE) if not is_excerpt(event)]
+    return Timings(
+        fault_s=min((verdict.since_s for verdict in accusations), default=None),
+        detected_s=_first(_of(events, kinds.VERDICT)),
+        decided_s=_first(decided),
+        captured_s=ends.get("capture", max(captures, default=None)),
+        acted_s=_first(intents),
+        evicted_s=ends.get("evict", _first([event for event in _of(events, kinds.RESULT) if event.operation_id in ids])),
+        restarted_s=ends.get("restart", _last(_of(events, kinds.GENERATION_STARTED))),
+        first_step_s=_last(_of(events, kinds.FIRST_STEP)),
+        phases=phases,
+    )
+
+
+def _phases(events: Sequence[LedgerEvent]) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds per recovery phase, and when each ended (the last time, if a phase was repeated)."""
+    begun: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    for event in _of(events, kinds.RECOVERY_PHASE):
+        phase = str(event.payload.get("phase"))
+        if event.payload.get("state") == "begin":
+            begun[phase] = event.time_s
+            continue
+        ends[phase] = event.time_s
+        if phase in begun:
+            seconds[phase] = seconds.get(phase, 0.0) + max(0.0, event.time_s - begun.pop(phase))
+    return seconds, ends
+
+
+def _first(events: Sequence[LedgerEvent]) -> float | None:
+    return events[0].time_s if events else None
+
+
+def _last(events: Sequence[LedgerEvent]) -> float | None:
+    return events[-1].time_s if events else None
+
+
+def _steps(events: Sequence[LedgerEvent]) -> tuple[int | None, int | None]:
+    """First new step, and steps that had to be done again."""
+    found = _of(events, kinds.FIRST_STEP)
+    if not found:
+        return None, None
+    payload = found[-1].payload
+    step, lost = payload.get("step"), payload.get("steps_lost")
+    if lost is None and payload.get("last_step") is not None and payload.get("resumed_from") is not None:
+        lost = max(0, int(payload["last_step"]) - int(payload["resumed_from"]))
+    return (None if step is None else int(step)), (None if lost is None else int(lost))
+
+
+def _gpu_seconds(events: Sequence[LedgerEvent], verdict: Verdict | None, timings: Timings, steps_lost: int | None) -> float | None:
+    found = _of(events, kinds.FIRST_STEP)
+    if not found:
+        return None
+    payload: Mapping[str, Any] = found[-1].payload
+    if payload.get("gpu_seconds_lost") is not None:
+        return float(payload["gpu_seconds_lost"])
+    still_stepping = verdict is not None and verdict.cause == "slowdown"
+    stopped_s = timings.acted_s if still_stepping else timings.fault_s
+    if payload.get("gpus") is None or stopped_s is None or timings.first_step_s is None:
+        return None
+    repeated_s = (steps_lost or 0) * float(payload.get("step_seconds") or 0.0)
+    return float(payload["gpus"]) * (max(0.0, timings.first_step_s - stopped_s) + repeated_s)

@@ -1,0 +1,150 @@
+"""Kinds of ledger events, and what their payload holds. A reader ignores keys and kinds that it does not know.
+
+Records (Verdict, Decision, ActionResult) are written as `minder.wire.codec.to_json` of them.
+Events that belong to an incident carry its id in `LedgerEvent.incident`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AMBIGUOUS",
+    "APPROVAL_ASKED",
+    "APPROVAL_CLOSED",
+    "APPROVAL_MOVED",
+    "APPROVAL_SETTLED",
+    "BARRED",
+    "CLOSED",
+    "CONTROLLER_STARTED",
+    "DECISION",
+    "DEGRADED",
+    "DRIFT",
+    "EVIDENCE",
+    "FIRST_STEP",
+    "GENERATION_STARTED",
+    "INTENT",
+    "JOB_ENDED",
+    "JOB_REGISTERED",
+    "JOB_UNWATCHED",
+    "JOB_WATCHED",
+    "MAINTENANCE",
+    "MAINTENANCE_ENDED",
+    "NOTE",
+    "NOTIFIED",
+    "OUTCOME",
+    "PAUSE",
+    "PROGRESS",
+    "RECOVERY_PHASE",
+    "RESTART_ASKED",
+    "RESULT",
+    "RETEST_ASKED",
+    "SHADOW",
+    "SIGNAL",
+    "SIGNED_IN",
+    "SOURCE_ERROR",
+    "STANDBY_ADDED",
+    "TOKEN",
+    "TRIAL_ENDED",
+    "UNBARRED",
+    "UNPAUSE",
+    "VERDICT",
+]
+
+# What an intent may be that starts the job again.
+ACTS = ("evict", "trial", "restart")
+
+# A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
+# {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url},
+# largest_group?: machines of the largest parallel group that can be evicted as a whole, ...}:
+# whatever a restarted controller needs.
+JOB_REGISTERED = "job_registered"
+# {outcome: "finished" | "failed", detail?}
+JOB_ENDED = "job_ended"
+# An administrator had the service watch a job. {config: the content of its job.toml, reason, by, token}
+JOB_WATCHED = "job_watched"
+# The service watches it no longer. {reason, by, token}
+JOB_UNWATCHED = "job_unwatched"
+# A controller took over the job. {version?, pid?}
+CONTROLLER_STARTED = "controller_started"
+# {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?}
+GENERATION_STARTED = "generation_started"
+# Verdict. The first one of an incident opens it; kind "recovered" closes an incident in which nothing was done.
+VERDICT = "verdict"
+# Decision
+DECISION = "decision"
+# {action: "evict" | "trial" | "restart" | any other word for a smaller step, machines: [...], decision?: Decision, ...}. Written by
+# Ledger.intend. Only "evict" counts against the budgets of evictions; "trial" and "restart" count as restarts.
+INTENT = "intent"
+# ActionResult with outcome "ambiguous". A RESULT may still follow. Written by Ledger.complete.
+AMBIGUOUS = "ambiguous"
+# ActionResult with any other outcome: at most one per operation. Written by Ledger.complete.
+RESULT = "result"
+# An eviction waits for an operator. {decision: Decision, until_s, on_timeout, generation, incidents: [...]}
+APPROVAL_ASKED = "approval_asked"
+# What became of the question, at most once per operation. {answer: "approved" | "rejected" | "expired", by, reason, why?, token?}
+# why: "timeout" | "recovered" | "restarted" | "not_seen_again" where nobody answered
+APPROVAL_SETTLED = "approval_settled"
+# The controller's clock was set, and the question waits as long as it would have; or another controller took the question over.
+# {until_s, by_s}: until when now, and by how much later (negative: earlier) that is by the wall clock
+APPROVAL_MOVED = "approval_moved"
+# The controller has seen to an answer that led to no eviction. {why, detail}
+APPROVAL_CLOSED = "approval_closed"
+# An operator wants a machine tested. The controller of the job does it (INTENT with action "retest", RESULT done or failed).
+# {machine, reason, by, token?}
+RETEST_ASKED = "retest_asked"
+# An operator gives a running job one more standby. The controller takes it in (INTENT with action "join", RESULT done or failed).
+# A machine that was returned becomes a standby again by an INTENT with action "rejoin".
+# {machine, agent: url, launcher: url, rack?, switch?, by, reason, token?}
+STANDBY_ADDED = "standby_added"
+# An operator wants the job started again in place. The controller of the job does it (INTENT with action "restart").
+# {reason, by, token?}
+RESTART_ASKED = "restart_asked"
+# What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
+# what "telemetry" is no capture: data is a minder.model.telemetry.TelemetryExcerpt without its machine; of several the newest counts.
+EVIDENCE = "evidence"
+# {phase: "capture" | "evict" | "restart" | "load" | ..., state: "begin" | "end", detail?}
+RECOVERY_PHASE = "recovery_phase"
+# The job stepped again: closes the incident.
+# {step, generation?, resumed_from?, last_step?, steps_lost?, step_seconds?, gpus?, gpu_seconds_lost?}
+# steps_lost is last_step - resumed_from where it is not given.
+FIRST_STEP = "first_step"
+# A generation is far enough past the step at which the one before failed (policy.progress_steps). {generation, steps, seconds, anew}
+# anew: by policy.progress_s too, so that restarts are counted anew
+PROGRESS = "progress"
+# A trial is over; its operation is the event's. {machine, partner, finding, detail}
+# finding: "follows the rank" | "stays with the machine" | "did not come back"
+TRIAL_ENDED = "trial_ended"
+# The machine is kept out of the event's job (of every job where the event has none). {machine, reason?}
+BARRED = "barred"
+# {machine, by?, note?}; without a job: back in every job
+UNBARRED = "unbarred"
+# {scope: "all" | "job" | "rack", target: name | null, until_s, reason, by?}
+PAUSE = "pause"
+# {scope, target}; {scope: "everything"} ends every pause
+UNPAUSE = "unpause"
+# Was the eviction right? {machine, outcome: "confirmed" | "no-fault-found", note?, by?}
+OUTCOME = "outcome"
+# A planned window. minder.model.history.Maintenance
+MAINTENANCE = "maintenance"
+# It ends before its time. {id, reason, by}
+MAINTENANCE_ENDED = "maintenance_ended"
+# {text, by?}
+NOTE = "note"
+# The service told a receiver, of everything up to an event.
+# {target, kind, upto, outcome: "begun" | "delivered" | "refused", detail, attempts?}
+NOTIFIED = "notified"
+# An operator closed the incident. {by?, note?}
+CLOSED = "closed"
+# {source, error}
+SOURCE_ERROR = "source_error"
+# minder itself works with less than it should. {what, detail?}
+DEGRADED = "degraded"
+# A challenger would have given a verdict. {detector, verdict: Verdict}; nothing is decided on it.
+SHADOW = "shadow"
+# A metric left the range that the detector was trained on. minder.diagnose.detectors.drift.Drift
+DRIFT = "drift"
+# Another system reported something of a machine of the job. {signal: Signal, id, by, token, role}
+SIGNAL = "signal"
+# A token of the service was made or revoked. {what: "created" | "revoked", token, name, role, jobs: [...] | null, machine?, by, reason?}
+TOKEN = "token"
+# Somebody signed in to the service's pages with the identity provider. {name, role, jobs: [...] | null, by, token, issuer, subject}
+SIGNED_IN = "signed_in"

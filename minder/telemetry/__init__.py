@@ -1,4 +1,0 @@
-"""Where samples come from: Prometheus, direct scrape, recordings; and the exporters that an agent runs.
-
-Nothing is imported here, so that an agent may load `minder.telemetry.exporters` alone.
-"""
