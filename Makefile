@@ -39,11 +39,11 @@ demo: setup
 test test-rest test-all: export PYTHONNODEBUGRANGES := 1
 
 test: setup
-	$(BIN)/python -m pytest -m "not lab and not server and not root and not release" -n logical --maxprocesses 8 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not lab and not server and not root and not release" -n logical --maxprocesses 8 --dist loadfile --durations=20 $(PYTEST_ARGS)
 
 # Most of them wait: two at a time take little more than half as long, and their labs know nothing of one another.
 test-rest: setup
-	$(BIN)/python -m pytest -m "(lab or server or root) and not release" -n 2 --dist loadfile --reruns 1 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "(lab or server or root) and not release" -n 2 --dist worksteal --reruns 1 --durations=20 $(PYTEST_ARGS)
 
 test-all: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

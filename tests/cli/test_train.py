@@ -172,6 +172,7 @@ def test_a_trained_reference_brings_its_weights_order_loss_and_pictures(site: Pa
     assert json.loads(capsys.readouterr().out)["summary"]["quiet"] == 1
 
 
+@pytest.mark.release
 def test_mlflow_runs_the_project_in_this_environment(site: Path) -> None:
     """What docs/training.md shows: the run that `mlflow run` begins holds what `minder train` measured."""
     import mlflow

@@ -20,7 +20,7 @@ import pytest
 PAGE = "training.md"
 HERE = Path(__file__).parent
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.lab, pytest.mark.release, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

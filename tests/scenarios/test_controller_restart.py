@@ -49,6 +49,7 @@ def test_an_eviction_that_was_begun_is_finished_once(drama: Callable[..., Any], 
     assert same_losses(run)
 
 
+@pytest.mark.release
 def test_a_machine_that_is_lost_while_no_controller_runs_is_found_by_the_next_one(drama: Callable[..., Any], same_losses: Any) -> None:
     run = drama()
     run.start()

@@ -22,7 +22,17 @@ def run(fault: str, out: Path, **settings: object) -> Played:
     return play(DemoOptions(fault, out, **settings), lambda stage, message: None, deadline_s=300.0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("fault", ["hang", "crash-sticky", "xid", "dead-link", "slow-cpu", "slow-link", "machine-lost"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "hang",
+        "crash-sticky",
+        "xid",
+        "slow-cpu",
+        "machine-lost",
+        *(pytest.param(fault, marks=pytest.mark.release) for fault in ("dead-link", "slow-link")),
+    ],
+)
 def test_the_faulty_machine_is_evicted_and_the_job_goes_on_as_if_nothing_had_happened(fault: str, tmp_path: Path) -> None:
     played = run(fault, tmp_path)
     assert played.outcome.wrong == ()
@@ -31,7 +41,7 @@ def test_the_faulty_machine_is_evicted_and_the_job_goes_on_as_if_nothing_had_hap
     assert played.outcome.steps_lost is not None and played.outcome.steps_lost <= 2
 
 
-@pytest.mark.parametrize("fault", ["crash", "crash-cascade", "oom", "nan"])
+@pytest.mark.parametrize("fault", ["crash", pytest.param("crash-cascade", marks=pytest.mark.release), "oom", "nan"])
 def test_what_alone_accuses_no_machine_costs_none(fault: str, tmp_path: Path) -> None:
     """A bare signal, a kill within the machine's own limit: restarted in place. A NaN of one rank: its machine is tried, not evicted."""
     played = run(fault, tmp_path)
@@ -72,7 +82,7 @@ def test_a_healthy_job_is_left_alone(fault: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["hang", "dead-link", *(pytest.param(fault, marks=pytest.mark.release) for fault in ("slow-cpu", "slow-link"))]
+    "fault", ["dead-link", *(pytest.param(fault, marks=pytest.mark.release) for fault in ("hang", "slow-cpu", "slow-link"))]
 )
 def test_no_verdict_rests_on_the_injectors_fingerprints(fault: str, tmp_path: Path) -> None:
     """Stopped states, throttle and OOM counters are hidden, and the script calls no minder function."""

@@ -12,7 +12,8 @@ from minder.simulate.demo.quiet import play_quiet
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
 
 
-@pytest.mark.parametrize("plain", [pytest.param(False, marks=pytest.mark.release), True], ids=["declared pauses", "undeclared pauses"])
+@pytest.mark.release
+@pytest.mark.parametrize("plain", [False, True], ids=["declared pauses", "undeclared pauses"])
 def test_a_quiet_lab_accuses_nobody(plain: bool, tmp_path: Path) -> None:
     options = DemoOptions("none", tmp_path, steps=150, evaluate_every=50, plain=plain, masked=plain)
     run = play_quiet(options, 45.0)

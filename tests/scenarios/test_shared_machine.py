@@ -105,6 +105,7 @@ def test_a_machine_that_another_job_uses_too_is_paged_with_both_jobs(
     assert same_losses(run)
 
 
+@pytest.mark.release
 def test_where_the_site_allows_it_the_eviction_lists_both_and_ends_its_own_workers_only(shared: Callable[..., Any]) -> None:
     run, neighbour = shared("allow_shared_machines = true")
     before, step = neighbour.worker(neighbour.machines[0]), neighbour.step

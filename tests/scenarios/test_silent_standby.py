@@ -26,6 +26,7 @@ def ready(run: Any) -> list[str]:
     return [row["name"] for row in run.status.get("machines", ()) if row["role"] == "standby"]
 
 
+@pytest.mark.release
 def test_the_next_standby_takes_the_place_of_one_that_was_never_started(drama: Callable[..., Any], same_losses: Any) -> None:
     run = drama()
     never, other = run.stage.lab.all_machines[4:]

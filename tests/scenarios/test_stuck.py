@@ -26,6 +26,7 @@ def stuck() -> ModuleType:
     return module
 
 
+@pytest.mark.release
 def test_a_rank_that_sleeps_in_its_script_is_evicted_and_the_verdict_says_where_it_stands(stuck: ModuleType, tmp_path: Path) -> None:
     row = stuck.run("sleep", True, tmp_path, 0)
     assert row["right"], row
