@@ -14,6 +14,8 @@ TORCH_INDEX_URL ?=
 PYTEST_ARGS ?=
 SEEDS ?= 5
 BENCH_ARGS ?=
+# One more than there are cores: some tests wait for processes of their own.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1 | awk '{print ($$1 > 8) ? 8 : $$1}')
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.minder-setup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -39,7 +41,7 @@ demo: setup
 test test-rest test-all: export PYTHONNODEBUGRANGES := 1
 
 test: setup
-	$(BIN)/python -m pytest -m "not lab and not server and not root and not release" -n logical --maxprocesses 8 --dist loadfile --durations=20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not lab and not server and not root and not release" -n $(WORKERS) --dist loadfile --durations=20 $(PYTEST_ARGS)
 
 # Most of them wait: two at a time take little more than half as long, and their labs know nothing of one another.
 test-rest: setup

@@ -113,7 +113,7 @@ def labelled(damaged: Path, hang: tuple[Path, Any], healthy: tuple[Path, Any], t
     return folder
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.release), "2"])
 def test_an_evaluation_outlives_the_table_and_judges_the_others(labelled: Path, jobs: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(labelled), "--format", "json", "--jobs", jobs]) == 2
     captured = capfd.readouterr()
@@ -124,6 +124,7 @@ def test_an_evaluation_outlives_the_table_and_judges_the_others(labelled: Path, 
     assert outcomes == {"b-hang": "found", "d-healthy": "quiet"}
 
 
+@pytest.mark.release
 def test_a_training_outlives_the_table_and_learns_from_the_others(
     labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
