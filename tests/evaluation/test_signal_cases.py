@@ -71,7 +71,7 @@ def test_cases(case: str, recorded: Recorded) -> None:
     assert all(item.time_s < STOP.timestamp() + 420 for item in verdicts if item.kind == "machine")
 
 
-@pytest.mark.parametrize("victims_after_s", [10.0, None])
+@pytest.mark.parametrize("victims_after_s", [10.0, None, *(pytest.param(late, marks=pytest.mark.release) for late in (4.0, 30.0))])
 def test_the_first_deadly_exit_is_named_however_late_its_victims_end_or_hang(victims_after_s: float | None, recorded: Recorded) -> None:
     victims = [ended(victims_after_s + number / 10, f"node-000{number}", code=1) for number in (1, 2, 4, 5)] if victims_after_s else []
     verdicts = recorded([ended(0.4, "node-0003", signal=7), *victims])
