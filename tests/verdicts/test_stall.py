@@ -45,6 +45,17 @@ class Watch:
         return [flow for index in range(4) for flow in self.scene.ring(at_s - 1.0 + index * 0.3, change)]
 
 
+def test_a_job_of_long_steps_learns_them_and_is_left_alone(scene: Any) -> None:
+    tracker = JobTracker()
+    rule, asked = StallRule(tracker), []
+    for at_s in range(1, 301):
+        scene.answer(at_s // 10 * 10, at_s // 10 + 1)
+        if rule.observe(tracker.update(scene.see(at_s + 0.1))).requests:
+            asked.append(at_s)
+    assert tracker.steps.typical_s == pytest.approx(10.0)
+    assert asked and max(asked) < 100, "only before it was known how long a step takes"
+
+
 def test_it_asks_for_the_connections_before_it_names_anybody(scene: Any) -> None:
     watch = Watch(scene)
     result = watch.look(24.0, ticking=("m0", "m1", "m3"))

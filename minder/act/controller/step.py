@@ -233,6 +233,7 @@ class Controller:
             "message": self._tick.message,
             "step": self._stages.tracker.steps.step,
             "typical_step_s": self._stages.tracker.steps.typical_s,
+            "mode": None if (mode := self._stages.tracker.mode) is None else mode.to_json(),
             "loss": self._newest_loss(),
             "incident": self.state.incident,
             "standbys": self.standbys(),

@@ -45,7 +45,8 @@ class Silence:
             return
         if job.generation != self._generation:
             self._generation, self._quiet = job.generation, {}
-        silent = {machine for machine in job.machines if self.seconds(machine, observation) > self._now_limit_s}
+        heard_of = job.machines if observation.fleet else ()  # a recording may have nothing of who answers, and thousands of rows
+        silent = {machine for machine in heard_of if self.seconds(machine, observation) > self._now_limit_s}
         self._quiet = {machine: item for machine, item in self._quiet.items() if machine in silent}
         for machine in silent:
             item = self._quiet.setdefault(machine, _Quiet(observation.now_s, self._steps.step))
@@ -60,7 +61,7 @@ class Silence:
     def unheard(self, observation: Observation) -> frozenset[str]:
         """All that have not answered for half the limit: whoever lives does, and what falls silent together is not silent for
         `limit_s` at the same moment (each was last asked at another one)."""
-        if observation.job is None:
+        if observation.job is None or not observation.fleet:
             return frozenset()
         half_s = self._now_limit_s / 2
         return frozenset(machine for machine in observation.job.machines if self.seconds(machine, observation) > half_s)

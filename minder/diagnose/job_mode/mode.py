@@ -5,7 +5,7 @@
 | most machines are not heard | none | outage |
 | the controller starts a generation again, or for the first time | phase event | restarting, start |
 | the job declares a phase | phase event | idle phase, less and less as it comes near `phase_limit_s`; then stalled |
-| steps are read | step counter | stalled by the silence against its limit; else slow by the step time against `slow_times` its usual |
+| steps are read | step counter | stalled by the silence against its limit; else slow by how far steps are over their usual |
 | telemetry tells of activity | activity | stalled by the quiet stretch against its limit; else at its start, until it has begun |
 | telemetry tells of training's work | common level | stalled by the standstill against `level_stands_s`; else stepping |
 | nothing | none | all modes alike |
@@ -87,10 +87,11 @@ class ModeClock:
         return _Guess("phase event", {"restarting" if again else "start": 1.0}, since_s)
 
     def _of_steps(self, tracker: JobTracker, now_s: float) -> _Guess:
-        steps, pace = tracker.steps, tracker.pace
+        steps, pace, limits = tracker.steps, tracker.pace, self._limits
         stalled = self._sure(steps.standing_s(now_s) / steps.stall_limit_s())
         known = pace.step_s == pace.step_s and pace.usual_s == pace.usual_s
-        slow = self._sure(pace.step_s / (self._limits.slow_times * pace.usual_s + self._limits.slow_least_s)) if known else 0.0
+        allowed_s = (limits.slow_times - 1.0) * pace.usual_s + limits.slow_least_s  # beyond the usual
+        slow = self._sure((pace.step_s - pace.usual_s) / allowed_s) if known else 0.0
         shares: dict[Mode, float] = {"stalled": stalled, "slow": (1.0 - stalled) * slow, "stepping": (1.0 - stalled) * (1.0 - slow)}
         likeliest = max(shares, key=lambda mode: shares[mode])
         return _Guess("step counter", shares, {"stalled": steps.advanced_s, "slow": pace.since_s}.get(likeliest))

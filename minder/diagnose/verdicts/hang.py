@@ -2,7 +2,7 @@
 
 The rules:
 
-- A job hangs that shows no progress of any kind (`activity.py`, and no step) for longer than twice its longest quiet stretch so far, at
+- A job hangs that shows no progress of any kind (`activity.py` of `job_mode`) for longer than twice its longest quiet stretch so far, at
   least 30 s, while the stacks of its ranks are the same in two captures. Spinning, state T and a blocked rank are alike in that.
 - Machines are named by the rules for stalls (`stall.py`, `captures.py`), as for a stall with steps. Where they name none within 20 s,
   a person is told, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.

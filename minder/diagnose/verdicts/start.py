@@ -8,7 +8,7 @@ The rules:
 - Where the generation before, with other machines, did not come to its first step either, no machine is named.
 - Time counts from when all the others run: while a survivor still starts its worker, everybody waits for that one. How long is too long
   the job itself has shown: loading a checkpoint, building communicators and compiling take some jobs seconds, others minutes.
-- A job that shows activity (`activity.py`) is at work on its start: it loads, compiles or prepares data. It is waited for half an hour.
+- A job that shows activity (`job_mode`) is at work on its start: it loads, compiles or prepares data. It is waited for half an hour.
 """
 
 from __future__ import annotations
