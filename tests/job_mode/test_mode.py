@@ -59,6 +59,15 @@ def test_a_stall_grows_likely_with_its_silence_and_dates_from_the_last_step(scen
     assert tracker.mode is not None and (tracker.mode.likeliest, tracker.mode.since_s) == ("stalled", start_s + 30)
 
 
+def test_long_steps_are_no_stall_before_it_is_known_how_long_they_are(scene: Any) -> None:
+    tracker, seen = JobTracker(), set()
+    for at_s in range(1, 60):
+        scene.answer(at_s // 10 * 10, at_s // 10 + 1)
+        mode = tracker.update(scene.see(at_s + 0.1)).mode
+        seen |= {mode.likeliest} if mode is not None and tracker.steps.reads_steps else set()
+    assert seen == {"stepping"}
+
+
 def test_slow_steps_are_a_mode_of_their_own(scene: Any) -> None:
     tracker = JobTracker()
     stepping(scene, tracker, 60)

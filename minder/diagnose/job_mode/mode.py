@@ -88,7 +88,8 @@ class ModeClock:
 
     def _of_steps(self, tracker: JobTracker, now_s: float) -> _Guess:
         steps, pace, limits = tracker.steps, tracker.pace, self._limits
-        stalled = self._sure(steps.standing_s(now_s) / steps.stall_limit_s())
+        limit_s = steps.stall_limit_s() if steps.is_timed else limits.quiet_floor_s  # a long step is no stall before it is known
+        stalled = self._sure(steps.standing_s(now_s) / limit_s)
         known = pace.step_s == pace.step_s and pace.usual_s == pace.usual_s
         allowed_s = (limits.slow_times - 1.0) * pace.usual_s + limits.slow_least_s  # beyond the usual
         slow = self._sure((pace.step_s - pace.usual_s) / allowed_s) if known else 0.0

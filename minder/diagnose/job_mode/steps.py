@@ -43,12 +43,12 @@ class StepClock:
     @property
     def typical_s(self) -> float:
         """Median step time while the job was well, NaN before there are five."""
-        return float(np.median([seconds for _, seconds in self._durations])) if self._is_timed else math.nan
+        return float(np.median([seconds for _, seconds in self._durations])) if self.is_timed else math.nan
 
     @property
     def p99_s(self) -> float:
         """The 99th percentile of the same."""
-        return float(np.quantile([seconds for _, seconds in self._durations], 0.99)) if self._is_timed else math.nan
+        return float(np.quantile([seconds for _, seconds in self._durations], 0.99)) if self.is_timed else math.nan
 
     @property
     def reads_steps(self) -> bool:
@@ -114,7 +114,8 @@ class StepClock:
             times.extend(moved)
 
     @property
-    def _is_timed(self) -> bool:
+    def is_timed(self) -> bool:
+        """Whether it is known how long a step usually takes."""
         return len(self._durations) >= self._limits.fewest_timed_steps
 
     def _usual_gap_s(self) -> float:
