@@ -169,7 +169,7 @@ def test_a_slow_machine_is_worth_a_restart_only_where_little_work_is_lost(built:
     app = built(act=True, checkpoint_dir=str(tmp_path / "checkpoints"))
     app.state.generation, app.state.phase = 1, "running"
     app.state.rank_machine = {0: "m0", 1: "m1", 2: "m2"}
-    app.controller._stages.progress.step = 3600.0
+    app.controller._stages.tracker.steps.step = 3600.0
     steps = Evidence("heartbeat", "m1", metric="step_seconds", observed=1.0, expected=0.995)
     verdict = Verdict(time.time(), "machine", "evict", ("m1",), "slowdown", 1.0, time.time() - 5, (steps,))
 
@@ -195,7 +195,7 @@ def test_a_job_that_is_nearly_done_is_not_restarted_for_its_speed(built: Any, to
     now_s = time.time()
     for step in range(980, 1001):
         worker = WorkerView(0, 1, 0, "running", 1, step=step, step_time_s=now_s - 1000 + step)
-        app.controller._stages.progress.update(Observation(now_s, None, (), None, {"m0": MachineView("m0", 0.1, 0.1, (worker,))}))
+        app.controller._stages.tracker.update(Observation(now_s, None, (), None, {"m0": MachineView("m0", 0.1, 0.1, (worker,))}))
     steps = Evidence("heartbeat", "m1", metric="step_seconds", observed=1.0, expected=0.5)
     verdict = Verdict(now_s, "machine", "evict", ("m1",), "slowdown", 1.0, now_s - 5, (steps,))
     context = replace(app.controller._stages.context(app.state, ("s0",), now_s), speed_lost_share=0.5)

@@ -33,7 +33,7 @@ BROAD_EXCEPTS = {
     "serve/scoring/worker.py::_answer": "what nobody foresaw in a stranger's upload is refused, and its traceback is logged",
 }
 
-PURE_ROOMS = ("ingest/windows", "diagnose/detectors", "diagnose/verdicts", "act/policy")
+PURE_ROOMS = ("ingest/windows", "diagnose/detectors", "diagnose/job_mode", "diagnose/verdicts", "act/policy")
 IMPURE_MODULES = {
     "asyncio",
     "httpx",
@@ -129,6 +129,24 @@ def test_public_names() -> None:
 
     assert set(minder.__all__) == {"Checkpointer", "__version__", "heartbeat", "keep_dumps", "phase", "run", "trace_step"}
     assert all(hasattr(minder, name) for name in minder.__all__)
+
+
+# What the job is doing has one owner
+
+TRACKED = {"Activity", "CommonLevel", "DeclaredPhases", "Halt", "IdlePhases", "Outage", "Pace", "Silence", "SlowSpell", "StepClock"}
+MAKE_TRACKERS = {"minder/app/build.py", "minder/offline/evaluation/replay.py", "minder/offline/evaluation/sighted.py"}
+
+
+def test_no_rule_follows_the_job_by_itself() -> None:
+    made = [
+        (str(path.relative_to(ROOT)), node.func.id)
+        for path in python_files("minder")
+        if "job_mode" not in path.parts
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {*TRACKED, "JobTracker"}
+    ]
+    assert [item for item in made if item[1] in TRACKED] == []
+    assert {place for place, _ in made} == MAKE_TRACKERS
 
 
 # Imports

@@ -34,13 +34,13 @@ from minder.app.feeds import build_source, open_aligner, open_recorder
 from minder.config import JobConfig, default_state_dir
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.load_detector import equip_detector, equip_model, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring, open_scoring
 from minder.diagnose.verdicts.gate import GatedRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.links import LinkLimits
 from minder.diagnose.verdicts.live import live_rules
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.diagnose.verdicts.trigger import TriggerRule
 from minder.edge.signals.xid import load_xid_rules
@@ -220,11 +220,11 @@ def build(
     state, state_dir = (state, state_dir) if watched is None else _as_watched(config.name, topology, state_dir)
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
-    progress, policy = Progress(), Policy(config.policy_config(act))
-    judge = Judge((rules := _rules_maker(config, model, progress, ledger, scoring))())
+    tracker, policy = JobTracker(), Policy(config.policy_config(act))
+    judge = Judge((rules := _rules_maker(config, model, tracker, ledger, scoring))())
     scores = lambda: next((rule.scores for rule in judge.rules if isinstance(rule, GatedRule)), None)  # noqa: E731 - of those in force now
     windows = LiveWindows(open_aligner(admission), state_dir / "live.json", scores)
-    context = context_maker(config.name, topology, policy.config, (progress, fleet, ledger), watched, _work(config))
+    context = context_maker(config.name, topology, policy.config, (tracker, fleet, ledger), watched, _work(config))
     context = whole_context(context, None if parts is None else parts.watch, watched is not None, policy.config, standing_of(judge))
     stages = Stages(
         fleet=fleet,
@@ -233,7 +233,7 @@ def build(
         judge=judge,
         policy=policy,
         recovery=recovery or requeue,
-        progress=progress,
+        tracker=tracker,
         context=context,
         recorder=open_recorder(admission, launched and state.is_under_way),
         scores=scores,
@@ -241,7 +241,7 @@ def build(
         inbox=Inbox(ledger, config.name, spoken.drain),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
-        move_clock=_clock_mover(admission, rules, judge, windows, (progress, watched)),
+        move_clock=_clock_mover(admission, rules, judge, windows, (tracker, watched)),
         admits=admission if launched else None,
         alarm=lambda: next((rule.alarm for rule in judge.rules if isinstance(rule, TriggerRule)), ""),
         unscored=scoring.trouble if scoring is not None else str,
@@ -273,7 +273,7 @@ def _is_launched(config: JobConfig) -> bool:
 
 
 def _rules_maker(
-    config: JobConfig, model: Model, progress: Progress, ledger: Ledger, scoring: RayScoring | None
+    config: JobConfig, model: Model, tracker: JobTracker, ledger: Ledger, scoring: RayScoring | None
 ) -> Callable[[], list[Rule]]:
     """What makes the rules of the job, telemetry's detector among them, as they are at the start."""
     topology, xid_rules = config.topology(), load_xid_rules()
@@ -284,25 +284,25 @@ def _rules_maker(
     make_challenger = None if shadow is None else equip_detector(shadow)  # read once: rules are made again when the clock is set
 
     def rules() -> list[Rule]:
-        telemetry = GatedRule(TelemetryRule(make_detector(stages_of)), progress)
-        found = live_rules(progress, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism, links)
+        telemetry = GatedRule(TelemetryRule(make_detector(stages_of)), tracker)
+        found = live_rules(tracker, telemetry, xid_rules, config.telemetry.interval_s, topology.parallelism, links)
         challenger = None if make_challenger is None else make_challenger(stages_of)
-        return [*found, *_beside(config, progress, ledger, challenger, model.ranges)]
+        return [*found, *_beside(config, tracker, ledger, challenger, model.ranges)]
 
     return rules
 
 
 def _clock_mover(
-    admission: Admission, rules: Callable[[], list[Rule]], judge: Judge, windows: LiveWindows, job: tuple[Progress, WatchedJob | None]
+    admission: Admission, rules: Callable[[], list[Rule]], judge: Judge, windows: LiveWindows, job: tuple[JobTracker, WatchedJob | None]
 ) -> Callable[[float], None]:
     """When the wall clock is set, what is known of the job moves with it; rules, detector and windows begin anew."""
 
     def move(by_s: float) -> None:
-        judge.restart(rules(), by_s)
-        windows.restart(open_aligner(admission))
         for each in job:
             if each is not None:
                 each.move(by_s)
+        judge.restart(rules(), by_s)
+        windows.restart(open_aligner(admission))
 
     return move
 
@@ -323,12 +323,12 @@ def _measures(admission: Admission, state: JobState, stages: Stages, ledger: Led
 
 
 def _beside(
-    config: JobConfig, progress: Progress, ledger: Ledger, challenger: Detector | None, ranges: Mapping[str, tuple[float, float]]
+    config: JobConfig, tracker: JobTracker, ledger: Ledger, challenger: Detector | None, ranges: Mapping[str, tuple[float, float]]
 ) -> list[Beside]:
     """What looks on and never decides: the challenger, and drift from the range that the detector was trained on."""
     parts: dict[str, Part] = {}
     if challenger is not None:
-        parts["shadow"] = Shadow(str(config.detector.shadow), challenger, progress)
+        parts["shadow"] = Shadow(str(config.detector.shadow), challenger, tracker)
     if config.detector.drift and ranges:
         parts["drift"] = watch_drift(DriftMonitor(ranges))
     return [Beside(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from minder.model.evidence import Signal, Statement, Suspect
+from minder.model.job_mode import JobMode
 from minder.model.telemetry import Attempt, Flow, Window
 
 __all__ = ["JobView", "MachineView", "Observation", "RequestKind", "Rule", "RuleResult", "WorkerView"]
@@ -63,7 +64,8 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that a verdict rule may look at in one tick. Nothing here lies in the future of `now_s`."""
+    """All that a verdict rule may look at in one tick. Nothing here lies in the future of `now_s`. mode: what the job is doing, set by
+    the job's tracker before any rule looks; None: not set, or the job is over."""
 
     now_s: float
     window: Window | None = None
@@ -74,6 +76,7 @@ class Observation:
     clock_error_s: float = 0.05
     statements: Sequence[Statement] = ()
     attempts: Sequence[Attempt] = ()
+    mode: JobMode | None = None
 
 
 @dataclass(frozen=True, slots=True)

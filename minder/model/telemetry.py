@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+    from minder.model.job_mode import JobMode
+
 __all__ = ["Attempt", "ExcerptPanel", "Flow", "Sample", "TelemetryExcerpt", "Window"]
 
 
@@ -32,6 +34,7 @@ class Window:
 
     values_TMK is float with NaN where there is no data. device_TMK, if present, names the index of the most
     deviating device for evidence (-1: none). present_TM is True where the machine was scraped at all in that row.
+    mode is what the job was doing at the last row, None where nobody has said so yet.
     """
 
     times_T: np.ndarray
@@ -43,6 +46,7 @@ class Window:
     devices: tuple[str, ...] = ()
     low_TMK: np.ndarray | None = None  # smallest and largest device of the machine, NaN without devices
     high_TMK: np.ndarray | None = None
+    mode: JobMode | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,29 @@ from serve.pages.session import Seen
 from serve.routes.jobs import job_detail, job_ranks
 from serve.state import Service, service_of
 
-__all__ = ["Cell", "Group", "router"]
+__all__ = ["Cell", "Doing", "Group", "doing_of", "router"]
 
 router = APIRouter(prefix="/jobs")
 Name = Annotated[JobName, Path(max_length=63)]
 By = Annotated[Literal["pp", "dp", "tp", "rack"], Query()]
 _AXES = {"pp": "pipeline stage", "dp": "data-parallel rank", "tp": "tensor rank", "rack": "rack"}
 _LEVELS = ((1.0, "s3", "!!"), (0.5, "s2", "!"), (0.25, "s1", "·"))
+_DOES = {
+    "start": "starts",
+    "stepping": "steps at its usual pace",
+    "slow": "steps slower than usual",
+    "stalled": "stands still",
+    "idle_phase": "is in a phase that it declared",
+    "restarting": "starts again",
+    "outage": "is not heard: most of its machines do not answer",
+}
+_BY = {
+    "step counter": "by its steps",
+    "phase event": "by what it told of itself",
+    "activity": "by its traffic, input and output",
+    "common level": "by the work of its median machine",
+    "none": "by nothing else",
+}
 _MOST_PANELS = 6
 _MOST_TOP = 8
 
@@ -44,6 +60,15 @@ class Cell:
     mark: str
     said: str
     short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What the job is doing, in words. since_s: unix seconds, None where that is not known either."""
+
+    said: str
+    by: str = ""
+    since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +132,23 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
         "levels": {level: sum(cell.level == level for cell in cells) for level in ("s0", "s1", "s2", "s3", "none")},
         "top": [] if blind else scored[:_MOST_TOP],
         "live": _live(service, detail.name),
+        "doing": doing_of(detail.status or {}),
         "standbys": [name for name, row in rows.items() if row.get("role") == "standby"],
         "missing": {name: str(row["missing"]) for name, row in rows.items() if row.get("missing")},
     }
+
+
+def doing_of(status: Mapping[str, Any]) -> Doing | None:
+    """None where the controller does not know, is of an older version, or tells of a mode that this version does not know."""
+    mode = status.get("mode")
+    if not isinstance(mode, Mapping) or mode.get("likeliest") not in _DOES:
+        return None
+    name, since_s = str(mode["likeliest"]), mode.get("since_s")
+    shares = mode.get("probabilities")
+    share = shares.get(name) if isinstance(shares, Mapping) else None
+    sure = f"{100 * share:.0f} % likely, " if isinstance(share, (int, float)) else ""
+    by = f"{sure}{_BY.get(str(mode.get('source')), 'by a source that this version does not know')}"
+    return Doing(_DOES[name], by, float(since_s) if isinstance(since_s, (int, float)) else None)
 
 
 def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str, Any]], by: str, blind: bool) -> list[Group]:

@@ -1,6 +1,6 @@
 """A controller among fakes: a fleet of launchers that do what they are told, a judge with a script, a ledger on disk.
 
-What is real: Controller, Recovery, App, Policy, Progress, Ledger. What is not: the network, the processes, the rendezvous store.
+What is real: Controller, Recovery, App, Policy, JobTracker, Ledger. What is not: the network, the processes, the rendezvous store.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from minder.act.policy.context import PolicyContext
 from minder.act.policy.policy import Policy
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.clock import FakeClock
 from minder.model.decision import ActionResult, Decision
 from minder.model.errors import WireError
@@ -241,7 +241,7 @@ class World:
         state = fold_job("llm", ledger.events(job="llm"))
         settings = RecoverySettings(self.folder, "127.0.0.1", {}, None, 3, evidence_deadline_s=0.1, start_deadline_s=0.3)
         recovery = Recovery(state, ledger, self.fleet, self.actuator, settings, self.clock)  # type: ignore[arg-type]
-        progress = Progress()
+        tracker = JobTracker()
 
         def context(state: Any, standbys: Sequence[str], now_s: float) -> PolicyContext:
             facts = {"workers_dead": self.workers_dead, "hangs": self.hangs}
@@ -249,7 +249,7 @@ class World:
 
         judge = ScriptedJudge(lambda observation: self.script(observation))
         stages = Stages(
-            self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, progress, context  # type: ignore[arg-type]
+            self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, tracker, context  # type: ignore[arg-type]
         )  # fmt: skip
         controller = Controller(state, replace(stages, admits=getattr(self, "admits", None)), ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]

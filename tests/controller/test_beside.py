@@ -12,7 +12,7 @@ import numpy as np
 from minder.act.controller.beside import Beside, Shadow, watch_drift
 from minder.config import DetectorConfig
 from minder.diagnose.detectors.drift import DriftConfig, DriftMonitor
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.errors import LedgerError
 from minder.model.evidence import Scores
 from minder.model.observation import Observation, RuleResult
@@ -45,7 +45,7 @@ def observation(time_s: float, watts: float = 500.0) -> Observation:
 
 def test_a_challenger_is_recorded_once_per_episode_and_decides_nothing() -> None:
     told: list[tuple[str, Mapping[str, Any]]] = []
-    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), Progress())})
+    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), JobTracker())})
     assert [beside.observe(observation(float(time_s))) for time_s in range(5)] == [RuleResult()] * 5
     ((kind, payload),) = told
     assert (kind, payload["detector"], payload["verdict"]["machines"]) == (kinds.SHADOW, "models:/x/2", ["m2"])
@@ -77,7 +77,7 @@ def test_a_ledger_that_fails_is_the_controllers_to_tell() -> None:
     def refuse(kind: str, payload: Mapping[str, Any]) -> None:
         raise LedgerError("full disk")
 
-    beside = Beside(refuse, {"shadow": Shadow("x", Accuser(), Progress())})
+    beside = Beside(refuse, {"shadow": Shadow("x", Accuser(), JobTracker())})
     assert beside.observe(observation(0.0)) == RuleResult()
     assert beside.errors == 1
 

@@ -6,7 +6,7 @@ import pytest
 
 from minder.act.controller.failures import identify
 from minder.act.controller.state import JobState
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import Evidence, Verdict
 
 
@@ -31,7 +31,7 @@ def test_a_hang_of_the_job_is_known_by_the_only_machine_that_stands_apart(
     verdict: Verdict, named: list[tuple[str, tuple[int, ...]]]
 ) -> None:
     state = JobState("llm", generation=4, rank_machine={0: "m0", 1: "m0", 2: "m1", 3: "m1"}, phase="running", first_step_seen=True)
-    found = identify(verdict, state, Progress()).failures
+    found = identify(verdict, state, JobTracker()).failures
     assert [(item.machine, item.ranks) for item in found] == named
     assert all(
         (item.sort, item.kind, item.generation, item.stepped, item.fingerprint) == ("hang", "unknown", 4, True, "") for item in found

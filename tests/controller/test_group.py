@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.stall import StallRule
 from minder.model.evidence import Statement, Suspect, Verdict
 from minder.model.observation import Observation, WorkerView
@@ -25,9 +25,9 @@ class Told:
     """The judge's own rules on a job whose m1 and m3, one pipeline, stop running at tick 12. Stacks then accuse one of them alone."""
 
     def __init__(self, world: Any) -> None:
-        progress = Progress()
-        rules = [StallRule(progress, parallelism=PIPELINES), CapturesRule(progress)]
-        self._world, self._progress, self._judge, self._ticks, self._stopped_s = world, progress, Judge(rules), 0, 0.0
+        tracker = JobTracker()
+        rules = [StallRule(tracker, parallelism=PIPELINES), CapturesRule(tracker)]
+        self._world, self._tracker, self._judge, self._ticks, self._stopped_s = world, tracker, Judge(rules), 0, 0.0
 
     def __call__(self, observation: Observation) -> list[Verdict]:
         self._ticks += 1
@@ -37,7 +37,7 @@ class Told:
         sure = Suspect(observation.now_s, "stacks", "machine", ("m1",), "stall", 0.97, self._stopped_s, "evict")
         stacks = (Statement(observation.now_s, "stacks", (sure,)),) if self._ticks == STALLS_AT + 20 else ()
         seen = replace(observation, fleet=fleet, statements=stacks)
-        self._progress.update(seen)
+        self._tracker.update(seen)
         return self._judge.judge(seen)[0]
 
     def _workers(self, machine: str, workers: Sequence[WorkerView]) -> tuple[WorkerView, ...]:

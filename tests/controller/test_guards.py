@@ -11,7 +11,7 @@ import pytest
 
 from minder.act.controller.status import read_status
 from minder.act.controller.watched import WatchedJob
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.errors import LedgerError
 from minder.model.evidence import Signal
 from minder.model.observation import Observation, RuleResult
@@ -92,10 +92,10 @@ def test_progress_that_cannot_be_read_is_no_standstill_and_ends_no_episode(paper
     """Nothing steps any more as far as is known, which says nothing of the job: no machine is blamed for it."""
     job = paper()
 
-    def fail(self: Progress, observation: Observation) -> None:
+    def fail(self: JobTracker, observation: Observation) -> None:
         raise ValueError("a view of another version")
 
-    monkeypatch.setattr(Progress, "update", fail)
+    monkeypatch.setattr(JobTracker, "update", fail)
     job.tick(120)
     assert job.told(kinds.VERDICT) == []
     assert "progress" in job.degraded() and "ValueError" in status(job.folder)["failing"]["progress"]

@@ -137,10 +137,10 @@ def test_a_prometheus_that_dies_is_seen_accuses_nobody_and_is_read_on_when_it_is
         assert status["errors"]["telemetry"] >= 1 and status["phase"] == "running"
         told = ledger.events(kinds=[kinds.SOURCE_ERROR])
         assert told and all("Prometheus" in event.payload["error"] for event in told)
-        stepped = app.controller._stages.progress.step
+        stepped = app.controller._stages.tracker.steps.step
         prometheus.start()
         until(lambda: ticks_until(set()))
-        assert app.controller._stages.progress.step > stepped
+        assert app.controller._stages.tracker.steps.step > stepped
         assert ledger.events(kinds=[kinds.VERDICT, kinds.DECISION, kinds.INTENT]) == []
     finally:
         app.close()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from minder.act.controller.remaining import remaining_s
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.observation import MachineView, Observation, WorkerView
 
 
-def after(*times_s: float) -> Progress:
+def after(*times_s: float) -> JobTracker:
     """One rank made its n-th step at the n-th of these times."""
-    progress = Progress()
+    tracker = JobTracker()
     for step, time_s in enumerate(times_s, start=1):
         worker = WorkerView(0, 17, 0, "running", 1, step=step, step_time_s=time_s, first_step=1, first_step_time_s=times_s[0])
-        progress.update(Observation(time_s, None, (), None, {"m0": MachineView("m0", 0.1, 0.1, (worker,))}))
-    return progress
+        tracker.update(Observation(time_s, None, (), None, {"m0": MachineView("m0", 0.1, 0.1, (worker,))}))
+    return tracker
 
 
 STEADY = tuple(2.0 * step for step in range(1, 51))  # the 50th step at 100 s
@@ -38,4 +38,4 @@ def test_what_cannot_be_known_is_none() -> None:
     assert remaining_s(after(*STEADY), None, now_s=100.0) is None
     assert remaining_s(after(*STEADY), 40, now_s=100.0) is None, "the job has gone beyond the declared end: the number is wrong"
     assert remaining_s(after(*STEADY[:4]), 80, now_s=8.0) is None
-    assert remaining_s(Progress(), 80, now_s=8.0) is None
+    assert remaining_s(JobTracker(), 80, now_s=8.0) is None

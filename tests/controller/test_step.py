@@ -85,6 +85,14 @@ def test_a_stage_that_fails_is_counted_and_told_and_the_others_go_on(world: Any,
     assert len(told) == 1 and str(error) in json.dumps(dict(told[0].payload))
 
 
+def test_the_status_says_what_the_job_is_doing_and_since_when(world: Any) -> None:
+    world.life(20)
+    mode = (read_status(world.folder / "status.json") or {})["mode"]
+    assert (mode["likeliest"], mode["source"]) == ("stepping", "step counter")
+    assert sum(mode["probabilities"].values()) == pytest.approx(1.0, abs=1e-3)
+    assert 0 <= world.clock.now_s() - mode["since_s"] <= 20.0
+
+
 def test_a_policy_that_fails_harms_nobody(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from minder.act.policy.policy import Policy
 

@@ -12,7 +12,7 @@ import pytest
 
 from minder.act.controller import unsaved as module
 from minder.act.controller.unsaved import CheckpointLook, restart_s, unsaved_s
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish
 from minder.model.evidence import Signal
 from minder.model.observation import MachineView, Observation, WorkerView
@@ -29,40 +29,40 @@ def save(folder: Path, step: int, generation: int = 1) -> None:
 
 
 @pytest.fixture
-def run() -> Callable[..., Progress]:
+def run() -> Callable[..., JobTracker]:
     """run(steps): a rank that takes two seconds a step and began with its first at 1000 s; `saved_at`: steps at which it saved."""
 
-    def play(steps: int, saved_at: tuple[int, ...] = ()) -> Progress:
-        progress = Progress()
+    def play(steps: int, saved_at: tuple[int, ...] = ()) -> JobTracker:
+        tracker = JobTracker()
         for step in range(1, steps + 1):
             now_s = 998.0 + 2.0 * step
             worker = WorkerView(0, 17, 0, "running", 1, step=step, step_time_s=now_s, first_step=1, first_step_time_s=1000.0)
             told: list[dict[str, Any]] = [{"phase": "checkpoint", "state": state} for state in ("begin", "end") if step in saved_at]
             signals = tuple(Signal(now_s, "phase", "m0", "", data=data) for data in told)
-            progress.update(Observation(now_s, None, signals, None, {"m0": MachineView("m0", 0.1, 0.1, (worker,))}))
-        return progress
+            tracker.update(Observation(now_s, None, signals, None, {"m0": MachineView("m0", 0.1, 0.1, (worker,))}))
+        return tracker
 
     return play
 
 
-def test_the_newest_manifest_counts(run: Callable[..., Progress], tmp_path: Path) -> None:
+def test_the_newest_manifest_counts(run: Callable[..., JobTracker], tmp_path: Path) -> None:
     look = CheckpointLook(tmp_path)
-    progress = run(100)
-    assert unsaved_s(progress, look.newest_step, ASSUMED_S) == ASSUMED_S, "nothing is saved yet, or by other means: not known"
+    tracker = run(100)
+    assert unsaved_s(tracker, look.newest_step, ASSUMED_S) == ASSUMED_S, "nothing is saved yet, or by other means: not known"
     save(tmp_path, 40)
-    assert unsaved_s(progress, look.newest_step, ASSUMED_S) == pytest.approx(60 * 2.0)
+    assert unsaved_s(tracker, look.newest_step, ASSUMED_S) == pytest.approx(60 * 2.0)
     save(tmp_path, 99)
     (checkpoint_path(tmp_path, 100, 1)).mkdir()  # not published
-    assert unsaved_s(progress, look.newest_step, ASSUMED_S) == pytest.approx(2.0)
+    assert unsaved_s(tracker, look.newest_step, ASSUMED_S) == pytest.approx(2.0)
 
 
-def test_a_declared_phase_counts_where_there_is_no_manifest(run: Callable[..., Progress]) -> None:
+def test_a_declared_phase_counts_where_there_is_no_manifest(run: Callable[..., JobTracker]) -> None:
     look = CheckpointLook(None)
     assert unsaved_s(run(100, saved_at=(30, 70)), look.newest_step, ASSUMED_S) == pytest.approx(30 * 2.0)
     assert unsaved_s(run(100), look.newest_step, ASSUMED_S) == ASSUMED_S
 
 
-def test_a_folder_that_does_not_answer_holds_nobody_up(run: Callable[..., Progress], tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_folder_that_does_not_answer_holds_nobody_up(run: Callable[..., JobTracker], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
     save(tmp_path, 40)
     look = CheckpointLook(tmp_path)
@@ -74,8 +74,8 @@ def test_a_folder_that_does_not_answer_holds_nobody_up(run: Callable[..., Progre
     hangs.set()
 
 
-def test_a_restart_takes_as_long_as_the_last_one(run: Callable[..., Progress]) -> None:
+def test_a_restart_takes_as_long_as_the_last_one(run: Callable[..., JobTracker]) -> None:
     assert restart_s(run(5), generation_start_s=880.0) == 120.0
     assert restart_s(run(5), generation_start_s=999.0) == 10.0
     assert restart_s(run(5), generation_start_s=math.inf) == 10.0, "of a job that we came upon nobody saw the start"
-    assert restart_s(Progress(), generation_start_s=0.0) == 10.0
+    assert restart_s(JobTracker(), generation_start_s=0.0) == 10.0

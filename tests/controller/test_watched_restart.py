@@ -18,8 +18,8 @@ from minder.act.policy.context import PolicyContext
 from minder.act.policy.policy import Policy
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.clock import FakeClock
 from minder.model.evidence import Verdict
 from minder.model.observation import MachineView, WorkerView
@@ -98,7 +98,7 @@ class Watching:
         source: Any = Silent()
         fleet: Any = self.fleet
         stages = Stages(
-            fleet, source, source, self.judge, Policy(PolicyConfig()), None, Progress(), context,
+            fleet, source, source, self.judge, Policy(PolicyConfig()), None, JobTracker(), context,
             watched=WatchedJob("llm", dict(enumerate(MACHINES))), engine=Engine(state),
         )  # fmt: skip
         self.ledger = Ledger(ledger, clock=clock)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import Signal, Verdict
 from minder.model.observation import JobView, Observation
 from minder.model.telemetry import Window
@@ -18,8 +18,8 @@ MACHINES = ("m0", "m1", "m2", "m3")
 
 def run(frozen: str | None) -> list[Verdict]:
     """Thirty seconds of steps, then ten without any, at 1 Hz."""
-    progress = Progress()
-    judge = build_judge(Topology(MACHINES, 1, Parallelism(data=4)), progress)
+    tracker = JobTracker()
+    judge = build_judge(Topology(MACHINES, 1, Parallelism(data=4)), tracker)
     job = JobView("j", 0, "running", MACHINES, (), (), dict(enumerate(MACHINES)), -math.inf, -math.inf)
     found: list[Verdict] = []
     for t in range(40):
@@ -27,7 +27,7 @@ def run(frozen: str | None) -> list[Verdict]:
         rows = [[float(step), 0.2 + (stalled_s if name == frozen else 0.0)] for name in MACHINES]
         window = Window(np.array([float(t)]), MACHINES, ("steps_total", "job_alive_age_seconds"), np.array([rows]), np.ones((1, 4), bool))
         observation = Observation(float(t), window, job=job)
-        progress.update(observation)
+        tracker.update(observation)
         found += judge.judge(observation)[0]
     return found
 
@@ -41,12 +41,13 @@ def test_a_pause_in_which_every_process_runs_names_nobody() -> None:
 
 
 def test_a_loss_that_jumps_is_told_once_and_names_nobody() -> None:
-    judge = build_judge(Topology(MACHINES, 1, Parallelism(data=4)))
+    tracker = JobTracker()
+    judge = build_judge(Topology(MACHINES, 1, Parallelism(data=4)), tracker)
     job = JobView("j", 0, "running", MACHINES, (), (), dict(enumerate(MACHINES)), -math.inf, -math.inf)
     found: list[Verdict] = []
     for t in range(120):
         signal = Signal(float(t), "step", data={"step": 100 + t, "loss": 12.5 if 60 <= t < 70 else 2.2, "grad_norm": 0.6, "seconds": 1.0})
-        found += judge.judge(Observation(float(t), signals=(signal,), job=job))[0]
+        found += judge.judge(tracker.update(Observation(float(t), signals=(signal,), job=job)))[0]
     (verdict,) = found
     assert (verdict.kind, verdict.tier, verdict.machines, verdict.cause) == ("job", "page", (), "numeric")
     assert verdict.since_s == 60.0 and verdict.evidence[0].observed == 12.5 and verdict.evidence[0].expected == 2.2

@@ -14,6 +14,7 @@ from minder.model.errors import BadInputError
 from minder.model.observation import JobView, Observation
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.orders import order_eviction
+from tests.fakes.followed import Followed
 
 
 def test_an_order_is_a_verdict_that_says_who_and_why(tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_an_order_is_a_verdict_that_says_who_and_why(tmp_path: Path) -> None:
         assert said.startswith("the controller of llm evicts m2")
         (event,) = ledger.events(kinds=[kinds.SIGNAL])
         assert event.payload["by"] == "alice"
-        inbox, judge = Inbox(ledger, "llm"), Judge([SignalRule(load_xid_rules(), workers=False)])
+        inbox, judge = Inbox(ledger, "llm"), Judge([Followed(lambda tracker: SignalRule(load_xid_rules(), tracker, workers=False))])
         machines = ("m1", "m2", "m3")
         job = JobView("llm", 1, "running", machines, ("s1",), (), dict(enumerate(machines)), 0.0, 90.0)
         found = []

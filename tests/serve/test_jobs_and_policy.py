@@ -69,6 +69,28 @@ def test_the_page_says_that_no_step_is_read_and_what_to_do(told: Service, clock:
     assert health_of(told, "llm", "running").no_steps == "", "an old status says nothing of now"
 
 
+MODE = {"likeliest": "stalled", "since_s": 1_700_000_000.0, "source": "step counter", "probabilities": {"stalled": 0.93, "stepping": 0.07}}
+
+
+@pytest.mark.parametrize(("mode", "age_s", "said"), [
+    (MODE, 0.0, "the job stands still since"),
+    (MODE | {"likeliest": "idle_phase", "source": "phase event"}, 0.0, "the job is in a phase that it declared"),
+    (MODE | {"likeliest": None}, 0.0, "nothing tells what the job is doing"),
+    (MODE | {"likeliest": "dreaming"}, 0.0, "nothing tells what the job is doing"),  # of a later version
+    (None, 0.0, "nothing tells what the job is doing"),
+    (MODE, 60.0, "nothing tells what the job is doing"),  # an old status says nothing of now
+])  # fmt: skip
+def test_the_page_says_in_one_line_what_the_job_is_doing(
+    mode: object, age_s: float, said: str, service: Service, http: httpx.Client, tmp_path: Path, clock: FakeClock
+) -> None:
+    service.settings.status_files["llm"] = path = tmp_path / "status.json"
+    path.write_text(json.dumps({"job": "llm", "now_s": clock.now_s() - age_s, "phase": "running", "mode": mode}))
+    assert send_token(http, token_of(service, "viewer")).status_code == 303
+    page = html.unescape(http.get("/jobs/llm").text)
+    assert said in page
+    assert ("93 % likely, by its steps" in page) == ("stands still" in said)
+
+
 def test_other_settings_are_tried_on_the_past_and_nothing_is_written(http: httpx.Client, as_: As, service: Service) -> None:
     headers = as_()
     last = service.events.last_id()

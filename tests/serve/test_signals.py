@@ -17,6 +17,7 @@ from minder.model.evidence import Verdict
 from minder.model.observation import JobView, Observation
 from minder.record.incidents import Ledger, kinds
 from serve.settings import Limits
+from tests.fakes.followed import Followed
 
 As = Callable[..., dict[str, str]]
 NOW_S = 1_700_000_000.0
@@ -34,7 +35,7 @@ def send(http: httpx.Client, headers: dict[str, str], *signals: dict[str, Any], 
 
 def verdicts_of(ledger: Ledger, job: str = "llm", machines: tuple[str, ...] = ("m1", "m2", "m3", "m4")) -> list[Verdict]:
     """What the real rules conclude from what the ledger holds, over a minute."""
-    inbox, judge = Inbox(ledger, job), Judge([SignalRule(load_xid_rules(), workers=False), ReportRule()])
+    inbox, judge = Inbox(ledger, job), Judge([Followed(lambda tracker: SignalRule(load_xid_rules(), tracker, workers=False)), ReportRule()])
     ranks = dict(enumerate(machines))
     view = JobView(job, 1, "running", machines, (), (), ranks, 0.0, NOW_S - 500.0)
     found = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minder.diagnose.verdicts.halt import Halt
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.ras import RasRule
 from minder.edge.agent.ras import ask_ras, ras_signal
 from minder.edge.signals.nccl_ras import RasProcess, read_ras
@@ -120,11 +120,11 @@ def suspects(report_text: str, stands: bool = True, after_s: float = 60.0) -> li
         name: MachineView(name, 0.1, 0.1, tuple(WorkerView(slot, 100 + first + slot, first + slot, "running", 1) for slot in (0, 1)))
         for name, first in (("m1", 0), ("m2", 2))
     }
-    halt = Halt()
-    halt.since_s = 50.0 if stands else None
+    tracker = JobTracker()
+    tracker.halt.since_s = 50.0 if stands else None
     heard = ras_signal("m1", report)
     signal = Signal(after_s, "ras", "m1", heard.message, data=heard.data)
-    return list(RasRule(halt).observe(Observation(after_s, signals=[signal], job=job, fleet=views)).suspects)
+    return list(RasRule(tracker).observe(Observation(after_s, signals=[signal], job=job, fleet=views)).suspects)
 
 
 def test_a_rank_that_is_gone_or_behind_is_noted_and_never_more() -> None:

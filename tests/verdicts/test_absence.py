@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.absence import AbsenceRule
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.evidence import Suspect
 from minder.model.observation import MachineView
 
@@ -22,15 +22,15 @@ class Watch:
 
     def __init__(self, scene: Any, *, stepped: bool = True) -> None:
         self.scene = scene
-        self.progress = Progress()
-        self.rule = AbsenceRule(self.progress)
+        self.tracker = JobTracker()
+        self.rule = AbsenceRule(self.tracker)
         for at_s in range(1, 21 if stepped else 1):
             scene.answer(at_s, 2 * at_s)
             self.look(at_s + 0.1)
 
     def look(self, at_s: float, signals: Any = ()) -> tuple[Suspect, ...]:
         observation = self.scene.see(at_s, signals)
-        self.progress.update(observation)
+        self.tracker.update(observation)
         return self.rule.observe(observation).suspects
 
 
@@ -209,8 +209,8 @@ class Watched:
     """A job without launchers of ours, one tick a second; it stepped twice a second until 20 s."""
 
     def __init__(self, scene: Any) -> None:
-        self.scene, self.progress = scene, Progress()
-        self.rule = AbsenceRule(self.progress)
+        self.scene, self.tracker = scene, JobTracker()
+        self.rule = AbsenceRule(self.tracker)
         self.since: dict[str, float] = {}
 
     def run(self, first: int, last: int, *, steps: bool) -> list[tuple[str, ...]]:
@@ -222,7 +222,7 @@ class Watched:
             for machine in self.scene.machines:
                 self.scene.silence(machine, max(0.2, at_s - self.since.get(machine, at_s)), None)
             observation = self.scene.see(at_s + 0.1)
-            self.progress.update(observation)
+            self.tracker.update(observation)
             found += [suspect.machines for suspect in self.rule.observe(observation).suspects]
         return found
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.evidence import Signal, Statement, Suspect, Verdict
 from minder.model.observation import JobView, Observation, RuleResult
 from minder.model.telemetry import Window
@@ -76,13 +76,13 @@ def run(
     signals: Mapping[float, Signal] | None = None,
     end_s: int = 240,
 ) -> list[Verdict]:
-    progress = Progress()
-    judge = Judge([CapturesRule(progress), *([] if telemetry is None else [telemetry])])
+    tracker = JobTracker()
+    judge = Judge([CapturesRule(tracker), *([] if telemetry is None else [telemetry])])
     found = []
     for t in map(float, range(end_s)):
         events = tuple(signal for at_s, signal in (signals or {}).items() if at_s == t)
         observation = Observation(t, window(t) if window else None, events, JOB, statements=said.get(t, ()))
-        progress.update(observation)
+        tracker.update(observation)
         found += judge.judge(observation)[0]
     return found
 
@@ -176,12 +176,12 @@ def live(
     said: Mapping[float, tuple[Statement, ...]], other: Telemetry | None = None, end_s: int = 240
 ) -> tuple[list[Verdict], list[float]]:  # fmt: skip
     """Verdicts, and when captures were asked for. The job stands from STOPS_S on."""
-    progress = Progress()
-    judge = Judge([CapturesRule(progress, asks=True), *([] if other is None else [other])])
+    tracker = JobTracker()
+    judge = Judge([CapturesRule(tracker, asks=True), *([] if other is None else [other])])
     verdicts, asked = [], []
     for t in map(float, range(end_s)):
         observation = Observation(t, stuck(t), (), JOB, statements=said.get(t, ()))
-        progress.update(observation)
+        tracker.update(observation)
         found, requests = judge.judge(observation)
         verdicts += found
         asked += [t] if {"stacks", "dumps"} <= requests else []

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.gate import GatedRule
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.evidence import Evidence, Scores, Suspect
 from minder.model.observation import Observation, RuleResult
 
@@ -25,12 +25,12 @@ class Accuser:
         return RuleResult((Suspect(observation.now_s, "telemetry", "machine", ("m1",), "slowdown", 0.9, 0.0, "evict", evidence),))
 
 
-def gated(scene: Any, step_s: float = 0.5) -> tuple[GatedRule, Progress]:
-    progress = Progress()
+def gated(scene: Any, step_s: float = 0.5) -> tuple[GatedRule, JobTracker]:
+    tracker = JobTracker()
     for at_s in range(1, 21):
         scene.answer(at_s, int(at_s / step_s))
-        progress.update(scene.see(at_s + 0.1))
-    return GatedRule(Accuser(), progress), progress  # type: ignore[arg-type]
+        tracker.update(scene.see(at_s + 0.1))
+    return GatedRule(Accuser(), tracker), tracker  # type: ignore[arg-type]
 
 
 def test_a_deviation_that_does_not_reach_the_training_is_noted_with_what_speaks_against_it(scene: Any) -> None:
@@ -42,10 +42,10 @@ def test_a_deviation_that_does_not_reach_the_training_is_noted_with_what_speaks_
 
 
 def test_a_job_that_slows_down_lets_it_through(scene: Any) -> None:
-    rule, progress = gated(scene)
+    rule, tracker = gated(scene)
     for at_s in range(21, 31):
         scene.answer(at_s, 40 + (at_s - 20))
-        progress.update(scene.see(at_s + 0.1))
+        tracker.update(scene.see(at_s + 0.1))
     (suspect,) = rule.observe(scene.see(30.5)).suspects
     assert suspect.tier == "evict"
 
@@ -58,16 +58,16 @@ def test_a_job_that_stands_lets_it_through(scene: Any) -> None:
 
 @pytest.mark.parametrize("quiet", ["starting", "evaluation"])
 def test_while_the_job_starts_or_pauses_telemetry_says_nothing(scene: Any, quiet: str) -> None:
-    rule, progress = gated(scene)
+    rule, tracker = gated(scene)
     if quiet == "starting":
         scene.phase = "starting"
     else:
         scene.answer(20.0, 40, phase=quiet)
-    progress.update(scene.see(21.0))
+    tracker.update(scene.see(21.0))
     assert rule.observe(scene.see(40.0)).suspects == ()
 
 
 def test_without_any_step_known_telemetry_speaks_for_itself(make_scene: Make) -> None:
-    rule = GatedRule(Accuser(), Progress())  # type: ignore[arg-type]
+    rule = GatedRule(Accuser(), JobTracker())  # type: ignore[arg-type]
     (suspect,) = rule.observe(make_scene().see(5.0)).suspects
     assert suspect.tier == "evict"

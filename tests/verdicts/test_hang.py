@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.diagnose.verdicts.activity import Activity
+from minder.diagnose.job_mode.activity import Activity
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.hang import HangRule, Standing
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.evidence import Evidence, Signal, Statement, Suspect
 from minder.model.observation import JobView, Observation
 from minder.model.telemetry import Window
@@ -23,8 +23,8 @@ class Play:
     """A job in virtual time, a tick a second. `stands(time_s)`: what two captures of the stacks show whenever they are asked for."""
 
     def __init__(self, machines: tuple[str, ...] = ("m0", "m1", "m2"), phase: str = "running") -> None:
-        self.progress = Progress()
-        self.rule = HangRule(self.progress)
+        self.tracker = JobTracker()
+        self.rule = HangRule(self.tracker)
         self.job = JobView("llm", 1, phase, machines, (), (), dict(enumerate(machines)), 0.0, 0.0)  # type: ignore[arg-type]
         self.asked: list[float] = []
         self.said: list[tuple[float, Suspect]] = []
@@ -40,7 +40,7 @@ class Play:
             statements = (Statement(now_s, "stacks", self.accused, stands(now_s)),) if wanted else ()
             events = tuple(item for at_s, item in (signals or {}).items() if at_s == now_s)
             observation = Observation(now_s, self._window(now_s, tell(now_s)), events, self.job, statements=statements)
-            self.progress.update(observation)
+            self.tracker.update(observation)
             result = self.rule.observe(observation)
             wanted = "still" in result.requests
             self.asked += [now_s] if wanted else []
@@ -169,11 +169,11 @@ def test_a_compile_before_the_first_step_reads_and_writes() -> None:
 
 
 def test_another_generation_begins_anew() -> None:
-    progress = Progress()
-    progress.activity = Activity()
+    tracker = JobTracker()
+    tracker.activity = Activity()
     play = Play().run(stopping, 300)
     play.job = JobView("llm", 2, "starting", play.job.machines, (), (), play.job.rank_machine, 0.0, 300.0)
     observation: Any = Observation(301.0, play._window(301.0, stopping(301.0)), (), play.job)
-    play.progress.update(observation)
+    play.tracker.update(observation)
     play.rule.observe(observation)
     assert play.rule.standing is None

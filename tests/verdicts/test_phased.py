@@ -7,6 +7,7 @@ import pytest
 from minder.diagnose.verdicts.phased import PhasedRule
 from minder.model.evidence import Signal, Suspect
 from minder.model.observation import Observation, RuleResult
+from tests.fakes.followed import Followed
 
 
 class Accuser:
@@ -28,14 +29,14 @@ def phase(at_s: float, state: str, machine: str | None = None, name: str = "chec
 
 
 def test_a_deviation_that_is_clearly_older_than_the_phase_is_told_in_it() -> None:
-    rule = PhasedRule(Accuser(55.0, onset_s=20.0))
+    rule = Followed(lambda tracker: PhasedRule(Accuser(55.0, onset_s=20.0), tracker))
     assert rule.observe(Observation(54.0, signals=[phase(50.0, "begin")])).suspects == ()
     assert rule.observe(Observation(56.0)).suspects
 
 
 def first_told(since_s: float, *signals: Signal, last_s: int = 600) -> float | None:
     """When a deviation that begins at since_s is first told, at 1 Hz."""
-    rule = PhasedRule(Accuser(since_s))
+    rule = Followed(lambda tracker: PhasedRule(Accuser(since_s), tracker))
     for now_s in range(last_s):
         heard = [item for item in signals if now_s - 1 < item.time_s <= now_s]
         if rule.observe(Observation(float(now_s), signals=heard)).suspects:
@@ -71,7 +72,7 @@ def test_who_is_left_alone_in_a_phase_is_not_protected_by_it() -> None:
 
 
 def test_what_stood_before_the_phase_stands_in_it() -> None:
-    rule = PhasedRule(Accuser(40.0))
+    rule = Followed(lambda tracker: PhasedRule(Accuser(40.0), tracker))
     told = [
         bool(rule.observe(Observation(float(now_s), signals=[phase(50.0, "begin")] if now_s == 50 else [])).suspects) for now_s in range(90)
     ]

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 import minder
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.live import live_rules
-from minder.diagnose.verdicts.progress import Progress
 from minder.edge.signals.kernel_patterns import PATTERNS
 from minder.edge.signals.rules import SignalRow, load_signal_rules
 from minder.edge.signals.xid import load_xid_rules
@@ -69,12 +69,13 @@ class Silent:
 
 def run(signals: list[Signal], until_s: int = 130) -> list[Suspect]:
     """What the live rule for signals says at most."""
-    rules = live_rules(Progress(), Silent(), load_xid_rules(), 1.0)
+    tracker = JobTracker()
+    rules = live_rules(tracker, Silent(), load_xid_rules(), 1.0)
     rule = next(item for item in rules if item.name == "signals")
     found: list[Suspect] = []
     for t in range(until_s):
         fresh = tuple(item for item in signals if t - 1 < item.time_s <= t)
-        found += rule.observe(Observation(float(t), signals=fresh, job=JOB)).suspects
+        found += rule.observe(tracker.update(Observation(float(t), signals=fresh, job=JOB))).suspects
     return found
 
 
@@ -89,7 +90,7 @@ def test_every_row_leads_to_its_tier(row: SignalRow) -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS.values() if row.rule != "signals"], ids=lambda row: row.event)
 def test_what_another_rule_judges_is_left_to_it(row: SignalRow) -> None:
-    rules = live_rules(Progress(), Silent(), load_xid_rules(), 1.0)
+    rules = live_rules(JobTracker(), Silent(), load_xid_rules(), 1.0)
     assert row.rule in {item.name for item in rules} | {"none", "progress", "start"}
     assert run(example(row.event)) == []
 

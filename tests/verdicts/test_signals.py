@@ -12,11 +12,12 @@ from minder.diagnose.verdicts.signals import SignalRule
 from minder.edge.signals.xid import load_xid_rules
 from minder.model.evidence import Signal, Suspect
 from minder.model.observation import JobView, Observation
+from tests.fakes.followed import Followed
 
 
 def run(signals: list[Signal], until_s: float = 200.0) -> list[Suspect]:
     """All distinct findings of worth (tier page or evict) while one observation a second is made."""
-    rule = SignalRule(load_xid_rules())
+    rule = Followed(lambda tracker: SignalRule(load_xid_rules(), tracker))
     found: dict[tuple[str, ...], Suspect] = {}
     for t in range(int(until_s)):
         fresh = tuple(item for item in signals if t - 1 < item.time_s <= t)
@@ -42,7 +43,7 @@ def test_application_and_contained_xids_accuse_nobody(code: int) -> None:
 
 
 def test_contained_xids_are_told_to_other_rules() -> None:
-    rule = SignalRule(load_xid_rules())
+    rule = Followed(lambda tracker: SignalRule(load_xid_rules(), tracker))
     result = rule.observe(Observation(10.0, signals=[signal(10, "xid", "m1", code=94)]))
     assert [(item.tier, item.machines) for item in result.suspects] == [("watch", ("m1",))]
 
@@ -73,7 +74,7 @@ def test_flaps_of_several_machines_at_once_are_the_switch() -> None:
 
 
 def test_how_many_flaps_page_is_configured() -> None:
-    rule = SignalRule(load_xid_rules(), links=LinkLimits(flaps=0))
+    rule = Followed(lambda tracker: SignalRule(load_xid_rules(), tracker, links=LinkLimits(flaps=0)))
     heard = [
         item
         for t in range(200)
@@ -119,7 +120,7 @@ def test_one_machines_gradient_accuses_it_everybodys_accuses_nobody() -> None:
 
 def test_a_live_job_hears_only_of_its_own_machines_and_of_this_generation() -> None:
     job = JobView("j", 2, "running", ("m1", "m2"), (), (), {0: "m1", 1: "m2"}, quiet_until_s=0.0, generation_start_s=5.0)
-    rule = SignalRule(load_xid_rules(), workers=False)
+    rule = Followed(lambda tracker: SignalRule(load_xid_rules(), tracker, workers=False))
     heard = [
         signal(4, "xid", "m1", code=79),
         signal(10, "xid", "s0", code=79),
@@ -134,7 +135,7 @@ def test_a_machine_that_left_the_job_is_not_accused_again_of_what_took_it_out() 
     """Neither while it is out, nor once it was returned and has a place again."""
     job = JobView("j", 2, "running", ("m1", "m2"), (), (), {0: "m1", 1: "m2"}, quiet_until_s=0.0, generation_start_s=5.0)
     without = replace(job, generation=3, machines=("m1", "s0"), generation_start_s=12.0)
-    rule = SignalRule(load_xid_rules(), workers=False)
+    rule = Followed(lambda tracker: SignalRule(load_xid_rules(), tracker, workers=False))
     assert rule.observe(Observation(10.0, signals=[signal(10, "xid", "m2", code=79)], job=job)).suspects
     assert rule.observe(Observation(13.0, job=without)).suspects == ()
     assert rule.observe(Observation(15.0, job=replace(job, generation=4, generation_start_s=14.0))).suspects == ()

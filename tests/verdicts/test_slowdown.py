@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.slowdown import SlowdownRule
 from minder.model.evidence import Suspect
 from minder.model.telemetry import Window
@@ -26,8 +26,8 @@ class Watch:
         self.scene, self.every_s = scene, every_s
         self.heard: list[dict[str, float]] = []  # since the last scrape
         self.beside: dict[str, Callable[[str], float]] = {}  # further metrics, as they stand when they are scraped
-        self.progress = Progress()
-        self.rule = SlowdownRule(self.progress)
+        self.tracker = JobTracker()
+        self.rule = SlowdownRule(self.tracker)
         self.step = 0.0
         self.at_s = 0
 
@@ -39,7 +39,7 @@ class Watch:
             self.scene.answer(self.at_s, int(self.step), **changes)
             self.heard.append({machine: busy(machine) for machine in self.scene.views})
             observation = replace(self.scene.see(self.at_s + 0.1), window=self.window() if self.at_s % self.every_s == 0 else None)
-            self.progress.update(observation)
+            self.tracker.update(observation)
             found += self.rule.observe(observation).suspects
         return found
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.flows import FlowFinding
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.stall import StallRule, fuse_findings
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import RuleResult
@@ -24,8 +24,8 @@ class Watch:
 
     def __init__(self, scene: Any) -> None:
         self.scene = scene
-        self.progress = Progress()
-        self.rule = StallRule(self.progress)
+        self.tracker = JobTracker()
+        self.rule = StallRule(self.tracker)
         for at_s in range(1, 21):
             scene.answer(at_s, 2 * at_s)
             assert self.look(at_s + 0.1) == RuleResult()
@@ -38,11 +38,22 @@ class Watch:
             if machine in self.scene.views:
                 self.scene.worker(machine, alive_time_s=self.scene.see(at_s).now_s - 0.3)
         observation = replace(self.scene.see(at_s, signals, flows), attempts=tries, statements=self.program)
-        self.progress.update(observation)
+        self.tracker.update(observation)
         return self.rule.observe(observation)
 
     def flows(self, at_s: float, change: Any) -> list[Any]:
         return [flow for index in range(4) for flow in self.scene.ring(at_s - 1.0 + index * 0.3, change)]
+
+
+def test_a_job_of_long_steps_learns_them_and_is_left_alone(scene: Any) -> None:
+    tracker = JobTracker()
+    rule, asked = StallRule(tracker), []
+    for at_s in range(1, 301):
+        scene.answer(at_s // 10 * 10, at_s // 10 + 1)
+        if rule.observe(tracker.update(scene.see(at_s + 0.1))).requests:
+            asked.append(at_s)
+    assert tracker.steps.typical_s == pytest.approx(10.0)
+    assert asked and max(asked) < 100, "only before it was known how long a step takes"
 
 
 def test_it_asks_for_the_connections_before_it_names_anybody(scene: Any) -> None:
@@ -110,9 +121,9 @@ def accuse(scene: Any, at_s: float, *machines: str, source: str = "look", kind: 
 
 def silent_and_behind(watch: Watch) -> Callable[[float], RuleResult]:
     """m3 has sent nothing since its peers did, and is steps behind: 0.80 by what connections and steps say."""
-    watch.rule = StallRule(watch.progress, wait_for_captures_s=8.0)
+    watch.rule = StallRule(watch.tracker, wait_for_captures_s=8.0)
     watch.scene.worker("m3", step=37)
-    watch.progress.by_machine["m3"] = 37.0
+    watch.tracker.steps.by_machine["m3"] = 37.0
 
     def look(at_s: float) -> RuleResult:
         return watch.look(at_s, watch.flows(at_s, lambda one, two: {"last_send_age_s": at_s - 20.0 + (0.8 if one == "m3" else 0.0)}))
@@ -156,7 +167,7 @@ def test_a_capture_that_names_none_asks_for_a_second_look_and_then_for_a_person(
 def test_a_process_that_does_not_run_is_evicted_although_it_stands_where_its_peers_stand(scene: Any) -> None:
     """Stopped inside the collective, and the kernel's word for it is hidden."""
     watch = Watch(scene)
-    watch.rule = StallRule(watch.progress, wait_for_captures_s=8.0)
+    watch.rule = StallRule(watch.tracker, wait_for_captures_s=8.0)
     unread = lambda one, two: {"receive_queue_bytes": 4000} if one == "m1" else {}  # noqa: E731
     running = ("m0", "m2", "m3")
     watch.look(24.0, ticking=running)
@@ -167,7 +178,7 @@ def test_a_process_that_does_not_run_is_evicted_although_it_stands_where_its_pee
 
 def test_a_dead_path_is_no_programs_doing_and_waits_for_no_capture(scene: Any) -> None:
     watch = Watch(scene)
-    watch.rule = StallRule(watch.progress, wait_for_captures_s=8.0)
+    watch.rule = StallRule(watch.tracker, wait_for_captures_s=8.0)
     again = {"unacked_segments": 70, "backoff": 4, "send_queue_bytes": 88_000}
     watch.look(24.0)
     result = watch.look(25.0, watch.flows(25.0, lambda one, two: again if "m2" in (one, two) else {}))
@@ -282,7 +293,7 @@ def test_a_stall_is_told_after_a_minute_and_one_for_a_checkpoint_after_five(scen
 def held(scene: Any, parallelism: Parallelism | None, ticking: tuple[str, ...], late: float = 0.0) -> Suspect:
     """Two machines' processes stop running at 20 s, the second `late` seconds after the first."""
     watch = Watch(scene)
-    watch.rule = StallRule(watch.progress, parallelism=parallelism)
+    watch.rule = StallRule(watch.tracker, parallelism=parallelism)
     found: tuple[Suspect, ...] = ()
     for tenth in range(235, 300):
         at_s = tenth / 10

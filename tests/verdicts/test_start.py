@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.start import StartRule
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import JobView, Observation
@@ -30,7 +30,7 @@ def suspects(rule: StartRule, now_s: float, view: JobView, against: str = "") ->
 
 def begun(took_s: float = 3.0) -> StartRule:
     """The rule after a first generation that took so long to its first step."""
-    rule = StartRule(Progress())
+    rule = StartRule(JobTracker())
     assert suspects(rule, 0.0, job(1, ("a", "b", "c"))) == ()
     assert suspects(rule, took_s, job(1, ("a", "b", "c"), "running")) == ()
     return rule
@@ -44,7 +44,7 @@ def test_a_job_whose_start_takes_minutes_is_given_as_many_again_and_more() -> No
 
 
 def test_without_having_seen_a_start_the_first_limit_holds() -> None:
-    rule = StartRule(Progress())
+    rule = StartRule(JobTracker())
     suspects(rule, 0.0, job(1, ("a", "b", "c"), "running"))
     second = job(2, ("a", "s", "c"), started_s=1000.0)
     assert suspects(rule, 1170.0, second) == ()
@@ -83,7 +83,7 @@ def test_where_the_start_failed_before_with_other_machines_no_machine_is_named()
 
 def test_a_job_that_is_at_work_on_its_start_is_given_half_an_hour() -> None:
     """A 10-minute compile, a tokeniser before step 1: something is read or written all the time."""
-    rule = StartRule(progress := Progress())
+    rule = StartRule(tracker := JobTracker())
     view = job(1, ("a", "b", "c"))
     told = []
     for now_s in range(0, 2000, 5):
@@ -92,7 +92,7 @@ def test_a_job_that_is_at_work_on_its_start_is_given_half_an_hour() -> None:
             np.array([float(now_s)]), view.machines, ("job_io_bytes_per_second",), np.full(shape, 1e6), np.ones(shape[:2], bool)
         )
         observation = Observation(float(now_s), window, job=view)
-        progress.update(observation)
+        tracker.update(observation)
         told += [(now_s, item) for item in rule.observe(observation).suspects]
     ((at_s, suspect),) = told
     assert at_s >= 1800 and (suspect.kind, suspect.tier) == ("job", "page")
@@ -106,7 +106,7 @@ def test_two_new_machines_or_none_are_paged_without_a_name() -> None:
 
 
 def test_the_first_generation_has_time_to_compile_and_accuses_nobody() -> None:
-    rule = StartRule(Progress())
+    rule = StartRule(JobTracker())
     assert suspects(rule, 100.0, job(1, ("a", "b", "c"))) == ()
     (suspect,) = suspects(rule, 181.0, job(1, ("a", "b", "c")))
     assert (suspect.kind, suspect.tier) == ("job", "page")
@@ -116,7 +116,7 @@ class Restart:
     """Generation 2 began at 100 s with m3 as its only new machine; `at(second, running)` is what the rule says."""
 
     def __init__(self, scene: Any, new: bool = True) -> None:
-        self.scene, self.rule = scene, StartRule(Progress())
+        self.scene, self.rule = scene, StartRule(JobTracker())
         scene.count = 3 if new else 4
         for scene.phase in ("starting", "running"):
             self.rule.observe(scene.see(0.0))
@@ -157,11 +157,11 @@ def test_a_survivor_whose_worker_never_runs_is_paged_by_name(scene: Any, new: bo
 
 
 def test_a_generation_that_stepped_is_never_accused(scene: Any) -> None:
-    progress = Progress()
-    rule = StartRule(progress)
+    tracker = JobTracker()
+    rule = StartRule(tracker)
     scene.phase = "starting"
     scene.answer(10.0, 3)
-    progress.update(scene.see(10.5))
+    tracker.update(scene.see(10.5))
     assert rule.observe(scene.see(500.0)).suspects == ()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.trigger import TriggerRule
 from minder.model.observation import RuleResult
 from minder.model.telemetry import Window
@@ -23,8 +23,8 @@ class Job:
 
     def __init__(self, scene: Any, metric: str = "tcp_throughput_bytes_per_second") -> None:
         self.scene, self.metric = scene, metric
-        self.progress = Progress()
-        self.rule = TriggerRule(self.progress)
+        self.tracker = JobTracker()
+        self.rule = TriggerRule(self.tracker)
         self.now_s, self.steps = 0.0, 0.0
         self.results: list[RuleResult] = []
 
@@ -46,7 +46,7 @@ class Job:
                 present = np.ones((1, len(self.scene.machines)), dtype=bool)
                 window = Window(times, self.scene.machines, (self.metric,), values, present)
                 observation = replace(observation, window=window)
-            self.progress.update(observation)
+            self.tracker.update(observation)
             self.results.append(self.rule.observe(observation))
         return self.results[begin:]
 
@@ -169,7 +169,7 @@ class Inspected(Job):
             present = np.ones((1, len(self.scene.machines)), dtype=bool)
             window = Window(np.array([observation.now_s]), self.scene.machines, metrics, values, present)
             observation = replace(observation, window=window)
-            self.progress.update(observation)
+            self.tracker.update(observation)
             self.results.append(self.rule.observe(observation))
         return self.results[begin:]
 

@@ -8,6 +8,7 @@ from typing import Any
 from minder.diagnose.verdicts.vanished import VanishedRule
 from minder.model.evidence import Signal, Suspect
 from minder.model.observation import JobView, MachineView, Observation
+from tests.fakes.followed import Followed
 
 JOB = JobView("llm", 1, "running", ("m0", "m1", "m2"), (), (), {0: "m0", 1: "m1", 2: "m2"}, 0.0, 0.0)
 
@@ -16,8 +17,8 @@ def gone(rank: int, time_s: float, **data: Any) -> Signal:
     return Signal(time_s, "exit", f"m{rank}", f"rank {rank} ended", rank, None, 100 + rank, 1, {"vanished": True, **data})
 
 
-def judge(*signals: Signal, job: JobView = JOB, now_s: float = 110.0, rule: VanishedRule | None = None) -> tuple[Suspect, ...]:
-    return (rule or VanishedRule()).observe(Observation(now_s, signals=signals, job=job, clock_error_s=0.01)).suspects
+def judge(*signals: Signal, job: JobView = JOB, now_s: float = 110.0, rule: Followed | None = None) -> tuple[Suspect, ...]:
+    return (rule or Followed(VanishedRule)).observe(Observation(now_s, signals=signals, job=job, clock_error_s=0.01)).suspects
 
 
 def test_the_first_by_more_than_the_sampling_interval_is_paged_and_never_evicted() -> None:
@@ -49,7 +50,7 @@ def test_all_failed_at_once_is_the_job_and_nobody() -> None:
 
 
 def test_it_waits_for_what_dies_of_the_first() -> None:
-    rule = VanishedRule()
+    rule = Followed(VanishedRule)
     assert judge(gone(1, 100.0), now_s=101.0, rule=rule) == ()
     assert judge(gone(0, 100.5), gone(2, 100.6), now_s=101.5, rule=rule) == ()
     assert judge(now_s=104.0, rule=rule) == (), "the others went within the interval"
@@ -70,7 +71,7 @@ def test_a_single_machine_has_nobody_to_compare_with() -> None:
 
 
 def test_it_speaks_once_per_generation() -> None:
-    rule = VanishedRule()
+    rule = Followed(VanishedRule)
     assert judge(gone(1, 100.0), rule=rule)
     assert judge(gone(0, 109.0), now_s=120.0, rule=rule) == ()
     again = replace(gone(0, 130.0), generation=2)
@@ -79,7 +80,7 @@ def test_it_speaks_once_per_generation() -> None:
 
 def with_silence(age_s: float, at_s: float = 110.0, first_s: float = 100.0) -> tuple[Suspect, ...]:
     """m2 has not answered for age_s when its peers' processes have been seen to end."""
-    rule = VanishedRule()
+    rule = Followed(VanishedRule)
     found: list[Suspect] = []
     for now_s in (first_s - 20.0, first_s + 1.0, at_s):
         ages = {"m0": 0.2, "m1": 0.2, "m2": max(0.2, now_s - (at_s - age_s))}

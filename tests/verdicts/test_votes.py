@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.stall import StallRule
 from minder.diagnose.verdicts.votes import VotesRule
 from minder.model.evidence import Evidence, Statement, Suspect, Verdict
@@ -51,8 +51,8 @@ class Live:
 
     def begin(self) -> None:
         """A controller that has just started."""
-        self.progress = Progress()
-        self.judge = Judge([*self.others, VotesRule(self.progress, self.parallelism)])
+        self.tracker = JobTracker()
+        self.judge = Judge([*self.others, VotesRule(self.tracker, self.parallelism)])
 
     def run(self, seconds: int, steps_per_s: float, **changes: Any) -> list[Verdict]:
         found: list[Verdict] = []
@@ -66,7 +66,7 @@ class Live:
                 said = flags(observation, self.rounds[self.heard], **self.changes)
                 observation, self.heard = replace(observation, statements=(said,)), self.heard + 1
             self.seen.append(observation)
-            self.progress.update(observation)
+            self.tracker.update(observation)
             verdicts, requests = self.judge.judge(observation)
             self.due = "round" in requests
             self.asked += [self.at_s] if self.due else []
@@ -257,17 +257,17 @@ def test_a_controller_that_dies_in_the_middle_leaves_half_a_vote_that_names_nobo
 def test_what_was_seen_retells_the_vote(scene: Any) -> None:
     """As a replay of the recording does: the same observations, and nobody to ask."""
     live, told = slow(scene, M2, M2, (), M2, M2)
-    progress = Progress()
-    judge, again = Judge([VotesRule(progress)]), []
+    tracker = JobTracker()
+    judge, again = Judge([VotesRule(tracker)]), []
     for observation in live.seen:
-        progress.update(observation)
+        tracker.update(observation)
         again += judge.judge(observation)[0]
     assert again == told and len(again) == 1
 
 
 def test_other_rules_take_a_round_for_no_capture_of_a_job_that_stands(scene: Any) -> None:
-    progress = Progress()
-    judge = Judge([StallRule(progress), CapturesRule(progress, asks=True)])
+    tracker = JobTracker()
+    judge = Judge([StallRule(tracker), CapturesRule(tracker, asks=True)])
     found: list[Verdict] = []
     asked: list[float] = []
     for at_s in range(60):
@@ -275,7 +275,7 @@ def test_other_rules_take_a_round_for_no_capture_of_a_job_that_stands(scene: Any
             scene.answer(at_s, 4 * at_s)
         observation = scene.see(float(at_s))
         observation = replace(observation, statements=(flags(observation, M2),))
-        progress.update(observation)
+        tracker.update(observation)
         verdicts, requests = judge.judge(observation)
         found += verdicts
         asked += [at_s] if "stacks" in requests else []

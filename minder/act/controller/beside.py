@@ -13,9 +13,9 @@ from typing import Any
 
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.gate import GatedRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import keep_machines
 from minder.model.errors import LedgerError
@@ -63,9 +63,9 @@ class Beside:
 class Shadow:
     """A challenger with a judge of its own: the verdicts that telemetry alone would have given."""
 
-    def __init__(self, detector_name: str, detector: Detector, progress: Progress) -> None:
+    def __init__(self, detector_name: str, detector: Detector, tracker: JobTracker) -> None:
         self._name = detector_name
-        self._judge = Judge([GatedRule(TelemetryRule(detector), progress)])
+        self._judge = Judge([GatedRule(TelemetryRule(detector), tracker)])
 
     def __call__(self, observation: Observation) -> list[tuple[str, dict[str, Any]]]:
         verdicts, _ = self._judge.judge(observation)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from minder.act.controller.state import JobState
 from minder.act.policy.blame import FOLLOWS, STAYS, Blame
 from minder.act.policy.config import PolicyConfig
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.decision import ActionResult
 from minder.model.evidence import Failure, Signal, Verdict
 from minder.model.history import Trial
@@ -27,7 +27,7 @@ _LOOK_S = 5.0  # the ledger is asked for open trials no more often than that
 _PARKED_S = 5.0  # after the swap, workers of the machine on trial end because they are told to
 
 
-def identify(verdict: Verdict, state: JobState, progress: Progress) -> Verdict:
+def identify(verdict: Verdict, state: JobState, tracker: JobTracker) -> Verdict:
     """The verdict with its failures' step and generation; a hang or a slowness of a machine gets a failure of its ranks, and so does a
     hang of the whole job in which the ranks of one machine alone stand elsewhere than the others."""
     failures = verdict.failures
@@ -36,7 +36,7 @@ def identify(verdict: Verdict, state: JobState, progress: Progress) -> Verdict:
         failures = tuple(Failure(verdict.since_s, machine, ranks[machine], _SORTS[verdict.cause]) for machine in ranks)
     if not failures or verdict.kind == "recovered":
         return verdict
-    newest = int(progress.step) if math.isfinite(progress.step) else None
+    newest = int(tracker.steps.step) if math.isfinite(tracker.steps.step) else None
     stepped = state.first_step_seen
     named = [
         replace(item, step=newest if item.step is None else item.step, generation=state.generation, stepped=stepped) for item in failures
@@ -74,10 +74,10 @@ class BlameWatch:
         if state.generation != self._generation:
             self._generation, self._failed_step, self._passed_s, self._noted = state.generation, state.last_step, math.nan, set()
 
-    def tick(self, progress: Progress, now_s: float) -> None:
+    def tick(self, tracker: JobTracker, now_s: float) -> None:
         """Note progress, and end trials whose time is over."""
         if self._state.generation > 1 and self._state.phase in ("starting", "running"):
-            self._note_progress(progress, now_s)
+            self._note_progress(tracker, now_s)
         if self._died or not 0 <= now_s - self._looked_s < _LOOK_S:
             self._looked_s = now_s
             for trial in self._open_trials(now_s):
@@ -118,8 +118,8 @@ class BlameWatch:
             kinds.TRIAL_ENDED, payload, job=self._state.name, incident=trial.incident, operation_id=trial.operation_id
         )  # fmt: skip
 
-    def _note_progress(self, progress: Progress, now_s: float) -> None:
-        steps, seconds = self._progress(progress, now_s)
+    def _note_progress(self, tracker: JobTracker, now_s: float) -> None:
+        steps, seconds = self._progress(tracker, now_s)
         in_steps = steps is None or steps >= self._config.progress_steps
         anew = in_steps and seconds >= (self._config.progress_s if steps is not None else max(_UNREAD_S, self._config.progress_s))
         for reached, both in ((in_steps and steps is not None, False), (anew, True)):
@@ -128,15 +128,15 @@ class BlameWatch:
                 self._ledger.append(kinds.PROGRESS, payload, job=self._state.name)
                 self._noted.add(both)
 
-    def _progress(self, progress: Progress, now_s: float) -> tuple[int | None, float]:
+    def _progress(self, tracker: JobTracker, now_s: float) -> tuple[int | None, float]:
         """(steps past the failed one, seconds since it was passed); (None, seconds of the generation) where steps are not read."""
-        if not math.isfinite(progress.step) or progress.generation != self._generation:
+        if not math.isfinite(tracker.steps.step) or tracker.steps.generation != self._generation:
             return (None, now_s - self._state.generation_start_s) if not self._state.first_step_seen else (0, 0.0)
-        first = progress.first[0] - 1 if progress.first is not None else 0.0
+        first = tracker.steps.first[0] - 1 if tracker.steps.first is not None else 0.0
         base = self._failed_step if math.isfinite(self._failed_step) else first
-        if progress.step > base and math.isnan(self._passed_s):
+        if tracker.steps.step > base and math.isnan(self._passed_s):
             self._passed_s = now_s
-        return int(progress.step - base), 0.0 if math.isnan(self._passed_s) else now_s - self._passed_s
+        return int(tracker.steps.step - base), 0.0 if math.isnan(self._passed_s) else now_s - self._passed_s
 
 
 def _is_unexpected(signal: Signal) -> bool:

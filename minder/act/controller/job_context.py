@@ -14,7 +14,7 @@ from minder.act.policy.case import breaker_limit
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.recovery.restart import why_not_waiting
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.observation import MachineView
 from minder.model.topology import Topology
 from minder.record.incidents import Ledger
@@ -45,12 +45,12 @@ def context_maker(
     name: str,
     topology: Topology,
     config: PolicyConfig,
-    sources: tuple[Progress, Fleet, Ledger],
+    sources: tuple[JobTracker, Fleet, Ledger],
     watched: WatchedJob | None,
     work: JobWork,
 ) -> Callable[[JobState, Sequence[str], float], PolicyContext]:
     """What makes the context of one tick from the state, the standbys and the time (unix seconds)."""
-    progress, fleet, ledger = sources
+    tracker, fleet, ledger = sources
     domains, group = topology.domains, isolated_group(topology, config)
 
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
@@ -60,8 +60,8 @@ def context_maker(
         dead = any(_running(views[machine], state.generation) < ranks for machine, ranks in left.items())
         ages = {machine: views[machine].launcher_age_s for machine in in_job}
         lost = frozenset(machine for machine, age_s in ages.items() if age_s is None or age_s > _ANSWERS_S)
-        typical_s = progress.typical_s
-        recent_s = progress.recent_s(now_s, 6.0)
+        typical_s = tracker.steps.typical_s
+        recent_s = tracker.steps.recent_s(now_s, tracker.limits.recent_s)
         known = math.isfinite(typical_s) and math.isfinite(recent_s) and recent_s > 0
         return PolicyContext(
             now_s=now_s,
@@ -71,13 +71,13 @@ def context_maker(
             gpus=len(state.rank_machine) or 1,
             largest_group=group,
             answering=frozenset(machine for machine, view in views.items() if _answers(view)),
-            since_checkpoint_s=unsaved_s(progress, work.checkpoints.newest_step, config.assumed_unsaved_s),
-            expected_restart_s=restart_s(progress, math.inf if watched is not None else state.generation_start_s),
+            since_checkpoint_s=unsaved_s(tracker, work.checkpoints.newest_step, config.assumed_unsaved_s),
+            expected_restart_s=restart_s(tracker, math.inf if watched is not None else state.generation_start_s),
             workers_dead=dead and state.phase in ("running", "starting"),
             machines_lost=lost,
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
             suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
-            remaining_s=remaining_s(progress, work.total_steps, now_s),
+            remaining_s=remaining_s(tracker, work.total_steps, now_s),
             standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
             restart_refused="" if watched is None else "minder only watches this job: whoever started it restarts it",
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,

@@ -15,8 +15,8 @@ from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.recovery.restart import StartResult
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.hang import Standing
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.rule_failure import RuleFailure
 from minder.model.decision import ActionResult, Decision
 from minder.model.evidence import Scores, Signal, Verdict
@@ -108,7 +108,7 @@ class Stages:
     judge: VerdictJudge
     policy: DecisionMaker
     recovery: Carrier | None
-    progress: Progress
+    tracker: JobTracker
     context: Callable[[JobState, Sequence[str], float], PolicyContext]
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None

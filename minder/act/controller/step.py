@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minder.act.controller.begun import started_without_steps
 from minder.act.controller.clock_steps import ClockSteps
 from minder.act.controller.deciding import Deciding
 from minder.act.controller.excerpts import Excerpts
@@ -26,7 +25,7 @@ from minder.act.controller.retests import Retests
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState, incidents_of_restart
 from minder.act.controller.status import write_status
-from minder.act.controller.step_sight import StepSight
+from minder.act.controller.step_sight import StepSight, started_without_steps
 from minder.act.controller.tick import Tick, headline
 from minder.act.controller.witnesses import Seen, Witnesses
 from minder.act.recovery.restart import StartResult
@@ -114,13 +113,13 @@ class Controller:
         if observation is not None:
             self._blame.begin()
             self.guard("first_step", lambda: self._note_first_step(observation), None, writes=True)
-        note = started_without_steps(state, stages.progress, now_s)
+        note = started_without_steps(state, stages.tracker, now_s)
         if note:
             self.guard("first_step", lambda: self._end_start(note), None, writes=True)
         in_job = () if observation is None or observation.job is None else observation.job.machines
         self._deciding.turn(now_s)
         self.guard("retests", self._retests.tick, None, writes=True)
-        self.guard("blame", lambda: self._blame.tick(stages.progress, now_s), None, writes=True)
+        self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)
         if stages.watched is None:
             self.guard("pool", self.pool.tick, None, writes=True)
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
@@ -143,19 +142,19 @@ class Controller:
 
     def _conclude(self, now_s: float, observation: Observation | None) -> tuple[list[Verdict], frozenset[RequestKind]]:
         """What the rules say. An episode does not end, and silence is no standstill, while the job could not be looked at."""
-        judge, progress = self._stages.judge, self._stages.progress
+        judge, tracker = self._stages.judge, self._stages.tracker
         if observation is None:
             judge.keep_open(now_s)
             return _NO_VERDICTS
         if self._clock_steps.settling:
             return _NO_VERDICTS
-        self.guard("progress", lambda: progress.update(observation), None)
+        seen = self.guard("progress", lambda: tracker.update(observation), observation)
         if "progress" in self._tick.failing:
-            progress.hold(now_s)
+            tracker.hold(now_s)
             judge.keep_open(now_s)
-        verdicts, requests = self.guard("judge", lambda: judge.judge(observation), _NO_VERDICTS)
+        verdicts, requests = self.guard("judge", lambda: judge.judge(seen), _NO_VERDICTS)
         self._guards.note_rules([rule.name for rule in judge.rules], judge.failures)
-        return [identify(verdict, self.state, progress) for verdict in verdicts], requests
+        return [identify(verdict, self.state, tracker) for verdict in verdicts], requests
 
     def _tell(self, verdicts: Sequence[Verdict]) -> None:
         for verdict in verdicts:
@@ -232,8 +231,9 @@ class Controller:
     def write_status(self, now_s: float) -> None:
         extra = {
             "message": self._tick.message,
-            "step": self._stages.progress.step,
-            "typical_step_s": self._stages.progress.typical_s,
+            "step": self._stages.tracker.steps.step,
+            "typical_step_s": self._stages.tracker.steps.typical_s,
+            "mode": None if (mode := self._stages.tracker.mode) is None else mode.to_json(),
             "loss": self._newest_loss(),
             "incident": self.state.incident,
             "standbys": self.standbys(),
@@ -285,8 +285,8 @@ class Controller:
         if stages.hung is None or state.phase not in ("starting", "running"):
             return []
         standing, context = stages.standing(), functools.partial(stages.context, state, self.standbys())
-        found = [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.progress.typical_s)]
-        return [identify(verdict, state, stages.progress) for verdict in found]
+        found = [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.tracker.steps.typical_s)]
+        return [identify(verdict, state, stages.tracker) for verdict in found]
 
     def _keep_excerpts(self, now_s: float, in_job: Sequence[str]) -> None:
         """The telemetry around a fault goes into its incident. Raises LedgerError; what was not written comes with the next tick."""
@@ -322,7 +322,7 @@ class Controller:
 
     def _note_steps(self, observation: Observation, samples: Sequence[Sample]) -> None:
         """That no step is read is said once a generation, with its remedy, and so is its end."""
-        said = self._step_sight.look(self._clock.steady_s(), observation, self._stages.progress.step, samples)
+        said = self._step_sight.look(self._clock.steady_s(), observation, self._stages.tracker.steps.step, samples)
         if said:
             self._tick.backlog.tell(kinds.NOTE, {"text": said})
             self.say(said)
@@ -352,7 +352,7 @@ class Controller:
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
             flows = [flow for flow in flows if watched.owns(flow.machine, flow.pid)]
-            if math.isnan(self._stages.progress.typical_s):  # silence means nothing before a step's usual time is known
+            if math.isnan(self._stages.tracker.steps.typical_s):  # silence means nothing before a step's usual time is known
                 quiet_until_s = self.state.generation_start_s + _LEARN_S
         return Observation(
             now_s=now_s,
@@ -375,8 +375,8 @@ class Controller:
             self._tick.named_s = observation.now_s
         if any(verdict.tier == "evict" for verdict in named):
             self._tick.accused_s = observation.now_s
-        progress = self._stages.progress
-        moved_s, self._witnesses.gpus = progress.moved_s, progress.activity.has_gpus
+        tracker = self._stages.tracker
+        moved_s, self._witnesses.gpus = tracker.moved_s, tracker.activity.has_gpus
         wanted = requests - {"stacks", "dumps"} if self._tick.named_s >= moved_s else requests
         if observation.now_s - self._tick.accused_s < _ACCUSED_S:
             wanted -= {"round"}
@@ -387,17 +387,17 @@ class Controller:
         self._deciding.blame_missing(result)
 
     def _note_first_step(self, observation: Observation) -> None:
-        state, progress = self.state, self._stages.progress
-        if state.phase == "recovering" or state.generation == 0 or math.isinf(progress.step):
+        state, tracker = self.state, self._stages.tracker
+        if state.phase == "recovering" or state.generation == 0 or math.isinf(tracker.steps.step):
             return
-        if not state.first_step_seen and progress.generation == state.generation:
-            step, time_s = progress.first or (progress.step, progress.advanced_s)
+        if not state.first_step_seen and tracker.steps.generation == state.generation:
+            step, time_s = tracker.steps.first or (tracker.steps.step, tracker.steps.advanced_s)
             payload = {
                 "step": int(step),
                 "generation": state.generation,
                 "resumed_from": state.resumed_from,
                 "last_step": None if math.isinf(state.last_step) else int(state.last_step),
-                "step_seconds": None if math.isnan(progress.typical_s) else progress.typical_s,
+                "step_seconds": None if math.isnan(tracker.steps.typical_s) else tracker.steps.typical_s,
                 "gpus": len(state.rank_machine),
             }
             if self._stages.watched is None or state.incident is not None:
@@ -406,7 +406,7 @@ class Controller:
             if state.incident is not None:
                 self.say(f"generation {state.generation} steps again at step {int(step)}")
             state.first_step_seen, state.phase, state.incident = True, "running", None
-        state.last_step = max(state.last_step, progress.step)
+        state.last_step = max(state.last_step, tracker.steps.step)
 
     def _end_start(self, note: str) -> None:
         state = self.state

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from minder.act.controller.state import JobState
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.observation import Observation
 from minder.model.telemetry import Sample
 
-__all__ = ["StepSight"]
+__all__ = ["StepSight", "started_without_steps"]
 
 _SAID_AFTER_S = 30.0
 _LINES = "job_log_lines_total"
@@ -64,6 +66,14 @@ class StepSight:
             count = sample.values.get(_LINES)
             if count is not None and math.isfinite(count):
                 self._lines[sample.machine] = count
+
+
+def started_without_steps(state: JobState, tracker: JobTracker, now_s: float) -> str:
+    """One line where the generation is at work and has told no step, "" where it has, or still starts."""
+    if state.phase != "starting" or state.first_step_seen or not state.rank_machine:
+        return ""
+    works = tracker.works_without_steps(state.generation_start_s, now_s)
+    return f"generation {state.generation} is at work; no step of it is read" if works else ""
 
 
 def _at_work(observation: Observation) -> bool:

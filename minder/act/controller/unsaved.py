@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.errors import CheckpointError
 
 __all__ = ["CheckpointLook", "restart_s", "unsaved_s"]
@@ -45,20 +45,20 @@ class CheckpointLook:
         self._step = found[0].step if found else None
 
 
-def unsaved_s(progress: Progress, newest_step: Callable[[], int | None], assumed_s: float) -> float:
+def unsaved_s(tracker: JobTracker, newest_step: Callable[[], int | None], assumed_s: float) -> float:
     """Seconds of work since the newest checkpoint: from its manifest, else since the end of the last declared checkpoint phase, else
     `assumed_s`. Time in which the job stood is no work."""
     saved_step = newest_step()
-    if saved_step is not None and math.isfinite(progress.step):
-        step_s = progress.typical_s
-        return max(0.0, progress.step - saved_step) * (step_s if math.isfinite(step_s) else 1.0)
-    if math.isfinite(progress.saved_s) and math.isfinite(progress.advanced_s):
-        return max(0.0, progress.advanced_s - progress.saved_s)
+    if saved_step is not None and math.isfinite(tracker.steps.step):
+        step_s = tracker.steps.typical_s
+        return max(0.0, tracker.steps.step - saved_step) * (step_s if math.isfinite(step_s) else 1.0)
+    if math.isfinite(tracker.phases.saved_s) and math.isfinite(tracker.steps.advanced_s):
+        return max(0.0, tracker.steps.advanced_s - tracker.phases.saved_s)
     return assumed_s
 
 
-def restart_s(progress: Progress, generation_start_s: float) -> float:
+def restart_s(tracker: JobTracker, generation_start_s: float) -> float:
     """As long as the present generation took to its first step, and at least ten seconds."""
-    if progress.first is None:
+    if tracker.steps.first is None:
         return _SHORTEST_RESTART_S
-    return max(_SHORTEST_RESTART_S, progress.first[1] - generation_start_s)
+    return max(_SHORTEST_RESTART_S, tracker.steps.first[1] - generation_start_s)

@@ -11,45 +11,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from minder.diagnose.verdicts.outage import Outage
-from minder.diagnose.verdicts.progress import Progress
-from minder.diagnose.verdicts.silence import Silence, is_watched
+from minder.diagnose.job_mode.answers import is_watched
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import Evidence, Suspect, Tier
 from minder.model.observation import Observation, RuleResult
 
 __all__ = ["AbsenceRule"]
 
-_IN_PHASE_S = 30.0  # a network blip during a checkpoint is shorter
-_WATCHED_SILENT_S = 15.0  # an agent that is only restarted is back by then
-
 
 class AbsenceRule:
-    """Reads how long ago agents and launchers answered (types.Rule). `progress` is shared and already updated."""
+    """Reads how long ago agents and launchers answered (types.Rule). `tracker` is shared and already updated."""
 
     name = "absence"
 
-    def __init__(self, progress: Progress, silent_s: float = 3.0) -> None:
-        self._progress = progress
-        self._silent_s = silent_s
-        self._silence = Silence(progress, silent_s, _WATCHED_SILENT_S)
-        self._outage = Outage()
+    def __init__(self, tracker: JobTracker) -> None:
+        self._tracker = tracker
         self._told: set[str] = set()
         self._generation = -1
         self._echo_s: float | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
-        self._silence.update(observation)
-        if job is None:
-            return RuleResult()
-        most_dark = self._outage.update(self._silence.unheard(observation), len(job.machines), observation.now_s)
-        if job.phase not in ("running", "starting"):
+        if job is None or job.phase not in ("running", "starting"):
             return RuleResult()
         if job.generation != self._generation:
             self._generation, self._told, self._echo_s = job.generation, set(), None
         self._note_echoes(observation)
-        silent = [machine for machine in self._silence.silent(observation) if machine not in self._outage.returning]
-        if not silent or most_dark:
+        outage = self._tracker.outage
+        silent = [machine for machine in self._tracker.silence.silent(observation) if machine not in outage.returning]
+        if not silent or outage.lasts:
             return RuleResult()
         witness = self._witness(silent, observation)
         if not witness:
@@ -67,20 +57,21 @@ class AbsenceRule:
                 self._echo_s = signal.time_s
 
     def _witness(self, silent: Sequence[str], observation: Observation) -> str:
-        stalled_s = self._progress.stalled_s(observation)
+        stalled_s = self._tracker.stalled_s(observation)
         if stalled_s:
             return f"all its peers have stood still for {stalled_s:.1f} s"
         if is_watched(observation):
             return ""
         if self._echo_s is not None:
             return "a peer's connection broke"
+        tracker, limits = self._tracker, self._tracker.limits
         standing_s = min(
-            [self._progress.standing_s(observation.now_s), *(self._silence.seconds(machine, observation) for machine in silent)]
+            [tracker.steps.standing_s(observation.now_s), *(tracker.silence.seconds(machine, observation) for machine in silent)]
         )
-        if self._progress.phase and standing_s > max(_IN_PHASE_S, 3 * self._progress.stall_limit_s()):
-            return f"its peers have been in {self._progress.phase} ever since"
+        if tracker.phases.phase and standing_s > max(limits.in_phase_silent_s, 3 * tracker.steps.stall_limit_s()):
+            return f"its peers have been in {tracker.phases.phase} ever since"
         job = observation.job
-        if job is not None and job.phase == "starting" and observation.now_s - job.generation_start_s > 3 * self._silent_s:
+        if job is not None and job.phase == "starting" and observation.now_s - job.generation_start_s > 3 * limits.silent_s:
             return "the generation cannot start without it"
         return ""
 
@@ -89,7 +80,7 @@ class AbsenceRule:
         since_s, watched = observation.now_s, is_watched(observation)
         who = "agent" if watched else "agent and launcher"
         for machine in machines:
-            age_s = self._silence.seconds(machine, observation)
+            age_s = self._tracker.silence.seconds(machine, observation)
             since_s = min(since_s, observation.now_s - age_s)
             evidence.append(Evidence("fleet", machine, f"{who} silent for {age_s:.1f} s; {witness}", since_s=observation.now_s - age_s))
         kind: Literal["machine", "group"] = "machine" if len(machines) == 1 else "group"

@@ -31,8 +31,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.diagnose.verdicts.progress import Progress
-from minder.diagnose.verdicts.standstill import Standstill
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import Evidence, Statement, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
 
@@ -45,24 +44,22 @@ _NOTICED_S = 30.0  # telemetry may notice a stall this much later than who took 
 _HOLD_S = 300.0  # what a capture said of a job that does not stand is of no use later
 PASSES_S = 300.0  # an undeclared checkpoint, evaluation or preparation of data is given so long
 _STEPPED_S = 5.0  # steps are told of with a delay, and clocks differ
-_SLOW = 1.3
 _SURE, _LIKELY, _DOUBTFUL = 0.9, 0.7, 0.5  # to page for a capture by itself; to evict whom it names; to call the program sick
 
 
 class CapturesRule:
     """Speaks for the newest capture of each source as long as it counts (types.Rule). Live and in a replay.
 
-    progress: shared, and updated before every observation. asks: of a live job, whose agents can be asked for captures.
+    tracker: shared, and updated before every observation. asks: of a live job, whose agents can be asked for captures.
     """
 
     name = "captures"
 
-    def __init__(self, progress: Progress, hold_s: float = _HOLD_S, asks: bool = False) -> None:
-        self._progress = progress
+    def __init__(self, tracker: JobTracker, hold_s: float = _HOLD_S, asks: bool = False) -> None:
+        self._tracker = tracker
         self._hold_s = hold_s
         self._asks = asks
         self._looks = 0  # answers heard since the job stalled
-        self._standstill = Standstill()
         self._heard: dict[str, Statement] = {}
         self._signalled_s = -math.inf  # the newest step or phase that an event told of
         self._generation: int | None = None
@@ -79,32 +76,30 @@ class CapturesRule:
 
     def _wanted(self, observation: Observation, answered: bool) -> frozenset[RequestKind]:
         """A short stall is a slow step or decided by connections; one that lasts is looked at a few times."""
-        stalled_s = self._progress.stalled_s(observation) if self._asks else 0.0
+        stalled_s = self._tracker.stalled_s(observation) if self._asks else 0.0
         self._looks = self._looks + answered if stalled_s else 0
         if not stalled_s or self._looks >= len(_LOOKS_S):
             return frozenset()
-        return frozenset({"stacks", "dumps"}) if stalled_s >= self._progress.stall_limit_s() + _LOOKS_S[self._looks] else frozenset()
+        return frozenset({"stacks", "dumps"}) if stalled_s >= self._tracker.steps.stall_limit_s() + _LOOKS_S[self._looks] else frozenset()
 
     def _follow(self, observation: Observation) -> None:
-        job, window = observation.job, observation.window
+        job = observation.job
         if job is not None and job.generation != self._generation:
             self._generation, self._heard = job.generation, {}
-        if window is not None:
-            self._standstill.update(window, window.machines if job is None else job.machines)
         moves = [signal.time_s for signal in observation.signals if signal.kind in ("step", "phase")]
         self._signalled_s = max([self._signalled_s, *moves])
 
     def _state(self, observation: Observation) -> _JobState:
-        if self._progress.stalled_s(observation):
+        if self._tracker.stalled_s(observation):
             return "stands"
-        if self._progress.watches(observation):
+        if self._tracker.watches(observation):
             return "works"
-        if not self._standstill.seen and not observation.fleet:
+        if not self._tracker.level.seen and not observation.fleet:
             return "no telemetry"
-        return self._standstill.state(observation.now_s)
+        return self._tracker.level.state(observation.now_s)
 
     def _counts(self, statement: Statement, state: _JobState, observation: Observation) -> bool:
-        stepped_s = -math.inf if math.isnan(self._progress.advanced_s) else self._progress.advanced_s
+        stepped_s = -math.inf if math.isnan(self._tracker.steps.advanced_s) else self._tracker.steps.advanced_s
         moved = max(stepped_s, self._signalled_s) > statement.time_s + _STEPPED_S
         age_s = observation.now_s - statement.time_s
         if (moved or (state == "works" and age_s > _NOTICED_S)) and not self._is_slow(observation.now_s):
@@ -114,7 +109,7 @@ class CapturesRule:
         return state == "stands" or age_s <= self._hold_s
 
     def _is_slow(self, now_s: float) -> bool:
-        return self._progress.recent_s(now_s, 15.0) > _SLOW * self._progress.typical_s
+        return self._tracker.steps.is_slower(self._tracker.limits.reaches_times, now_s, self._tracker.limits.slow_horizon_s)
 
     def _weigh(self, suspect: Suspect, all_said: Sequence[Suspect], state: _JobState, observation: Observation) -> Suspect:
         """The suspicion with the tier that it may lead to, by the table above."""
@@ -139,10 +134,10 @@ class CapturesRule:
 
     def _stands_since_s(self, observation: Observation) -> float:
         """-inf while nothing says that it stands."""
-        stalled_s = self._progress.stalled_s(observation)
+        stalled_s = self._tracker.stalled_s(observation)
         if stalled_s:
             return observation.now_s - stalled_s
-        return -math.inf if self._standstill.since_s is None else self._standstill.since_s
+        return -math.inf if self._tracker.level.since_s is None else self._tracker.level.since_s
 
 
 def passes(suspect: Suspect) -> bool:

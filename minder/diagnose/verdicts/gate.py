@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minder.diagnose.verdicts.progress import Progress
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.model.evidence import Evidence, Scores, Suspect
 from minder.model.observation import Observation, RuleResult
 
 __all__ = ["GatedRule"]
-
-_REACHES = 1.3
 
 
 class GatedRule:
@@ -23,9 +21,9 @@ class GatedRule:
 
     name = "telemetry"
 
-    def __init__(self, rule: TelemetryRule, progress: Progress) -> None:
+    def __init__(self, rule: TelemetryRule, tracker: JobTracker) -> None:
         self._rule = rule
-        self._progress = progress
+        self._tracker = tracker
 
     @property
     def scores(self) -> Scores | None:
@@ -33,18 +31,18 @@ class GatedRule:
 
     def observe(self, observation: Observation) -> RuleResult:
         result = self._rule.observe(observation)
-        if not result.suspects or self._progress.advanced_s != self._progress.advanced_s:
+        if not result.suspects or self._tracker.steps.advanced_s != self._tracker.steps.advanced_s:
             return result
-        if not self._progress.watches(observation):
+        if not self._tracker.watches(observation):
             return RuleResult()
-        if self._progress.stalled_s(observation) or self._is_slow(observation.now_s):
+        if self._tracker.stalled_s(observation) or self._is_slow(observation.now_s):
             return result
         return RuleResult(tuple(self._noted(suspect) for suspect in result.suspects), result.requests)
 
     def _is_slow(self, now_s: float) -> bool:
-        return self._progress.recent_s(now_s, 6.0) > _REACHES * self._progress.typical_s
+        return self._tracker.steps.is_slower(self._tracker.limits.reaches_times, now_s, self._tracker.limits.recent_s)
 
     def _noted(self, suspect: Suspect) -> Suspect:
-        step_s = self._progress.typical_s
+        step_s = self._tracker.steps.typical_s
         against = Evidence("steps", None, f"the job steps as usual ({step_s:.2f} s a step)", "step_seconds", observed=step_s)
         return replace(suspect, tier="watch", against=(*suspect.against, against))

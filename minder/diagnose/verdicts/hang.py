@@ -2,7 +2,7 @@
 
 The rules:
 
-- A job hangs that shows no progress of any kind (`activity.py`, and no step) for longer than twice its longest quiet stretch so far, at
+- A job hangs that shows no progress of any kind (`activity.py` of `job_mode`) for longer than twice its longest quiet stretch so far, at
   least 30 s, while the stacks of its ranks are the same in two captures. Spinning, state T and a blocked rank are alike in that.
 - Machines are named by the rules for stalls (`stall.py`, `captures.py`), as for a stall with steps. Where they name none within 20 s,
   a person is told, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
@@ -19,8 +19,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import passes
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult
 
@@ -45,12 +45,12 @@ class Standing:
 
 
 class HangRule:
-    """Asks whether the ranks stand still, and pages for a hang without steps (types.Rule). progress: shared, and updated before."""
+    """Asks whether the ranks stand still, and pages for a hang without steps (types.Rule). tracker: shared, and updated before."""
 
     name = "hang"
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, tracker: JobTracker) -> None:
+        self._tracker = tracker
         self._asked_s = math.inf  # when stacks were first asked for in this stretch
         self._said: tuple[Evidence, ...] = ()  # by the newest stacks
         self._passes = False
@@ -58,7 +58,7 @@ class HangRule:
         self.standing: Standing | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
-        since_s = self._still_since_s(observation)
+        since_s = self._tracker.still_since_s(observation)
         if since_s is None or since_s != self._since_s:
             self._asked_s, self._said, self._passes = math.inf, (), False
         self._since_s = math.nan if since_s is None else since_s
@@ -69,25 +69,12 @@ class HangRule:
         requests = self._wanted(since_s, observation.now_s)
         return RuleResult(self._page(self.standing, observation), requests)
 
-    def _still_since_s(self, observation: Observation) -> float | None:
-        """When the job last moved, where that is too long ago; None while it moves, or nobody can tell."""
-        progress, now_s, job = self._progress, observation.now_s, observation.job
-        if job is None or job.phase not in ("running", "starting") or progress.is_in_phase(now_s):
-            return None
-        quiet_s, known = progress.quiet_s(observation), progress.activity.is_known(now_s)
-        quiet_since_s = progress.activity.quiet_since_s
-        if progress.reads_steps:
-            if not progress.stalled_s(observation) or (known and quiet_s <= progress.stall_limit_s()):
-                return None
-            return max(progress.advanced_s, quiet_since_s) if known else progress.advanced_s
-        return quiet_since_s if known and quiet_s > progress.activity.limit_s() else None
-
     def _changing(self, observation: Observation) -> tuple[Suspect, ...]:
         """Stacks move, and nothing else has for very long: a loop that nobody knows, which is for a person to judge."""
-        progress, now_s = self._progress, observation.now_s
-        if progress.reads_steps or not progress.quiet_s(observation) or math.isnan(progress.activity.active_s):
+        tracker, now_s = self._tracker, observation.now_s
+        if tracker.steps.reads_steps or not tracker.quiet_s(observation) or math.isnan(tracker.activity.active_s):
             return ()
-        since_s = max(progress.activity.active_s, -math.inf if math.isnan(progress.advanced_s) else progress.advanced_s)
+        since_s = max(tracker.activity.active_s, -math.inf if math.isnan(tracker.steps.advanced_s) else tracker.steps.advanced_s)
         if now_s - since_s < _CHANGES_S:
             return ()
         message = f"no step, traffic, input or output or log line for {now_s - since_s:.0f} s, although the stacks of its ranks change"
@@ -103,15 +90,15 @@ class HangRule:
                 self._passes = any(passes(suspect) for suspect in statement.suspects)
 
     def _standing(self, since_s: float, observation: Observation) -> Standing:
-        progress = self._progress
-        compared = progress.still_s >= since_s
-        stood = progress.stood_s >= progress.still_s if compared else None
-        began = progress.reads_steps or progress.activity.has_begun
+        tracker = self._tracker
+        compared = tracker.still_s >= since_s
+        stood = tracker.stood_s >= tracker.still_s if compared else None
+        began = tracker.steps.reads_steps or tracker.activity.has_begun
         return Standing(since_s, stood, began, (*self._why(since_s, stood, observation.now_s), *self._said[:_SHOWN]))
 
     def _why(self, since_s: float, stood: bool | None, now_s: float) -> list[Evidence]:
-        activity, for_s = self._progress.activity, now_s - since_s
-        steps = "" if self._progress.reads_steps else " (no step is read)"
+        activity, for_s = self._tracker.activity, now_s - since_s
+        steps = "" if self._tracker.steps.reads_steps else " (no step is read)"
         message = f"no progress of any kind for {for_s:.0f} s{steps}: no step"
         if activity.is_known(now_s):
             message += (
@@ -124,7 +111,7 @@ class HangRule:
 
     def _wanted(self, since_s: float, now_s: float) -> frozenset[RequestKind]:
         """At once, then ever more seldom: a look holds the processes up for a moment."""
-        heard_s = self._progress.still_s
+        heard_s = self._tracker.still_s
         if heard_s >= since_s and now_s - heard_s < max(_AGAIN_S, (heard_s - since_s) / 2):
             return frozenset()
         self._asked_s = min(self._asked_s, now_s)
@@ -132,12 +119,12 @@ class HangRule:
 
     def _page(self, standing: Standing, observation: Observation) -> tuple[Suspect, ...]:
         """Of a job with steps the rule for stalls tells a person."""
-        now_s, progress = observation.now_s, self._progress
-        if progress.reads_steps:
+        now_s, tracker = observation.now_s, self._tracker
+        if tracker.steps.reads_steps:
             return ()
         suspect = Suspect(now_s, self.name, "job", (), "stall", 0.7, standing.since_s, "page", standing.evidence)
         if standing.stood:
-            first_s = max(standing.since_s + progress.activity.limit_s(), self._asked_s if math.isfinite(self._asked_s) else -math.inf)
+            first_s = max(standing.since_s + tracker.activity.limit_s(), self._asked_s if math.isfinite(self._asked_s) else -math.inf)
             alone = observation.job is not None and len(observation.job.machines) < 2  # then no machine can be named
             return (suspect,) if (alone or now_s - first_s >= _SPEAKS_S) and not self._passes else ()
         if standing.stood is None and now_s - self._asked_s >= _BLIND_S:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.absence import AbsenceRule
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.crash import CrashRule
 from minder.diagnose.verdicts.hang import HangRule
 from minder.diagnose.verdicts.links import LinkLimits
 from minder.diagnose.verdicts.numeric import NumericRule
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.ras import RasRule
 from minder.diagnose.verdicts.reports import ReportRule
 from minder.diagnose.verdicts.signals import SignalRule
@@ -32,15 +32,15 @@ _WAIT_FOR_CAPTURES_S = 8.0  # for one capture of whom the connections name
 
 
 def live_rules(
-    progress: Progress, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float, parallelism: Parallelism | None = None,
+    tracker: JobTracker, telemetry: Rule, xid_rules: Mapping[int, XidRule], interval_s: float, parallelism: Parallelism | None = None,
     links: LinkLimits | None = None,
 ) -> list[Rule]:  # fmt: skip
-    """All rules, `telemetry` among them. progress: shared, and updated before every tick; interval_s: how often agents sample.
+    """All rules, `telemetry` among them. tracker: shared, and updated before every tick; interval_s: how often agents sample.
     parallelism: which ranks share a group, so that several machines that fail together are named as theirs.
     links: when links that flap or stay down call a person."""
-    stall = StallRule(progress, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
-    signals = SignalRule(xid_rules, workers=False, progress=progress, links=links)
-    rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(progress), stall, SlowdownRule(progress)]
-    rules += [StartRule(progress), signals, RasRule(signals.halt), VanishedRule(interval_s, progress), telemetry, ReportRule()]
-    rules.append(HangRule(progress))
-    return [*rules, UnmannedRule(), CapturesRule(progress, asks=True), VotesRule(progress, parallelism), TriggerRule(progress)]
+    stall = StallRule(tracker, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
+    signals = SignalRule(xid_rules, tracker, workers=False, links=links)
+    rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(tracker), stall, SlowdownRule(tracker)]
+    rules += [StartRule(tracker), signals, RasRule(tracker), VanishedRule(tracker, interval_s), telemetry, ReportRule()]
+    rules.append(HangRule(tracker))
+    return [*rules, UnmannedRule(), CapturesRule(tracker, asks=True), VotesRule(tracker, parallelism), TriggerRule(tracker)]

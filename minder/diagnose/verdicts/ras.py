@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minder.diagnose.verdicts.halt import Halt
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import Evidence, Signal, Suspect
 from minder.model.observation import Observation, RuleResult
 
@@ -22,19 +22,19 @@ _SILENT, _BEHIND = 0.5, 0.4
 
 
 class RasRule:
-    """Reads ras signals (types.Rule). halt: updated by a rule before this one."""
+    """Reads ras signals (types.Rule). tracker: shared, and updated before every observation."""
 
     name = "ras"
 
-    def __init__(self, halt: Halt) -> None:
-        self._halt = halt
+    def __init__(self, tracker: JobTracker) -> None:
+        self._tracker = tracker
         self._heard: Signal | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
         for signal in observation.signals:
             if signal.kind == "ras" and signal.data.get("answered"):
                 self._heard = signal
-        heard, since_s = self._heard, self._halt.since_s
+        heard, since_s = self._heard, self._tracker.halt.since_s
         if heard is None or since_s is None or heard.time_s < since_s - _BEFORE_S or observation.now_s - heard.time_s > _STANDS_S:
             return RuleResult()
         silent, behind = (self._machines(heard, side, observation) for side in ("silent", "behind"))

@@ -13,10 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.first_exit import FirstExit
-from minder.diagnose.verdicts.halt import Halt
 from minder.diagnose.verdicts.links import LinkFinding, LinkLimits, LinkWatch
-from minder.diagnose.verdicts.progress import Progress
 from minder.edge.signals.oom import event_of_kill
 from minder.edge.signals.rules import SignalRow, event_of, load_signal_rules, read_signal
 from minder.edge.signals.xid import XidRule, find_xid_rule
@@ -65,26 +64,25 @@ class _Weighed:
 class SignalRule:
     """Reads kernel, xid, link, exit and nonfinite signals, and operators' orders (types.Rule). Works without a job view.
 
-    workers: also judge exits and gradients. progress: shared, and updated before every observation; None: of its own.
+    workers: also judge exits and gradients. tracker: shared, and updated before every observation.
     """
 
     name = "signals"
 
     def __init__(
-        self, xid_rules: Mapping[int, XidRule], *, workers: bool = True, progress: Progress | None = None, links: LinkLimits | None = None
+        self, xid_rules: Mapping[int, XidRule], tracker: JobTracker, *, workers: bool = True, links: LinkLimits | None = None
     ) -> None:
         self._xid_rules = xid_rules
         self._rows = load_signal_rules()
         self._workers = workers
         self._items: dict[tuple[str, str, str | None], _Item] = {}
-        self.halt = Halt(progress)  # other rules may read it
+        self._tracker = tracker
         self._links = LinkWatch(links or LinkLimits())
         self._first_exit = FirstExit()
         self._nonfinite: dict[str, Signal] = {}
 
     def observe(self, observation: Observation) -> RuleResult:
         job, now_s = observation.job, observation.now_s
-        self.halt.update(observation)
         for signal in observation.signals:
             present = job is None or (signal.time_s >= job.generation_start_s and (self._workers or signal.machine in job.machines))
             if present:  # what a restarted controller hears again of an earlier generation is over
@@ -100,7 +98,7 @@ class SignalRule:
 
     def _stands(self, item: _Item, now_s: float) -> bool:
         """For its time, and as long as the job stands that stopped with it."""
-        return now_s - item.newest_s <= item.row.stands_s or self.halt.stopped_near(item.signal.time_s, item.row.within_s)
+        return now_s - item.newest_s <= item.row.stands_s or self._tracker.halt.stopped_near(item.signal.time_s, item.row.within_s)
 
     def _note(self, signal: Signal) -> None:
         self._first_exit.note(signal)
@@ -151,8 +149,8 @@ class SignalRule:
         self._add(_Item(named.signal, row, row.event, message, max(named.signal.time_s, observation.now_s)))
 
     def _stands_s(self, now_s: float, time_s: float) -> float:
-        near = self.halt.stopped_near(time_s, self._rows["exit.first_deadly"].within_s)
-        return now_s - max(time_s, self.halt.since_s or time_s) if near else 0.0
+        near = self._tracker.halt.stopped_near(time_s, self._rows["exit.first_deadly"].within_s)
+        return now_s - max(time_s, self._tracker.halt.since_s or time_s) if near else 0.0
 
     def _suspects(self, now_s: float, machines: int) -> list[Suspect]:
         alone: defaultdict[str, list[_Weighed]] = defaultdict(list)
@@ -184,7 +182,7 @@ class SignalRule:
             died_s = self._first_exit.deadly.get(item.machine)
             died = died_s is not None and abs(died_s - time_s) <= within_s
             own = [Evidence("exit", item.machine, "a rank on it ended by a deadly signal about then", since_s=died_s)] if died else []
-            return [*own, *([_STOPPED] if self.halt.stopped_near(time_s, within_s) else [])]
+            return [*own, *([_STOPPED] if self._tracker.halt.stopped_near(time_s, within_s) else [])]
         others = [
             other
             for other in self._items.values()
@@ -210,7 +208,7 @@ class SignalRule:
         best = max(items, key=lambda weighed: TIER_ORDER[weighed.tier])
         tier: Tier = best.tier if kind == "machine" or best.tier == "watch" else "page"
         confidence = _OF_EVENT.get((best.item.row.event, tier), _CONFIDENCE[tier])
-        source = NOTICE if tier == "page" and self.halt.since_s is None and not self._first_exit.deadly else self.name
+        source = NOTICE if tier == "page" and self._tracker.halt.since_s is None and not self._first_exit.deadly else self.name
         ordered = sorted(items, key=lambda weighed: -TIER_ORDER[weighed.tier])
         evidence = _once(piece for weighed in ordered for piece in weighed.evidence)
         since_s = min(weighed.item.signal.time_s for weighed in items)

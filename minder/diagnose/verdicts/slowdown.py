@@ -14,10 +14,10 @@ from collections import deque
 
 import numpy as np
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts import flows as flow_facts
 from minder.diagnose.verdicts.flows import FlowFinding
 from minder.diagnose.verdicts.past import Past
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.stall import fuse_findings
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
@@ -26,8 +26,6 @@ from minder.model.telemetry import Flow
 __all__ = ["SlowdownRule"]
 
 _SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
-_CALM_S = 4.0  # steps at their usual pace for so long end a slowness: a single quick one between slow ones does not
-_RELEARN_S = 300.0  # so long the pace before the slowness stays the usual one; then the new one is
 _EXPLAINED = 0.5  # at least this share of the time that a step lost must be time for which the leader was busy longer
 _PAST_S, _NOW_S = 3.0, 2.0  # a past, and a present, are at least so many seconds of values
 _DISTINCT = 3.0  # the leader's rise over the next one's: on a crowded host everybody is a bit busier
@@ -43,56 +41,34 @@ _WITNESSES = {
 
 
 class SlowdownRule:
-    """Speaks when steps take `factor` times their usual and stay so for `hold_s` (types.Rule)."""
+    """Speaks when steps take `slow_times` their usual and stay so for `hold_s` (types.Rule)."""
 
     name = "slowdown"
 
-    def __init__(self, progress: Progress, factor: float = 1.5, hold_s: float = 6.0) -> None:
-        self._progress = progress
-        self._factor = factor
+    def __init__(self, tracker: JobTracker, hold_s: float = 6.0) -> None:
+        self._tracker = tracker
         self._hold_s = hold_s
         self._past = Past(tuple(_WITNESSES))
         self._flows: deque[Flow] = deque(maxlen=200_000)
-        self._slow_since_s: float | None = None
-        self._slow_at_s = -math.inf  # when steps were last seen slow
-        self._usual_s = math.nan  # seconds per step before it became slow: what is slow is not learned
         self._told = False
         self._leader: tuple[str, float] | None = None  # who, since when
 
     def observe(self, observation: Observation) -> RuleResult:
-        self._past.see(observation, stepping=self._progress.watches(observation))
+        self._past.see(observation, stepping=self._tracker.watches(observation))
         self._flows.extend(observation.flows)
-        is_slow = self._is_slow(observation)
-        if is_slow:
-            self._slow_at_s = observation.now_s
-        elif self._slow_since_s is None or observation.now_s - self._slow_at_s > _CALM_S or not self._progress.watches(observation):
-            self._slow_since_s = self._leader = None
+        spell = self._tracker.slow_spell
+        is_slow = spell.update(observation.now_s, self._tracker.watches(observation))
+        if spell.since_s is None:
+            self._leader = None
             self._told = False
             self._flows.clear()
             return RuleResult()
-        if self._slow_since_s is None:
-            self._slow_since_s = observation.now_s - min(self._hold_s, 3.0)
-            self._progress.forget_slow(self._slow_since_s)
-            self._usual_s = self._progress.typical_s
-        slow_s = observation.now_s - self._slow_since_s
+        slow_s = observation.now_s - spell.since_s
         if self._told or not is_slow or slow_s < self._hold_s - _LEAD_S:
             return RuleResult((), frozenset() if self._told else frozenset({"flows"}))
-        suspects = self._name(observation, self._slow_since_s)
+        suspects = self._name(observation, spell.since_s)
         self._told = bool(suspects)
         return RuleResult(suspects, frozenset() if self._told else frozenset({"flows"}))
-
-    def _is_slow(self, observation: Observation) -> bool:
-        typical_s = self._usual(observation.now_s)
-        recent_s = self._progress.recent_s(observation.now_s, 4.0)
-        if not self._progress.watches(observation) or math.isnan(typical_s) or math.isnan(recent_s):
-            return False
-        return recent_s > self._factor * typical_s + 0.02
-
-    def _usual(self, now_s: float) -> float:
-        """Seconds per step while the job was well."""
-        slow_since_s = self._slow_since_s
-        kept = slow_since_s is not None and now_s - slow_since_s < _RELEARN_S and not math.isnan(self._usual_s)
-        return self._usual_s if kept else self._progress.typical_s
 
     def _name(self, observation: Observation, since_s: float) -> tuple[Suspect, ...]:
         findings = [item for metric in _WITNESSES if (item := self._deviator(metric, since_s, observation)) is not None]
@@ -109,7 +85,7 @@ class SlowdownRule:
         patience_s = _LEAD_S if confidence >= _VERY_SURE else 2 * _LEAD_S  # one witness alone must say the same for longer
         if observation.now_s - self._leader[1] < patience_s:
             return ()
-        now_s, typical_s = self._progress.recent_s(observation.now_s, 6.0), self._usual(observation.now_s)
+        now_s, typical_s = self._recent_s(observation.now_s), self._tracker.slow_spell.usual_s(observation.now_s)
         message = f"a step takes {now_s:.2f} s instead of {typical_s:.2f} s"
         evidence = [Evidence("steps", None, message, "step_seconds", None, now_s, typical_s, since_s)]
         evidence += [self._evidence(item, since_s) for item in findings if item.machine == machine]
@@ -146,8 +122,11 @@ class SlowdownRule:
 
     def _explains(self, past_ratio: float, now_ratio: float, now_s: float) -> bool:
         """Whether a machine that was busy for these shares of a step can be what the steps wait for."""
-        usual_s, slow_s = self._usual(now_s), self._progress.recent_s(now_s, 6.0)
+        usual_s, slow_s = self._tracker.slow_spell.usual_s(now_s), self._recent_s(now_s)
         return now_ratio * slow_s - past_ratio * usual_s >= _EXPLAINED * (slow_s - usual_s)
+
+    def _recent_s(self, now_s: float) -> float:
+        return self._tracker.steps.recent_s(now_s, self._tracker.limits.recent_s)
 
     @staticmethod
     def _evidence(item: FlowFinding, since_s: float) -> Evidence:

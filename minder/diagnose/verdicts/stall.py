@@ -29,13 +29,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts import flows as flow_facts
 from minder.diagnose.verdicts.captures import PASSES_S
 from minder.diagnose.verdicts.flow_table import flow_lines, lines_as_evidence
 from minder.diagnose.verdicts.flows import FlowFinding
 from minder.diagnose.verdicts.looks import Looks
-from minder.diagnose.verdicts.progress import Progress
-from minder.diagnose.verdicts.silence import Silence
 from minder.diagnose.verdicts.together import shared_group
 from minder.model.evidence import Evidence, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
@@ -48,13 +47,12 @@ _NO_PROGRAMS = frozenset({"broken", "cut off"})
 _FROZEN_S = 2.0
 _SURE = 0.7
 _PATIENCE_S = 10.0
-_GONE_S = 2.0
 _NEARLY_S = 5.0  # so long a second machine that may be freezing is waited for
 _WAIT_FOR_FLOWS_S = 3.0
 
 
 class StallRule:
-    """Speaks while `Progress` says that the job stalls (types.Rule).
+    """Speaks while `JobTracker` says that the job stalls (types.Rule).
 
     wait_for_captures_s: so long an eviction waits for stacks. Of a live job, whose agents can be asked for them; 0: of a recording.
     """
@@ -62,10 +60,14 @@ class StallRule:
     name = "stall"
 
     def __init__(
-        self, progress: Progress, page_after_s: float = 60.0, wait_for_flows_s: float = _WAIT_FOR_FLOWS_S, wait_for_captures_s: float = 0.0,
+        self,
+        tracker: JobTracker,
+        page_after_s: float = 60.0,
+        wait_for_flows_s: float = _WAIT_FOR_FLOWS_S,
+        wait_for_captures_s: float = 0.0,
         parallelism: Parallelism | None = None,
-    ) -> None:  # fmt: skip
-        self._progress = progress
+    ) -> None:
+        self._tracker = tracker
         self._parallelism = parallelism
         self._wait_for_captures_s = wait_for_captures_s
         self._page_after_s = page_after_s
@@ -77,14 +79,13 @@ class StallRule:
         self._torn = False  # two ends share a dead connection, and nothing yet tells which of them is cut off
         self._told: tuple[Suspect, ...] = ()  # said again as long as this stall lasts: the job has not recovered
         self._stalled = False
-        self._silence = Silence(progress, _GONE_S)
+        self._silence = tracker.silence_after(tracker.limits.gone_s)
         self._ages: dict[str, float] = {}  # seconds since each machine's training process ran, as telemetry says
 
     def observe(self, observation: Observation) -> RuleResult:
-        self._silence.update(observation)
         if observation.window is not None:
             self._remember(observation.window, observation.job.machines if observation.job is not None else ())
-        stalled_s = self._progress.stalled_s(observation)
+        stalled_s = self._tracker.stalled_s(observation)
         if not stalled_s:
             self._stalled = False
             self._looks.clear()
@@ -95,14 +96,13 @@ class StallRule:
         since_s = observation.now_s - stalled_s
         if not self._stalled:
             self._stalled, self._noticed_s = True, observation.now_s
-            self._progress.forget_slow(since_s)
         self._flows.extend(observation.flows)
         self._attempts.extend(observation.attempts)
         self._looks.hear(observation.statements, since_s)
         waited_s = self._waited_s(observation.now_s, stalled_s)
         if self._told:
             return RuleResult(tuple(replace(suspect, time_s=observation.now_s) for suspect in self._told))
-        if not self._flows and waited_s < self._progress.stall_limit_s() + self._wait_for_flows_s:
+        if not self._flows and waited_s < self._tracker.steps.stall_limit_s() + self._wait_for_flows_s:
             return RuleResult((), frozenset({"flows"}))  # one witness more before anybody is named
         suspects = self._name(observation, since_s, waited_s)
         settled = bool(suspects) and all(suspect.tier != "watch" for suspect in suspects)
@@ -114,9 +114,9 @@ class StallRule:
 
     def _waited_s(self, now_s: float, stalled_s: float) -> float:
         """How long the stall has lasted for those who wait for witnesses. One that is known without steps is noticed late."""
-        if self._progress.reads_steps:
+        if self._tracker.steps.reads_steps:
             return stalled_s
-        return min(stalled_s, self._progress.stall_limit_s() + now_s - self._noticed_s)
+        return min(stalled_s, self._tracker.steps.stall_limit_s() + now_s - self._noticed_s)
 
     def _name(self, observation: Observation, since_s: float, stalled_s: float) -> tuple[Suspect, ...]:
         if self._silence.silent(observation) and stalled_s <= self._page_after_s:
@@ -124,12 +124,12 @@ class StallRule:
         findings = [
             *self._from_flows(observation, stalled_s),
             *(_frozen(observation) or self._from_telemetry(observation)),
-            *_behind(self._progress.by_machine),
+            *_behind(self._tracker.steps.by_machine),
         ]
         held = {item.machine: item for item in findings if item.kind == "frozen"}
         if len(held) > 1:
             return self._several_at_once(list(held.values()), findings, observation, since_s)
-        if held and stalled_s <= self._progress.stall_limit_s() + _NEARLY_S and _nearly_frozen(observation) - held.keys():
+        if held and stalled_s <= self._tracker.steps.stall_limit_s() + _NEARLY_S and _nearly_frozen(observation) - held.keys():
             return ()  # a second one, that froze a moment later
         ranked = fuse_findings(findings)
         if ranked and _distinct(ranked):
@@ -231,7 +231,7 @@ class StallRule:
         series = self._series(observation)
         if not series:
             return []
-        typical_s = self._progress.typical_s
+        typical_s = self._tracker.steps.typical_s
         margin_s = max(0.05, 4 * observation.clock_error_s, 0.3 * typical_s if typical_s == typical_s else 0.0)
         # An evaluation that nobody declared looks like this for a while, and a rank that waits for its own data loader does for ever.
         weight = 0.75 if stalled_s > _PATIENCE_S and not self._looks.program else 0.5

@@ -13,8 +13,8 @@ from collections import deque
 
 import numpy as np
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import PASSES_S
-from minder.diagnose.verdicts.halt import Halt
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
 
@@ -29,27 +29,27 @@ _USUAL_ROWS = 300
 
 
 class StandingRule:
-    """Of a recording (types.Rule); a live job's stalls are asked for and told by StallRule. halt: updated by the rule before this one."""
+    """Of a recording (types.Rule); a live job's stalls are asked for and told by StallRule. tracker: shared, and updated before."""
 
     name = "standing"
 
-    def __init__(self, halt: Halt) -> None:
-        self._halt = halt
+    def __init__(self, tracker: JobTracker) -> None:
+        self._tracker = tracker
         self._usual: dict[str, deque[float]] = {name: deque(maxlen=_USUAL_ROWS) for name in (_MEMORY, _DUTY)}
         self._now: dict[str, float] = {}
 
     def observe(self, observation: Observation) -> RuleResult:
         self._remember(observation)
-        since_s = self._halt.since_s
+        since_s = self._tracker.halt.since_s
         if since_s is None or observation.now_s - since_s < self._limit_s():
             return RuleResult()
         stood_s = observation.now_s - since_s
-        what = "no step" if self._halt.knows_steps else "no work on the median machine's GPUs and network"
+        what = "no step" if self._tracker.halt.knows_steps else "no work on the median machine's GPUs and network"
         evidence = (Evidence("progress", None, f"{what} for {stood_s:.0f} s, and no machine stands out", since_s=since_s),)
         return RuleResult((Suspect(observation.now_s, self.name, "job", (), "stall", 0.7, since_s, "page", evidence),))
 
     def _limit_s(self) -> float:
-        halt = self._halt
+        halt = self._tracker.halt
         least_s = max(PASSES_S, _LONGER * halt.longest_s, _STEPS * halt.usual_step_s)
         memory, duty = self._share(_MEMORY), self._share(_DUTY)
         if memory < _HELD:
@@ -78,5 +78,5 @@ class StandingRule:
             levels = [float(np.median(row[np.isfinite(row)])) for row in values_TM if np.isfinite(row).any()]
             if levels:
                 self._now[metric] = levels[-1]
-            if self._halt.since_s is None and self._halt.work == "works":
+            if self._tracker.halt.since_s is None and self._tracker.halt.work == "works":
                 usual.extend(levels)

@@ -8,15 +8,15 @@ The rules:
 - Where the generation before, with other machines, did not come to its first step either, no machine is named.
 - Time counts from when all the others run: while a survivor still starts its worker, everybody waits for that one. How long is too long
   the job itself has shown: loading a checkpoint, building communicators and compiling take some jobs seconds, others minutes.
-- A job that shows activity (`activity.py`) is at work on its start: it loads, compiles or prepares data. It is waited for half an hour.
+- A job that shows activity (`job_mode`) is at work on its start: it loads, compiles or prepares data. It is waited for half an hour.
 """
 
 from __future__ import annotations
 
 import math
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts import flows as flow_facts
-from minder.diagnose.verdicts.progress import Progress
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
 from minder.model.telemetry import Attempt
@@ -39,8 +39,8 @@ class StartRule:
 
     name = "start"
 
-    def __init__(self, progress: Progress, limit_s: float = 25.0, first_limit_s: float = 180.0) -> None:
-        self._progress = progress
+    def __init__(self, tracker: JobTracker, limit_s: float = 25.0, first_limit_s: float = 180.0) -> None:
+        self._tracker = tracker
         self._limit_s = limit_s
         self._first_limit_s = first_limit_s
         self._generation = -1
@@ -64,7 +64,7 @@ class StartRule:
             self._before, self._now = self._now, frozenset(job.machines)
             self._asked_s, self._against, self._attempts = math.inf, [], []
             self._generation, self._told, self._ready_s, self._starting = job.generation, False, math.inf, False
-        if job.phase != "starting" or self._progress.steps_in_generation > 0:
+        if job.phase != "starting" or self._tracker.steps.steps_in_generation > 0:
             self._learn(observation)
             return RuleResult()
         self._starting = True
@@ -88,8 +88,8 @@ class StartRule:
         return RuleResult((self._suspect(observation, idle),))
 
     def _is_busy(self, observation: Observation) -> bool:
-        job, activity = observation.job, self._progress.activity
-        working = activity.is_known(observation.now_s) and self._progress.quiet_s(observation) <= activity.limit_s()
+        job, activity = observation.job, self._tracker.activity
+        working = activity.is_known(observation.now_s) and self._tracker.quiet_s(observation) <= activity.limit_s()
         return working and job is not None and observation.now_s - job.generation_start_s < _BUSY_S
 
     def _weigh(self, new: str, observation: Observation) -> None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.normal_window import MOST_KEPT, Completions
 from minder.diagnose.verdicts.operations import Operations
-from minder.diagnose.verdicts.progress import Progress
 from minder.edge.signals.completions import WINDOW_S, Alarm, Completion, check_window
 from minder.model.observation import MachineView, Observation, RuleResult
 from minder.model.telemetry import Window
@@ -75,12 +75,12 @@ class _Seen:
 
 
 class TriggerRule:
-    """Asks for connections while it alarms; no suspects, ever (types.Rule). progress: shared, and updated before every observation."""
+    """Asks for connections while it alarms; no suspects, ever (types.Rule). tracker: shared, and updated before every observation."""
 
     name = "trigger"
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, tracker: JobTracker) -> None:
+        self._tracker = tracker
         self._ranks: dict[tuple[str, int], _Rank] = {}
         self._ports: dict[str, Completions] = {}  # machine to what its ports move
         self._operations: dict[str, Operations] = {}  # machine to what NCCL completes there, where its agent reads the Inspector's files
@@ -96,14 +96,14 @@ class TriggerRule:
         if generation != self._generation:
             self._generation, self._ranks, self._begun_s, self._tick_s = generation, {}, self._watched_s, None
             self._ports, self._operations = {}, {}
-        watches = self._progress.watches(observation)
+        watches = self._tracker.watches(observation)
         counts = watches and self._tick_s is not None
         self._watched_s += max(0.0, now_s - self._tick_s) if watches and self._tick_s is not None else 0.0
         self._tick_s = now_s if watches else None
         self._note_steps(observation, counts)
         if observation.window is not None and counts:
             self._note_telemetry(observation.window)
-        window_s = max(WINDOW_S, self._progress.stall_limit_s())
+        window_s = max(WINDOW_S, self._tracker.steps.stall_limit_s())
         found = self._check(observation, window_s) if counts else []
         alarms = Counter(seen.alarm for seen in found)
         kinds: tuple[Alarm, Alarm] = ("failure", "straggler")
@@ -119,7 +119,7 @@ class TriggerRule:
         """Each sampled rank by what NCCL completes on its machine, else by its steps."""
         found: list[_Seen] = []
         nccl = {machine: known.check(self._watched_s) for machine, known in self._operations.items()}
-        timed = not math.isnan(self._progress.p99_s)
+        timed = not math.isnan(self._tracker.steps.p99_s)
         ready = timed and self._watched_s - self._begun_s >= window_s
         for (machine, _), rank in self._ranks.items():
             if not _is_heard(observation.fleet.get(machine)):

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from minder.diagnose.verdicts.progress import Progress
-from minder.diagnose.verdicts.silence import Silence
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import Evidence, Signal, Suspect
 from minder.model.observation import Observation, RuleResult
 
@@ -35,17 +34,16 @@ class VanishedRule:
 
     name = "vanished"
 
-    def __init__(self, interval_s: float = 1.0, progress: Progress | None = None) -> None:
+    def __init__(self, tracker: JobTracker, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
-        self._progress = progress or Progress()
-        self._silence = Silence(self._progress, max(_SILENT_S, 3 * interval_s))
+        self._tracker = tracker
+        self._silence = tracker.silence_after(max(_SILENT_S, 3 * interval_s))
         self._generation = -1
         self._gone: list[_Gone] = []
         self._told = False
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
-        self._silence.update(observation)
         if job is None:
             return RuleResult()
         if job.generation != self._generation:
@@ -92,7 +90,7 @@ class VanishedRule:
         if any(item.machine == machine for item in self._gone):
             return False
         since_s = observation.now_s - self._silence.seconds(machine, observation)
-        return math.isfinite(self._progress.step) or since_s > first.time_s - _BEFORE_S
+        return math.isfinite(self._tracker.steps.step) or since_s > first.time_s - _BEFORE_S
 
     def _lost(self, silent: list[str], failed: list[_Gone], observation: Observation) -> Suspect:
         if len(silent) > 1:

@@ -22,11 +22,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.stacks import vote
 from minder.diagnose.stacks.agree import ROUNDS
 from minder.diagnose.stacks.places import Places
-from minder.diagnose.verdicts.pace import Pace
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.together import topology_of
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult
@@ -44,38 +43,32 @@ _CLEAR = 4  # flags in five rounds
 class VotesRule:
     """Asks for rounds, and speaks for their vote as long as the job is slow (types.Rule). Live and in a replay of what a controller saw.
 
-    progress: shared, and updated before every observation. parallelism: the job's axes, for its parallel groups.
+    tracker: shared, and updated before every observation. parallelism: the job's axes, for its parallel groups.
     A controller that ends in the middle of a vote leaves half of one, which names nobody: the next begins anew.
     """
 
     name = "votes"
 
-    def __init__(self, progress: Progress, parallelism: Parallelism | None = None) -> None:
-        self._progress = progress
+    def __init__(self, tracker: JobTracker, parallelism: Parallelism | None = None) -> None:
+        self._tracker = tracker
         self._parallelism = parallelism
-        self._pace = Pace(progress)
         self._rounds: list[Statement] = []
         self._began_s: float | None = None  # when the vote's first round was asked for
         self._asked_s = self._quiet_until_s = -math.inf
         self._told: Suspect | None = None
-        self._generation: int | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
-        if observation.job is not None and observation.job.generation != self._generation:
-            self._generation = observation.job.generation
-            self._pace.restart()
-        self._pace.update(observation)
-        if self._pace.since_s is None:
+        if self._tracker.pace.since_s is None:
             self._end(observation.now_s + _AGAIN_S)
             self._told = None
             return RuleResult()
-        if self._progress.stalled_s(observation):  # then it hangs: other rules ask other questions
+        if self._tracker.stalled_s(observation):  # then it hangs: other rules ask other questions
             self._end(observation.now_s + _AGAIN_S)
             return RuleResult()
-        if not self._progress.watches(observation):
+        if not self._tracker.watches(observation):
             return RuleResult()  # and what was seen in a phase counts for nothing
-        self._hear(observation, self._pace.since_s)
-        return RuleResult(self._speak(observation), self._wanted(observation.now_s, self._pace.since_s))
+        self._hear(observation, self._tracker.pace.since_s)
+        return RuleResult(self._speak(observation), self._wanted(observation.now_s, self._tracker.pace.since_s))
 
     def _hear(self, observation: Observation, since_s: float) -> None:
         if self._began_s is None:
@@ -95,7 +88,7 @@ class VotesRule:
         self._began_s, self._rounds = None, []
 
     def _wanted(self, now_s: float, since_s: float) -> frozenset[RequestKind]:
-        ready = now_s - since_s >= max(_PATIENCE_S, _PATIENCE_STEPS * self._pace.step_s) and now_s >= self._quiet_until_s
+        ready = now_s - since_s >= max(_PATIENCE_S, _PATIENCE_STEPS * self._tracker.pace.step_s) and now_s >= self._quiet_until_s
         if not ready or now_s - self._asked_s < _ROUND_S:
             return frozenset()
         self._began_s = now_s if self._began_s is None else self._began_s
@@ -120,8 +113,8 @@ class VotesRule:
         group, named, count = voted
         others = Counter(name for names in flagged for name in set(names) - set(named))
         confidence = round(0.5 + 0.4 * count / ROUNDS, 2)
-        steps = f"a step takes {self._pace.step_s:.2f} s instead of {self._pace.usual_s:.2f} s"
-        evidence = [Evidence("steps", None, steps, "step_seconds", None, self._pace.step_s, self._pace.usual_s, since_s)]
+        steps = f"a step takes {self._tracker.pace.step_s:.2f} s instead of {self._tracker.pace.usual_s:.2f} s"
+        evidence = [Evidence("steps", None, steps, "step_seconds", None, self._tracker.pace.step_s, self._tracker.pace.usual_s, since_s)]
         evidence += [Evidence("stacks", name, _says(self._rounds, name), since_s=since_s) for name in named]
         against = tuple(Evidence("stacks", name, f"flagged in {many} of {ROUNDS} rounds", since_s=since_s) for name, many in others.items())
         return Suspect(

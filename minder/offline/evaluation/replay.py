@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.phased import PhasedRule
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.ras import RasRule
 from minder.diagnose.verdicts.reports import ReportRule
 from minder.diagnose.verdicts.signals import SignalRule
@@ -60,23 +60,22 @@ def replay(path: str | Path, until_s: float | None = None, make: MakeDetector = 
     return replay_recording(recording if until_s is None else recording.until(until_s), until_s, make)
 
 
-def build_judge(
-    topology: Topology, progress: Progress | None = None, make: MakeDetector = DefaultDetector, captured: bool = False
-) -> Judge:
-    """The rules that need nothing but a recording: telemetry, explicit signals, spikes, and, where the job's steps are in it, stalls.
-    A phase that the job declares quiets telemetry and captures. captured: there are captures of the job's processes.
+def build_judge(topology: Topology, tracker: JobTracker, make: MakeDetector = DefaultDetector, captured: bool = False) -> Judge:
+    """The rules that need nothing but a recording: telemetry, explicit signals, spikes, stalls. A phase that the job declares
+    quiets telemetry and captures. tracker: shared, and updated before every observation. captured: there are captures of the processes.
 
     A recording has no connections to ask for, and its pauses may be undeclared: that the job stands, and no machine stands out, is told
     late, by StandingRule.
     """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
-    signals = SignalRule(load_xid_rules(), progress=progress)
-    rules: list[Rule] = [PhasedRule(TelemetryRule(make(stages))), signals, SpikeRule(generations=False), ReportRule()]
-    rules += [RasRule(signals.halt), StandingRule(signals.halt)]
-    if progress is not None:
-        rules.append(StallRule(progress, page_after_s=math.inf, wait_for_flows_s=0.0))
-        if captured:
-            rules.append(PhasedRule(CapturesRule(progress)))
+    rules: list[Rule] = [
+        PhasedRule(TelemetryRule(make(stages)), tracker),
+        SignalRule(load_xid_rules(), tracker),
+        SpikeRule(generations=False),
+    ]
+    rules += [ReportRule(), RasRule(tracker), StandingRule(tracker), StallRule(tracker, page_after_s=math.inf, wait_for_flows_s=0.0)]
+    if captured:
+        rules.append(PhasedRule(CapturesRule(tracker), tracker))
     return Judge(rules)
 
 
@@ -90,14 +89,14 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         yield from replay_sightings(recording, align_whole(recording), make(stages))
         return
     recording = with_spoken(recording)  # our own controller wrote what telemetry said among its events
-    progress = Progress()
+    tracker = JobTracker()
     captures = CaptureReader(recording)
     whole = align_whole(recording)
 
     def make_ahead(stages: Mapping[str, object]) -> Detector:
         return score_ahead(make(stages), _stretches(recording, whole, until_s))
 
-    judge = build_judge(recording.topology, progress, make_ahead, captured=bool(captures))
+    judge = build_judge(recording.topology, tracker, make_ahead, captured=bool(captures))
     members = _Members(recording.machines, recording.job.standbys)
     episodes, failed = Episodes(), FailedRules()
     for row, signals, now_s in _ticks(recording, whole, until_s, captures.times_s):
@@ -106,8 +105,7 @@ def replay_recording(recording: Recording, until_s: float | None = None, make: M
         job = members.view(recording)
         statements = captures.until(now_s, job.rank_machine)
         observation = Observation(now_s=now_s, window=window, signals=signals, job=job, statements=statements)
-        progress.update(observation)
-        verdicts, _ = judge.judge(observation)
+        verdicts, _ = judge.judge(tracker.update(observation))
         failed.note(judge.failures)
         yield from filter(episodes.is_news, verdicts)
     failed.check()

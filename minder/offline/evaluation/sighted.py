@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
+from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.gate import GatedRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.live import live_rules
-from minder.diagnose.verdicts.progress import Progress
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.edge.signals.xid import load_xid_rules
 from minder.ingest.windows import cut_rows
@@ -33,10 +33,10 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
 
     A job that was started again closes every episode, with its line: what fails then is another failure.
     """
-    progress, episodes, failed = Progress(), Episodes(), FailedRules()
-    telemetry = GatedRule(TelemetryRule(detector), progress)
+    tracker, episodes, failed = JobTracker(), Episodes(), FailedRules()
+    telemetry = GatedRule(TelemetryRule(detector), tracker)
     captures = CaptureReader(recording)
-    rules = live_rules(progress, telemetry, load_xid_rules(), recording.interval_s, recording.topology.parallelism)
+    rules = live_rules(tracker, telemetry, load_xid_rules(), recording.interval_s, recording.topology.parallelism)
     judge = Judge(rules)
     generation = None
     for observation in _observations(recording, window, captures):
@@ -44,8 +44,7 @@ def replay_sightings(recording: Recording, window: Window, detector: Detector) -
         if job is not None and generation not in (None, job.generation):
             yield from episodes.close(observation.now_s)
         generation = None if job is None else job.generation
-        progress.update(observation)
-        verdicts, _ = judge.judge(observation)
+        verdicts, _ = judge.judge(tracker.update(observation))
         failed.note(judge.failures)
         yield from filter(episodes.is_news, verdicts)
     failed.check()

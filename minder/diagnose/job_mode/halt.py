@@ -1,39 +1,33 @@
 """Has the job stopped, and since when? By its steps, as far as they are known, else by its telemetry; a declared phase is no stop.
 
-Steps come from `Progress` (heartbeats, steps_total) or from step events, of which a recording may have nothing else. Where steps go on,
-the job goes on, whatever its telemetry shows. Where no steps are known, the work of its median machine decides (Standstill).
+Steps come from `StepClock` (heartbeats, steps_total) or from step events, of which a recording may have nothing else. Where steps go on,
+the job goes on, whatever its telemetry shows. Where no steps are known, the work of its median machine decides (CommonLevel).
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
-from minder.diagnose.verdicts.progress import Progress
-from minder.diagnose.verdicts.standstill import Standstill
+from minder.diagnose.job_mode.common_level import CommonLevel
+from minder.diagnose.job_mode.phases import DeclaredPhases
+from minder.diagnose.job_mode.steps import StepClock
+from minder.diagnose.job_mode.thresholds import THRESHOLDS, Thresholds
 from minder.model.observation import Observation
 
 __all__ = ["Halt"]
 
-_FEWEST_GAPS = 3
-_LEAST_S = 10.0  # no stop of steps is called one before
-_PHASE_LIMIT_S = 3600.0  # a declared phase that lasts longer is a stop inside it
-_LONGER = 3.0  # times the longest usual time between two steps
-
 
 class Halt:
-    """Feed it every observation once, after `progress` if that is shared. Times in unix seconds."""
+    """Feed it every observation once, after the clocks that it reads. Times in unix seconds."""
 
-    def __init__(self, progress: Progress | None = None) -> None:
-        self._progress = Progress() if progress is None else progress
-        self._follow: Callable[[Observation], None] | None = self._progress.update if progress is None else None
-        self._standstill = Standstill()
+    def __init__(self, steps: StepClock, phases: DeclaredPhases, level: CommonLevel, limits: Thresholds = THRESHOLDS) -> None:
+        self._steps, self._phases, self._level, self._limits = steps, phases, level, limits
         self._gaps: deque[float] = deque(maxlen=200)  # between steps that events told of
-        self._step, self._stepped_s = -math.inf, math.nan
+        self._told_step, self._stepped_s = -math.inf, math.nan
         self.longest_s = 0.0  # the longest time without a step, or without work, that the job came through
         self.since_s: float | None = None  # None: it does not stand, or nothing is known
         self.knows_steps = False
@@ -42,12 +36,7 @@ class Halt:
         self.ended = False  # a worker ended well, or the job was told to have ended: it does not stand, it is over
 
     def update(self, observation: Observation) -> None:
-        if self._follow is not None:
-            self._follow(observation)
         self._hear(observation)
-        if observation.window is not None:
-            machines = observation.job.machines if observation.job is not None else observation.window.machines
-            self._standstill.update(observation.window, machines)
         before_s = self.since_s
         self._decide(observation)
         if before_s is not None and self.since_s is None:
@@ -56,8 +45,8 @@ class Halt:
     @property
     def usual_step_s(self) -> float:
         """The longest usual time between two steps; 0 while unknown."""
-        p99_s = self._progress.p99_s
-        own = float(np.quantile(self._gaps, 0.99)) if len(self._gaps) >= _FEWEST_GAPS else 0.0
+        p99_s = self._steps.p99_s
+        own = float(np.quantile(self._gaps, 0.99)) if len(self._gaps) >= self._limits.fewest_step_gaps else 0.0
         return max(own, 0.0 if math.isnan(p99_s) else p99_s)
 
     def stopped_near(self, time_s: float, within_s: float) -> bool:
@@ -76,25 +65,24 @@ class Halt:
                 self._take_step(float(signal.data["step"]), signal.time_s)
 
     def _take_step(self, step: float, time_s: float) -> None:
-        if step > self._step and time_s > self._stepped_s:
+        if step > self._told_step and time_s > self._stepped_s:
             self._gaps.append(time_s - self._stepped_s)
-        if step != self._step:
-            self._step, self._stepped_s = step, time_s
+        if step != self._told_step:
+            self._told_step, self._stepped_s = step, time_s
             self.ended = False
 
     def _decide(self, observation: Observation) -> None:
-        now_s, progress = observation.now_s, self._progress
-        stepped_s = [time_s for time_s in (progress.advanced_s, self._stepped_s) if not math.isnan(time_s)]
-        quiet = bool(progress.phase) and now_s - progress.phase_since_s < _PHASE_LIMIT_S
+        now_s = observation.now_s
+        stepped_s = [time_s for time_s in (self._steps.advanced_s, self._stepped_s) if not math.isnan(time_s)]
         running = observation.job is None or observation.job.phase == "running"
         newest_s = max([*stepped_s, self._phase_s])
-        self.knows_steps = len(self._gaps) >= _FEWEST_GAPS or not math.isnan(progress.p99_s)
-        self.work = self._standstill.state(now_s)
+        self.knows_steps = len(self._gaps) >= self._limits.fewest_step_gaps or not math.isnan(self._steps.p99_s)
+        self.work = self._level.state(now_s)
         self.since_s = None
-        if quiet or not running or self.ended:
+        if self._phases.lasts(now_s) or not running or self.ended:
             return
         if self.knows_steps:
-            stands = now_s - newest_s > max(_LEAST_S, _LONGER * self.usual_step_s)
+            stands = now_s - newest_s > max(self._limits.halt_least_s, self._limits.halt_times * self.usual_step_s)
             self.since_s = newest_s if stands else None
-        elif self.work == "stands" and self._standstill.since_s is not None:
-            self.since_s = max(self._standstill.since_s, self._phase_s)
+        elif self.work == "stands" and self._level.since_s is not None:
+            self.since_s = max(self._level.since_s, self._phase_s)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from minder.diagnose.verdicts.activity import FLOOR_S, Activity
+from minder.diagnose.job_mode.activity import Activity
+from minder.diagnose.job_mode.thresholds import THRESHOLDS
 from minder.model.telemetry import Window
 
 TCP, IO, LOG, MEMORY = "job_tcp_bytes_per_second", "job_io_bytes_per_second", "job_log_bytes_per_second", "job_memory_bytes"
@@ -96,7 +97,7 @@ def test_no_data_is_neither_quiet_nor_activity() -> None:
 def test_the_floor_is_half_a_minute_and_a_start_does_not_lengthen_it() -> None:
     """Sixty seconds without a sign while it starts: the job has not been at work yet."""
     activity = play(lambda time_s: both({TCP: 1e6 if time_s < 3 or time_s > 63 else 0.0}), 100)
-    assert activity.limit_s() == FLOOR_S == 30.0
+    assert activity.limit_s() == THRESHOLDS.quiet_floor_s == 30.0
 
 
 def test_stacks_that_moved_lengthen_the_patience() -> None:
@@ -113,7 +114,7 @@ def test_what_a_declared_phase_holds_up_is_not_learned() -> None:
         if 100 <= time_s < 395:
             activity.excuse()
     activity.update(window(400.0, both({TCP: 1e6})), MACHINES)
-    assert activity.limit_s() == FLOOR_S
+    assert activity.limit_s() == THRESHOLDS.quiet_floor_s
 
 
 def test_standbys_that_prepare_themselves_are_not_the_job() -> None:

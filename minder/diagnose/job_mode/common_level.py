@@ -13,9 +13,10 @@ from typing import Literal
 
 import numpy as np
 
+from minder.diagnose.job_mode.thresholds import THRESHOLDS, Thresholds
 from minder.model.telemetry import Window
 
-__all__ = ["Standstill"]
+__all__ = ["CommonLevel"]
 
 _WORK = (
     "nvlink_bandwidth_bytes_per_second",
@@ -23,16 +24,14 @@ _WORK = (
     "gpu_tensor_activity_ratio",
     "gpu_fp_activity_ratio",
 )
-_STANDS = 0.35  # share of the usual level
-_USUAL_ROWS, _FEWEST_ROWS = 300, 10
-_LASTS_S = 15.0  # a pause between two steps, and most checkpoints, are shorter
 
 
-class Standstill:
+class CommonLevel:
     """Feed it every window once. Rows at which the job stands are not learned from, so that a hang never becomes the usual."""
 
-    def __init__(self) -> None:
-        self._usual: deque[np.ndarray] = deque(maxlen=_USUAL_ROWS)  # medians of the job, one per metric of _WORK
+    def __init__(self, limits: Thresholds = THRESHOLDS) -> None:
+        self._limits = limits
+        self._usual: deque[np.ndarray] = deque(maxlen=limits.level_usual_rows)  # medians of the job, one per metric of _WORK
         self._share = float("nan")
         self.seen = False  # any telemetry at all
         self.since_s: float | None = None  # the first row at which the job stood
@@ -48,7 +47,7 @@ class Standstill:
 
     def state(self, now_s: float) -> Literal["stands", "works", "not told"]:
         """Now; "not told" where telemetry has nothing of the job's work, or too little yet."""
-        if self.since_s is not None and now_s - self.since_s >= _LASTS_S:
+        if self.since_s is not None and now_s - self.since_s >= self._limits.level_stands_s:
             return "stands"
         return "not told" if math.isnan(self._share) else "works"
 
@@ -56,7 +55,7 @@ class Standstill:
         if np.isnan(level_K).all():
             return
         self._share = self._share_of(level_K)
-        if self._share < _STANDS:
+        if self._share < self._limits.standing_share:
             self.since_s = time_s if self.since_s is None else self.since_s
             return
         self.since_s = None
@@ -64,7 +63,7 @@ class Standstill:
 
     def _share_of(self, level_K: np.ndarray) -> float:
         """The largest share of its usual level that any metric has; NaN while nothing is usual."""
-        if len(self._usual) < _FEWEST_ROWS:
+        if len(self._usual) < self._limits.level_fewest_rows:
             return float("nan")
         usual_K = np.array([_median(column) for column in np.array(self._usual).T])
         known_K = (usual_K > 0) & ~np.isnan(level_K)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minder.diagnose.verdicts.outage import Outage
+from minder.diagnose.job_mode.answers import Outage
 
 ALL = frozenset({"m0", "m1", "m2", "m3"})
 

@@ -11,7 +11,7 @@ The rules:
 - Only what belongs to the job counts. The traffic of a machine's network interfaces counts where neither the job's own connections nor
   RDMA are told: others use them too.
 - The job is quiet while no machine of it shows any activity. A quiet stretch is too long from twice the longest that the job ever
-  survived at work, and from `FLOOR_S`. What a declared phase, a start or a restart held up does not count as survived.
+  survived at work, and from `quiet_floor_s`. What a declared phase, a start or a restart held up does not count as survived.
 - No data is neither activity nor quiet: the stretch ends with the newest row that says something.
 """
 
@@ -24,40 +24,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minder.diagnose.job_mode.thresholds import ACTIVITY_FLOORS, THRESHOLDS, Thresholds
 from minder.model.telemetry import Window
 
-__all__ = ["FLOOR_S", "Activity"]
-
-FLOOR_S = 30.0
-_SHARE = 0.1
-_LEVEL_S = 10.0
-_TIMES = 2.0
-_USUAL_ROWS = 300.0  # over so many rows the usual level is forgotten
-_FEWEST_ROWS = 10
-_PENDING_ROWS = 600
-_MEMORY_SHARE = 0.01
-_ANY_S, _WORK_S = 60.0, 20.0  # of activity, of work: then the job has begun
-_FRESH_S = 60.0
-_LONGEST_ROW_S = 60.0
+__all__ = ["Activity"]
 
 _MEMORY = "job_memory_bytes"
 _OTHERS = "tcp_throughput_bytes_per_second"
 _OWN = ("job_tcp_bytes_per_second", "rdma_throughput_bytes_per_second")
-# Metric to the level below which it says nothing: less than keep-alives, the store's keys and a scrape take.
-_LEAST = {
-    "job_tcp_bytes_per_second": 500.0,
-    "rdma_throughput_bytes_per_second": 10_000.0,
-    "nvlink_bandwidth_bytes_per_second": 100_000.0,
-    _OTHERS: 50_000.0,
-    "gpu_tensor_activity_ratio": 0.01,
-    "gpu_fp_activity_ratio": 0.01,
-    "gpu_memory_bandwidth_ratio": 0.01,
-    "job_io_bytes_per_second": 2_000.0,
-    "job_log_bytes_per_second": 0.0,
-    _MEMORY: 0.0,
-}
-_METRICS = tuple(_LEAST)
-_LEAST_K = np.array(list(_LEAST.values()))
+_METRICS = tuple(ACTIVITY_FLOORS)
+_LEAST_K = np.array(list(ACTIVITY_FLOORS.values()))
 _WORK = [_METRICS.index(name) for name in _METRICS[:6]]  # what training moves, beside files and logs
 
 
@@ -74,14 +50,15 @@ class _Machine:
 class Activity:
     """Feed it every window once. Times are those of the rows (unix seconds)."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Thresholds = THRESHOLDS) -> None:
+        self._limits = limits
         self.has_gpus = False  # any metric of a GPU was told
         self.survived_s = 0.0  # the longest quiet stretch after which the job went on
         self.active_s = math.nan  # the newest row with activity
         self.newest_s = math.nan  # the newest row that says anything
         self._quiet_from_s = math.nan
         self._machines: dict[str, _Machine] = {}
-        self._pending: deque[tuple[str, np.ndarray]] = deque(maxlen=_PENDING_ROWS)
+        self._pending: deque[tuple[str, np.ndarray]] = deque(maxlen=limits.activity_pending_rows)
         self._any_s = self._work_s = 0.0  # seconds of activity, and of work, since the generation began
 
     def update(self, window: Window, machines: Collection[str]) -> None:
@@ -96,7 +73,7 @@ class Activity:
 
     def quiet_s(self, now_s: float) -> float:
         """Seconds without any activity; 0 while there is some, or while nothing has been heard for a minute."""
-        if math.isnan(self._quiet_from_s) or now_s - self.newest_s > _FRESH_S:
+        if math.isnan(self._quiet_from_s) or now_s - self.newest_s > self._limits.activity_heard_s:
             return 0.0
         return self.newest_s - self._quiet_from_s
 
@@ -107,16 +84,16 @@ class Activity:
 
     def limit_s(self) -> float:
         """A longer quiet stretch than this is one that no healthy stretch of the job has shown."""
-        return max(FLOOR_S, _TIMES * self.survived_s)
+        return max(self._limits.quiet_floor_s, self._limits.quiet_times * self.survived_s)
 
     def is_known(self, now_s: float) -> bool:
         """Whether telemetry says anything of the job's activity now."""
-        return now_s - self.newest_s <= _FRESH_S
+        return now_s - self.newest_s <= self._limits.activity_heard_s
 
     @property
     def has_begun(self) -> bool:
         """Whether this generation has been at work for a while: then what stops it is no start."""
-        return self._work_s >= _WORK_S or self._any_s >= _ANY_S
+        return self._work_s >= self._limits.begun_work_s or self._any_s >= self._limits.begun_any_s
 
     def survive(self, now_s: float) -> None:
         """The job was seen to move although no metric shows it: the stretch was a healthy one, and a new one begins."""
@@ -144,7 +121,7 @@ class Activity:
         if not rows:
             return
         active_K = np.any([self._active(name, time_s, row_K) for name, row_K in rows.items()], axis=0)
-        passed_s = 0.0 if math.isnan(self.newest_s) else min(max(0.0, time_s - self.newest_s), _LONGEST_ROW_S)
+        passed_s = 0.0 if math.isnan(self.newest_s) else min(max(0.0, time_s - self.newest_s), self._limits.longest_row_s)
         before_s, self.newest_s = self.newest_s, time_s
         self._pending.extend(rows.items())
         if not active_K.any():
@@ -160,23 +137,25 @@ class Activity:
             self._learn(*self._pending.popleft())
 
     def _active(self, name: str, time_s: float, row_K: np.ndarray) -> np.ndarray:
+        limits = self._limits
         known = self._machines.setdefault(name, _Machine(np.zeros(len(_METRICS)), np.zeros(len(_METRICS)), deque()))
         known.recent.append((time_s, row_K))
-        while known.recent[0][0] <= time_s - _LEVEL_S:
+        while known.recent[0][0] <= time_s - limits.level_s:
             known.recent.popleft()
         level_K = _mean([item for _, item in known.recent])
-        least_K = np.where(known.rows_K < _FEWEST_ROWS, _LEAST_K, np.maximum(_LEAST_K, _SHARE * known.usual_K))
+        raised_K = np.maximum(_LEAST_K, limits.active_share * known.usual_K)
+        least_K = np.where(known.rows_K < limits.activity_fewest_rows, _LEAST_K, raised_K)
         active_K: np.ndarray = level_K > least_K
         place = _METRICS.index(_MEMORY)
         memory, before = float(row_K[place]), known.memory
-        active_K[place] = abs(memory - before) > _MEMORY_SHARE * before  # False for NaN
+        active_K[place] = abs(memory - before) > limits.memory_share * before  # False for NaN
         known.memory = before if math.isnan(memory) else memory
         return active_K
 
     def _learn(self, name: str, row_K: np.ndarray) -> None:
         known = self._machines[name]
         told_K = ~np.isnan(row_K)
-        known.rows_K = np.minimum(known.rows_K + told_K, _USUAL_ROWS)
+        known.rows_K = np.minimum(known.rows_K + told_K, self._limits.activity_usual_rows)
         weight_K = np.divide(1.0, known.rows_K, out=np.zeros_like(known.rows_K), where=told_K & (known.rows_K > 0))
         known.usual_K += weight_K * np.where(told_K, row_K - known.usual_K, 0.0)
 
