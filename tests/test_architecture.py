@@ -303,6 +303,18 @@ def test_links_in_documents_lead_somewhere() -> None:
     assert found == []
 
 
+def test_pages_that_the_code_cites_are_in_the_repository() -> None:
+    """A source that nobody can open is none: papers are cited by title, arXiv id and part."""
+    written = {"report.md"}  # by minder demo
+    there = {path.name for path in tracked_files()} | written
+    cited = {
+        (str(path.relative_to(ROOT)), name)
+        for path in python_files("minder", "serve", "models")
+        for name in re.findall(r"[\w-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert {(place, name) for place, name in cited if name not in there} == set()
+
+
 def test_every_document_is_reachable_from_the_readme() -> None:
     seen, queue = set(), [ROOT / "README.md"]
     while queue:
