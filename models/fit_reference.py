@@ -32,6 +32,8 @@ ABOUT = """
 - **Limits**: it has seen healthy machines of the recipes plain and healthy, scraped every 1 to 15 s, and no real cluster; no other
   metrics than those below. It compares all machines of a job, whatever their pipeline stage. Fit it on your own healthy recordings before
   you trust it ([training](../../docs/training.md)).
+- **Error**: on healthy windows it is for most metrics 10 to 100 times what the paper reports for its own data: ours is simulated, with
+  nuisances. Detection was measured with these weights.
 - **Licence**: Apache-2.0, the project's; no data of others is in it.
 """
 RATIOS = frozenset(metric.name for metric in CATALOGUE if metric.unit == "ratio")

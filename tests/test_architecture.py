@@ -245,21 +245,59 @@ def declared_distributions() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     by_extra = {"": project["dependencies"], **project["optional-dependencies"]}
     by_extra.pop("all")
-    return {re.split(r"[<>=\[;~! ]", requirement)[0]: extra for extra, requirements in by_extra.items() for requirement in requirements}
+    named = {re.split(r"[<>=\[;~! ]", requirement)[0]: extra for extra, requirements in by_extra.items() for requirement in requirements}
+    named.pop(project["name"])  # an extra that includes another one
+    return named
+
+
+IMPORTED_AS = {
+    "import-linter": "importlinter",
+    "mkdocs-material": "material",
+    "nvidia-ml-py": "pynvml",
+    "pyjwt": "jwt",
+    "python-multipart": "multipart",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+}
+# What runs on every machine of a job, or asks a service from anywhere: what these import is the base.
+LIGHT_PLACES = {"cli", "edge", "record", "wire"}
+
+
+def dependency_rows() -> dict[str, tuple[str, set[str]]]:
+    """Distribution to its extra and the places that import it, as docs/dependencies.md has them."""
+    text = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w-]+) \| ?([a-z]*) ?\| ?([a-z, ]*?) ?\|", text, re.MULTILINE)
+    return {name: (extra, set(places.split(", ")) - {""}) for name, extra, places in rows if name != "distribution"}
+
+
+def places_that_import() -> dict[str, set[str]]:
+    """Module to the wings of minder, "serve" or "models" that import it."""
+    found: dict[str, set[str]] = {}
+    for path in python_files("minder", "serve", "models"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        place = parts[1] if parts[0] == "minder" else parts[0]
+        for _, name in imported_modules(path):
+            found.setdefault(name.split(".")[0], set()).add(place)
+    return found
 
 
 def test_every_dependency_says_what_it_is_for() -> None:
-    rows = re.findall(r"^\| ([\w-]+) \| ?([a-z]*) ?\|", (ROOT / "docs/dependencies.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {name: extra for name, extra in rows if name != "distribution" and set(name) != {"-"}} == declared_distributions()
+    rows = dependency_rows()
+    assert {name: extra for name, (extra, _) in rows.items()} == declared_distributions()
+    found = places_that_import()
+    named = {name: found.get(IMPORTED_AS.get(name, name.replace("-", "_")), set()) for name in rows}
+    assert {name: places for name, (_, places) in rows.items()} == named
 
 
-def test_every_base_dependency_is_used() -> None:
+def test_every_base_dependency_is_used_where_it_is_installed() -> None:
     """py-spy is called as a command."""
-    modules = {"nvidia-ml-py": "pynvml", "py-spy": None, "pyyaml": "yaml"}
-    used = {name.split(".")[0] for path in python_files("minder", "serve") for _, name in imported_modules(path)}
-    base = [name for name, extra in declared_distributions().items() if extra in ("", "torch")]
-    needed = {name: modules.get(name, name.replace("-", "_")) for name in base}
-    assert {name for name, module in needed.items() if module is not None and module not in used} == set()
+    base = {name: places for name, (extra, places) in dependency_rows().items() if extra == "" and name != "py-spy"}
+    assert base
+    assert {name for name, places in base.items() if not places & LIGHT_PLACES} == set()
+
+
+def test_every_library_of_the_controller_is_used() -> None:
+    assert {name for name, (extra, places) in dependency_rows().items() if extra in ("controller", "torch") and not places} == set()
 
 
 def test_pins_carry_no_local_build_tag() -> None:
@@ -281,6 +319,18 @@ def test_links_in_documents_lead_somewhere() -> None:
             if file and "://" not in file and not (path.parent / file).exists():
                 found.append(f"{place(path)}: {target}")
     assert found == []
+
+
+def test_pages_that_the_code_cites_are_in_the_repository() -> None:
+    """A source that nobody can open is none: papers are cited by title, arXiv id and part."""
+    written = {"report.md"}  # by minder demo
+    there = {path.name for path in tracked_files()} | written
+    cited = {
+        (str(path.relative_to(ROOT)), name)
+        for path in python_files("minder", "serve", "models")
+        for name in re.findall(r"[\w-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert {(place, name) for place, name in cited if name not in there} == set()
 
 
 def test_every_document_is_reachable_from_the_readme() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
+import io
 import re
 import shlex
 from pathlib import Path
@@ -43,6 +46,7 @@ FROZEN_VERBS = {
 }
 
 
+@functools.cache
 def command_lines() -> list[str]:
     """Every command as it is typed after `minder`: a verb, or a verb and its own verb. A verb that cannot be imported stands for itself."""
     lines: list[str] = []
@@ -99,32 +103,61 @@ def test_a_file_that_is_not_there_is_one_line_and_exit_2(tmp_path: Path, capsys:
 # Documents
 
 
-def typed_in_documents() -> list[str]:
-    """Every command of ours that a page tells the reader to type, from its indented blocks and its bash blocks.
+# In the same marks as a command, but none: reasons and comments that minder writes, and the name of a process.
+NO_COMMANDS = ("minder <operation>: ", "minder evict-0123456789ab: ", "minder scoring JOB")
 
-    The reference of commands is written from the commands themselves.
-    """
+
+def document_texts() -> list[str]:
+    """The reference of commands is left out: it is written from the commands themselves."""
     front = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "notebooks/README.md", "datasets/README.md")]
     pages = [*front, *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference")]
-    texts = [page.read_text(encoding="utf-8") for page in pages]
+    return [page.read_text(encoding="utf-8") for page in pages]
+
+
+def commands_in_documents() -> list[str]:
+    """Every command of ours in a page: what it tells the reader to type, in indented and bash blocks, and what stands in its sentences."""
+    texts = document_texts()
     lines = [line for text in texts for line in text.splitlines() if line.startswith("    ")]
     lines += [f"    {line.strip()}" for text in texts for block in re.findall(BASH, text) for line in block.splitlines()]
-    typed = [re.sub(r"\s+#.*", "", line).strip() for line in lines if re.match(r" {4,}(\.venv/bin/)?minder ", line)]
-    return list(dict.fromkeys(line.removeprefix(".venv/bin/") for line in typed))
+    found = [re.sub(r"\s+#.*", "", line).strip() for line in lines if re.match(r" {4,}(\.venv/bin/)?minder ", line)]
+    found += [words for text in texts for words in re.findall(r"`((?:\.venv/bin/)?minder [^`\n]+)`", text)]
+    return [line for line in dict.fromkeys(line.removeprefix(".venv/bin/") for line in found) if not line.startswith(NO_COMMANDS)]
 
 
-@pytest.mark.parametrize("command", typed_in_documents())
-def test_commands_in_documents_have_verbs_and_options_that_exist(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@functools.cache
+def help_text(line: str) -> str:
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+        patch.setenv("COLUMNS", "200")
+        patch.setenv("TERM", "dumb")
+        assert main([*line.split(), "--help"]) == 0
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("command", commands_in_documents())
+def test_commands_in_documents_have_verbs_and_options_that_exist(command: str) -> None:
     words = shlex.split(command)[1:]
-    while words[:1] and words[0] in ("--server", "--token-file", "--ca-file"):  # before the verb, each with its value
+    while words[:1] and words[0] in (
+        "--server",
+        "--token-file",
+        "--ca-file",
+        "--log-level",
+        "--log-format",
+    ):  # before the verb
         words = words[2:]
     own = words[: words.index("--")] if "--" in words else words
-    line = next((line for line in command_lines() if line.split() == own[: len(line.split())]), None)
+    known = [*command_lines(), *VERBS]
+    line = next((line for line in known if line.split() == own[: len(line.split())]), None)
     assert line, f"no such command: {command}"
-    text = help_of(line, monkeypatch, capsys)
-    assert {word for word in own if word.startswith("--") and not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)} == set()
+    given = own[len(line.split()) :]
+    assert line in command_lines() or given in ([], ["--help"]), f"{line} has commands of its own: {command}"
+    text = help_text(line)
+    options = {word.split("=")[0] for word in given if word.startswith("--")}
+    assert {word for word in options if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)} == set()
+
+
+def test_what_is_called_no_command_stands_in_a_page() -> None:
+    assert [words for words in NO_COMMANDS if not any(f"`{words}" in text for text in document_texts())] == []
 
 
 def test_the_configuration_in_the_quickstart_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

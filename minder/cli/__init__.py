@@ -14,7 +14,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from minder.model.errors import MinderError, MissingExtraError
+from minder.cli.extras import demand_for, missing_extra
+from minder.model.errors import MinderError
 from minder.model.log import FORMATS, LEVELS, remove_logging, set_up_logging
 
 __all__ = ["VERBS", "main"]
@@ -80,6 +81,15 @@ class _LazyGroup(TyperGroup):
         found.name = cmd_name
         found.short_help = VERBS[cmd_name]
         return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """As click's; a verb for which a library is missing is refused before any of it runs."""
+        from minder.cli.remote import is_served
+
+        name, found, rest = super().resolve_command(ctx, args)
+        if name is not None and found is not None:
+            demand_for(name, rest, served=is_served(ctx.params.get("server")))
+        return name, found, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -152,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MinderError as error:
         return _fail(str(error), error.exit_code)
     except ModuleNotFoundError as error:
-        missing = _missing_extra(error)
+        missing = missing_extra(error)
         if missing is None:
             raise
         return _fail(str(missing), missing.exit_code)
@@ -191,19 +201,3 @@ def _usage_error(error: Exception) -> int:
 def _fail(message: str, status: int) -> int:
     print(f"minder: {' '.join(message.split())}", file=sys.stderr)
     return status
-
-
-def _missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
-    extras = {
-        "torch": "torch",
-        "sklearn": "models",
-        "pyod": "models",
-        "mlflow": "models",
-        "safetensors": "models",
-        "fastapi": "serve",
-        "multipart": "serve",
-    }
-    name = (error.name or "").split(".")[0]
-    if name not in extras:
-        return None
-    return MissingExtraError.of(name, extras[name])

@@ -34,6 +34,7 @@ def command(
 
     Example: minder doctor --prometheus http://127.0.0.1:9090 --draft job.toml
     """
+    from minder.cli.extras import demand_controller
     from minder.cli.tables import check_choice
     from minder.model.errors import BadInputError
 
@@ -42,6 +43,8 @@ def command(
         raise BadInputError("--config looks at a job, --prometheus at a server that no job.toml names yet: give one of them")
     if prometheus is None and (draft is not None or selector or header):
         raise BadInputError("--draft, --selector and --header go with --prometheus URL")
+    if config is not None or prometheus is not None:
+        demand_controller()
     if prometheus is not None:
         found, files = _foreign(prometheus, draft, name, selector, header or [])
     else:
@@ -51,21 +54,27 @@ def command(
 
 
 def _here(config: Path | None, run_dir: Path | None) -> list[Finding]:
-    from minder.config import load_config
-    from minder.doctor.job import look_at_job, look_at_tokens
     from minder.doctor.machine import look_at_machine
-    from minder.doctor.steps import look_at_local_steps
     from minder.edge.worker.pulse import default_run_dir
-    from minder.model.resources import default_state_dir
 
     found = look_at_machine(run_dir or default_run_dir())
-    if config is None:
-        found += look_at_local_steps(default_state_dir())
-    if config is not None:
-        tokens = look_at_tokens(config)
-        found += tokens
-        if all(item.status == "ok" for item in tokens):  # else job.toml cannot be read whole
-            found += look_at_job(load_config(config))
+    return found + (_local_steps() if config is None else _job(config))
+
+
+def _local_steps() -> list[Finding]:
+    from minder.doctor.steps import look_at_local_steps
+    from minder.model.resources import default_state_dir
+
+    return look_at_local_steps(default_state_dir())
+
+
+def _job(config: Path) -> list[Finding]:
+    from minder.config import load_config
+    from minder.doctor.job import look_at_job, look_at_tokens
+
+    found = look_at_tokens(config)
+    if all(item.status == "ok" for item in found):  # else job.toml cannot be read whole
+        found += look_at_job(load_config(config))
     return found
 
 

@@ -217,6 +217,9 @@ def _engine_of(config: Path, ledger: str | None) -> tuple[JobConfig, str | None]
     """The configuration, and the ledger of its job unless another one is meant."""
     import os
 
+    from minder.cli.extras import demand_controller
+
+    demand_controller()
     from minder.app.build import state_dir_of
     from minder.config import load_config
 

@@ -36,7 +36,6 @@ def add(
     from minder.record.api.maintenance import MaintenanceRequest
     from minder.record.incidents import Ledger, kinds
     from minder.record.incidents.spans import parse_span
-    from minder.record.store.tokens import new_id
 
     if not reason.strip():
         raise BadInputError('--reason is missing: say why, such as --reason "switch firmware"')
@@ -52,6 +51,8 @@ def add(
         raise BadInputError("name something: --machine, --rack or --job; to stop everything, use `minder pause --all`")
     with open_ledger(ledger) as opened:
         if isinstance(opened, Ledger):
+            from minder.record.store.tokens import new_id
+
             name = f"window-{new_id()[:8]}"
             scope = {"machines": machines, "racks": racks, "jobs": jobs}
             window = {"id": name, "from_s": from_s, "until_s": from_s + length_s, **scope, "reason": reason.strip(), "by": operator_name()}

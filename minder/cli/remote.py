@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minder.record.client.ledger import RemoteLedger
     from minder.record.incidents import Ledger
 
-__all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "open_client", "open_ledger"]
+__all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "is_served", "open_client", "open_ledger"]
 
 REMOTE_VERBS = frozenset({"decision", "incidents", "job", "machine", "maintenance", "pause", "unpause", "report"})
 _chosen: ContextVar[Server | None] = ContextVar("server", default=None)
@@ -45,6 +45,11 @@ def choose_server(url: str | None, token_file: str | None, ca_file: str | None, 
     _chosen.set(Server(found, token_file, ca_file, bool(url)) if found else None)
 
 
+def is_served(url: str | None) -> bool:
+    """Whether a service is named, by --server (`url`) or by the environment."""
+    return bool(url or os.environ.get("MINDER_SERVER"))
+
+
 def open_ledger(ledger: str | None) -> Ledger | RemoteLedger:
     """The ledger that --ledger names, else the service's, else the usual one here. Raises BadInputError, WireError."""
     server = _chosen.get()
@@ -54,8 +59,10 @@ def open_ledger(ledger: str | None) -> Ledger | RemoteLedger:
         from minder.record.client.ledger import RemoteLedger
 
         return RemoteLedger(_client(server))
+    from minder.cli.extras import demand_controller
     from minder.record.incidents import Ledger, find_ledger
 
+    demand_controller()
     return Ledger(find_ledger(ledger), create=False)
 
 

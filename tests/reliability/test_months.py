@@ -126,7 +126,12 @@ def test_the_plan_says_what_is_assumed_and_uses_nothing_of_the_lab(published: Pu
     assert document["assumed"] == dict(published.assumed) and document["lab"]["used"] is False
     assert "Table 1" in document["sources"]["incident mix"]
     notes = "\n".join(plan_notes(scales, published, 1))
-    assert "Simulated, not measured" in notes and "loopback restart says nothing" in notes and "beyond 1,024 machines" in notes
+    assert (
+        "Simulated, not measured" in notes
+        and "not yet in minder" in notes
+        and "loopback restart says nothing" in notes
+        and "beyond 1,024 machines" in notes
+    )
     assert plan_ettr(scales, replace(published, lab=()), 0, 1) == outcomes
     assert len(plan_rows(outcomes)) == 1 + len(VARIANTS)
 

@@ -15,7 +15,7 @@ order) is taken as it is. For every other failure the memory of the same code ve
 
 A hang or a slowness that has other evidence against its machine is evicted at once unless the first three rows speak. A hang in which
 one machine's ranks stand elsewhere than all others, and no more is known against it, is unknown like a crash. Sources:
-byterobust.md section 4 (reattempt, rollback); seed-systems.md section 8 (TRANSOM's exchange of suspects).
+ByteRobust (arXiv 2509.16293, automated fault tolerance: reattempt, rollback); TRANSOM (arXiv 2310.10046, exchange of suspects).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A rank waits for the ranks that have not launched an operation which it has; failing those, for the ranks that entered it with
 something else, for ranks without a dump, for ranks whose device has not reached it, and for ranks that are still held by an earlier
 operation. Followed from rank to rank across groups, the chain ends at whoever waits for nobody: that is who holds the job up.
-After Mycroft (seed-systems.md 1.1, "follow shared ranks between groups") and the paper's remark that the reporting rank must not be
+After Mycroft (arXiv 2509.03018: shared ranks are followed between groups) and the paper's remark that the reporting rank must not be
 taken to be innocent.
 """
 

@@ -14,7 +14,7 @@ from minder.model.topology import Topology
 
 __all__ = ["ROUNDS", "analyse_captures", "vote"]
 
-ROUNDS = 5  # of captures 10 s apart (ByteRobust, section 7.2)
+ROUNDS = 5  # of captures 10 s apart (ByteRobust, arXiv 2509.16293)
 _WINDOW_S = 120.0  # older captures show the job before the stall
 _GROUP_SHARE = 0.5
 
@@ -86,7 +86,7 @@ def _surer(suspect: Accused, findings: Sequence[Finding]) -> Accused:
 
 
 def vote(outliers_by_round: Sequence[Sequence[str]], places: Places) -> tuple[str | None, tuple[str, ...], int] | None:
-    """Fail-slow voting (ByteRobust, section 7.2): each round flags its outliers' machine or group; who has most flags after 5 rounds.
+    """Fail-slow voting (ByteRobust, arXiv 2509.16293): each round flags its outliers' machine or group; who has most flags after 5 rounds.
 
     outliers_by_round: machines that stood out, round by round. Returns (group name or None, machines, flags); None where no round
     flags anybody, where the most flagged has not half of the rounds, or where two have equally many.

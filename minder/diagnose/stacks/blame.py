@@ -1,4 +1,4 @@
-"""From the dumps of one moment to a finding: groups, suspects, whom to evict, whose fault (ByteRobust, section 7.1, and further)."""
+"""From the dumps of one moment to a finding: groups, suspects, whom to evict, whose fault (ByteRobust, arXiv 2509.16293, and further)."""
 
 from __future__ import annotations
 

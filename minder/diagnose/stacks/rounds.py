@@ -1,4 +1,4 @@
-"""One capture of a job that moves, for a vote over several (ByteRobust, section 7.2)."""
+"""One capture of a job that moves, for a vote over several (ByteRobust, arXiv 2509.16293)."""
 
 from __future__ import annotations
 

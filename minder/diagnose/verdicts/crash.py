@@ -1,6 +1,6 @@
 """The first failure of a generation, and whose it is. What follows it within the job is an echo.
 
-The rule, after byterobust.md sections 3.2 and 4:
+The rule, after ByteRobust (arXiv 2509.16293, automated fault tolerance, Fig. 5):
 
 | the first failure, on corrected clocks | leads to |
 |---|---|

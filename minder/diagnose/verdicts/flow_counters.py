@@ -1,4 +1,4 @@
-"""Per-flow counters and what they say of a transfer that does not end (Mycroft, seed-systems.md section 1.1).
+"""Per-flow counters and what they say of a transfer that does not end (Mycroft, arXiv 2509.03018).
 
 A flow is one queue pair, or one TCP connection. Three counters at the sender: bytes ready, handed to the network, acknowledged.
 Over TCP the kernel acknowledges for a process that does not run, so a fourth is needed at the receiver: bytes that nobody has read.

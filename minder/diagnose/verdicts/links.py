@@ -1,7 +1,8 @@
 """Links of machines: one that stays down while others are up, and one that goes and comes back again and again.
 
 A flap that heals is no fault: networks and their retransmissions are made for it. Two within five minutes are the beginning of a fault
-(byterobust.md section 3.2), which a person should look at: the cable, the transceiver and the switch are no part of the machine.
+(ByteRobust, arXiv 2509.16293, real-time checks), which a person should look at: the cable, the transceiver and the switch are no part of
+the machine.
 What several machines' links do within seconds of each other is their switch's.
 """
 

@@ -1,7 +1,7 @@
 """A NaN in one machine's own gradient, found before the all-reduce spreads it: hardware that computes wrongly, or that rank's data.
 
 One look cannot tell the two apart, so the suspicion carries its rank and step: the policy exchanges the machine on trial, and remembers
-whether the NaN follows the rank. Every machine at once is the data or the code (byterobust.md sections 2.2 and 3.2).
+whether the NaN follows the rank. Every machine at once is the data or the code (ByteRobust, arXiv 2509.16293).
 """
 
 from __future__ import annotations

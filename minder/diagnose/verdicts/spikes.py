@@ -1,8 +1,8 @@
 """A spike of one machine's own gradient while the others' show none: it may compute wrongly. Of all of them, or of the job's loss or
 gradient norm: the data or the code, nobody's hardware.
 
-The trigger of five times is ByteRobust's (byterobust.md section 3.2), g squared over 5,000 v is SPAM's, and what one rank against all
-ranks points at is ours (seed-systems.md section 10.2). One spike is no proof, since a batch that is odd on one rank looks like it:
+The trigger of five times is ByteRobust's (arXiv 2509.16293), g squared over 5,000 v is SPAM's (arXiv 2501.06842), and what one rank
+against all ranks points at is ours. One spike is no proof, since a batch that is odd on one rank looks like it:
 it pages. What comes of a spike is its echo: a poisoned update makes every later loss and gradient jump, and an odd batch of all may throw
 some rank's gradient over the threshold a few steps later.
 """

@@ -1,4 +1,4 @@
-"""Several machines at once: which parallel group of the job they share (ByteRobust, section 7.1)."""
+"""Several machines at once: which parallel group of the job they share (ByteRobust, arXiv 2509.16293)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to look closer: Mycroft's always-on rules over a window of completed operations (seed-systems.md section 1.1).
+"""When to look closer: Mycroft's always-on rules over a window of completed operations (arXiv 2509.03018, Algorithm 1).
 
 `minder.diagnose.verdicts.trigger` feeds it with what a live job completes.
 """

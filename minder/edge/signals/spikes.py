@@ -1,6 +1,6 @@
 """Loss and gradient norm against their own recent past: five times the usual value is a spike, and so is NaN or infinity.
 
-The factor is ByteRobust's (byterobust.md section 3.2). What "usual" is, the paper leaves open: here the median of the last steps, since
+The factor is ByteRobust's (arXiv 2509.16293). What "usual" is, the paper leaves open: here the median of the last steps, since
 a mean would follow the spike, and a longer past the warm-up, in which a loss falls to a tenth. Standard library only: agents load this.
 """
 

@@ -1,7 +1,7 @@
 """Whose fault an exception is, its reporter's own or the echo of a peer's death, and the identity that it is known by. No torch.
 
 A rank whose peer dies sees its connection break, its store vanish or its watchdog bark. Such a rank is a victim: its
-words never accuse it (ByteRobust section 4 keeps user-space errors apart from what a peer's loss drags along).
+words never accuse it (ByteRobust, arXiv 2509.16293, keeps user-space errors apart from what a peer's loss drags along).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """This rank's own gradient against its own past, before the all-reduce mixes it with everybody's: g squared over 5,000 v.
 
-v is an exponential mean of g squared, as Adam keeps one, before this step enters it. SPAM (seed-systems.md section 10) asks that of every
+v is an exponential mean of g squared, as Adam keeps one, before this step enters it. SPAM (arXiv 2501.06842) asks that of every
 element, which takes a second copy of the gradient and several passes; here g squared is the sum over a bucket, which the look for NaN
 computes anyway. No torch in here.
 """

@@ -23,8 +23,8 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """What the job has: automatic detection and localisation, warm standbys, restart in place and hot update, a checkpoint in every
-    step beside the job, and eviction of whole groups."""
+    """What the job has, as published: automatic detection and localisation, warm standbys, restart in place and hot update, a checkpoint
+    in every step beside the job, and eviction of whole groups. Minder lacks some of it: see plan.NOT_MINDERS."""
 
     detection: bool = True
     standbys: bool = True

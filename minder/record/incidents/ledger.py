@@ -1,4 +1,7 @@
-"""The append-only ledger: every arrow of the loop is an event, every action an intent before and a result after."""
+"""The append-only ledger: every arrow of the loop is an event, every action an intent before and a result after.
+
+SQL is loaded when a ledger is opened: machines without the controller's libraries ask what an object is, and open none.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minder.model.clock import Clock, SystemClock
 from minder.model.decision import ActionResult, Decision
@@ -29,10 +32,11 @@ from minder.record.incidents.fold import fold_incident
 from minder.record.incidents.log_lines import log_event
 from minder.record.incidents.past import Past
 from minder.record.incidents.record import Incident
-from minder.record.store.engine import safe_name
-from minder.record.store.events import EventQuery, EventRow, EventStore
-from minder.record.store.leases import Lease
+from minder.record.store.rows import EventQuery, EventRow
 from minder.wire.codec import from_json, to_json
+
+if TYPE_CHECKING:
+    from minder.record.store.leases import Lease
 
 __all__ = ["Intent", "Ledger", "Operation"]
 
@@ -66,6 +70,9 @@ class Ledger:
 
     def __init__(self, path_or_url: str | Path, *, create: bool = True, clock: Clock | None = None, busy_timeout_s: float = 5.0) -> None:
         """`path_or_url`: a file, ":memory:", or a database URL. `create=False` refuses a file that is not there."""
+        from minder.record.store.engine import safe_name
+        from minder.record.store.events import EventStore
+
         self.location = safe_name(str(path_or_url))
         self._clock = clock or SystemClock()
         self._store = EventStore(path_or_url, create=create, busy_timeout_s=busy_timeout_s)

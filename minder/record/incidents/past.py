@@ -10,13 +10,17 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from minder.model.history import Approval, History, LedgerEvent
 from minder.record.incidents import kinds
 from minder.record.incidents.fold import fold_incident
 from minder.record.incidents.history import HISTORY_KINDS, HistoryFold, fold_suspects
 from minder.record.incidents.record import Incident
-from minder.record.store.events import EventQuery, EventStore
+from minder.record.store.rows import EventQuery
+
+if TYPE_CHECKING:
+    from minder.record.store.events import EventStore
 
 __all__ = ["Past"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, case, func, select
@@ -16,57 +16,10 @@ from minder.model.history import LedgerEvent
 from minder.record.store.engine import reading, writing
 from minder.record.store.leases import Lease, demand_lease
 from minder.record.store.opened import OpenedStore
+from minder.record.store.rows import EventQuery, EventRow, IncidentSpan
 from minder.record.store.tables import EVENTS
 
 __all__ = ["EventQuery", "EventRow", "EventStore", "IncidentSpan", "insert_row", "is_second"]
-
-
-@dataclass(frozen=True, slots=True)
-class EventRow:
-    """One event before it has an id; `payload` is JSON text."""
-
-    time_s: float
-    kind: str
-    payload: str
-    job: str | None = None
-    incident: str | None = None
-    operation_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EventQuery:
-    """Every condition that is given must hold.
-
-    `any_incident`: events that belong to an incident; with `job`, to one that has an event of this job (a machine that is given
-    back to every job says so without a job). `incident_since_s`: events of incidents whose first event is not older.
-    `incidents`: events of any of these (some hundred at most). `before_id`: only older ones. `newest_first`: the order, and so
-    which ones a limit leaves out. `orders_only`: of the signals only operators' orders.
-    """
-
-    since_id: int = 0
-    job: str | None = None
-    incident: str | None = None
-    operation_id: str | None = None
-    kinds: tuple[str, ...] | None = None
-    without_kinds: tuple[str, ...] = ()
-    any_incident: bool = False
-    incident_since_s: float | None = None
-    incidents: tuple[str, ...] | None = None
-    limit: int | None = None
-    before_id: int | None = None
-    newest_first: bool = False
-    orders_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentSpan:
-    """Where an incident's events stand in the ledger: ids of its first and last one time of the first, its job."""
-
-    incident: str
-    job: str | None
-    first_id: int
-    last_id: int
-    opened_s: float
 
 
 class EventStore(OpenedStore):

@@ -2,7 +2,7 @@
 
 Sources. Ranges of the averages: eight-GPU training machines as published cluster traces and public telemetry of H100 nodes show them
 (docs/simulator.md says which parameter was measured on what). Noise and standing spread: the same. The states: a rank that waits in a
-collective spins at full duty with little power and no traffic (ByteRobust section 3.2; Minder section 1).
+collective spins at full duty with little power and no traffic (ByteRobust, arXiv 2509.16293; Minder, arXiv 2411.01791).
 """
 
 from __future__ import annotations
