@@ -77,8 +77,11 @@ class AbsenceRule:
         standing_s = min(
             [self._progress.standing_s(observation.now_s), *(self._silence.seconds(machine, observation) for machine in silent)]
         )
-        if self._progress.phase and standing_s > max(_IN_PHASE_S, 3 * self._progress.stall_limit_s()):
-            return f"its peers have been in {self._progress.phase} ever since"
+        if standing_s > max(_IN_PHASE_S, 3 * self._progress.stall_limit_s()):
+            if self._progress.phase:
+                return f"its peers have been in {self._progress.phase} ever since"
+            if not self._progress.reads_steps:  # too few yet to know a stall by
+                return f"its peers have made no step for {self._progress.standing_s(observation.now_s):.0f} s"
         job = observation.job
         if job is not None and job.phase == "starting" and observation.now_s - job.generation_start_s > 3 * self._silent_s:
             return "the generation cannot start without it"

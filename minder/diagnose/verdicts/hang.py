@@ -8,7 +8,8 @@ The rules:
   a person is told, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
 - Stacks that change are progress; so is a declared phase. A job whose stacks change, and that shows nothing else for half an hour, is a
   person's to look at. So is one whose stacks cannot be read.
-- Without activity metrics the newest step decides alone.
+- Without activity metrics the newest step decides alone. A generation that makes none although steps of the run were read before has
+  stood since it began, as if it had never been at work.
 - This rule names no machine and restarts nothing. `standing` says for how long the job has stood, for the controller (`hung.py`), which
   decides when a hang has lasted too long.
 """
@@ -80,6 +81,9 @@ class HangRule:
             if not progress.stalled_s(observation) or (known and quiet_s <= progress.stall_limit_s()):
                 return None
             return max(progress.advanced_s, quiet_since_s) if known else progress.advanced_s
+        if not known and job.had_steps:
+            since_s = max(job.generation_start_s, -math.inf if math.isnan(progress.advanced_s) else progress.advanced_s)
+            return since_s if now_s - since_s > progress.activity.limit_s() else None
         return quiet_since_s if known and quiet_s > progress.activity.limit_s() else None
 
     def _changing(self, observation: Observation) -> tuple[Suspect, ...]:
@@ -131,9 +135,10 @@ class HangRule:
         return frozenset({"still"})
 
     def _page(self, standing: Standing, observation: Observation) -> tuple[Suspect, ...]:
-        """Of a job with steps the rule for stalls tells a person."""
+        """Of a job with steps the rule for stalls tells a person, of a generation that only starts the rule for starts."""
         now_s, progress = observation.now_s, self._progress
-        if progress.reads_steps:
+        starts = not progress.steps_in_generation and not progress.activity.is_known(now_s)
+        if progress.reads_steps or starts:
             return ()
         suspect = Suspect(now_s, self.name, "job", (), "stall", 0.7, standing.since_s, "page", standing.evidence)
         if standing.stood:
