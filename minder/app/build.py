@@ -116,6 +116,7 @@ class App:
         self._await_contact()
         self._take_up_engine()
         lines, result = recovery.resume()
+        self.controller.take_up_paused()
         for line in lines:
             self.controller.say(line)
         if result is not None:

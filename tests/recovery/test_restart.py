@@ -11,7 +11,7 @@ import pytest
 from minder.act.recovery.placement import GenerationPlan
 from minder.act.recovery.restart import await_waiting, is_waiting, start_generation, why_not_waiting
 from minder.model.clock import FakeClock
-from minder.model.errors import NoAnswerError, WireError
+from minder.model.errors import NoAnswerError
 from minder.model.observation import MachineView, WorkerView
 
 WAITING = MachineView("m", 0.1, 0.1, (WorkerView(0, 1, None, "waiting", -1), WorkerView(1, 2, None, "waiting", -1)))
@@ -22,8 +22,13 @@ class FakeFleet:
     `anew` begins again at so many looks."""
 
     def __init__(
-        self, *machines: str, silent: Iterable[str] = (), stuck: Iterable[str] = (), anew: Mapping[str, int] | None = None, heard_s: float = 0.1
-    ) -> None:  # fmt: skip
+        self,
+        *machines: str,
+        silent: Iterable[str] = (),
+        stuck: Iterable[str] = (),
+        anew: Mapping[str, int] | None = None,
+        heard_s: float = 0.1,
+    ) -> None:
         self._views = {name: replace(WAITING, machine=name, launcher_age_s=heard_s) for name in machines}
         self._silent, self._stuck, self._anew = set(silent), set(stuck), dict(anew or {})
         self.looks = 0
