@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -94,7 +95,7 @@ class App:
         topology = self.config.topology()
         registered = registration(self.config, isolated_group(topology, self.config.policy_config(False)))
         self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
-        self.state.run += 1
+        self.state.run, self.state.last_step = self.state.run + 1, -math.inf
         self.controller.say("waiting for the workers to reach the barrier")
         recovery.prepare()
         placed = self._first_placement(dict(topology.rank_machine))
@@ -115,6 +116,7 @@ class App:
         self._await_contact()
         self._take_up_engine()
         lines, result = recovery.resume()
+        self.controller.take_up_paused()
         for line in lines:
             self.controller.say(line)
         if result is not None:
@@ -155,10 +157,10 @@ class App:
                 stack.callback(self.scoring.close)
 
     def _await_contact(self, seconds: float = 5.0) -> None:
-        end_s = self.clock.now_s() + seconds
+        end_s = self.clock.steady_s() + seconds
         named = {machine.name for machine in self.config.machines if machine.agent or machine.launcher}
         wanted = (set(self.state.rank_machine.values()) or set(self.fleet.machines)) & named
-        while self.clock.now_s() < end_s:
+        while self.clock.steady_s() < end_s:
             views = self.fleet.views()
             if all(views[machine].launcher_age_s is not None or views[machine].agent_age_s is not None for machine in wanted):
                 return
@@ -172,7 +174,7 @@ class App:
     def _first_placement(self, placed: dict[int, str]) -> dict[int, str]:
         """Wait for the configured machines; a standby that is ready takes the place of one that does not come."""
         wanted = [machine for machine in dict.fromkeys(placed.values()) if machine not in self.state.barred]
-        late = await_waiting(self.fleet, wanted, self.config.start_deadline_s, give_up=lambda: self._refused(wanted))
+        late = await_waiting(self.fleet, wanted, self.config.start_deadline_s, self.clock, give_up=lambda: self._refused(wanted))
         late += [machine for machine in dict.fromkeys(placed.values()) if machine in self.state.barred]
         if not late:
             return placed

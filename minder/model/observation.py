@@ -49,7 +49,8 @@ class MachineView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """The job as the controller knows it. `quiet_until_s`: start-up, compilation, checkpoint load, evaluation."""
+    """The job as the controller knows it. `quiet_until_s`: start-up, compilation, checkpoint load, evaluation. `had_steps`: steps of this
+    run have been read, so a generation without any does not step."""
 
     name: str
     generation: int
@@ -60,6 +61,7 @@ class JobView:
     rank_machine: Mapping[int, str]
     quiet_until_s: float
     generation_start_s: float
+    had_steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,20 +143,29 @@ def test_a_job_that_was_started_again_meanwhile_ends_the_question(asking: Any) -
     app.close()
 
 
-@pytest.mark.parametrize("trouble", ["pause", "standbys"])
-def test_what_was_approved_is_checked_again_at_the_last_moment(asking: Any, trouble: str) -> None:
+def test_what_was_approved_is_checked_again_at_the_last_moment(asking: Any) -> None:
     app = begin(asking)
     answer(asking)
-    if trouble == "pause":
-        app.ledger.append(kinds.PAUSE, {"scope": "all", "target": None, "until_s": asking.clock.now_s() + 900.0, "reason": "firmware"})
-    else:
-        for name in ("s0", "s1"):
-            asking.fleet.launchers[name].state = "starting"
+    for name in ("s0", "s1"):
+        asking.fleet.launchers[name].state = "starting"
     asking.tick(app, 3)
     assert asking.actuator.executed == []
-    reason = {"pause": "paused", "standbys": "no_standby"}[trouble]
-    assert reasons(asking)[-1] == ("page", reason)
-    assert (asked(asking)[0].state, asked(asking)[0].why) == ("expired", reason)
+    assert reasons(asking)[-1] == ("page", "no_standby")
+    assert (asked(asking)[0].state, asked(asking)[0].why) == ("expired", "no_standby")
+    app.close()
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_what_was_approved_waits_for_the_end_of_a_pause_and_is_told_once(asking: Any, recovers: bool) -> None:
+    app = begin(asking)
+    answer(asking)
+    app.ledger.append(kinds.PAUSE, {"scope": "all", "target": None, "until_s": asking.clock.now_s() + 10.0, "reason": "firmware"})
+    asking.tick(app, 5)
+    assert asking.actuator.executed == [] and reasons(asking)[1:] == [("page", "paused")]
+    if recovers:
+        asking.script = accuses(asking, "m1", kind="recovered", tier="watch")
+    asking.tick(app, 10)
+    assert (len(asking.actuator.executed), asked(asking)[0].state) == ((0, "expired") if recovers else (1, "carried_out"))
     app.close()
 
 

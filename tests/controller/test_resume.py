@@ -152,3 +152,17 @@ def test_the_state_follows_the_events() -> None:
     assert back.barred == set()
     ended = fold_job("llm", [*events, event(5, kinds.JOB_ENDED, {"outcome": "failed"})])
     assert ended.phase == "failed" and ended.rank_machine == {} and ended.generation == 4
+
+
+def test_whether_steps_of_the_run_were_read_survives_the_controller_and_ends_with_the_run(world: Any) -> None:
+    assert not fold_job("llm", []).view(()).had_steps
+    world.script = restart_once(world)
+    world.life(TICKS)
+    past = world.events()
+    begun = next(index for index, event in enumerate(past) if event.payload.get("generation") == 2)
+    assert fold_job("llm", past[: begun + 1]).view(()).had_steps, "generation 2 has made none yet, generation 1 did"
+    again = LedgerEvent(999, past[-1].time_s, kinds.JOB_REGISTERED, "llm", None, None, {})
+    third = LedgerEvent(
+        1000, past[-1].time_s, kinds.GENERATION_STARTED, "llm", None, "start", {"generation": 3, "rank_machine": {"0": "m0"}}
+    )
+    assert not fold_job("llm", [*past, again, third]).view(()).had_steps

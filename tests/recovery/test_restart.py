@@ -10,28 +10,45 @@ import pytest
 
 from minder.act.recovery.placement import GenerationPlan
 from minder.act.recovery.restart import await_waiting, is_waiting, start_generation, why_not_waiting
-from minder.model.errors import WireError
+from minder.model.clock import FakeClock
+from minder.model.errors import NoAnswerError
 from minder.model.observation import MachineView, WorkerView
 
 WAITING = MachineView("m", 0.1, 0.1, (WorkerView(0, 1, None, "waiting", -1), WorkerView(1, 2, None, "waiting", -1)))
 
 
 class FakeFleet:
-    """Machines that start what they are told after some looks; `silent` ones answer nobody, `stuck` ones never run it."""
+    """Machines that start what they are told after some looks; `silent` ones answer nobody, `stuck` ones never run it. A launcher of
+    `anew` begins again at so many looks."""
 
-    def __init__(self, *machines: str, silent: Iterable[str] = (), stuck: Iterable[str] = ()) -> None:
-        self._views = {name: replace(WAITING, machine=name) for name in machines}
-        self._silent, self._stuck = set(silent), set(stuck)
+    def __init__(
+        self,
+        *machines: str,
+        silent: Iterable[str] = (),
+        stuck: Iterable[str] = (),
+        anew: Mapping[str, int] | None = None,
+        heard_s: float = 0.1,
+    ) -> None:
+        self._views = {name: replace(WAITING, machine=name, launcher_age_s=heard_s) for name in machines}
+        self._silent, self._stuck, self._anew = set(silent), set(stuck), dict(anew or {})
         self.looks = 0
+        self.told: list[str] = []
         self.bodies: dict[str, Mapping[str, Any]] = {}
 
     def post_workers(self, bodies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        self.bodies = dict(bodies)
-        return {name: WireError(f"{name} does not answer") if name in self._silent else {"outcome": "done"} for name in bodies}
+        self.bodies |= {name: body for name, body in bodies.items() if name not in self._silent}
+        self.told += bodies
+        return {name: NoAnswerError(f"{name} does not answer") if name in self._silent else {"outcome": "done"} for name in bodies}
 
     def refresh(self, machines: Iterable[str]) -> None:
         self.looks += 1
         for name in machines:
+            if self._anew.get(name) == self.looks:
+                self.bodies.pop(name, None)
+                self._silent.discard(name)
+                self._views[name] = replace(WAITING, machine=name)
+            if name not in self.bodies:
+                continue
             body = self.bodies[name]
             state = "starting" if name in self._stuck or self.looks < 3 else "running"
             workers = tuple(
@@ -49,7 +66,7 @@ def plan(generation: int = 2) -> GenerationPlan:
 
 
 def start(fleet: FakeFleet, deadline_s: float = 5.0) -> Mapping[str, str]:
-    return start_generation(fleet, plan(), deadline_s).missing  # type: ignore[arg-type]
+    return start_generation(fleet, plan(), deadline_s, FakeClock()).missing  # type: ignore[arg-type]
 
 
 def test_all_run_nobody_is_missing() -> None:
@@ -59,7 +76,20 @@ def test_all_run_nobody_is_missing() -> None:
 
 
 def test_a_machine_that_does_not_answer_is_missing_with_the_reason_and_not_waited_for() -> None:
-    assert start(FakeFleet("a", "b", "c", silent=["b"])) == {"b": "b does not answer"}
+    assert start(FakeFleet("a", "b", "c", silent=["b"], heard_s=6.0)) == {"b": "b does not answer"}
+
+
+@pytest.mark.parametrize("silent", [[], ["c"]], ids=["after it was told", "before it could be told"])
+def test_a_launcher_that_begins_again_meanwhile_is_told_again(silent: list[str]) -> None:
+    fleet = FakeFleet("a", "b", "c", silent=silent, anew={"c": 2})
+    assert start(fleet) == {}
+    assert (fleet.told.count("a"), fleet.bodies["c"]["operation_id"]) == (1, "op/g2") and fleet.told.count("c") > 1
+
+
+def test_the_deadline_is_by_the_controllers_clock() -> None:
+    clock = FakeClock()
+    result = start_generation(FakeFleet("a", "b", "c", stuck=["c"]), plan(), 900.0, clock)  # type: ignore[arg-type]
+    assert result.seconds == pytest.approx(900.0, abs=0.1) == clock.steady_s() and list(result.missing) == ["c"]
 
 
 def test_a_machine_that_does_not_start_is_missing_at_the_deadline() -> None:
@@ -71,7 +101,7 @@ def test_an_older_generation_that_still_runs_does_not_count() -> None:
     fleet = FakeFleet("a", "b", "c")
     assert start(fleet) == {}
     fleet.refresh = lambda machines: None  # type: ignore[method-assign]
-    missing = start_generation(fleet, plan(3), 0.3).missing  # type: ignore[arg-type]
+    missing = start_generation(fleet, plan(3), 0.3, FakeClock()).missing  # type: ignore[arg-type]
     assert set(missing) == {"a", "b", "c"}
 
 
@@ -91,8 +121,8 @@ def test_an_older_generation_that_still_runs_does_not_count() -> None:
     ids=["ready", "unknown", "never heard of", "silent", "no workers", "one still starts"],
 )
 def test_a_standby_is_ready_when_all_its_workers_wait_and_it_answers(view: MachineView | None, why_not: str) -> None:
-    assert why_not_waiting(view) == why_not
-    assert is_waiting(view) is (why_not == "")
+    assert why_not_waiting(view, 1000.0) == why_not
+    assert is_waiting(view, 1000.0) is (why_not == "")
 
 
 def test_a_standby_that_is_frozen_at_the_barrier_is_not_ready() -> None:
@@ -107,5 +137,5 @@ def test_a_standby_that_is_frozen_at_the_barrier_is_not_ready() -> None:
 def test_who_is_late_is_told_at_the_deadline_or_when_it_is_given_up() -> None:
     fleet = FakeFleet("a", "b")
     fleet._views["b"] = replace(WAITING, machine="b", workers=())
-    assert await_waiting(fleet, ["a", "b"], 0.2) == ["b"]  # type: ignore[arg-type]
-    assert await_waiting(fleet, ["a", "b"], 60.0, give_up=lambda: True) == ["b"]  # type: ignore[arg-type]
+    assert await_waiting(fleet, ["a", "b"], 0.2, FakeClock()) == ["b"]  # type: ignore[arg-type]
+    assert await_waiting(fleet, ["a", "b"], 60.0, FakeClock(), give_up=lambda: True) == ["b"]  # type: ignore[arg-type]

@@ -43,6 +43,20 @@ def test_silent_while_its_peers_stand_still_is_gone(scene: Any) -> None:
     assert watch.look(27.0) == ()
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_gone_within_the_first_steps_of_a_generation(scene: Any, steps: int) -> None:
+    """Too few steps to know a stall by; half a minute in which nothing is heard of it and nobody steps is enough."""
+    watch = Watch(scene, stepped=False)
+    for step in range(1, steps + 1):
+        scene.answer(step, step)
+        watch.look(step + 0.1)
+    scene.silence("m2", 20.0, 20.0)
+    assert watch.look(22.0) == ()
+    scene.silence("m2", 40.0, 40.0)
+    (suspect,) = watch.look(42.0)
+    assert (suspect.machines, suspect.tier) == (("m2",), "evict") and "made no step for" in suspect.evidence[0].message
+
+
 def test_silent_after_a_peers_connection_broke_is_gone_at_once(scene: Any) -> None:
     watch = Watch(scene)
     scene.silence("m2", 5.0, 5.0)

@@ -147,6 +147,17 @@ def test_a_standby_whose_worker_never_runs_is_named_as_soon(scene: Any) -> None:
     assert (suspect.machines, suspect.tier) == (("m3",), "evict")
 
 
+def test_a_standby_whose_launcher_began_again_is_not_ill(scene: Any) -> None:
+    """Its workers stand at the barrier and know nothing of the generation; the rule for unmanned machines starts the job again."""
+    restart = Restart(scene)
+    said = []
+    for second in range(102, 170):
+        scene.answer(float(second))
+        scene.worker("m3", state="waiting", rank=None, generation=-1)
+        said += restart.rule.observe(scene.see(float(second))).suspects
+    assert [item.machines for item in said] == [()]
+
+
 @pytest.mark.parametrize("new", [True, False])
 def test_a_survivor_whose_worker_never_runs_is_paged_by_name(scene: Any, new: bool) -> None:
     restart = Restart(scene, new)

@@ -37,7 +37,14 @@ def test_one_launcher_that_began_again_takes_the_job_with_it(scene: Any) -> None
     assert (suspect.kind, suspect.machines) == ("job", ()) and [item.machine for item in suspect.evidence] == ["m2"]
 
 
-@pytest.mark.parametrize("phase", ["starting", "recovering", "finished", "failed"])
+def test_a_launcher_that_began_again_before_the_first_step_is_no_bad_standby(scene: Any) -> None:
+    anew(scene, "m2")
+    scene.phase = "starting"
+    suspect = watch(scene, range(20, 60))[0]
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "evict")
+
+
+@pytest.mark.parametrize("phase", ["recovering", "finished", "failed"])
 def test_workers_wait_at_the_barrier_while_the_job_does_not_run(scene: Any, phase: str) -> None:
     anew(scene, *scene.machines)
     scene.phase = phase

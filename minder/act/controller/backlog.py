@@ -1,7 +1,8 @@
-"""What was concluded and is not settled yet: the ledger cannot be written, or the policy said "not now".
+"""What was concluded and is not settled yet: the ledger cannot be written, the policy said "not now", or actions are paused.
 
-Nothing of it is forgotten in silence. What became too old to act on is a page to a person; the queue is bounded, and what
-falls out at its far end is counted.
+Nothing of it is forgotten in silence. What became too old to act on is a page to a person, except where somebody decided how long it
+waits (an operator who is asked, a pause). What is over by itself is dropped, with a line. The queue is bounded, and what falls out at its
+far end is counted.
 """
 
 from __future__ import annotations
@@ -9,15 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from minder.act.policy.approval import FACTS
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.limits import ORDER
 from minder.model.decision import Decision, Reason
+from minder.model.errors import WireError
 from minder.model.evidence import Verdict
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+from minder.wire.codec import from_json
 
-__all__ = ["MOST", "Backlog", "Item", "concerned", "overdue_page"]
+__all__ = ["MOST", "Backlog", "Item", "concerned", "is_paused", "over_note", "overdue_page", "paused_items"]
 
 Item = tuple[Verdict, str]  # and its incident
 
 MOST = 1000
 _ACT_WITHIN_S = 900.0  # an older conclusion says nothing sure of the present
+_SEEN_S = 30.0  # by then a launcher has told that the workers are dead
 
 
 class Backlog:
@@ -30,12 +39,15 @@ class Backlog:
         self.notes: list[tuple[str, dict[str, Any]]] = []  # other ledger events, (kind, payload), that nobody waits for
         self.unwritten = ""  # why the last tick could not write to the ledger
         self.dropped = 0  # since the ledger was last told of them
+        self._recovered_s: dict[tuple[str, ...], float] = {}  # machines of a verdict to when they last recovered
 
     def __len__(self) -> int:
         return len(self.unrecorded) + len(self.items)
 
     def note(self, verdicts: Iterable[Verdict]) -> None:
         """New verdicts, oldest first."""
+        verdicts = list(verdicts)
+        self._recovered_s |= {item.machines: item.time_s for item in verdicts if item.kind == "recovered"}
         self.unrecorded += verdicts
         excess = max(0, len(self.unrecorded) - self._most)
         self.unrecorded, self.dropped = self.unrecorded[excess:], self.dropped + excess
@@ -50,13 +62,61 @@ class Backlog:
         excess = max(0, len(self.items) - self._most)
         self.items, self.dropped = dict(list(self.items.items())[excess:]), self.dropped + excess
 
-    def take(self, now_s: float) -> tuple[list[Item], list[tuple[Item, Reason]]]:
-        """(what may be acted on, what is too old for that and why it waited); both leave the queue."""
+    def take(self, now_s: float) -> tuple[dict[Item, Reason], list[tuple[Item, Reason]]]:
+        """(what may be acted on and why it waited, what is too old for that and why it waited); both leave the queue."""
         items, self.items = self.items, {}
-        old = {item for item in items if item[0].time_s <= now_s - _ACT_WITHIN_S}
-        passed = {item for item in old if items[item] != "awaiting_approval"}  # an operator may take longer than that
-        late = [(item, why) for item, why in items.items() if item in passed]
-        return [item for item in items if item not in passed], late
+        late = [(item, why) for item, why in items.items() if item[0].time_s <= now_s - _ACT_WITHIN_S and not _may_wait(item[0], why)]
+        passed = {item for item, _ in late}
+        return {item: why for item, why in items.items() if item not in passed}, late
+
+    def why_over(self, item: Item, why: Reason, context: PolicyContext) -> str:
+        """Why what has waited needs no decision any more; "" if it does. A job whose workers are dead has not recovered, whatever nobody
+        suspects any more; what happened to a machine stays true."""
+        verdict, fact = item[0], item[0].cause in FACTS
+        if context.workers_dead:
+            return ""
+        if not fact and self._recovered_s.get(verdict.machines, verdict.time_s) > verdict.time_s:
+            return "recovered while it waited"
+        if verdict.time_s < context.job.generation_start_s and not (fact and verdict.machines):
+            return "the job was started again while it waited"
+        moves = not context.hangs and context.now_s - verdict.time_s > _SEEN_S
+        if why == "paused" and verdict.kind == "job" and ORDER not in verdict.sources and moves:
+            return "the job runs: nothing to start again"
+        return ""
+
+
+def _may_wait(verdict: Verdict, why: Reason) -> bool:
+    """Somebody decided how long: an operator may take longer, and so may a pause. An order to restart is meant for now."""
+    return why == "awaiting_approval" or (why == "paused" and ORDER not in verdict.sources)
+
+
+def paused_items(events: Iterable[LedgerEvent]) -> list[Item]:
+    """What an earlier controller left waiting for the end of a pause, from events of GENERATION_STARTED and DECISION of one job (pure). Of
+    what is no fact this controller waits for its own eyes."""
+    found: dict[str, Item] = {}
+    for event in events:
+        if event.kind == kinds.GENERATION_STARTED:
+            found.clear()
+            continue
+        try:
+            decision = from_json(Decision, event.payload)
+        except WireError:  # written by a version that knows more than this one
+            continue
+        found.pop(event.incident or "", None)
+        if is_paused(decision) and event.incident is not None and decision.verdict.cause in FACTS:
+            found[event.incident] = (decision.verdict, event.incident)
+    return list(found.values())
+
+
+def is_paused(decision: Decision) -> bool:
+    """Told once, and asked again when the pause or the maintenance ends."""
+    return decision.reason == "paused" and decision.action == "page"
+
+
+def over_note(item: Item, why: str, now_s: float) -> Decision:
+    """That nothing is done any more about what had waited."""
+    verdict, incident = item
+    return Decision(f"over-{incident}-{verdict.time_s:.0f}", now_s, "none", verdict.machines, "tier_too_low", why, verdict)
 
 
 def overdue_page(item: Item, why: Reason, now_s: float) -> Decision:

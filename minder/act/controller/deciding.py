@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from minder.act.controller.approvals import Approvals, Turn
-from minder.act.controller.backlog import MOST, Item, concerned, overdue_page
+from minder.act.controller.backlog import MOST, Item, concerned, is_paused, over_note, overdue_page, paused_items
 from minder.act.controller.failures import BlameWatch
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState
 from minder.act.controller.tick import Tick
 from minder.act.policy.approval import awaits_answer
 from minder.act.policy.blame import attribute
+from minder.act.policy.context import PolicyContext
 from minder.act.policy.limits import HANG, ORDER
 from minder.act.policy.policy import RETRY_REASONS
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
-from minder.model.decision import Decision
+from minder.model.decision import Decision, Reason
 from minder.model.errors import LedgerError, MinderError
 from minder.model.evidence import Evidence, Verdict
 from minder.record.incidents import Ledger, kinds
@@ -53,11 +54,17 @@ class Deciding:
         self._tick = tick
         self._voice = voice
         self._approvals = Approvals(state, ledger, stages.policy.config, clock)
+        self._told: set[str] = set()  # approved operations that wait for the end of a pause
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
         """New conclusions: none of them is lost, whatever happens to the ledger."""
         self._approvals.note(verdicts)
         self._tick.backlog.note(verdicts)
+
+    def take_up(self) -> None:
+        """What an earlier controller was asked during a pause is asked again when it ends."""
+        events = self._ledger.events(job=self._state.name, kinds=(kinds.GENERATION_STARTED, kinds.DECISION))
+        self._tick.backlog.put(paused_items(events), "paused")
 
     def turn(self, now_s: float) -> None:
         """Write down what was concluded, hear what operators answered, decide, act."""
@@ -85,11 +92,12 @@ class Deciding:
 
     def _decide(self, now_s: float) -> None:
         """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart. What a
-        failure of the ledger leaves undecided goes back to where it waited."""
+        failure of the ledger leaves undecided goes back to where it waited, and why."""
         backlog = self._tick.backlog
-        items, late = backlog.take(now_s)
-        if not items and not late:
+        waited, late = backlog.take(now_s)
+        if not waited and not late:
             return
+        left = dict(waited)
         try:
             history = self._ledger.history(self._state.name, now_s)
             self._state.barred = set(history.barred)
@@ -97,23 +105,36 @@ class Deciding:
             while late:
                 self._note_decision(overdue_page(*late[0], now_s), [late[0][0][1]])
                 late.pop(0)
+            self._drop_over(left, context)
+            items = list(left)
             nothing: list[Decision] | None = None
             decide = functools.partial(self._stages.policy.decide, [verdict for verdict, _ in items], history, context)
             decisions = self._voice.guard("policy", decide, nothing) if items else []
             for verdict, _ in items:
                 self._blame.end_trials(verdict, attribute(verdict, history, context), now_s)
-            left = items if decisions is None else [item for decision in decisions for item in concerned(decision, items)]
+            if decisions is not None:
+                answers = [item for decision in decisions for item in concerned(decision, items)]
+                left = {item: why for item, why in left.items() if item in answers}
             generation, settled = self._state.generation, list[Item]()
             for decision in decisions or ():
                 answered = concerned(decision, items)
-                if self._carry_out(decision, answered):
-                    backlog.put([item for item in answered if item not in settled], decision.reason)
+                why = self._carry_out(decision, answered, waited)
+                if why is not None:
+                    backlog.put([item for item in answered if item not in settled], why)
                 elif self._state.generation > generation:  # the job was started again: what it answered is not asked again
                     settled += answered
-                left = [item for item in left if item not in answered]
-            items = left
+                left = {item: why for item, why in left.items() if item not in answered}
         finally:
-            backlog.put([*items, *(item for item, _ in late)])
+            for item, why in [*left.items(), *late]:
+                backlog.put([item], why)
+
+    def _drop_over(self, left: dict[Item, Reason], context: PolicyContext) -> None:
+        """What recovered, or was answered by a restart, while it waited."""
+        for item, why in list(left.items()):
+            over = self._tick.backlog.why_over(item, why, context)
+            if over:
+                self._note_decision(over_note(item, over, context.now_s), [item[1]])
+                del left[item]
 
     def _take_answers(self, now_s: float) -> None:
         """What operators, or the end of the time they had, said to evictions that wait for them."""
@@ -132,23 +153,33 @@ class Deciding:
         decision, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
         if decision.action == "evict":
             self._act(decision, incidents)
+        elif is_paused(decision):  # what an operator approved waits for the end of the pause; told once
+            if decision.operation_id not in self._told:
+                self._note_decision(decision, incidents)
+                self._told.add(decision.operation_id)
         elif not _is_not_now(decision):
             self._approvals.close(turn.approval, decision.reason, decision.detail)
             self._note_decision(decision, incidents)
+            self._tick.backlog.put(turn.items)  # dead workers are started again without it
 
-    def _carry_out(self, decision: Decision, items: Sequence[Item]) -> bool:
-        """True if the answer is "not now": ask again."""
+    def _carry_out(self, decision: Decision, items: Sequence[Item], waited: Mapping[Item, Reason]) -> Reason | None:
+        """Why it is to be asked again, where the answer is "not now". A pause is told once."""
         incidents = [incident for _, incident in items]
         if self._stages.recovery is not None:
             decision = self._recheck(decision)
         if _is_not_now(decision):
-            return True
+            return decision.reason
+        if is_paused(decision):
+            new = [item[1] for item in items if waited.get(item) != "paused"]
+            if new:
+                self._note_decision(decision, new)
+            return decision.reason
         now_s = self._clock.now_s()
         if self._stages.recovery is not None and self._awaits_answer(decision, now_s):
             self._note_decision(self._approvals.ask(decision, items, now_s), incidents)
         else:
             self._act(decision, incidents)
-        return False
+        return None
 
     def _recheck(self, decision: Decision) -> Decision:
         if decision.action not in kinds.ACTS:

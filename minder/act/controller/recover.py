@@ -163,7 +163,7 @@ class Recovery:
             self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts
         )
         self._ledger.check_fence()
-        result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._settings.grace_s)
+        result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._clock, self._settings.grace_s)
         self._phase("restart", "end", operation_id, incident, "; ".join(f"{m}: {why}" for m, why in result.missing.items()))
         host.close_before(generation)
         return result

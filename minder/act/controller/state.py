@@ -53,6 +53,7 @@ class JobState:
             rank_machine=dict(self.rank_machine),
             quiet_until_s=quiet_until_s,
             generation_start_s=self.generation_start_s,
+            had_steps=self.first_step_seen or math.isfinite(self.last_step),
         )
 
 
@@ -62,7 +63,7 @@ def fold_job(name: str, events: Iterable[LedgerEvent]) -> JobState:
     for event in events:
         if event.kind == kinds.JOB_REGISTERED:
             state.run += 1
-            state.phase, state.rank_machine, state.incident = "starting", {}, None
+            state.phase, state.rank_machine, state.incident, state.last_step = "starting", {}, None, -math.inf
         elif event.kind == kinds.GENERATION_STARTED:
             _begin_generation(state, event)
         elif event.kind == kinds.FIRST_STEP and event.payload.get("generation") == state.generation:

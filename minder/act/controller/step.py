@@ -273,6 +273,10 @@ class Controller:
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "telemetry", "detail": note})
         return window
 
+    def take_up_paused(self) -> None:
+        """What an earlier controller left waiting for the end of a pause. Raises LedgerError."""
+        self._deciding.take_up()
+
     def take_up_incidents(self) -> None:
         """Of a watched job: what an earlier watcher left open ends with the job's next restart as well. Raises LedgerError."""
         for incident in self._ledger.open_incidents(self.state.name):

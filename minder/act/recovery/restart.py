@@ -1,16 +1,18 @@
 """Brings a generation up: every launcher is told its ranks at once, then the workers are watched until they run.
 
 A launcher that gets a newer generation parks or ends its older workers itself, so survivors and standbys get the same request.
+One that was started again meanwhile has forgotten it: it is told again, and is no worse a machine for that.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from minder.act.recovery.placement import GenerationPlan
-from minder.model.errors import WireError
+from minder.diagnose.verdicts.unmanned import is_unmanned
+from minder.model.clock import Clock
+from minder.model.errors import NoAnswerError, WireError
 from minder.model.observation import MachineView
 from minder.wire.fleet import Fleet
 
@@ -18,6 +20,8 @@ __all__ = ["StartResult", "await_waiting", "start_generation"]
 
 _POLL_S = 0.05
 _SILENT_S = 3.0
+_RETURNS_S = 5.0  # a launcher that is started again answers by then
+_TELL_AGAIN_S = 1.0
 _FROZEN_S = 8.0  # a waiting process ticks four times a second, with low priority on a busy machine
 
 
@@ -30,24 +34,26 @@ class StartResult:
     seconds: float
 
 
-def await_waiting(fleet: Fleet, machines: Iterable[str], deadline_s: float, *, give_up: Callable[[], bool] = lambda: False) -> list[str]:
+def await_waiting(
+    fleet: Fleet, machines: Iterable[str], deadline_s: float, clock: Clock, *, give_up: Callable[[], bool] = lambda: False
+) -> list[str]:  # fmt: skip
     """Wait until the workers of these machines stand at the barrier. Returns those that do not at the deadline (seconds)."""
-    wanted, end_s = list(machines), time.monotonic() + deadline_s
+    wanted, end_s = list(machines), clock.steady_s() + deadline_s
     while True:
         views = fleet.views()
-        late = [machine for machine in wanted if not is_waiting(views.get(machine))]
-        if not late or time.monotonic() > end_s or give_up():
+        late = [machine for machine in wanted if not is_waiting(views.get(machine), clock.now_s())]
+        if not late or clock.steady_s() > end_s or give_up():
             return late
-        time.sleep(_POLL_S * 2)
+        clock.sleep(_POLL_S * 2)
 
 
-def is_waiting(view: MachineView | None, now_s: float | None = None) -> bool:
-    """Whether a machine answers, all its worker slots wait at the barrier, and, as far as `now_s` (unix seconds; None: the system's
-    clock) tells, none of them is frozen there: a stopped process would stand at the barrier for ever."""
+def is_waiting(view: MachineView | None, now_s: float) -> bool:
+    """Whether a machine answers, all its worker slots wait at the barrier, and, as far as `now_s` (unix seconds) tells, none of them is
+    frozen there: a stopped process would stand at the barrier for ever."""
     return not why_not_waiting(view, now_s)
 
 
-def why_not_waiting(view: MachineView | None, now_s: float | None = None) -> str:
+def why_not_waiting(view: MachineView | None, now_s: float) -> str:
     """What keeps a machine from taking a place in the job, in words; "" if nothing does (see `is_waiting`)."""
     if view is None or view.launcher_age_s is None:
         return "its launcher was never heard of"
@@ -60,27 +66,69 @@ def why_not_waiting(view: MachineView | None, now_s: float | None = None) -> str
         return "its launcher has ended its workers and was not asked to start them again"
     if states:
         return f"its worker does not wait at the barrier ({', '.join(states)})"
-    seen_s = (time.time() if now_s is None else now_s) - view.launcher_age_s
+    seen_s = now_s - view.launcher_age_s
     ticks = [worker.alive_time_s for worker in view.workers if worker.alive_time_s]
     frozen = not all(seen_s - tick_s < _FROZEN_S for tick_s in ticks)
     return "its worker stands still at the barrier, as if stopped" if frozen else ""
 
 
-def start_generation(fleet: Fleet, plan: GenerationPlan, deadline_s: float, grace_s: float = 5.0) -> StartResult:
+def start_generation(fleet: Fleet, plan: GenerationPlan, deadline_s: float, clock: Clock, grace_s: float = 5.0) -> StartResult:
     """Tell every machine its ranks and wait until all its workers run them. Idempotent: the launchers know the operation."""
-    started_s = time.monotonic()
-    answers = fleet.post_workers({machine: plan.request_for(machine, grace_s) for machine in plan.machines})
-    missing = {machine: str(answer) for machine, answer in answers.items() if isinstance(answer, WireError)}
-    pending = [machine for machine in plan.machines if machine not in missing]
-    while pending and time.monotonic() - started_s < deadline_s:
+    started_s = clock.steady_s()
+    telling = _Telling(fleet, plan, clock, grace_s)
+    telling.tell(plan.machines)
+    while (pending := telling.pending()) and clock.steady_s() - started_s < deadline_s:
         fleet.refresh(pending)
-        views = fleet.views()
-        pending = [machine for machine in pending if not _runs(views.get(machine), plan.generation)]
-        if pending:
-            time.sleep(_POLL_S)
-    for machine in pending:
-        missing[machine] = f"its workers do not run generation {plan.generation} after {deadline_s:.0f} s"
-    return StartResult(plan.generation, missing, time.monotonic() - started_s)
+        if telling.pending():
+            clock.sleep(_POLL_S)
+            telling.tell(telling.untold())
+    for machine in telling.pending():
+        telling.missing[machine] = telling.errors.get(machine) or (
+            f"its workers do not run generation {plan.generation} after {deadline_s:.0f} s"
+        )
+    return StartResult(plan.generation, telling.missing, clock.steady_s() - started_s)
+
+
+class _Telling:
+    """Whom a generation's request has reached. missing: machine to why it cannot; errors: the same, of those that are asked again."""
+
+    def __init__(self, fleet: Fleet, plan: GenerationPlan, clock: Clock, grace_s: float) -> None:
+        self._fleet, self._plan, self._clock, self._grace_s = fleet, plan, clock, grace_s
+        self._told_s: dict[str, float] = {}
+        self.missing: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
+
+    def tell(self, machines: Iterable[str]) -> None:
+        requests = {machine: self._plan.request_for(machine, self._grace_s) for machine in machines}
+        if not requests:
+            return
+        answers = self._fleet.post_workers(requests)
+        now_s, views = self._clock.steady_s(), self._fleet.views()
+        for machine, answer in answers.items():
+            self._told_s[machine] = now_s
+            self.errors.pop(machine, None)
+            if isinstance(answer, NoAnswerError) and _was_heard(views.get(machine)):
+                self.errors[machine] = str(answer)
+            elif isinstance(answer, WireError):
+                self.missing[machine] = str(answer)
+
+    def pending(self) -> list[str]:
+        """Machines that may still come to run it."""
+        views = self._fleet.views()
+        return [
+            name for name in self._plan.machines if name not in self.missing and not _runs(views.get(name), self._plan.generation)
+        ]  # fmt: skip
+
+    def untold(self) -> list[str]:
+        """Of those the ones that gave no answer, and launchers that were told and have forgotten it: their workers wait without a rank."""
+        views, now_s = self._fleet.views(), self._clock.steady_s()
+        due = [machine for machine in self.pending() if now_s - self._told_s[machine] >= _TELL_AGAIN_S]
+        return [machine for machine in due if machine in self.errors or is_unmanned(views.get(machine))]
+
+
+def _was_heard(view: MachineView | None) -> bool:
+    """So lately that its launcher may be on its way back."""
+    return view is not None and view.launcher_age_s is not None and view.launcher_age_s < _RETURNS_S
 
 
 def _runs(view: MachineView | None, generation: int) -> bool:

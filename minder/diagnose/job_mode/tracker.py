@@ -111,6 +111,9 @@ class JobTracker:
             if not self.stalled_s(observation) or (known and quiet_s <= steps.stall_limit_s()):
                 return None
             return max(steps.advanced_s, activity.quiet_since_s) if known else steps.advanced_s
+        if not known and job.had_steps:  # steps of this run were read before, and this generation makes none
+            since_s = max(job.generation_start_s, -math.inf if math.isnan(steps.advanced_s) else steps.advanced_s)
+            return since_s if now_s - since_s > activity.limit_s() else None
         return activity.quiet_since_s if known and quiet_s > activity.limit_s() else None
 
     def works_without_steps(self, generation_start_s: float, now_s: float) -> bool:

@@ -68,8 +68,11 @@ class AbsenceRule:
         standing_s = min(
             [tracker.steps.standing_s(observation.now_s), *(tracker.silence.seconds(machine, observation) for machine in silent)]
         )
-        if tracker.phases.phase and standing_s > max(limits.in_phase_silent_s, 3 * tracker.steps.stall_limit_s()):
-            return f"its peers have been in {tracker.phases.phase} ever since"
+        if standing_s > max(limits.in_phase_silent_s, 3 * tracker.steps.stall_limit_s()):
+            if tracker.phases.phase:
+                return f"its peers have been in {tracker.phases.phase} ever since"
+            if not tracker.steps.reads_steps:  # too few yet to know a stall by
+                return f"its peers have made no step for {tracker.steps.standing_s(observation.now_s):.0f} s"
         job = observation.job
         if job is not None and job.phase == "starting" and observation.now_s - job.generation_start_s > 3 * limits.silent_s:
             return "the generation cannot start without it"

@@ -8,7 +8,8 @@ The rules:
   a person is told, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
 - Stacks that change are progress; so is a declared phase. A job whose stacks change, and that shows nothing else for half an hour, is a
   person's to look at. So is one whose stacks cannot be read.
-- Without activity metrics the newest step decides alone.
+- Without activity metrics the newest step decides alone. A generation that makes none although steps of the run were read before has
+  stood since it began, as if it had never been at work.
 - This rule names no machine and restarts nothing. `standing` says for how long the job has stood, for the controller (`hung.py`), which
   decides when a hang has lasted too long.
 """
@@ -118,9 +119,10 @@ class HangRule:
         return frozenset({"still"})
 
     def _page(self, standing: Standing, observation: Observation) -> tuple[Suspect, ...]:
-        """Of a job with steps the rule for stalls tells a person."""
+        """Of a job with steps the rule for stalls tells a person, of a generation that only starts the rule for starts."""
         now_s, tracker = observation.now_s, self._tracker
-        if tracker.steps.reads_steps:
+        starts = not tracker.steps.steps_in_generation and not tracker.activity.is_known(now_s)
+        if tracker.steps.reads_steps or starts:
             return ()
         suspect = Suspect(now_s, self.name, "job", (), "stall", 0.7, standing.since_s, "page", standing.evidence)
         if standing.stood:

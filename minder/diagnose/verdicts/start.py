@@ -17,6 +17,7 @@ import math
 
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts import flows as flow_facts
+from minder.diagnose.verdicts.unmanned import is_unmanned
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
 from minder.model.telemetry import Attempt
@@ -96,7 +97,8 @@ class StartRule:
         """Witnesses against the only new machine."""
         self._asked_s = min(self._asked_s, observation.now_s)
         view = observation.fleet.get(new)
-        if view is not None and not any(item.state == "running" and item.generation == self._generation for item in view.workers):
+        runs = view is not None and any(item.state == "running" and item.generation == self._generation for item in view.workers)
+        if view is not None and not runs and not is_unmanned(view):  # a launcher that began again knows nothing of the generation
             self._against.append(Evidence("launcher", new, f"no worker of generation {self._generation} runs there, all others do"))
         for suspect in (item for statement in observation.statements if statement.source != "round" for item in statement.suspects):
             if suspect.machines == (new,) and suspect.kind == "machine":

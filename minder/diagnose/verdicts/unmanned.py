@@ -9,7 +9,7 @@ from __future__ import annotations
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import MachineView, Observation, RuleResult
 
-__all__ = ["UnmannedRule"]
+__all__ = ["UnmannedRule", "is_unmanned"]
 
 _ANSWERS_S = 3.0
 _RETURN_S = 60.0  # for so long those that are back wait for those that are not
@@ -39,7 +39,7 @@ class UnmannedRule:
         if any(signal.kind in ("exit", "exception") and signal.generation == job.generation for signal in observation.signals):
             self._heard_s = observation.now_s
         views = [(machine, observation.fleet.get(machine)) for machine in job.machines]
-        empty = [machine for machine, view in views if job.phase == "running" and _is_unmanned(view)]
+        empty = [machine for machine, view in views if job.phase in ("starting", "running") and is_unmanned(view)]
         self._since = {machine: self._since.get(machine, observation.now_s) for machine in empty}
         if not self._since:
             return RuleResult()
@@ -54,8 +54,8 @@ class UnmannedRule:
         return RuleResult((Suspect(observation.now_s, self.name, "job", (), "explicit", 0.9, since_s, "evict", evidence),))
 
 
-def _is_unmanned(view: MachineView | None) -> bool:
-    """Every slot stands at the barrier without a rank. A worker that ended, well or not, is another rule's."""
+def is_unmanned(view: MachineView | None) -> bool:
+    """Its launcher answers, and every slot stands at the barrier without a rank. A worker that ended, well or not, is another matter."""
     if view is None or not _answers(view) or not view.workers:
         return False
     return all(worker.state in ("starting", "waiting") and worker.rank is None for worker in view.workers)
