@@ -24,7 +24,7 @@ from minder.wire.tokens import write_token
 __all__ = ["SoloAgent", "SoloMachine", "machine_name", "run_here", "script_words"]
 
 _START_S = 60.0
-_END_S = 12.0
+_END_S = 20.0  # longer than a launcher's own grace for its workers
 _PR_SET_PDEATHSIG = 1
 
 

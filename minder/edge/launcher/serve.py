@@ -24,7 +24,6 @@ from minder.model.log import event
 __all__ = ["serve"]
 
 _log = logging.getLogger("minder.launcher")
-_END_GRACE_S = 3.0
 
 
 def serve(settings: LaunchSettings) -> None:
@@ -81,7 +80,7 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
-        await supervisor.end_all(_END_GRACE_S)
+        await supervisor.end_all(settings.grace_s)
 
 
 def _listen(host: str, port: int) -> socket.socket:

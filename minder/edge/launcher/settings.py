@@ -38,6 +38,7 @@ class LaunchSettings:
     tls: ServerTls | None = None
     spare_delay_s: float = 5.0
     log_limit_bytes: int = 64 * 1024 * 1024
+    grace_s: float = 10.0  # that the workers have when the launcher is told to end
 
     @property
     def heartbeat_dir(self) -> Path:
