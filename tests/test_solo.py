@@ -31,6 +31,17 @@ def test_what_is_no_script_is_refused(here: Path, words: list[str]) -> None:
         script_words(words)
 
 
+@pytest.mark.parametrize("name", ["bad name/../x", "", ".hidden", "a" * 64, "new\nline", "-flag"])
+@pytest.mark.parametrize("kind", ["run", "watch"])
+def test_a_name_that_is_none_is_refused_before_anything_is_made(tmp_path: Path, kind: str, name: str) -> None:
+    with pytest.raises(BadInputError, match="the job's name .* letters, digits"):
+        if kind == "run":
+            SoloMachine(name, ["train.py"], ranks=1, in_place=False, state_dir=tmp_path)
+        else:
+            SoloAgent(name, [1], state_dir=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_same_job_twice_at_once_is_refused(tmp_path: Path) -> None:
     first = SoloMachine("j", ["train.py"], ranks=1, in_place=False, state_dir=tmp_path)
     first._open()

@@ -19,6 +19,7 @@ from typing import Any
 
 from minder.config import JobConfig, LocalHandle, MachineConfig, default_state_dir
 from minder.model.errors import BadInputError, MinderError
+from minder.model.names import check_job_name
 from minder.wire.tokens import write_token
 
 __all__ = ["SoloAgent", "SoloMachine", "machine_name", "run_here", "script_words"]
@@ -32,6 +33,8 @@ class _Alone:
     """The processes that we start on loopback, and their common state. A context manager: all of them end with it, and with us."""
 
     def __init__(self, name: str, state_dir: Path | None = None) -> None:
+        """Raises BadInputError for a name that a job may not have."""
+        check_job_name("the job's name", name)
         self.state_dir = (state_dir or default_state_dir()) / "jobs" / name
         self.run_dir = self.state_dir / "run"
         self._name = name
