@@ -34,7 +34,7 @@ def test_what_is_no_script_is_refused(here: Path, words: list[str]) -> None:
 @pytest.mark.parametrize("name", ["bad name/../x", "", ".hidden", "a" * 64, "new\nline", "-flag"])
 @pytest.mark.parametrize("kind", ["run", "watch"])
 def test_a_name_that_is_none_is_refused_before_anything_is_made(tmp_path: Path, kind: str, name: str) -> None:
-    with pytest.raises(BadInputError, match="the job's name .* letters, digits"):
+    with pytest.raises(BadInputError, match=r"the job's name .* letters, digits"):
         if kind == "run":
             SoloMachine(name, ["train.py"], ranks=1, in_place=False, state_dir=tmp_path)
         else:

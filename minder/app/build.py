@@ -48,6 +48,7 @@ from minder.ingest.sources.spoken import SpokenSource
 from minder.model.clock import Clock, SystemClock
 from minder.model.errors import ConfigError, RecoveryError
 from minder.model.observation import Rule
+from minder.model.private import make_private
 from minder.model.topology import Topology
 from minder.record.incidents import Ledger, find_ledger, kinds
 from minder.record.registry.folder import Model
@@ -209,7 +210,7 @@ def build(
     beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
     launched, clock = _is_launched(config), clock or SystemClock()
     model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
-    (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
+    state_dir = make_private(state_dir_of(config))
     ledger = ledger or Ledger(find_ledger(None, state_dir))
     state = fold_job(config.name, past := ledger.events(job=config.name))
     config = with_joined(config, past) if state.is_under_way else config
@@ -256,8 +257,7 @@ def build(
 
 def _as_watched(name: str, topology: Topology, state_dir: Path) -> tuple[JobState, Path]:
     """A watched job's state is what is seen; its own controller may keep its state in the folder beside."""
-    (state_dir := state_dir / "watch").mkdir(exist_ok=True)
-    return JobState(name, rank_machine=dict(topology.rank_machine)), state_dir
+    return JobState(name, rank_machine=dict(topology.rank_machine)), make_private(state_dir / "watch")
 
 
 def _work(config: JobConfig) -> JobWork:

@@ -20,6 +20,7 @@ from typing import Any
 from minder.config import JobConfig, LocalHandle, MachineConfig, default_state_dir
 from minder.model.errors import BadInputError, MinderError
 from minder.model.names import check_job_name
+from minder.model.private import make_private, open_private
 from minder.wire.tokens import write_token
 
 __all__ = ["SoloAgent", "SoloMachine", "machine_name", "run_here", "script_words"]
@@ -45,8 +46,8 @@ class _Alone:
 
     def _open(self) -> None:
         """Raises BadInputError if the same job runs already."""
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        lock = self._stack.enter_context((self.state_dir / "lock").open("w"))
+        make_private(self.run_dir)
+        lock = self._stack.enter_context(open_private(self.state_dir / "lock"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -68,7 +69,7 @@ class _Alone:
         port = _free_port()
         common = ["--machine", machine_name(), "--token-file", str(self.state_dir / "token"), "--run-dir", str(self.run_dir)]
         command = [sys.executable, "-m", "minder", arguments[0], *common, "--listen", f"127.0.0.1:{port}", *arguments[1:]]
-        with (self.state_dir / f"{part}.log").open("wb") as output:
+        with open_private(self.state_dir / f"{part}.log", "wb") as output:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
             )

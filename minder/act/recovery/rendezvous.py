@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from minder.model.errors import MissingExtraError, RecoveryError
+from minder.model.private import make_private, open_private, write_private
 
 __all__ = ["RendezvousHost"]
 
@@ -98,11 +99,11 @@ class RendezvousHost:
         command = [sys.executable, "-m", "minder.act.recovery.store_host", "--address", self.address]
         command += ["--control", str(self.control), "--ports", f"{first}-{last}"]
         log = self.state_dir / "rendezvous.log"
-        with log.open("ab") as output:
+        with open_private(log, "ab") as output:
             self._started = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/", env=_environment()
             )
-        (self.state_dir / "rendezvous.pid").write_text(f"{self._started.pid}\n")
+        write_private(self.state_dir / "rendezvous.pid", f"{self._started.pid}\n")
         deadline_s = time.monotonic() + _START_DEADLINE_S
         while self._ping() is None:
             status = self._started.poll()
@@ -167,8 +168,8 @@ class RendezvousHost:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.state_dir.mkdir(parents=True, exist_ok=True)
-        with (self.state_dir / "rendezvous.lock").open("w") as lock:
+        make_private(self.state_dir)
+        with open_private(self.state_dir / "rendezvous.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two controllers at once must not start two hosts
             yield
 

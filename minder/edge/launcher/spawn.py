@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minder.edge.launcher.settings import LaunchSettings
+from minder.model.private import open_private
 
 __all__ = ["Spawned", "find_groups", "restore_priority", "spawn_worker"]
 
@@ -31,7 +32,7 @@ def spawn_worker(settings: LaunchSettings, heartbeat: Path, log: Path, low_prior
     groups = find_groups(settings.cgroup) if settings.cgroup else []
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    with theirs, log.open("ab", buffering=0) as output:
+    with theirs, open_private(log, "ab", buffering=0) as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "minder.edge.worker.bootstrap", *settings.command],
             env=_environment(settings, heartbeat, theirs.fileno()),

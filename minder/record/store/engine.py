@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 from sqlalchemy.pool import StaticPool
 
 from minder.model.errors import BadInputError, LedgerError, MissingExtraError
+from minder.model.private import make_private, open_private
 
 __all__ = ["MEMORY", "database_errors", "open_engine", "reading", "safe_name", "writing"]
 
@@ -99,9 +100,10 @@ def _check_file(path: Path, create: bool) -> None:
     if not create:
         raise BadInputError(f"no ledger at {path}: name an existing one with --ledger or MINDER_LEDGER")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
+        open_private(path, "a").close()  # SQLite gives its other files the mode of this one
     except OSError as error:
-        raise LedgerError(f"folder {path.parent} of the ledger cannot be made: {error.strerror}") from error
+        raise LedgerError(f"ledger {path} cannot be made: {error.strerror}") from error
 
 
 def _tune_sqlite(engine: Engine, busy_timeout_s: float) -> None:
