@@ -95,7 +95,7 @@ class App:
         topology = self.config.topology()
         registered = registration(self.config, isolated_group(topology, self.config.policy_config(False)))
         self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
-        self.state.run += 1
+        self.state.begin_run()
         self.controller.say("waiting for the workers to reach the barrier")
         recovery.prepare()
         placed = self._first_placement(dict(topology.rank_machine))
