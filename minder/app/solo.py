@@ -130,8 +130,9 @@ class SoloMachine(_Alone):
         return config
 
     def _start(self) -> JobConfig:
-        from minder.act.recovery.rendezvous import RendezvousHost
+        from minder.act.recovery.rendezvous import RendezvousHost, demand_torch
 
+        demand_torch()
         self._open()
         for path in self.logs.values():
             path.unlink(missing_ok=True)
@@ -140,6 +141,7 @@ class SoloMachine(_Alone):
         barrier = "script" if self._in_place else "bootstrap"
         flags = ["--job", self._name, "--slots", str(len(self.logs)), "--log-dir", str(self.state_dir / "logs"), "--barrier", barrier]
         self._spawn("launcher", ["launch", *flags, *_pattern_flag(self.step_pattern), "--", *self._script])
+        RendezvousHost.ensure(self.state_dir, "127.0.0.1", ends_with_us=True)  # a killed run is not taken up: nothing of it may stay
         self._await_ports()
         return self._config(len(self.logs), policy=self._policy)
 
