@@ -38,7 +38,7 @@ def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create:
     """
     text = str(path_or_url)
     if "://" in text:
-        return _open_url(text, busy_timeout_s)
+        return _open_url(text, busy_timeout_s, create)
     if text == MEMORY:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
@@ -49,7 +49,7 @@ def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create:
     return engine
 
 
-def _open_url(url: str, busy_timeout_s: float) -> Engine:
+def _open_url(url: str, busy_timeout_s: float, create: bool) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.drivername in _POSTGRESQL:
@@ -65,6 +65,8 @@ def _open_url(url: str, busy_timeout_s: float) -> Engine:
         extra = "pip install 'minder-cluster[postgres]'"
         raise MissingExtraError(f"the ledger URL needs the Python package {error.name or 'psycopg'}: {extra}") from error
     if engine.dialect.name == "sqlite":
+        if parsed.database and parsed.database != MEMORY:
+            _check_file(Path(parsed.database), create)
         _tune_sqlite(engine, busy_timeout_s)
     elif engine.dialect.name == "postgresql":
         _tune_postgresql(engine, busy_timeout_s)
