@@ -18,6 +18,7 @@ from minder.act.policy.config import PolicyConfig
 from minder.diagnose.scoring.config import ScoringConfig, scoring_of
 from minder.edge.signals.steps import check_step_pattern
 from minder.model.errors import BadInputError, ConfigError
+from minder.model.names import JOB_NAME
 from minder.model.resources import default_state_dir
 from minder.model.topology import Parallelism, Topology
 from minder.wire.addresses import is_loopback
@@ -191,7 +192,7 @@ class JobConfig(_Strict):
     evidence to be captured. record_dir: write a recording into this folder.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
+    name: str = Field(pattern=JOB_NAME)
     machines: tuple[MachineConfig, ...] = ()
     engine: SlurmConfig | KubernetesConfig | None = Field(default=None, discriminator="kind")
     ranks_per_machine: int = Field(default=1, ge=1)

@@ -39,7 +39,7 @@ def built(config: Callable[..., JobConfig], monkeypatch: pytest.MonkeyPatch) -> 
     """built(**changes of the configuration): an App that is closed at the end; its rendezvous process is never started."""
     from minder.act.controller.recover import RendezvousHost
 
-    monkeypatch.setattr(RendezvousHost, "ensure", classmethod(lambda cls, *unused: None))
+    monkeypatch.setattr(RendezvousHost, "ensure", classmethod(lambda cls, *unused: cls(*unused)))
     monkeypatch.delenv("MINDER_LEDGER", raising=False)
     made: list[App] = []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minder.app.solo import SoloAgent, SoloMachine, _end_former_run, script_words
-from minder.model.errors import BadInputError, MinderError
+from minder.model.errors import BadInputError, MinderError, MissingExtraError
 from minder.record.incidents import Ledger, kinds
 
 
@@ -31,6 +31,17 @@ def test_what_is_no_script_is_refused(here: Path, words: list[str]) -> None:
         script_words(words)
 
 
+@pytest.mark.parametrize("name", ["bad name/../x", "", ".hidden", "a" * 64, "new\nline", "-flag"])
+@pytest.mark.parametrize("kind", ["run", "watch"])
+def test_a_name_that_is_none_is_refused_before_anything_is_made(tmp_path: Path, kind: str, name: str) -> None:
+    with pytest.raises(BadInputError, match=r"the job's name .* letters, digits"):
+        if kind == "run":
+            SoloMachine(name, ["train.py"], ranks=1, in_place=False, state_dir=tmp_path)
+        else:
+            SoloAgent(name, [1], state_dir=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_same_job_twice_at_once_is_refused(tmp_path: Path) -> None:
     first = SoloMachine("j", ["train.py"], ranks=1, in_place=False, state_dir=tmp_path)
     first._open()
@@ -45,6 +56,13 @@ def test_a_launcher_that_does_not_come_up_is_told_with_its_own_words(tmp_path: P
         machine.__enter__()
     left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) not in left
+
+
+def test_missing_torch_is_said_before_anything_is_made_or_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"torch is not installed: run `pip install 'minder-cluster\[torch\]'`"):
+        SoloMachine("j", ["train.py"], ranks=1, in_place=False, state_dir=tmp_path).__enter__()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_was_killed_is_not_taken_up(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -49,6 +48,7 @@ from minder.ingest.sources.spoken import SpokenSource
 from minder.model.clock import Clock, SystemClock
 from minder.model.errors import ConfigError, RecoveryError
 from minder.model.observation import Rule
+from minder.model.private import make_private
 from minder.model.topology import Topology
 from minder.record.incidents import Ledger, find_ledger, kinds
 from minder.record.registry.folder import Model
@@ -95,7 +95,7 @@ class App:
         topology = self.config.topology()
         registered = registration(self.config, isolated_group(topology, self.config.policy_config(False)))
         self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
-        self.state.run, self.state.last_step = self.state.run + 1, -math.inf
+        self.state.begin_run()
         self.controller.say("waiting for the workers to reach the barrier")
         recovery.prepare()
         placed = self._first_placement(dict(topology.rank_machine))
@@ -211,7 +211,7 @@ def build(
     beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
     launched, clock = _is_launched(config), clock or SystemClock()
     model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
-    (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
+    state_dir = make_private(state_dir_of(config))
     ledger = ledger or Ledger(find_ledger(None, state_dir))
     state = fold_job(config.name, past := ledger.events(job=config.name))
     config = with_joined(config, past) if state.is_under_way else config
@@ -258,8 +258,7 @@ def build(
 
 def _as_watched(name: str, topology: Topology, state_dir: Path) -> tuple[JobState, Path]:
     """A watched job's state is what is seen; its own controller may keep its state in the folder beside."""
-    (state_dir := state_dir / "watch").mkdir(exist_ok=True)
-    return JobState(name, rank_machine=dict(topology.rank_machine)), state_dir
+    return JobState(name, rank_machine=dict(topology.rank_machine)), make_private(state_dir / "watch")
 
 
 def _work(config: JobConfig) -> JobWork:

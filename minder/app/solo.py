@@ -19,12 +19,14 @@ from typing import Any
 
 from minder.config import JobConfig, LocalHandle, MachineConfig, default_state_dir
 from minder.model.errors import BadInputError, MinderError
+from minder.model.names import check_job_name
+from minder.model.private import make_private, open_private
 from minder.wire.tokens import write_token
 
 __all__ = ["SoloAgent", "SoloMachine", "machine_name", "run_here", "script_words"]
 
 _START_S = 60.0
-_END_S = 12.0
+_END_S = 20.0  # longer than a launcher's own grace for its workers
 _PR_SET_PDEATHSIG = 1
 
 
@@ -32,6 +34,8 @@ class _Alone:
     """The processes that we start on loopback, and their common state. A context manager: all of them end with it, and with us."""
 
     def __init__(self, name: str, state_dir: Path | None = None) -> None:
+        """Raises BadInputError for a name that a job may not have."""
+        check_job_name("the job's name", name)
         self.state_dir = (state_dir or default_state_dir()) / "jobs" / name
         self.run_dir = self.state_dir / "run"
         self._name = name
@@ -42,8 +46,8 @@ class _Alone:
 
     def _open(self) -> None:
         """Raises BadInputError if the same job runs already."""
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        lock = self._stack.enter_context((self.state_dir / "lock").open("w"))
+        make_private(self.run_dir)
+        lock = self._stack.enter_context(open_private(self.state_dir / "lock"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -65,7 +69,7 @@ class _Alone:
         port = _free_port()
         common = ["--machine", machine_name(), "--token-file", str(self.state_dir / "token"), "--run-dir", str(self.run_dir)]
         command = [sys.executable, "-m", "minder", arguments[0], *common, "--listen", f"127.0.0.1:{port}", *arguments[1:]]
-        with (self.state_dir / f"{part}.log").open("wb") as output:
+        with open_private(self.state_dir / f"{part}.log", "wb") as output:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
             )
@@ -126,8 +130,9 @@ class SoloMachine(_Alone):
         return config
 
     def _start(self) -> JobConfig:
-        from minder.act.recovery.rendezvous import RendezvousHost
+        from minder.act.recovery.rendezvous import RendezvousHost, demand_torch
 
+        demand_torch()
         self._open()
         for path in self.logs.values():
             path.unlink(missing_ok=True)
@@ -136,6 +141,7 @@ class SoloMachine(_Alone):
         barrier = "script" if self._in_place else "bootstrap"
         flags = ["--job", self._name, "--slots", str(len(self.logs)), "--log-dir", str(self.state_dir / "logs"), "--barrier", barrier]
         self._spawn("launcher", ["launch", *flags, *_pattern_flag(self.step_pattern), "--", *self._script])
+        RendezvousHost.ensure(self.state_dir, "127.0.0.1", ends_with_us=True)  # a killed run is not taken up: nothing of it may stay
         self._await_ports()
         return self._config(len(self.logs), policy=self._policy)
 

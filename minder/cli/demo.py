@@ -26,6 +26,7 @@ def command(
     plain: Annotated[bool, typer.Option("--plain", help="Train with a script that calls no minder function.")] = False,
     steps: Annotated[int | None, typer.Option(help="Steps of the job.")] = None,
     mode: Annotated[str, typer.Option(help="auto, namespaces or processes.")] = "auto",
+    serve: Annotated[bool, typer.Option("--serve", help="Then keep the pages of the run open, with a link, until Ctrl-C.")] = False,
 ) -> None:
     """Train a small model on six local machines, break one, and watch minder name it, evict it and resume on a standby.
 
@@ -55,4 +56,4 @@ def command(
         scrape_interval_s=scrape_interval,
         record=record,
     )
-    raise typer.Exit(present(options, as_json=format == "json"))
+    raise typer.Exit(present(options, as_json=format == "json", serve=serve))

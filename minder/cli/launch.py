@@ -27,6 +27,9 @@ def command(
     warm_spares: Annotated[bool, typer.Option("--warm-spares", help="Keep a second process per slot waiting at the barrier.")] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the workers; may be repeated.")] = None,
     cgroup: Annotated[str | None, typer.Option(help="Existing cgroup that the workers join.")] = None,
+    grace: Annotated[
+        float, typer.Option(min=0.0, max=3600.0, help="Seconds that workers have to save and end when this launcher is told to end.")
+    ] = 10.0,
     step_pattern: StepPattern = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
@@ -59,6 +62,7 @@ def command(
         warm_spares=warm_spares,
         env=parse_environment(env or []),
         cgroup=cgroup,
+        grace_s=grace,
         step_pattern=chosen_pattern(step_pattern, None),
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )

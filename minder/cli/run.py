@@ -118,9 +118,10 @@ class _Stop:
 
 def _location(config: JobConfig) -> str:
     from minder.app.build import state_dir_of
+    from minder.model.private import make_private
     from minder.record.incidents import find_ledger
 
-    state_dir_of(config).mkdir(parents=True, exist_ok=True)
+    make_private(state_dir_of(config))
     return find_ledger(None, state_dir_of(config))
 
 

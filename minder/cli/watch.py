@@ -121,9 +121,10 @@ def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]
     from minder.act.controller.lease import Leadership
     from minder.act.controller.waiting import LeaseGauges, wait_to_lead
     from minder.app.build import open_page, state_dir_of
+    from minder.model.private import make_private
     from minder.record.incidents import Ledger, find_ledger
 
-    state_dir_of(config).mkdir(parents=True, exist_ok=True)
+    make_private(state_dir_of(config))
     location = find_ledger(None, state_dir_of(config))
     leadership = Leadership(location, f"watch of {config.name}")
     shows = (LeaseGauges(leadership, "watch"),)

@@ -91,7 +91,7 @@ class HeartbeatPage:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(handle, _SIZE)
             self._map = mmap.mmap(handle, _SIZE)

@@ -177,6 +177,9 @@ class FakeHost:
 
     def close_before(self, generation: int) -> None: ...
 
+    def generations(self) -> tuple[int, ...]:
+        return ()
+
 
 class ScriptedJudge(Judge):
     """Says what `script(observation)` gives, each (kind, machines, since) once, as the real judge does for an episode."""

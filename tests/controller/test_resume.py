@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +91,21 @@ def test_a_running_job_is_taken_up_without_touching_it(world: Any) -> None:
     assert len(world.events(kinds.JOB_REGISTERED)) == 1 and len(world.events(kinds.CONTROLLER_STARTED)) == 1
 
 
-def test_a_finished_job_begins_a_new_run_with_higher_generations(world: Any) -> None:
+def test_a_new_run_counts_generations_from_1_and_knows_no_step_of_the_old_one() -> None:
+    placed = {"generation": 4, "rank_machine": {"0": "a"}, "last_step": 17, "resumed_from": 16}
+    events = [
+        event(1, kinds.JOB_REGISTERED, {"machines": ["a"]}),
+        event(2, kinds.GENERATION_STARTED, placed, operation_id="x"),
+        event(3, kinds.JOB_ENDED, {"outcome": "finished"}),
+    ]
+    assert fold_job("llm", events).generation == 4
+    state = fold_job("llm", [*events, event(4, kinds.JOB_REGISTERED, {"machines": ["a"]})])
+    assert (state.run, state.generation, state.resumed_from, state.first_step_seen) == (2, 0, None, False)
+    assert state.last_step == -math.inf and not state.is_under_way
+
+
+@pytest.mark.parametrize("launchers", ["new", "the old ones"])
+def test_a_fresh_run_starts_at_generation_1_unless_its_launchers_remember_more(world: Any, launchers: str) -> None:
     app = world.app()
     app.begin()
     world.tick(app, 2)
@@ -98,8 +113,9 @@ def test_a_finished_job_begins_a_new_run_with_higher_generations(world: Any) -> 
     app.close()
     for launcher in world.fleet.launchers.values():
         launcher.state = "waiting"
+        launcher.generation = launcher.generation if launchers == "the old ones" else 0
     again = world.life(3)
-    assert (again.state.run, again.state.generation, again.state.phase) == (2, 2, "running")
+    assert (again.state.run, again.state.generation) == (2, 1 if launchers == "new" else 2)
 
 
 def test_a_second_run_killed_right_after_it_was_registered_is_begun_again(world: Any) -> None:

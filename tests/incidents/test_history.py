@@ -98,3 +98,16 @@ def test_suspects_are_those_accused_lately_and_not_recovered(event: Event) -> No
     events = [accuse("m1", 5.0), accuse("m2", 20.0), accuse("m3", 21.0, tier="watch"), accuse("m4", 22.0, tier="evict")]
     events += [accuse("m2", 30.0), accuse("m4", 31.0, kind="recovered")]
     assert fold_suspects(events, 10.0) == {"m2": 30.0}
+
+
+def test_a_failure_counts_once_of_a_generation_and_again_in_a_new_run_that_counts_from_1(event: Event) -> None:
+    told = {"kind": "machine", "tier": "evict", "machines": ["m1"]}
+
+    def crash(time_s: float) -> LedgerEvent:
+        row = {"time_s": time_s, "machine": "m1", "ranks": [0], "sort": "crash", "step": 5, "generation": 1, "text": "x"}
+        return event(kinds.VERDICT, {**told, "failures": [row]}, time_s)
+
+    first = [event(kinds.JOB_REGISTERED, {"machines": ["m1"]}, 1.0), crash(10.0), crash(11.0)]
+    assert [item.time_s for item in fold_history(first, "llm", 30.0).failures] == [10.0]
+    second = [event(kinds.JOB_REGISTERED, {"machines": ["m1"]}, 15.0), crash(20.0)]
+    assert [item.time_s for item in fold_history([*first, *second], "llm", 30.0).failures] == [10.0, 20.0]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from minder.model.errors import BadInputError
 from minder.record.incidents import find_ledger
 
 
@@ -16,3 +17,9 @@ def test_the_ledger_is_where_somebody_said_else_where_the_state_is(monkeypatch: 
     monkeypatch.setenv("MINDER_LEDGER", "postgresql://db/minder")
     assert find_ledger() == "postgresql://db/minder"
     assert find_ledger("here.db") == "here.db"
+
+
+@pytest.mark.parametrize("given", ["", " "])
+def test_an_empty_name_leads_to_no_other_ledger(given: str) -> None:
+    with pytest.raises(BadInputError, match="--ledger is empty"):
+        find_ledger(given)

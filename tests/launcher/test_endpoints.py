@@ -208,6 +208,19 @@ def test_children_of_a_worker_end_with_it(launch: Start, tmp_path: Path) -> None
     _wait_gone(child)
 
 
+def test_a_rank_that_saves_on_sigterm_still_has_its_children_and_is_told_once(launch: Start, tmp_path: Path) -> None:
+    saved, child = tmp_path / "saved", tmp_path / "child"
+    launcher = launch("saves.py", str(saved), str(child), env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    launcher.post("run", 0, RANK0)
+    launcher.wait_for(lambda workers: child.exists() and child.read_text() != "")
+    for _ in range(2):
+        launcher.post("ended", 1, grace_s=20.0)
+    launcher.wait_states("ended")
+    assert saved.read_text() == "saved with its child\n"
+    _wait_gone(int(child.read_text()))
+
+
 def test_worker_that_ignores_sigterm_is_killed_after_its_grace(launch: Start, tmp_path: Path) -> None:
     launcher = launch("family.py", str(tmp_path / "child"), "stubborn", env=PLAIN).connect()
     launcher.wait_states("waiting")

@@ -55,6 +55,29 @@ def test_environment_of_the_job_wins_over_defaults_and_ours_over_all(tmp_path: P
     assert env["MINDER_HEARTBEAT_FILE"] == str(tmp_path / "page")
 
 
+def test_a_file_beside_the_job_that_is_called_like_a_module_of_python_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script's folder is importable as with plain python; the current folder is not, before the script runs or after."""
+    here, home, fake = (tmp_path / name for name in ("here", "home", "fake"))
+    for folder in (here, home, fake / "torch"):
+        folder.mkdir(parents=True)
+    (here / "queue.py").write_text("raise RuntimeError('the wrong queue')")
+    (home / "sibling.py").write_text("WORD = 'from the script folder'")
+    for name in ("__init__", "distributed"):
+        (fake / "torch" / f"{name}.py").write_text("")  # the real one takes seconds
+    script = home / "train.py"
+    script.write_text("import os, queue, sys, sibling\nprint(sibling.WORD, os.getcwd() in sys.path, sys.path[0], flush=True)")
+    monkeypatch.chdir(here)
+    path = os.pathsep.join([str(fake), str(Path(spawn.__file__).parents[3])])
+    settings = _settings(tmp_path, command=(str(script),), barrier="script", env={"PYTHONPATH": path})
+    spawned = spawn.spawn_worker(settings, tmp_path / "run" / "page", tmp_path / "log", False)
+    spawned.process.wait(30)
+    said = (tmp_path / "log").read_text()
+    _end(spawned)
+    assert f"from the script folder False {home}" in said
+
+
 @pytest.mark.root
 def test_low_priority_is_taken_back(tmp_path: Path) -> None:
     if os.geteuid() != 0:

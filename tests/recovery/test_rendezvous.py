@@ -164,7 +164,25 @@ def test_an_idle_host_ends_but_never_while_a_store_is_used(tmp_path: Path) -> No
         control.listen(1)
         host = Used(ADDRESS)
         serve(host, control, idle_s=0.02)
-    assert host.looks == 3
+    assert host.looks >= 3
+
+
+def test_a_host_stays_while_the_controller_that_asked_lives_and_not_longer(tmp_path: Path) -> None:
+    host = StoreHost(ADDRESS)
+    code = "import socket, sys; c = socket.socket(socket.AF_UNIX); c.connect(sys.argv[1]); sys.stdin.read()"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+        control.bind(str(tmp_path / "s"))
+        control.listen(1)
+        asker = subprocess.Popen([sys.executable, "-S", "-c", code, str(tmp_path / "s")], stdin=subprocess.PIPE)
+        connection, _ = control.accept()
+        with connection:
+            host.note_asker(connection)
+    lives = host.in_use()
+    asker.kill()
+    asker.wait()
+    assert asker.stdin is not None
+    asker.stdin.close()
+    assert lives and not host.in_use()
 
 
 def test_a_connected_worker_counts_as_use() -> None:

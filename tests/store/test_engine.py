@@ -62,9 +62,11 @@ def test_bad_places_are_refused(tmp_path: Path) -> None:
         open_engine(tmp_path)
     with pytest.raises(BadInputError, match=r"no ledger at .*--ledger"):
         open_engine(tmp_path / "missing.db", create=False)
+    with pytest.raises(BadInputError, match=r"no ledger at .*--ledger"):
+        open_engine(f"sqlite:///{tmp_path / 'missing.db'}", create=False)
     assert not (tmp_path / "missing.db").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerError, match=r"folder .* cannot be made"):
+    with pytest.raises(LedgerError, match=r"ledger .* cannot be made"):
         open_engine(tmp_path / "file" / "ledger.db")
 
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from minder.model.evidence import Scores
+from minder.model.private import write_private
 from minder.model.telemetry import Sample, Window
 
 __all__ = ["LiveWindows"]
@@ -111,7 +112,7 @@ class LiveWindows:
             return
         temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            temporary.write_text(json.dumps(self._document(now_s), allow_nan=False, separators=(",", ":")))
+            write_private(temporary, json.dumps(self._document(now_s), allow_nan=False, separators=(",", ":")))
             temporary.replace(self._path)
         except OSError:  # a full disk, say: people see that it grows old
             return

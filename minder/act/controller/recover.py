@@ -56,8 +56,11 @@ class Recovery:
         self.on_result: Callable[[ActionResult], None] = lambda result: None
 
     def prepare(self) -> None:
-        """Start what takes seconds to start, while the workers are still on their way to the barrier."""
-        RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
+        """Start what takes seconds to start, while the workers are still on their way to the barrier. A host that outlived the last run
+        holds stores of generations whose numbers come again."""
+        host = RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
+        for generation in host.generations():
+            host.close(generation)
 
     def end(self) -> None:
         """The job is over: nobody needs its rendezvous stores any more. Raises RecoveryError."""

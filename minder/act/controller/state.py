@@ -37,6 +37,12 @@ class JobState:
     ended_because: str = ""  # of a failed job, one line
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned; not in the ledger
 
+    def begin_run(self) -> None:
+        """The job is begun anew: its generations count from 1 again (above what a launcher remembers that outlived the last run)."""
+        self.run += 1
+        self.generation, self.phase, self.rank_machine, self.incident = 0, "starting", {}, None
+        self.last_step, self.resumed_from, self.first_step_seen = -math.inf, None, False
+
     @property
     def is_under_way(self) -> bool:
         """A run was begun, has ranks on machines, and is not over: a new controller takes it up."""
@@ -62,8 +68,7 @@ def fold_job(name: str, events: Iterable[LedgerEvent]) -> JobState:
     state = JobState(name)
     for event in events:
         if event.kind == kinds.JOB_REGISTERED:
-            state.run += 1
-            state.phase, state.rank_machine, state.incident, state.last_step = "starting", {}, None, -math.inf
+            state.begin_run()
         elif event.kind == kinds.GENERATION_STARTED:
             _begin_generation(state, event)
         elif event.kind == kinds.FIRST_STEP and event.payload.get("generation") == state.generation:

@@ -12,6 +12,7 @@ from typing import Any
 from minder.act.controller.state import JobState
 from minder.model.evidence import Scores
 from minder.model.observation import MachineView
+from minder.model.private import write_private
 
 __all__ = ["read_status", "status_age_s", "write_status"]
 
@@ -37,7 +38,7 @@ def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, 
         **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing")},
     }
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(_finite(body)))
+    write_private(temporary, json.dumps(_finite(body)))
     temporary.replace(path)
 
 

@@ -6,6 +6,7 @@ Standard library only. Where the host listens follows from `state_dir`, so a res
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import importlib.util
@@ -21,12 +22,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from minder.model.errors import MissingExtraError, RecoveryError
+from minder.model.private import make_private, open_private, write_private
 
-__all__ = ["RendezvousHost"]
+__all__ = ["RendezvousHost", "demand_torch"]
 
 _LONGEST_SOCKET_PATH = 100  # the kernel's limit is 108 bytes
 _START_DEADLINE_S = 60.0
 _ANSWER_DEADLINE_S = 35.0
+_PR_SET_PDEATHSIG = 1
 
 
 class RendezvousHost:
@@ -38,11 +41,15 @@ class RendezvousHost:
         self.ports = ports
         self.control = _control_path(self.state_dir)
         self._started: subprocess.Popen[bytes] | None = None
+        self._ends_with_us = False
 
     @classmethod
-    def ensure(cls, state_dir: str | os.PathLike[str], address: str, ports: tuple[int, int] = (0, 0)) -> RendezvousHost:
-        """Find the running host of `state_dir`, or start one that listens on `address` only."""
+    def ensure(
+        cls, state_dir: str | os.PathLike[str], address: str, ports: tuple[int, int] = (0, 0), *, ends_with_us: bool = False
+    ) -> RendezvousHost:
+        """Find the running host of `state_dir`, or start one that listens on `address` only. ends_with_us: with the thread that calls."""
         host = cls(state_dir, address, ports)
+        host._ends_with_us = ends_with_us
         host._ensure()
         return host
 
@@ -92,17 +99,17 @@ class RendezvousHost:
             self._start()
 
     def _start(self) -> None:
-        if importlib.util.find_spec("torch") is None:  # looked for only: torch itself stays out of this process
-            raise MissingExtraError.of("torch", "torch")
+        demand_torch()
         first, last = self.ports
         command = [sys.executable, "-m", "minder.act.recovery.store_host", "--address", self.address]
         command += ["--control", str(self.control), "--ports", f"{first}-{last}"]
         log = self.state_dir / "rendezvous.log"
-        with log.open("ab") as output:
+        with open_private(log, "ab") as output:
             self._started = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/", env=_environment()
-            )
-        (self.state_dir / "rendezvous.pid").write_text(f"{self._started.pid}\n")
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/", env=_environment(),
+                preexec_fn=_end_with_parent if self._ends_with_us else None,
+            )  # fmt: skip
+        write_private(self.state_dir / "rendezvous.pid", f"{self._started.pid}\n")
         deadline_s = time.monotonic() + _START_DEADLINE_S
         while self._ping() is None:
             status = self._started.poll()
@@ -167,10 +174,20 @@ class RendezvousHost:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.state_dir.mkdir(parents=True, exist_ok=True)
-        with (self.state_dir / "rendezvous.lock").open("w") as lock:
+        make_private(self.state_dir)
+        with open_private(self.state_dir / "rendezvous.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two controllers at once must not start two hosts
             yield
+
+
+def demand_torch() -> None:
+    """Raises MissingExtraError where torch is not installed: said before anything waits for it. It is looked for only, not loaded."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError.of("torch", "torch")
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _environment() -> dict[str, str]:

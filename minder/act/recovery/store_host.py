@@ -8,8 +8,9 @@ the controller is killed and started again. It answers one line per connection o
     ping                       -> "ok <pid> <address> <open generations, comma separated>"
     quit                       -> "ok", then the process ends
 
-Without any request for `--idle-minutes`, and with no other process connected to one of its stores, it ends by itself.
-Where the kernel does not tell who is connected (no /proc), an open store counts as used.
+It ends by itself when it was idle for `--idle-minutes`: the controller that asked last is gone, no other process is connected to one of
+its stores (their launchers are gone, and their workers with them), and nobody asks. Where the kernel does not tell who is connected (no
+/proc), an open store counts as used.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import socket
+import struct
 import time
 from collections import Counter
 from datetime import timedelta
@@ -35,6 +38,7 @@ class StoreHost:
         self.address = address
         self._ports = ports
         self._stores: dict[int, tuple[int, Any]] = {}
+        self._asker: int | None = None  # pidfd of the controller: its number may be used again, this is not
 
     def answer(self, line: str) -> str:
         """One request, one answer; "error <why>" for a request that cannot be served."""
@@ -58,8 +62,18 @@ class StoreHost:
             return f"error {' '.join(str(error).split())}"
         return f"error unknown request {line!r}"
 
+    def note_asker(self, connection: socket.socket) -> None:
+        """Who asks is the controller, as long as it lives."""
+        pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        with contextlib.suppress(OSError):  # gone already: whoever asked before it counts
+            before, self._asker = self._asker, os.pidfd_open(pid)
+            if before is not None:
+                os.close(before)
+
     def in_use(self) -> bool:
-        """Whether any process besides this one is connected to a store."""
+        """Whether the controller lives, or any process besides this one is connected to a store."""
+        if self._asker is not None and not select.select([self._asker], [], [], 0)[0]:
+            return True
         counts = _established_by_port()
         if counts is None:
             return bool(self._stores)
@@ -122,11 +136,14 @@ def serve(host: StoreHost, control: socket.socket, idle_s: float) -> None:
         try:
             connection, _ = control.accept()
         except TimeoutError:
-            if time.monotonic() - heard_s >= idle_s and not host.in_use():
+            if host.in_use():
+                heard_s = time.monotonic()  # idle begins when the last one has gone: a controller that crashed may come back
+            elif time.monotonic() - heard_s >= idle_s:
                 return
             continue
         heard_s = time.monotonic()
         with connection:
+            host.note_asker(connection)
             line = _read_line(connection)
             if line is None:
                 continue
@@ -156,7 +173,7 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="the one address to listen on")
     parser.add_argument("--control", required=True, help="path of the unix socket")
     parser.add_argument("--ports", default="0-0", help="range of ports, e.g. 29500-29599; 0-0: any free one")
-    parser.add_argument("--idle-minutes", type=float, default=60.0)
+    parser.add_argument("--idle-minutes", type=float, default=5.0)
     options = parser.parse_args()
     first, last = (int(word) for word in options.ports.split("-"))
     import torch.distributed  # noqa: F401  before the socket exists: who can connect gets a quick answer

@@ -19,6 +19,7 @@ from typing import Any
 
 from minder.edge.exporters.jobs import JobProcess
 from minder.model.errors import BadInputError
+from minder.model.private import make_meeting, meeting_mode
 
 __all__ = ["collect_dumps", "parse_deadline"]
 
@@ -66,8 +67,8 @@ async def collect_dumps(run_dir: Path, processes: Sequence[JobProcess], deadline
 def _ask(folder: Path) -> str:
     """What hinders it, "" mostly."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "ask").touch()
+        make_meeting(folder.parent, folder.name)
+        (folder / "ask").touch(meeting_mode(folder))
     except OSError as error:
         return f"{folder} cannot be written: {error.strerror}"
     return ""

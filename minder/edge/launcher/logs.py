@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from minder.edge.signals.steps import StepLine, StepReader, split_lines
+from minder.model.private import open_private
 
 __all__ = ["LogFollower"]
 
@@ -65,6 +66,7 @@ class LogFollower:
         try:
             if self._path.stat().st_size <= self._limit_bytes:
                 return
+            open_private(self._path.with_name(self._path.name + ".1"), "ab").close()
             shutil.copyfile(self._path, self._path.with_name(self._path.name + ".1"))
             with self._path.open("rb+") as handle:
                 handle.truncate(0)

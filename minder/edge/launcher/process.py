@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import time
@@ -19,6 +20,7 @@ from minder.edge.launcher.spawn import restore_priority, spawn_worker
 
 __all__ = ["Exit", "WorkerProcess"]
 
+_GROUP_SHARE = 0.75  # of the grace: so long the rank has its process group to itself
 State = Literal["starting", "waiting", "running", "interrupted", "exited", "ended"]
 
 
@@ -55,7 +57,9 @@ class WorkerProcess:
         self._on_message, self._on_exit = on_message, on_exit
         self._low_priority = low_priority
         self._buffer = b""
-        self._kill_timer: asyncio.TimerHandle | None = None
+        self._told_to_end = False
+        self._kill_time_s = math.inf  # of the event loop's clock
+        self._timers: list[asyncio.TimerHandle] = []
         self._loop = asyncio.get_running_loop()
         self.code_version = code_version(settings.command, settings.env)
         spawned = spawn_worker(settings, heartbeat, log, low_priority)
@@ -90,16 +94,25 @@ class WorkerProcess:
         self._kill_after(grace_s)
 
     def end(self, grace_s: float) -> None:
-        """SIGTERM to the whole process group, SIGKILL after grace_s; grace_s 0 is SIGKILL at once."""
+        """SIGTERM to the rank, to its whole process group after three quarters of grace_s, SIGKILL after grace_s; 0 is SIGKILL at once.
+
+        The rank comes first and alone: one that saves on SIGTERM still needs its data loaders. Asked again, it is told nothing twice; only
+        a shorter grace counts.
+        """
         if not self.alive:
             return
         self.end_wanted = True
         if grace_s <= 0:
             self.kill_group(signal.SIGKILL)
             return
-        self.state = "interrupted"
-        self.kill_group(signal.SIGTERM)
-        self._kill_after(grace_s)
+        first, self._told_to_end = not self._told_to_end, True
+        if first:
+            self.state = "interrupted"
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGTERM)
+        if first or self._loop.time() + grace_s < self._kill_time_s:
+            self._kill_after(grace_s)
+            self._timers.append(self._loop.call_later(_GROUP_SHARE * grace_s, self.kill_group, signal.SIGTERM))
 
     def tell_step(self, step: int, loss: float | None, grad_norm: float | None) -> None:
         """A step read in the log, for the worker to write into its own page."""
@@ -107,6 +120,7 @@ class WorkerProcess:
 
     def back_at_barrier(self) -> None:
         self._cancel_kill()
+        self._told_to_end = False
         self.state, self.reached_barrier, self.end_wanted = "waiting", True, False
 
     def kill_group(self, number: signal.Signals) -> None:
@@ -115,12 +129,13 @@ class WorkerProcess:
 
     def _kill_after(self, grace_s: float) -> None:
         self._cancel_kill()
-        self._kill_timer = self._loop.call_later(grace_s, self.kill_group, signal.SIGKILL)
+        self._kill_time_s = self._loop.time() + grace_s
+        self._timers = [self._loop.call_later(grace_s, self.kill_group, signal.SIGKILL)]
 
     def _cancel_kill(self) -> None:
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
-            self._kill_timer = None
+        self._kill_time_s = math.inf
+        while self._timers:
+            self._timers.pop().cancel()
 
     def _send(self, message: Mapping[str, Any]) -> None:
         """A worker that reads nothing (stopped) fills its buffer in thousands of messages: what does not fit is dropped."""

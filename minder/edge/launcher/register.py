@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.model.errors import BadInputError
+from minder.model.private import make_meeting, open_meeting, open_private
 
 __all__ = ["Register"]
 
@@ -21,8 +22,8 @@ class Register:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = path.with_suffix(".lock").open("a")
+        make_meeting(path.parent.parent, path.parent.name)
+        self._lock = open_private(path.with_suffix(".lock"), "a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -44,7 +45,8 @@ class Register:
     def write(self, entry: Mapping[str, Any]) -> None:
         """Replace the entry as a whole: a reader sees the old one or the new one."""
         draft = self._path.with_suffix(".json.new")
-        draft.write_text(json.dumps(entry))
+        with open_meeting(draft) as file:
+            file.write(json.dumps(entry))
         draft.replace(self._path)
 
     def remove(self) -> None:

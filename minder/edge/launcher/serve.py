@@ -20,11 +20,11 @@ from minder.edge.launcher.spawn import find_groups
 from minder.edge.launcher.supervisor import Supervisor
 from minder.model.errors import BadInputError
 from minder.model.log import event
+from minder.model.private import make_meeting, make_private
 
 __all__ = ["serve"]
 
 _log = logging.getLogger("minder.launcher")
-_END_GRACE_S = 3.0
 
 
 def serve(settings: LaunchSettings) -> None:
@@ -35,8 +35,11 @@ def serve(settings: LaunchSettings) -> None:
         except OSError as error:
             raise BadInputError(f"--cgroup: {error}") from error
     listener = _listen(settings.host, settings.port)
-    for folder in (settings.heartbeat_dir, settings.log_dir):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_meeting(settings.run_dir, settings.heartbeat_dir.name)
+    if settings.log_dir.parent == settings.run_dir:
+        make_meeting(settings.run_dir, settings.log_dir.name)
+    else:
+        make_private(settings.log_dir)
     register = Register(settings.register_path)
     for pid in register.end_orphans():
         print(f"minder launch: ended process {pid}, left by an earlier launcher", file=sys.stderr, flush=True)
@@ -81,7 +84,7 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
-        await supervisor.end_all(_END_GRACE_S)
+        await supervisor.end_all(settings.grace_s)
 
 
 def _listen(host: str, port: int) -> socket.socket:

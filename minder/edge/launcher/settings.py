@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from minder.model.errors import BadInputError
+from minder.model.names import check_job_name, check_machine_name
 from minder.wire.addresses import is_loopback
 from minder.wire.tls import ServerTls
 from minder.wire.tokens import read_token
 
 __all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_listen"]
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ class LaunchSettings:
     tls: ServerTls | None = None
     spare_delay_s: float = 5.0
     log_limit_bytes: int = 64 * 1024 * 1024
+    grace_s: float = 10.0  # that the workers have when the launcher is told to end
 
     @property
     def heartbeat_dir(self) -> Path:
@@ -73,9 +72,8 @@ def parse_environment(pairs: list[str]) -> dict[str, str]:
 
 def check_settings(settings: LaunchSettings, token_file: Path | None) -> str | None:
     """The token, after everything that can be wrong was looked at. Raises BadInputError or ConfigError."""
-    for option, value in (("--job", settings.job), ("--machine", settings.machine)):
-        if not _NAME.fullmatch(value):
-            raise BadInputError(f"{option} {value!r}: letters, digits, '.', '_' and '-' only, 128 at most")
+    check_job_name("--job", settings.job)
+    check_machine_name("--machine", settings.machine)
     if settings.slots < 1:
         raise BadInputError(f"--slots {settings.slots}: at least 1 worker is needed")
     if not settings.command:

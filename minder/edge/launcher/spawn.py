@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minder.edge.launcher.settings import LaunchSettings
+from minder.model.private import open_private
 
 __all__ = ["Spawned", "find_groups", "restore_priority", "spawn_worker"]
 
@@ -27,13 +28,17 @@ class Spawned:
 
 
 def spawn_worker(settings: LaunchSettings, heartbeat: Path, log: Path, low_priority: bool) -> Spawned:
-    """Start `python -m minder.edge.worker.bootstrap SCRIPT ...` as leader of a new session. Raises OSError."""
+    """Start `python -P -m minder.edge.worker.bootstrap SCRIPT ...` as leader of a new session. Raises OSError.
+
+    -P: a file of the current folder that is called like a module of Python's (queue.py, say) must not be taken for it before the script
+    runs. The bootstrap puts the script's own folder on sys.path, as plain python does.
+    """
     groups = find_groups(settings.cgroup) if settings.cgroup else []
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    with theirs, log.open("ab", buffering=0) as output:
+    with theirs, open_private(log, "ab", buffering=0) as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "minder.edge.worker.bootstrap", *settings.command],
+            [sys.executable, "-P", "-m", "minder.edge.worker.bootstrap", *settings.command],
             env=_environment(settings, heartbeat, theirs.fileno()),
             stdin=subprocess.DEVNULL,
             stdout=output,  # a file, not a pipe: a launcher that hangs must not block a worker that prints
@@ -59,6 +64,7 @@ def _environment(settings: LaunchSettings, heartbeat: Path, control_fd: int) -> 
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         **os.environ,
+        **_python_path(),
         **settings.env,
         "MINDER_JOB": settings.job,
         "MINDER_MACHINE": settings.machine,
@@ -68,6 +74,15 @@ def _environment(settings: LaunchSettings, heartbeat: Path, control_fd: int) -> 
         "MINDER_CONTROL_FD": str(control_fd),
         "MINDER_LAUNCHER_PID": str(os.getpid()),
     }
+
+
+def _python_path() -> dict[str, str]:
+    """A checkout that is used from its own folder is found there by nobody who starts with -P."""
+    root = str(Path(__file__).resolve().parents[3])
+    if root != str(Path.cwd()) or root in sys.path[1:]:
+        return {}
+    known = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root}
 
 
 def find_groups(name: str) -> list[Path]:

@@ -115,5 +115,6 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # the folder that -m put there: the script's own folder takes its place
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # the folder that -m put there: the script's own folder takes its place
     sys.exit(main(sys.argv[1:]))

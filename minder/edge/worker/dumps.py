@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.edge.worker.pulse import default_run_dir
+from minder.model.private import make_meeting, open_meeting
 
 __all__ = ["keep_dumps", "lost"]
 
@@ -98,9 +99,10 @@ class _Keeper:
         rank, generation = (int(text) if text.isdigit() else None for text in self.place)
         header: dict[str, Any] = {"pid": os.getpid(), "job": os.environ.get("MINDER_JOB"), "rank": rank, "generation": generation}
         header |= {"time_s": time_s, "since_s": self.since_s}
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_meeting(self.folder.parent, self.folder.name)
         hidden = self.folder / f".pid-{os.getpid()}"
-        hidden.write_bytes(json.dumps(header).encode() + b"\n" + data)
+        with open_meeting(hidden, "wb") as file:
+            file.write(json.dumps(header).encode() + b"\n" + data)
         hidden.rename(self.folder / f"pid-{os.getpid()}")
         return True
 

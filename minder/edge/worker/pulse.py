@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from minder.model.private import make_meeting, meeting_mode
 from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, SAID_NAN, HeartbeatPage
 
 __all__ = ["default_run_dir", "heartbeat", "phase", "swallowed"]
@@ -224,8 +225,8 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 def _create(path: Path) -> HeartbeatPage:
     """Reserve the blocks before mapping them: a write into a hole of a full disk would kill the process (SIGBUS)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    make_meeting(path.parent.parent, path.parent.name)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, meeting_mode(path.parent))
     try:
         os.posix_fallocate(handle, 0, _SIZE_BYTES)
     finally:

@@ -22,9 +22,10 @@ from contextlib import AbstractContextManager
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import IO
 
 from minder.edge.worker.pulse import default_run_dir
+from minder.model.private import make_private, open_private
 
 __all__ = ["StepTrace", "flush", "is_sampled", "lost", "trace_step"]
 
@@ -188,7 +189,7 @@ class _Writer:
         self._waiting: deque[_Step] = deque()
         self._wake = threading.Event()
         self._folder: Path | None = None
-        self._file: TextIO | None = None
+        self._file: IO[str] | None = None
         self._written = 0
         threading.Thread(target=self._drain, name="minder-tracer", daemon=True).start()
 
@@ -237,13 +238,13 @@ class _Writer:
         file.flush()
         self._written += len(text)
 
-    def _open(self, folder: Path) -> TextIO:
+    def _open(self, folder: Path) -> IO[str]:
         if self._file is None or folder != self._folder:
             before, self._file = self._file, None
             if before is not None:
                 before.close()
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = open(folder / f"trace-rank{self._rank}-pid{os.getpid()}.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+            make_private(folder)
+            self._file = open_private(folder / f"trace-rank{self._rank}-pid{os.getpid()}.jsonl", "a", encoding="utf-8")
             self._folder, self._written = folder, os.fstat(self._file.fileno()).st_size
         return self._file
 

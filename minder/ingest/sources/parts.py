@@ -7,6 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
+from minder.model.private import make_private, open_private
+
 __all__ = ["PartTable", "table_paths"]
 
 
@@ -29,16 +31,17 @@ class PartTable:
         numbers = [int(path.stem) for path in self._parts.glob("*.parquet")]
         self._next = max(numbers, default=-1) + 1
         if self._whole.exists():
-            self._parts.mkdir(exist_ok=True)
+            make_private(self._parts)
             self._whole.rename(self._parts / f"{self._next:06d}.parquet")
             self._next += 1
 
     def write(self, rows: pl.DataFrame) -> None:
         """One more part, whole or not at all."""
-        self._parts.mkdir(exist_ok=True)
+        make_private(self._parts)
         path = self._parts / f"{self._next:06d}.parquet"
         self._next += 1
         hidden = path.with_suffix(".tmp")
+        open_private(hidden, "a").close()  # polars would make it for everybody
         rows.write_parquet(hidden)
         hidden.rename(path)
 
@@ -48,6 +51,7 @@ class PartTable:
         if parts:
             table = pl.concat([pl.read_parquet(part) for part in parts], how="diagonal").sort("timestamp", maintain_order=True)
             hidden = self._whole.with_suffix(".parquet.tmp")
+            open_private(hidden, "a").close()
             table.write_parquet(hidden)
             hidden.rename(self._whole)
         shutil.rmtree(self._parts, ignore_errors=True)

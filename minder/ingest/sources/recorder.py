@@ -19,6 +19,7 @@ from minder.model.errors import RecordingError
 from minder.model.evidence import Signal
 from minder.model.metrics import CATALOGUE
 from minder.model.observation import Observation
+from minder.model.private import make_private, open_private, write_private
 from minder.model.telemetry import Sample
 
 __all__ = ["Recorder"]
@@ -44,12 +45,13 @@ class Recorder:
         self._told: dict[tuple[str | None, str], float] = {}  # newest signal by machine and kind that the folder held already
         self._table = PartTable(self.folder, "telemetry")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder)
             if found:
                 self._take_up()
             else:
+                open_private(self.folder / "job.toml", "a").close()
                 write_job(self.folder / "job.toml", job)
-            self._events = open(self.folder / "events.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+            self._events = open_private(self.folder / "events.jsonl", "a", encoding="utf-8")
             self._sightings = SightingRecorder(self.folder, part_rows, part_s, resume=found)
         except OSError as error:
             raise RecordingError(f"{self.folder} cannot be written: {error.strerror}") from error
@@ -142,5 +144,5 @@ def _table(samples: list[Sample]) -> pl.DataFrame:
 
 def _replace(path: Path, text: str) -> None:
     hidden = path.with_name(path.name + ".tmp")
-    hidden.write_text(text, encoding="utf-8")
+    write_private(hidden, text)
     hidden.rename(path)

@@ -23,6 +23,7 @@ from minder.model.clock import format_time, parse_time
 from minder.model.errors import RecordingError, WireError
 from minder.model.evidence import Statement
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
+from minder.model.private import open_private
 from minder.model.telemetry import Attempt, Flow
 from minder.wire.codec import from_json, to_json
 
@@ -108,11 +109,11 @@ class SightingRecorder:
         stamp_ms = round(observation.now_s * 1000)
         state = _state(observation.job)
         if state != self._told:
-            with self._states.open("a", encoding="utf-8") as file:
+            with open_private(self._states, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"time": format_time(observation.now_s), **state}) + "\n")
             self._told = state
         if observation.statements:
-            with self._statements.open("a", encoding="utf-8") as file:
+            with open_private(self._statements, "a", encoding="utf-8") as file:
                 file.writelines(json.dumps({"timestamp": stamp_ms, **to_json(item)}) + "\n" for item in observation.statements)
         self._fleet_rows += _fleet_rows(observation, stamp_ms)
         self._flow_rows += [{**to_json(flow), "timestamp": stamp_ms} for flow in observation.flows]

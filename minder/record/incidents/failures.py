@@ -27,10 +27,13 @@ class BlameFold:
         self.progress: list[tuple[float, bool]] = []
         self._failures: deque[Failure] = deque(maxlen=_MOST)
         self._trials: dict[str, Trial] = {}
+        self._told: set[tuple[str, tuple[int, ...], str, int]] = set()  # of this run: the next one counts its generations from 1
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
-        if event.kind == kinds.PROGRESS:
+        if event.kind == kinds.JOB_REGISTERED:
+            self._told.clear()
+        elif event.kind == kinds.PROGRESS:
             self.progress.append((event.time_s, bool(event.payload.get("anew"))))
         elif event.kind == kinds.INTENT and event.payload.get("action") == "trial" and event.operation_id is not None:
             trial = _trial(event, event.operation_id)
@@ -59,13 +62,13 @@ class BlameFold:
 
     def _note_failures(self, event: LedgerEvent) -> None:
         """A verdict may be told again: of one generation each failure counts once."""
-        known = {_key(item) for item in self._failures}
         for row in event.payload.get("failures") or ():
             try:
                 failure = from_json(Failure, row)
             except WireError:  # written by a version that knows more than this one
                 continue
-            if _key(failure) not in known:
+            if _key(failure) not in self._told:
+                self._told.add(_key(failure))
                 self._failures.append(failure)
 
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from minder.model.errors import BadInputError
+
 __all__ = ["find_ledger"]
 
 
 def find_ledger(given: str | None = None, beside: Path | None = None) -> str:
-    """The path or URL given, else $MINDER_LEDGER, else ledger.db `beside` a job's state, in $MINDER_STATE_DIR or ~/.local/state/minder."""
-    if given:
+    """The path or URL given, else $MINDER_LEDGER, else ledger.db `beside` a job's state, in $MINDER_STATE_DIR or ~/.local/state/minder.
+
+    Raises BadInputError where what is given is empty: a variable that was misspelt must not lead to another ledger.
+    """
+    if given is not None and not given.strip():
+        raise BadInputError("--ledger is empty: name a file or a postgresql:// URL, or leave it out")
+    if given is not None:
         return given
     if os.environ.get("MINDER_LEDGER"):
         return os.environ["MINDER_LEDGER"]

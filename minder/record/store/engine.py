@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 from sqlalchemy.pool import StaticPool
 
 from minder.model.errors import BadInputError, LedgerError, MissingExtraError
+from minder.model.private import make_private, open_private
 
 __all__ = ["MEMORY", "database_errors", "open_engine", "reading", "safe_name", "writing"]
 
@@ -37,7 +38,7 @@ def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create:
     """
     text = str(path_or_url)
     if "://" in text:
-        return _open_url(text, busy_timeout_s)
+        return _open_url(text, busy_timeout_s, create)
     if text == MEMORY:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
@@ -48,7 +49,7 @@ def open_engine(path_or_url: str | Path, *, busy_timeout_s: float = 5.0, create:
     return engine
 
 
-def _open_url(url: str, busy_timeout_s: float) -> Engine:
+def _open_url(url: str, busy_timeout_s: float, create: bool) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.drivername in _POSTGRESQL:
@@ -64,6 +65,8 @@ def _open_url(url: str, busy_timeout_s: float) -> Engine:
         extra = "pip install 'minder-cluster[postgres]'"
         raise MissingExtraError(f"the ledger URL needs the Python package {error.name or 'psycopg'}: {extra}") from error
     if engine.dialect.name == "sqlite":
+        if parsed.database and parsed.database != MEMORY:
+            _check_file(Path(parsed.database), create)
         _tune_sqlite(engine, busy_timeout_s)
     elif engine.dialect.name == "postgresql":
         _tune_postgresql(engine, busy_timeout_s)
@@ -99,9 +102,10 @@ def _check_file(path: Path, create: bool) -> None:
     if not create:
         raise BadInputError(f"no ledger at {path}: name an existing one with --ledger or MINDER_LEDGER")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
+        open_private(path, "a").close()  # SQLite gives its other files the mode of this one
     except OSError as error:
-        raise LedgerError(f"folder {path.parent} of the ledger cannot be made: {error.strerror}") from error
+        raise LedgerError(f"ledger {path} cannot be made: {error.strerror}") from error
 
 
 def _tune_sqlite(engine: Engine, busy_timeout_s: float) -> None:

@@ -13,6 +13,7 @@ from minder.model.errors import BadInputError, LabError, MinderError
 from minder.simulate.demo.display import Display, open_display
 from minder.simulate.demo.feed import Feed
 from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.pages import keep_pages_open
 from minder.simulate.demo.play import Played, compare_with_undisturbed, play
 from minder.simulate.demo.report import Report, report_json, report_text, write_report
 
@@ -21,9 +22,9 @@ __all__ = ["make_run_folder", "note_truth", "present"]
 _MOST_RUNS = 10_000
 
 
-def present(options: DemoOptions, as_json: bool = False) -> int:
+def present(options: DemoOptions, as_json: bool = False, serve: bool = False) -> int:
     """Run one demo and print its report; 0 only if everything came out as the fault demands. Files go to a new folder below
-    `options.out`. Raises MinderError: LabError if there was no lab, BadInputError for what cannot be asked for here."""
+    `options.out`. serve: then keep the pages open until Ctrl-C. Raises MinderError: LabError if there was no lab, BadInputError for what cannot be asked for here."""
     _check_record(options.record)
     options = replace(options, out=make_run_folder(options.out, options.fault, options.seed))
     feed = Feed(options)
@@ -41,6 +42,8 @@ def present(options: DemoOptions, as_json: bool = False) -> int:
     else:
         print(f"\n{report_text(report)}", end="")
     sys.stdout.flush()
+    if serve:
+        keep_pages_open(options.out, lambda line: print(f"minder: {line}", file=sys.stderr, flush=True))
     return 0 if report.right else 1
 
 
