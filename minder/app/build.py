@@ -12,6 +12,7 @@ from pathlib import Path
 from minder import __version__
 from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
+from minder.act.controller.attachment import Attachment
 from minder.act.controller.beside import Beside, Part, Shadow, watch_drift
 from minder.act.controller.engine_recovery import EngineRecovery
 from minder.act.controller.engine_work import EngineActuator
@@ -30,7 +31,7 @@ from minder.act.policy.policy import Policy
 from minder.act.recovery.restart import await_waiting
 from minder.app.admission import Admission, registration, with_joined
 from minder.app.engine import EngineParts, wire_engine
-from minder.app.feeds import build_source, open_aligner, open_recorder
+from minder.app.feeds import build_source, open_aligner, open_recorder, source_words
 from minder.config import JobConfig, default_state_dir
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
@@ -73,6 +74,7 @@ class App:
     engine: EngineParts | None = None
     requeue: EngineRecovery | None = None  # of a watched job that its engine starts again
     scoring: RayScoring | None = None  # None: in this process
+    attachment: Attachment | None = None  # of a watched job: what is seen of it, and whether it is over
 
     def begin(self) -> None:
         """Start the job, or take up where an earlier controller stopped. Raises RecoveryError if it cannot start."""
@@ -203,10 +205,12 @@ def open_page(config: JobConfig, parts: tuple[Collects, ...]) -> Callable[[], Ex
 
 
 def build(
-    config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger: Ledger | None = None, shows: tuple[Collects, ...] = ()
-) -> App:
+    config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger: Ledger | None = None, shows: tuple[Collects, ...] = (),
+    away_s: float = 120.0,
+) -> App:  # fmt: skip
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
-    beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
+    beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own. away_s: without any process
+    for so long, a watched job is over."""
     launched, clock = _is_launched(config), clock or SystemClock()
     model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
     (state_dir := state_dir_of(config)).mkdir(parents=True, exist_ok=True)
@@ -238,6 +242,8 @@ def build(
         recorder=open_recorder(admission, launched and state.is_under_way),
         scores=scores,
         watched=watched,
+        attachment=None if watched is None else Attachment(config.name, config.telemetry.interval_s, source_words(config), away_s),
+        unread=lambda: spoken.failures,
         inbox=Inbox(ledger, config.name, spoken.drain),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
@@ -251,7 +257,21 @@ def build(
     admission.on_admit.append(lambda grown, joined: windows.watch(admission.names))
     export = open_page(config, (*_measures(admission, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
-    return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue, scoring=scoring)
+    return App(
+        config,
+        controller,
+        fleet,
+        ledger,
+        recovery,
+        state,
+        wake,
+        clock,
+        export,
+        engine=parts,
+        requeue=requeue,
+        scoring=scoring,
+        attachment=stages.attachment,
+    )
 
 
 def _as_watched(name: str, topology: Topology, state_dir: Path) -> tuple[JobState, Path]:

@@ -110,6 +110,11 @@ class SpokenSource:
         self._said += _signals(self._metrics, samples)
         return samples
 
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Machine to why it could not be read, of a source that asks each by itself; empty otherwise."""
+        return dict(getattr(self._source, "failures", {}))
+
     def drain(self) -> list[Signal]:
         """Signals since the last call."""
         said, self._said = self._said, []

@@ -10,7 +10,7 @@ from typing import Any
 from minder.model.clock import format_time
 from minder.model.evidence import Evidence, Verdict
 
-__all__ = ["Episodes", "format_verdict", "verdict_line", "verdict_row"]
+__all__ = ["Episodes", "format_verdict", "verdict_line", "verdict_row", "verdict_sentence"]
 
 
 class Episodes:
@@ -59,6 +59,12 @@ def verdict_row(recording: str, verdict: Verdict) -> str:
     why = ", ".join(_short(item) for item in verdict.evidence[:3])
     who = f"{verdict.kind:<9} {verdict.tier:<5} {','.join(verdict.machines) or '-':<20}"
     return f"{recording:<16} {format_time(verdict.time_s)}  {who} {verdict.confidence:4.2f}  {verdict.cause:<9} {why}"
+
+
+def verdict_sentence(verdict: Verdict, headline: str) -> str:
+    """For people who watch: when, the sentence, and the first three pieces of evidence."""
+    why = "; ".join(text for item in verdict.evidence[:3] if (text := _short(item)))
+    return f"{format_time(verdict.time_s)}  {headline}" + (f"; because {why}" if why else "")
 
 
 def _evidence(item: Evidence) -> dict[str, Any]:
