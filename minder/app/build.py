@@ -32,6 +32,7 @@ from minder.act.recovery.restart import await_waiting
 from minder.app.admission import Admission, registration, with_joined
 from minder.app.engine import EngineParts, wire_engine
 from minder.app.feeds import build_source, open_aligner, open_recorder, source_words
+from minder.app.watch_folder import WatchFolder, open_watch_folder
 from minder.config import JobConfig, default_state_dir
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
@@ -75,6 +76,7 @@ class App:
     requeue: EngineRecovery | None = None  # of a watched job that its engine starts again
     scoring: RayScoring | None = None  # None: in this process
     attachment: Attachment | None = None  # of a watched job: what is seen of it, and whether it is over
+    folder: WatchFolder | None = None  # of a watched job
 
     def begin(self) -> None:
         """Start the job, or take up where an earlier controller stopped. Raises RecoveryError if it cannot start."""
@@ -145,6 +147,8 @@ class App:
         """Stop every thread and close every file, whichever of them was begun, and whichever fails at it."""
         with ExitStack() as stack:
             stack.callback(self.ledger.close)
+            if self.folder is not None:
+                stack.callback(self.folder.close)
             if self.recovery is not None and self.state.phase in ("finished", "failed"):
                 stack.callback(self.recovery.end)
             if self.engine is not None:
@@ -221,7 +225,8 @@ def build(
     fleet = Fleet(config.endpoints(), on_signal=wake.set, tls=config.tls.context())
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
-    state, state_dir = (state, state_dir) if watched is None else _as_watched(config.name, topology, state_dir)
+    folder = None if watched is None else open_watch_folder(config)
+    state, state_dir = (state, state_dir) if folder is None else (_as_watched(config.name, topology), folder.path)
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
     progress, policy = Progress(), Policy(config.policy_config(act))
@@ -271,13 +276,13 @@ def build(
         requeue=requeue,
         scoring=scoring,
         attachment=stages.attachment,
+        folder=folder,
     )
 
 
-def _as_watched(name: str, topology: Topology, state_dir: Path) -> tuple[JobState, Path]:
-    """A watched job's state is what is seen; its own controller may keep its state in the folder beside."""
-    (state_dir := state_dir / "watch").mkdir(exist_ok=True)
-    return JobState(name, rank_machine=dict(topology.rank_machine)), state_dir
+def _as_watched(name: str, topology: Topology) -> JobState:
+    """A watched job's state is what is seen."""
+    return JobState(name, rank_machine=dict(topology.rank_machine))
 
 
 def _work(config: JobConfig) -> JobWork:

@@ -99,7 +99,9 @@ class Attachment:
             return []
         self._told = facts
         self._silences.begin(steady_s, machines)
-        ranks = f"{facts.ranks} ranks" if facts.ranks else "no rank seen (no agent tells of its processes)"
+        ranks = (
+            ("1 rank" if facts.ranks == 1 else f"{facts.ranks} ranks") if facts.ranks else "no rank seen (no agent tells of its processes)"
+        )
         steps = f"steps from {facts.steps}" if facts.steps else "no step read yet"
         return [f"attached to {self._job}: {_of(machines, facts.machines)}, {ranks}; {self._telemetry(facts, trouble)}; {steps}"]
 
