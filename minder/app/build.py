@@ -259,6 +259,8 @@ def build(
         hung=HungJob(state, ledger, policy.config) if launched or (requeue is not None and config.requeues) else None,
         standing=standing_of(judge),
     )
+    if stages.attachment is not None:
+        stages.attachment.late_s = lambda: spoken.late_s
     admission.on_admit.append(lambda grown, joined: windows.watch(admission.names))
     export = open_page(config, (*_measures(admission, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused

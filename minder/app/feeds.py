@@ -35,7 +35,7 @@ def build_source(admission: Admission) -> SampleSource:
             raise ConfigError('telemetry.source is "prometheus" but telemetry.url is missing: give the server\'s address')
         options = PrometheusOptions(telemetry.url, telemetry.interval_s, telemetry.selector, telemetry.headers)
         machines = MachineMap(telemetry.machine_label, machines=telemetry.machine_map, known=admission.names)
-        return PrometheusSource(options, machines, mapping)
+        return PrometheusSource(options, machines, mapping, follows_late=True)
     source = ScrapeSource(_targets(config.endpoints()), mapping, telemetry.interval_s, tls=config.tls.context())
     admission.on_admit.append(lambda grown, joined: source.add(_targets([joined])))
     source.start()  # it keeps its pace while a tick is busy with a recovery

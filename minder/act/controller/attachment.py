@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from minder.act.controller.departures import Departures
@@ -50,6 +50,8 @@ class Attachment:
         self._next: tuple[_Facts, float] | None = None  # a change, and since when it holds
         self._trouble, self._trouble_s, self._failed_s, self._said_s = "", math.nan, math.nan, -math.inf
         self._follows = False
+        self.late_s: Callable[[], Mapping[str, float]] = dict  # machine to how far its stamps are behind, as the source tells it
+        self._late: frozenset[str] = frozenset()
 
     def look(
         self, steady_s: float, observation: Observation, samples: Sequence[Sample], step: float, trouble: str, causes: Mapping[str, str]
@@ -69,7 +71,18 @@ class Attachment:
         else:
             found += self._changes(steady_s, facts, observation)
             found += self._silences.look(steady_s, machines, causes) if not self._trouble else []
-        return [*found, *self._end(steady_s, observation)]
+        return [*found, *self._lateness(), *self._end(steady_s, observation)]
+
+    def _lateness(self) -> list[str]:
+        late_s = self.late_s()
+        new, self._late = sorted(late_s.keys() - self._late), self._late | late_s.keys()
+        if not new:
+            return []
+        who = ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else "")
+        behind_s = max(late_s[machine] for machine in new)
+        return [
+            f"the stamps of {who} are up to {behind_s:.0f} s behind: its samples are read so much later, and a fault there is seen later"
+        ]
 
     def _note_metrics(self, steady_s: float, samples: Iterable[Sample]) -> None:
         for sample in samples:
