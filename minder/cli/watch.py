@@ -165,7 +165,7 @@ def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -
     import sys
     import threading
 
-    from minder.act.controller.tick import headline
+    from minder.model.clock import format_time
     from minder.model.evidence import Verdict
     from minder.offline.evaluation.lines import Episodes, format_verdict, verdict_sentence
 
@@ -175,18 +175,20 @@ def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -
         print(f"minder: {message}", file=sys.stderr, flush=True)
 
     def show(verdict: Verdict) -> None:
-        if episodes.is_news(verdict):
-            told = format_verdict(app.config.name, verdict, output) if output == "jsonl" else verdict_sentence(verdict, headline(verdict))
-            print(told, flush=True)
-        elif output == "table":
-            say(headline(verdict))
+        is_news = episodes.is_news(verdict)
+        if is_news and output == "jsonl":
+            print(format_verdict(app.config.name, verdict, output), flush=True)
+        if is_news and output == "table":
+            print(f"{format_time(verdict.time_s)}  {verdict_sentence(verdict)}", flush=True)
+        else:
+            say(verdict_sentence(verdict))
 
     def stop(*unused: object) -> None:
         stopping.set()
         app.wake.set()
 
     app.controller.on_verdict, app.controller.on_say = show, say
-    app.controller.says_verdicts = output == "jsonl"
+    app.controller.says_verdicts = False
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     threading.Thread(target=_stop_later, args=(app, stop, duration, ends_with_job), daemon=True).start()

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minder.act.controller.backlog import Backlog
-from minder.model.clock import format_time
 from minder.model.evidence import Signal, Verdict
 
 __all__ = ["Tick", "headline"]
@@ -58,15 +57,6 @@ class Tick:
 
 
 def headline(verdict: Verdict) -> str:
-    """A verdict as a sentence: who, what is asked for, what it is, since when, how sure."""
-    since = f"{verdict.cause} since {format_time(verdict.since_s)[11:19]} UTC"
-    who = ", ".join(verdict.machines)
-    if verdict.kind == "recovered":
-        return f"{who} is as its peers again" if who else f"the job is well again ({verdict.cause})"
-    if not who:
-        asks = {"watch": "noted", "page": "a person should look"}.get(verdict.tier, "it has to be acted on")
-        return f"the job is sick and no machine is to blame: {since}, confidence {verdict.confidence:.2f}; {asks}"
-    asks = {"watch": "may be faulty, which is noted", "page": "may be faulty, and a person should look"}.get(
-        verdict.tier, "should be evicted"
-    )
-    return f"{who} {asks}: {since}, confidence {verdict.confidence:.2f}"
+    """A verdict as a watcher is told it."""
+    who = ", ".join(verdict.machines) or "the job"
+    return f"verdict: {verdict.kind} {who}, {verdict.cause}, {verdict.tier}, confidence {verdict.confidence:.2f}"
