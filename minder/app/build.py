@@ -12,6 +12,7 @@ from pathlib import Path
 from minder import __version__
 from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
+from minder.act.controller.attachment import Attachment
 from minder.act.controller.beside import Beside, Part, Shadow, watch_drift
 from minder.act.controller.engine_recovery import EngineRecovery
 from minder.act.controller.engine_work import EngineActuator
@@ -30,7 +31,8 @@ from minder.act.policy.policy import Policy
 from minder.act.recovery.restart import await_waiting
 from minder.app.admission import Admission, registration, with_joined
 from minder.app.engine import EngineParts, wire_engine
-from minder.app.feeds import build_source, open_aligner, open_recorder
+from minder.app.feeds import build_source, open_aligner, open_recorder, source_words
+from minder.app.watch_folder import WatchFolder, open_watch_folder
 from minder.config import JobConfig, default_state_dir
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
@@ -74,6 +76,8 @@ class App:
     engine: EngineParts | None = None
     requeue: EngineRecovery | None = None  # of a watched job that its engine starts again
     scoring: RayScoring | None = None  # None: in this process
+    attachment: Attachment | None = None  # of a watched job: what is seen of it, and whether it is over
+    folder: WatchFolder | None = None  # of a watched job
 
     def begin(self) -> None:
         """Start the job, or take up where an earlier controller stopped. Raises RecoveryError if it cannot start."""
@@ -145,6 +149,8 @@ class App:
         """Stop every thread and close every file, whichever of them was begun, and whichever fails at it."""
         with ExitStack() as stack:
             stack.callback(self.ledger.close)
+            if self.folder is not None:
+                stack.callback(self.folder.close)
             if self.recovery is not None and self.state.phase in ("finished", "failed"):
                 stack.callback(self.recovery.end)
             if self.engine is not None:
@@ -205,10 +211,12 @@ def open_page(config: JobConfig, parts: tuple[Collects, ...]) -> Callable[[], Ex
 
 
 def build(
-    config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger: Ledger | None = None, shows: tuple[Collects, ...] = ()
-) -> App:
+    config: JobConfig, *, act: bool = False, clock: Clock | None = None, ledger: Ledger | None = None, shows: tuple[Collects, ...] = (),
+    away_s: float = 120.0,
+) -> App:  # fmt: skip
     """Wire one job. Evictions stay a dry run unless `act`. A job without launchers is only watched. The ledger, if none is given, is
-    beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own."""
+    beside the job's state, unless $MINDER_LEDGER says otherwise. shows: what its metrics show besides its own. away_s: without any process
+    for so long, a watched job is over."""
     launched, clock = _is_launched(config), clock or SystemClock()
     model, scoring = open_model(config.detector.uri), open_scoring(config.scoring)
     state_dir = make_private(state_dir_of(config))
@@ -219,7 +227,8 @@ def build(
     fleet = Fleet(config.endpoints(), on_signal=wake.set, tls=config.tls.context())
     parts = wire_engine(config, ledger, clock, act=act, restarts=not launched)
     watched = None if launched else WatchedJob(parts.watch.engine.job_name if parts else config.name, topology.rank_machine)
-    state, state_dir = (state, state_dir) if watched is None else _as_watched(config.name, topology, state_dir)
+    folder = None if watched is None else open_watch_folder(config)
+    state, state_dir = (state, state_dir) if folder is None else (_as_watched(config.name, topology), folder.path)
     recovery = _recovery(config, state, ledger, fleet, clock, parts) if launched else None
     requeue = None if launched else _requeue(config, state, ledger, fleet, parts)
     tracker, policy = JobTracker(), Policy(config.policy_config(act))
@@ -240,6 +249,8 @@ def build(
         recorder=open_recorder(admission, launched and state.is_under_way),
         scores=scores,
         watched=watched,
+        attachment=None if watched is None else Attachment(config.name, config.telemetry.interval_s, source_words(config), away_s),
+        unread=lambda: spoken.failures,
         inbox=Inbox(ledger, config.name, spoken.drain),
         engine=requeue or (parts.work if parts is not None else None),
         parallelism=topology.parallelism,
@@ -250,15 +261,32 @@ def build(
         hung=HungJob(state, ledger, policy.config) if launched or (requeue is not None and config.requeues) else None,
         standing=standing_of(judge),
     )
+    if stages.attachment is not None:
+        stages.attachment.late_s = lambda: spoken.late_s
     admission.on_admit.append(lambda grown, joined: windows.watch(admission.names))
     export = open_page(config, (*_measures(admission, state, stages, ledger, act), *shows))
     windows.accused = (controller := Controller(state, stages, ledger, clock, state_dir)).accused
-    return App(config, controller, fleet, ledger, recovery, state, wake, clock, export, engine=parts, requeue=requeue, scoring=scoring)
+    return App(
+        config,
+        controller,
+        fleet,
+        ledger,
+        recovery,
+        state,
+        wake,
+        clock,
+        export,
+        engine=parts,
+        requeue=requeue,
+        scoring=scoring,
+        attachment=stages.attachment,
+        folder=folder,
+    )
 
 
-def _as_watched(name: str, topology: Topology, state_dir: Path) -> tuple[JobState, Path]:
-    """A watched job's state is what is seen; its own controller may keep its state in the folder beside."""
-    return JobState(name, rank_machine=dict(topology.rank_machine)), make_private(state_dir / "watch")
+def _as_watched(name: str, topology: Topology) -> JobState:
+    """A watched job's state is what is seen."""
+    return JobState(name, rank_machine=dict(topology.rank_machine))
 
 
 def _work(config: JobConfig) -> JobWork:

@@ -15,7 +15,7 @@ from minder.ingest.windows import Aligner
 from minder.model.errors import ConfigError
 from minder.wire.client import MachineEndpoints
 
-__all__ = ["build_source", "open_aligner", "open_recorder"]
+__all__ = ["build_source", "open_aligner", "open_recorder", "source_words"]
 
 
 def open_aligner(admission: Admission) -> Aligner:
@@ -27,7 +27,7 @@ def build_source(admission: Admission) -> SampleSource:
     """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
     config, telemetry = admission.config, admission.config.telemetry
     mapping = load_mapping(telemetry.mapping)
-    if telemetry.source == "prometheus" or (telemetry.source == "auto" and telemetry.url):
+    if asks_prometheus(config):
         from minder.ingest.sources.identity import MachineMap
         from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
 
@@ -35,11 +35,27 @@ def build_source(admission: Admission) -> SampleSource:
             raise ConfigError('telemetry.source is "prometheus" but telemetry.url is missing: give the server\'s address')
         options = PrometheusOptions(telemetry.url, telemetry.interval_s, telemetry.selector, telemetry.headers)
         machines = MachineMap(telemetry.machine_label, machines=telemetry.machine_map, known=admission.names)
-        return PrometheusSource(options, machines, mapping)
+        return PrometheusSource(options, machines, mapping, follows_late=True)
     source = ScrapeSource(_targets(config.endpoints()), mapping, telemetry.interval_s, tls=config.tls.context())
     admission.on_admit.append(lambda grown, joined: source.add(_targets([joined])))
     source.start()  # it keeps its pace while a tick is busy with a recovery
     return source
+
+
+def source_words(config: JobConfig) -> str:
+    """Where samples come from, for a sentence."""
+    return f"the Prometheus at {_shown(config.telemetry.url)}" if asks_prometheus(config) else "the machines' agents"
+
+
+def asks_prometheus(config: JobConfig) -> bool:
+    telemetry = config.telemetry
+    return telemetry.source == "prometheus" or (telemetry.source == "auto" and bool(telemetry.url))
+
+
+def _shown(url: str | None) -> str:
+    """Without a name and password that somebody wrote into it."""
+    scheme, _, rest = (url or "").partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 def _targets(endpoints: Iterable[MachineEndpoints]) -> list[ScrapeTarget]:

@@ -30,7 +30,10 @@ def command(
     log: Annotated[list[Path] | None, typer.Option(help="With --pids: a log with the script's steps; repeat for more.")] = None,
     step_pattern: StepPattern = None,
     log_pattern: OldStepPattern = None,
-    output: Annotated[str, typer.Option("--format", help="jsonl: one verdict per line; table: for reading.")] = "jsonl",
+    output: Annotated[
+        str | None,
+        typer.Option("--format", help="table: for people; jsonl: one verdict per line. [default: table on a terminal, else jsonl]"),
+    ] = None,
     act: Annotated[bool, typer.Option("--act", help="With an [engine] in job.toml: evict machines for real. Default: a dry run.")] = False,
     engine: Annotated[
         str | None,
@@ -38,6 +41,7 @@ def command(
     ] = None,
     ray_address: Annotated[str | None, typer.Option(help="With --engine ray: the Ray head, like 10.0.0.7:6379.")] = None,
     duration: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many seconds.")] = None,
+    stay: Annotated[bool, typer.Option("--stay", help="Wait for the job to come back when it is over: for service managers.")] = False,
     registered: Annotated[
         str | None, typer.Option(help="Instead: a job that was registered with the service; it starts such watchers itself.")
     ] = None,
@@ -49,7 +53,7 @@ def command(
     again without it.
 
     The job is the one that its processes call by the name in job.toml (MINDER_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_ID); if none
-    does, the one with the most processes. With --pids it ends when they are gone.
+    does, the one with the most processes. When they are gone, on machines that answer, it says who went first and ends, unless --stay.
 
     Example: minder watch --job job.toml
     """
@@ -59,6 +63,7 @@ def command(
     from minder.model.errors import BadInputError
     from minder.record.incidents import Ledger, find_ledger
 
+    output = output or _usual_format()
     pattern = chosen_pattern(step_pattern, log_pattern)  # what is wrong with it is said here, not in an agent's log
     if output not in _FORMATS:
         raise BadInputError(f'--format is "{output}": use {" or ".join(_FORMATS)}')
@@ -86,12 +91,13 @@ def command(
         from minder.app.build import build
 
         if job is None:
-            app = build(config, act=act, ledger=Ledger(find_ledger()))
+            app = build(config, act=act, ledger=Ledger(find_ledger()), away_s=_GONE_S)
         else:
             ledger, shows = stack.enter_context(_leading(config))
             config = place_machines(load_config(job, only_watch=True), only_watch=True)  # the job may have moved while we waited
             app = build(config.scored_by(engine, ray_address), act=act, ledger=ledger, shows=shows)
-        _watch(app, output, duration, ends_with_job=job is None)
+        restarts = act and config.engine is not None  # its engine starts it again, whenever there is room
+        _watch(app, output, duration, ends_with_job=not stay and not restarts)
 
 
 def _watch_registered(name: str, settings: Path | None, output: str, duration: float | None) -> None:
@@ -148,27 +154,42 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+def _usual_format() -> str:
+    import sys
+
+    return "table" if sys.stdout.isatty() else "jsonl"
+
+
 def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -> None:
-    """Verdicts go to standard output, one per episode; all else to standard error."""
+    """Verdicts go to standard output, one per episode; all else to standard error. For people a verdict is a sentence, said once."""
     import signal
     import sys
     import threading
 
+    from minder.model.clock import format_time
     from minder.model.evidence import Verdict
-    from minder.offline.evaluation.lines import Episodes, format_verdict
+    from minder.offline.evaluation.lines import Episodes, format_verdict, verdict_sentence
 
     episodes, stopping = Episodes(), threading.Event()
 
+    def say(message: str) -> None:
+        print(f"minder: {message}", file=sys.stderr, flush=True)
+
     def show(verdict: Verdict) -> None:
-        if episodes.is_news(verdict):
+        is_news = episodes.is_news(verdict)
+        if is_news and output == "jsonl":
             print(format_verdict(app.config.name, verdict, output), flush=True)
+        if is_news and output == "table":
+            print(f"{format_time(verdict.time_s)}  {verdict_sentence(verdict)}", flush=True)
+        else:
+            say(verdict_sentence(verdict))
 
     def stop(*unused: object) -> None:
         stopping.set()
         app.wake.set()
 
-    app.controller.on_verdict = show
-    app.controller.on_say = lambda message: print(f"minder: {message}", file=sys.stderr, flush=True)
+    app.controller.on_verdict, app.controller.on_say = show, say
+    app.controller.says_verdicts = False
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     threading.Thread(target=_stop_later, args=(app, stop, duration, ends_with_job), daemon=True).start()
@@ -180,16 +201,14 @@ def _watch(app: App, output: str, duration: float | None, ends_with_job: bool) -
 
 
 def _stop_later(app: App, stop: object, duration: float | None, ends_with_job: bool) -> None:
-    """After `duration` seconds, or when no process of the job has been left for a while."""
+    """After `duration` seconds, or when the job is over."""
     import time
 
     assert callable(stop)
-    started_s = seen_s = time.monotonic()
+    started_s = time.monotonic()
     while True:
         time.sleep(0.2)
-        now_s = time.monotonic()
-        if app.state.phase != "recovering":
-            seen_s = now_s
-        if (duration is not None and now_s - started_s >= duration) or (ends_with_job and now_s - seen_s >= _GONE_S):
+        is_over = ends_with_job and app.attachment is not None and app.attachment.over
+        if is_over or (duration is not None and time.monotonic() - started_s >= duration):
             stop()
             return

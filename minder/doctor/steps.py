@@ -17,10 +17,15 @@ _SHOWN = 5
 _MEND = "call minder.heartbeat(step=...) in the training loop, or give --step-pattern (docs/logs.md)"
 
 
-def look_at_steps(state_dir: Path) -> list[Finding]:
-    """Of the job whose controller keeps its status there; nothing where none runs now."""
-    status = read_status(state_dir / "status.json")
-    if status is None or status_age_s(status, time.time()) > _FRESH_S or status.get("phase") in ("finished", "failed"):
+def look_at_steps(state_dir: Path, job: str | None = None) -> list[Finding]:
+    """Of the jobs whose controllers and watches keep their status there, or of one; nothing where none runs now."""
+    paths = [state_dir / "status.json", state_dir / "watch/status.json", *sorted(state_dir.glob("watch/*/status.json"))]
+    read = [status for path in paths if (status := read_status(path)) is not None]
+    return [finding for status in read if job is None or status.get("job") in (job, None) for finding in _look(status)]
+
+
+def _look(status: Mapping[str, Any]) -> list[Finding]:
+    if status_age_s(status, time.time()) > _FRESH_S or status.get("phase") in ("finished", "failed"):
         return []
     name, trouble, step = status.get("job"), status.get("no_steps"), status.get("step")
     if trouble:
@@ -32,7 +37,8 @@ def look_at_steps(state_dir: Path) -> list[Finding]:
 
 def look_at_local_steps(folder: Path) -> list[Finding]:
     """Of the jobs that were run or watched here without a configuration. folder: the default state folder."""
-    return [finding for state_dir in sorted((folder / "jobs").glob("*")) for finding in look_at_steps(state_dir)]
+    watched = [finding for path in sorted(folder.glob("watch/*/status.json")) for finding in _look(read_status(path) or {})]
+    return [*(finding for state_dir in sorted((folder / "jobs").glob("*")) for finding in look_at_steps(state_dir)), *watched]
 
 
 def look_at_logs(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Finding]:

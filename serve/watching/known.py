@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from minder.act.controller.status import read_status
+from minder.app.watch_folder import status_places
 from minder.config import JobConfig, parse_config
 from minder.model.errors import ConfigError
 from minder.model.history import LedgerEvent
@@ -42,7 +43,7 @@ class KnownJobs:
         path = self._settings.status_files.get(job)
         if path is None:
             return watch_dir(job) / "watch" / "status.json" if job in self.registered() else None
-        found = [each for each in (path, path.parent / "watch" / path.name) if each.exists()]
+        found = [each for each in status_places(path, job) if each.exists()]
         if len(found) > 1:  # several jobs may share one folder
             found = [each for each in found if (read_status(each) or {}).get("job") == job]
         return max(found, key=_written_s, default=path)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from minder.cli import main
-from minder.model.evidence import Verdict
+from minder.model.evidence import Evidence, Verdict
 
 JOB = 'name = "llm"\n[[machines]]\nname = "m0"\nagent = "http://127.0.0.1:9"\n'
 
@@ -81,6 +81,46 @@ def test_one_line_per_episode(capsys: pytest.CaptureFixture[str], restore_signal
     ]
 
 
+def test_for_people_a_verdict_is_a_sentence_said_once(capsys: pytest.CaptureFixture[str], restore_signals: None) -> None:
+    from minder.cli.watch import _watch
+
+    evidence = (Evidence("telemetry", "m1", "", "gpu_power_draw_watts", None, 131.2, 548.0, 1400.0),)
+    app = FakeApp(
+        Verdict(1600.0, "machine", "evict", ("m1",), "stall", 0.9, 1400.0, evidence=evidence),
+        Verdict(1700.0, "recovered", "watch", ("m1",), "stall", 0.9, 1400.0),
+        Verdict(1800.0, "job", "page", (), "stall", 0.7, 1750.0),
+    )
+    _watch(app, "table", None, ends_with_job=False)  # type: ignore[arg-type]
+    said = capsys.readouterr()
+    evict, over, job = said.out.splitlines()
+    assert "m1 should be evicted: stall since 00:23:20 UTC, confidence 0.90" in evict
+    assert "because gpu_power_draw_watts 131.2 (expected 548)" in evict
+    assert "m1 is as its peers again" in over and "no machine is to blame" in job
+    assert said.err == "" and not app.controller.says_verdicts
+
+
+@pytest.mark.parametrize(("terminal", "usual"), [(True, "table"), (False, "jsonl")])
+def test_people_get_sentences_and_programs_get_lines(terminal: bool, usual: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.cli.watch import _usual_format
+
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: terminal))
+    assert _usual_format() == usual
+
+
+def test_it_ends_when_the_job_is_over_unless_it_is_to_stay(restore_signals: None) -> None:
+    from minder.cli.watch import _watch
+
+    class Waits(FakeApp):
+        attachment = SimpleNamespace(over=True)
+
+        def run(self, stopping: Any) -> None:
+            self.ended = stopping.wait(1.0)
+
+    app = Waits()
+    _watch(app, "jsonl", None, ends_with_job=True)  # type: ignore[arg-type]
+    assert app.ended
+
+
 @pytest.fixture
 def restore_signals() -> Any:
     import signal
@@ -103,6 +143,7 @@ def test_pids_of_this_machine_are_watched_until_they_are_gone(tmp_path: Path) ->
     watcher = subprocess.run([sys.executable, "-m", "minder", *words], env=environment, capture_output=True, text=True, timeout=120)
     assert job.wait() == 0
     assert (watcher.returncode, watcher.stdout) == (0, ""), watcher.stderr
-    assert "no process of the job is left" in watcher.stderr
+    for told in ("attached to watched: 1 machine", "steps from the job's logs", "no process of the job is left", "the job watched is over"):
+        assert told in watcher.stderr
     status = json.loads((tmp_path / "state/jobs/watched/watch/status.json").read_text())
     assert status["step"] >= 50  # steps of its last second went with it

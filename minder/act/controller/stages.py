@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from minder.act.controller.attachment import Attachment
 from minder.act.controller.hung import HungJob
 from minder.act.controller.inbox import Inbox
 from minder.act.controller.joins import Admits
@@ -113,6 +114,8 @@ class Stages:
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
     watched: WatchedJob | None = None  # a job that somebody else starts and restarts
+    attachment: Attachment | None = None  # says what is seen of a watched job
+    unread: Callable[[], Mapping[str, str]] = dict  # machine to why its own page could not be read, where the source knows
     admits: Admits | None = None  # what a machine is given that joins; None: none can join
     inbox: Inbox | None = None  # what the service took for the job
     engine: EnginePart | None = None  # the scheduler that owns the machines

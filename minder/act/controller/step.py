@@ -73,6 +73,7 @@ class Controller:
         self._retests.on_say = self.pool.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
+        self.says_verdicts = True  # False: whoever takes `on_verdict` says them
         if stages.recovery is not None:
             stages.recovery.on_phase, stages.recovery.on_result = self.say, stages.measures.acted
 
@@ -99,6 +100,7 @@ class Controller:
         self.guard("alarm", self._note_alarm, None)
         if observation is not None:
             self.guard("steps", lambda: self._note_steps(observation, samples), None)
+            self.guard("attachment", lambda: self._note_sight(observation, samples), None)
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
@@ -162,7 +164,10 @@ class Controller:
                 _log, logging.INFO, "verdict", job=self.state.name, kind=verdict.kind, tier=verdict.tier, machines=verdict.machines,
                 cause=verdict.cause, confidence=round(verdict.confidence, 3), sources=verdict.sources, generation=self.state.generation,
             )  # fmt: skip
-            self.say(headline(verdict))
+            if self.says_verdicts:
+                self.say(headline(verdict))
+            else:
+                self._tick.message = headline(verdict)
             self.on_verdict(verdict)
 
     def _follow_clock(self) -> float:
@@ -328,6 +333,16 @@ class Controller:
         """That no step is read is said once a generation, with its remedy, and so is its end."""
         said = self._step_sight.look(self._clock.steady_s(), observation, self._stages.tracker.steps.step, samples)
         if said:
+            self._tick.backlog.tell(kinds.NOTE, {"text": said})
+            self.say(said)
+
+    def _note_sight(self, observation: Observation, samples: Sequence[Sample]) -> None:
+        """Of a watched job: what is seen of it, and what is not. Said, and written down."""
+        stages = self._stages
+        if stages.attachment is None or self._clock_steps.settling:
+            return
+        trouble = self._tick.failing.get("telemetry", "")
+        for said in stages.attachment.look(self._clock.steady_s(), observation, samples, stages.progress.step, trouble, stages.unread()):
             self._tick.backlog.tell(kinds.NOTE, {"text": said})
             self.say(said)
 

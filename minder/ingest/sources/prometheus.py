@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.late import LateStamps
 from minder.ingest.sources.mapping import MetricMapping, load_mapping
 from minder.ingest.sources.translate import RawSeries, Translator
 from minder.model.errors import SourceError
@@ -43,7 +44,8 @@ class PrometheusOptions:
 class PrometheusSource:
     """One query per collect for all series of the mapping, one answer or none.
 
-    since_s: where the first call starts, for a controller that was restarted; by default the shortest look-back.
+    since_s: where the first call starts, for a controller that was restarted; by default the shortest look-back. follows_late: who stamps
+    far behind is read as late (late.py), for a live job; a recording keeps its stamps.
     """
 
     def __init__(
@@ -52,11 +54,14 @@ class PrometheusSource:
         machines: MachineMap | None = None,
         mapping: MetricMapping | None = None,
         since_s: float | None = None,
+        follows_late: bool = False,
     ) -> None:
         self._options = options
         mapping = mapping or load_mapping("minder")
         self._matchers = ",".join(part for part in (f'__name__=~"{_quoted(mapping.name_pattern())}"', options.selector) if part)
-        self._translator = Translator(mapping, machines or MachineMap())
+        machines = machines or MachineMap()
+        self._late = LateStamps(options.interval_s, lambda: machines.known, options.longest_lookback_s) if follows_late else None
+        self._translator = Translator(mapping, machines)
         self._connection: PrometheusConnect | None = None
         self._last_success_s = since_s
         self._question: _Question | None = None
@@ -64,7 +69,8 @@ class PrometheusSource:
     def query(self, now_s: float) -> str:
         """The PromQL of a call at this time: it reaches back to the last success, and always over two scrapes and a half."""
         since_s = 0.0 if self._last_success_s is None else now_s - self._last_success_s
-        wanted_s = max(_SHORTEST_LOOKBACK_S, 2.5 * self._options.interval_s, since_s + 2.0 * self._options.interval_s)
+        late_s = 0.0 if self._late is None else self._late.reach_s(now_s)
+        wanted_s = max(_SHORTEST_LOOKBACK_S, 2.5 * self._options.interval_s, since_s + 2.0 * self._options.interval_s, late_s)
         longest_s = max(self._options.longest_lookback_s, _SHORTEST_LOOKBACK_S, 2.5 * self._options.interval_s)
         return f"{{{self._matchers}}}[{math.ceil(min(wanted_s, longest_s))}s]"
 
@@ -75,7 +81,12 @@ class PrometheusSource:
         series = [_raw(item) for item in result]
         samples = self._translator.translate(series)
         self._last_success_s = now_s
-        return samples
+        return samples if self._late is None else self._late.move(samples, now_s)
+
+    @property
+    def late_s(self) -> Mapping[str, float]:
+        """Machine to how far its stamps are behind, of those that are read as late."""
+        return {} if self._late is None else self._late.late_s
 
     def close(self) -> None:
         """Close the connections."""

@@ -110,6 +110,16 @@ class SpokenSource:
         self._said += _signals(self._metrics, samples)
         return samples
 
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Machine to why it could not be read, of a source that asks each by itself; empty otherwise."""
+        return dict(getattr(self._source, "failures", {}))
+
+    @property
+    def late_s(self) -> Mapping[str, float]:
+        """Machine to how far its stamps are behind, of a source that reads them as late; empty otherwise."""
+        return dict(getattr(self._source, "late_s", {}))
+
     def drain(self) -> list[Signal]:
         """Signals since the last call."""
         said, self._said = self._said, []

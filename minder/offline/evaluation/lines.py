@@ -10,7 +10,11 @@ from typing import Any
 from minder.model.clock import format_time
 from minder.model.evidence import Evidence, Verdict
 
-__all__ = ["Episodes", "format_verdict", "verdict_line", "verdict_row"]
+__all__ = ["Episodes", "format_verdict", "verdict_line", "verdict_row", "verdict_sentence"]
+
+
+_ASKS = {"watch": "may be faulty, which is noted", "evict": "should be evicted"}
+_JOB_ASKS = {"watch": "noted"}
 
 
 class Episodes:
@@ -59,6 +63,20 @@ def verdict_row(recording: str, verdict: Verdict) -> str:
     why = ", ".join(_short(item) for item in verdict.evidence[:3])
     who = f"{verdict.kind:<9} {verdict.tier:<5} {','.join(verdict.machines) or '-':<20}"
     return f"{recording:<16} {format_time(verdict.time_s)}  {who} {verdict.confidence:4.2f}  {verdict.cause:<9} {why}"
+
+
+def verdict_sentence(verdict: Verdict) -> str:
+    """For people who watch: who, what is asked for, what it is, since when, how sure, and the first three pieces of evidence."""
+    since = f"{verdict.cause} since {format_time(verdict.since_s)[11:19]} UTC, confidence {verdict.confidence:.2f}"
+    who = ", ".join(verdict.machines)
+    if verdict.kind == "recovered":
+        return f"{who} is as its peers again" if who else f"the job is well again ({verdict.cause})"
+    words = _ASKS.get(verdict.tier, "may be faulty, and a person should look")
+    said = (
+        f"{who} {words}" if who else f"the job is sick and no machine is to blame ({_JOB_ASKS.get(verdict.tier, 'a person should look')})"
+    )
+    why = "; ".join(text for item in verdict.evidence[:3] if (text := _short(item)))
+    return f"{said}: {since}" + (f"; because {why}" if why else "")
 
 
 def _evidence(item: Evidence) -> dict[str, Any]:

@@ -1,0 +1,208 @@
+"""What a watch says of its own sight: what it attached to, what of that changed, who is silent, what cannot be read, and the end."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from minder.act.controller.departures import Departures
+from minder.act.controller.silences import Silences
+from minder.model.metrics import find_metric, is_spoken
+from minder.model.observation import Observation
+from minder.model.telemetry import Sample
+
+__all__ = ["Attachment", "span_words"]
+
+_LONGEST_WAIT_S = 60.0  # for the first samples; what is not there by then is said to be missing
+_KEPT_S = 60.0  # a metric that was not seen for so long, and for five intervals, is gone
+_SETTLED_S = 10.0  # ranks that come one by one are one change
+_AGAIN_S = 600.0  # the same trouble is said again
+_SHOWN = 4
+_LOG_LINES = "job_log_lines_total"
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is in sight. steps: where they come from, "" if none was read."""
+
+    machines: frozenset[str]
+    ranks: int
+    metrics: frozenset[str]
+    steps: str
+
+
+class Attachment:
+    """`look` once a tick; it returns the lines that are to be said now, mostly none.
+
+    interval_s: as configured; a machine that speaks less often is waited for by its own pace. source: where samples come from, in words.
+    away_s: no process of the job for so long, on machines that answer, and it is over; `over` is then true until one comes back.
+    """
+
+    def __init__(self, job: str, interval_s: float, source: str, away_s: float = 120.0) -> None:
+        self.over, self.away_s = False, away_s
+        self._job, self._interval_s, self._source = job, interval_s, source
+        self._silences, self._departures = Silences(interval_s), Departures()
+        self._seen_s: dict[str, float] = {}  # metric to when a sample last had it
+        self._begun_s = self._gone_s = math.nan
+        self._told: _Facts | None = None
+        self._next: tuple[_Facts, float] | None = None  # a change, and since when it holds
+        self._trouble, self._trouble_s, self._failed_s, self._said_s = "", math.nan, math.nan, -math.inf
+        self._follows = False
+        self.late_s: Callable[[], Mapping[str, float]] = dict  # machine to how far its stamps are behind, as the source tells it
+        self._late: frozenset[str] = frozenset()
+
+    def look(
+        self, steady_s: float, observation: Observation, samples: Sequence[Sample], step: float, trouble: str, causes: Mapping[str, str]
+    ) -> list[str]:
+        """steady_s: a clock that nobody sets. step: the newest, infinite where none is known. trouble: why telemetry cannot be read at
+        this tick, "" if it can. causes: machine to why its page could not be read, of those of which that is known."""
+        if math.isnan(self._begun_s):
+            self._begun_s = steady_s
+        machines = () if observation.job is None else observation.job.machines
+        self._departures.note(observation)
+        self._silences.hear(steady_s, samples)
+        self._note_metrics(steady_s, samples)
+        found = self._unread(steady_s, trouble)
+        facts = self._facts(steady_s, observation, machines, step)
+        if self._told is None:
+            found += self._attach(steady_s, facts, machines, trouble)
+        else:
+            found += self._changes(steady_s, facts, observation)
+            found += self._silences.look(steady_s, machines, causes) if not self._trouble else []
+        return [*found, *self._lateness(), *self._end(steady_s, observation)]
+
+    def _lateness(self) -> list[str]:
+        late_s = self.late_s()
+        new, self._late = sorted(late_s.keys() - self._late), self._late | late_s.keys()
+        if not new:
+            return []
+        who = ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else "")
+        behind_s = max(late_s[machine] for machine in new)
+        return [
+            f"the stamps of {who} are up to {behind_s:.0f} s behind: its samples are read so much later, and a fault there is seen later"
+        ]
+
+    def _note_metrics(self, steady_s: float, samples: Iterable[Sample]) -> None:
+        for sample in samples:
+            for name in sample.values:
+                if not is_spoken(name):
+                    self._seen_s[name] = steady_s
+            self._follows = self._follows or _LOG_LINES in sample.values
+
+    def _facts(self, steady_s: float, observation: Observation, machines: Collection[str], step: float) -> _Facts:
+        workers = [worker for view in observation.fleet.values() for worker in view.workers]
+        kept_s = max(_KEPT_S, 5.0 * self._interval_s)
+        metrics = frozenset(name for name, seen_s in self._seen_s.items() if steady_s - seen_s < kept_s and name != _LOG_LINES)
+        steps = ""
+        if any(worker.step is not None for worker in workers):
+            steps = "the job's logs" if self._follows else "its ranks' heartbeats"
+        elif math.isfinite(step):
+            steps = "telemetry (steps_total)"
+        heard = frozenset(machines) & self._silences.heard
+        return _Facts(heard, sum(worker.rank is not None for worker in workers), metrics, steps)
+
+    def _attach(self, steady_s: float, facts: _Facts, machines: Sequence[str], trouble: str) -> list[str]:
+        """Once everybody was heard, or has had the time for it."""
+        waited_s = steady_s - self._begun_s
+        patience_s = min(_LONGEST_WAIT_S, max(_SETTLED_S, 3.0 * self._interval_s))
+        whole = machines and len(facts.machines) == len(machines) and facts.ranks and (facts.steps or waited_s >= 3.0)
+        if not whole and waited_s < patience_s:
+            return []
+        self._told = facts
+        self._silences.begin(steady_s, machines)
+        ranks = (
+            ("1 rank" if facts.ranks == 1 else f"{facts.ranks} ranks") if facts.ranks else "no rank seen (no agent tells of its processes)"
+        )
+        steps = f"steps from {facts.steps}" if facts.steps else "no step read yet"
+        return [f"attached to {self._job}: {_of(machines, facts.machines)}, {ranks}; {self._telemetry(facts, trouble)}; {steps}"]
+
+    def _telemetry(self, facts: _Facts, trouble: str) -> str:
+        if trouble or not facts.metrics:
+            return f"no telemetry yet from {self._source}"
+        return f"{len(facts.metrics)} metrics ({_families(facts.metrics)}) every {span_words(self._silences.usual_s)} from {self._source}"
+
+    def _changes(self, steady_s: float, facts: _Facts, observation: Observation) -> list[str]:
+        """In one line, once they have held for a while. Who is silent and that the job is gone have lines of their own."""
+        told = self._told
+        if told is None or observation.job is None or observation.job.phase != "running":
+            self._next = None
+            return []
+        changes = [
+            *([f"{facts.ranks} ranks (before: {told.ranks})"] if facts.ranks != told.ranks else []),
+            *_named("new metrics", _compared(facts.metrics) - told.metrics),
+            *_named("no more of", _compared(told.metrics) - facts.metrics if facts.metrics else ()),
+            *([f"steps from {facts.steps}"] if facts.steps and facts.steps != told.steps else []),
+        ]
+        if not changes:
+            self._next = None
+        elif self._next is None or self._next[0] != facts:
+            self._next = facts, steady_s
+        elif steady_s - self._next[1] >= _SETTLED_S:
+            self._told, self._next = facts, None
+            return [f"what is seen of {self._job} has changed: {'; '.join(changes)}"]
+        return []
+
+    def _unread(self, steady_s: float, trouble: str) -> list[str]:
+        """When it begins, every ten minutes as long as it lasts, and when it has been over for a while: half of the calls may fail."""
+        if not trouble:
+            if not self._trouble or steady_s - self._failed_s < max(_SETTLED_S, 3.0 * self._interval_s):
+                return []
+            self._trouble = ""
+            self._silences.begin(steady_s, self._silences.heard)
+            return [f"telemetry is read again, after {span_words(self._failed_s - self._trouble_s)} of errors"]
+        began, self._failed_s = not self._trouble, steady_s
+        self._trouble, self._trouble_s = trouble, steady_s if began else self._trouble_s
+        if not began and steady_s - self._said_s < _AGAIN_S:
+            return []
+        self._said_s = steady_s
+        since = "" if began else f" since {span_words(steady_s - self._trouble_s)}"
+        return [f"telemetry cannot be read{since}, so nothing is concluded from it: {trouble}"]
+
+    def _end(self, steady_s: float, observation: Observation) -> list[str]:
+        if observation.job is None or observation.job.phase != "recovering":
+            self._gone_s, self.over = math.nan, False
+            return []
+        if math.isnan(self._gone_s):
+            self._gone_s = steady_s
+        if self.over or steady_s - self._gone_s < self.away_s:
+            return []
+        self.over = True
+        return [f"the job {self._job} is over: no process of it for {span_words(steady_s - self._gone_s)}; {self._departures.words()}"]
+
+
+def span_words(seconds: float) -> str:
+    """A length of time for a sentence.
+
+    >>> span_words(1.0), span_words(45.2), span_words(130.0), span_words(7300.0)
+    ('1 s', '45 s', '2 min', '2 h')
+    """
+    if seconds < 120.0:
+        return f"{seconds:.0f} s" if seconds >= 1.0 else f"{seconds:.1g} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.0f} h"
+
+
+def _compared(metrics: Collection[str]) -> frozenset[str]:
+    """Metrics of the job's own processes come and go with them."""
+    found = ((name, find_metric(name)) for name in metrics)
+    return frozenset(name for name, metric in found if metric is not None and metric.family != "job")
+
+
+def _families(metrics: Collection[str]) -> str:
+    counts = Counter(metric.family for name in metrics if (metric := find_metric(name)) is not None)
+    return ", ".join(f"{family} {counts[family]}" for family in sorted(counts)) or "none of the catalogue"
+
+
+def _named(title: str, names: Collection[str]) -> list[str]:
+    shown = sorted(names)
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return [f"{title}: {', '.join(shown[:_SHOWN])}{more}"] if shown else []
+
+
+def _of(machines: Sequence[str], heard: Collection[str]) -> str:
+    missing = [machine for machine in machines if machine not in heard]
+    if not missing:
+        return f"{len(machines)} machines" if len(machines) != 1 else f"1 machine ({machines[0]})"
+    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    return f"telemetry of {len(machines) - len(missing)} of {len(machines)} machines (none of {', '.join(missing[:_SHOWN])}{more})"
