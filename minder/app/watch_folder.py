@@ -10,6 +10,7 @@ from typing import IO
 
 from minder.config import JobConfig, default_state_dir
 from minder.model.errors import ConfigError
+from minder.model.private import make_private
 
 __all__ = ["WatchFolder", "open_watch_folder", "status_places"]
 

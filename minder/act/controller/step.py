@@ -342,7 +342,9 @@ class Controller:
         if stages.attachment is None or self._clock_steps.settling:
             return
         trouble = self._tick.failing.get("telemetry", "")
-        for said in stages.attachment.look(self._clock.steady_s(), observation, samples, stages.progress.step, trouble, stages.unread()):
+        for said in stages.attachment.look(
+            self._clock.steady_s(), observation, samples, stages.tracker.steps.step, trouble, stages.unread()
+        ):
             self._tick.backlog.tell(kinds.NOTE, {"text": said})
             self.say(said)
 
