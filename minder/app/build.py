@@ -116,6 +116,7 @@ class App:
             raise ConfigError(
                 f"{unknown[0]} runs ranks of job {self.config.name} now, but no [[machines]] names it: put it back, or end the job first"
             )
+        self.state.generation_start_s = min(self.state.generation_start_s, self.clock.now_s())  # the clock may have been set back since
         self.ledger.append(kinds.CONTROLLER_STARTED, {"pid": os.getpid()}, job=self.config.name)
         self._await_contact()
         self._take_up_engine()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from minder.model.decision import Decision
@@ -27,7 +27,7 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class PastEviction:
-    """One eviction, trial or restart that the ledger knows of."""
+    """One eviction, trial or restart that the ledger knows of. event_id: of its intent; the order of the ledger, which no clock changes."""
 
     time_s: float
     job: str
@@ -35,6 +35,7 @@ class PastEviction:
     action: Literal["evict", "trial", "restart"]
     operation_id: str
     finished: bool
+    event_id: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

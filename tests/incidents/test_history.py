@@ -44,6 +44,21 @@ def test_a_dry_run_is_no_action_and_a_failed_one_is(event: Event) -> None:
     assert [item.operation_id for item in fold_history(events, "llm", 10.0).actions] == ["failed"]
 
 
+def test_a_clock_that_was_set_back_changes_neither_the_run_nor_the_order(event: Event) -> None:
+    events = [
+        event(kinds.JOB_REGISTERED, {}, 5000.0),
+        *act(event, "before", 5100.0, action="restart"),
+        event(kinds.GENERATION_STARTED, {"generation": 2}, 5101.0),
+        *act(event, "evict", 5200.0),
+        event(kinds.PROGRESS, {"anew": True}, 1600.0),  # an hour back
+        *act(event, "after", 1700.0, action="restart"),
+        event(kinds.GENERATION_STARTED, {"generation": 3}, 1702.0),
+    ]
+    history = fold_history(events, "llm", 1800.0)
+    assert [item.operation_id for item in history.actions] == ["after", "before", "evict"], "budgets of the run still know all of them"
+    assert history.restarts == 1 and history.last_restart_s == 1702.0
+
+
 def test_nothing_of_the_future_counts(event: Event) -> None:
     assert fold_history(act(event, "op", 100.0), "llm", 50.0).actions == ()
 

@@ -25,19 +25,22 @@ JOBS = ("llm", "vision", "speech")
 
 def plain_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> History:
     """The same as one look at everything: what the fold must be equal to."""
-    begun_s = max((event.time_s for event in events if event.kind == kinds.JOB_REGISTERED and event.job == job), default=float("-inf"))
+    begun_id = max((event.id for event in events if event.kind == kinds.JOB_REGISTERED and event.job == job), default=0)
+    of_the_past = bool(events) and events[-1].time_s > now_s
     outcomes = {event.operation_id: event.payload.get("outcome") for event in events if event.kind == kinds.RESULT}
     actions = [
-        PastEviction(event.time_s, str(event.job), tuple(event.payload["machines"]), event.payload["action"], name, name in outcomes)
+        PastEviction(
+            event.time_s, str(event.job), tuple(event.payload["machines"]), event.payload["action"], name, name in outcomes, event.id
+        )
         for event in events
         if event.kind == kinds.INTENT
         and event.payload["action"] in ("evict", "trial", "restart")
         and (name := event.operation_id) is not None
-        if outcomes.get(name) != "dry_run" and event.time_s <= now_s
+        if outcomes.get(name) != "dry_run"
     ]
-    own = [item for item in actions if item.job == job and item.time_s >= begun_s]
-    recent = [item for item in actions if item not in own and item.time_s >= now_s - RECENT_S]
-    started = [event.time_s for event in events if event.kind == kinds.GENERATION_STARTED and event.job == job and event.time_s >= begun_s]
+    own = [item for item in actions if item.job == job and item.event_id >= begun_id and not (of_the_past and item.time_s > now_s)]
+    recent = [item for item in actions if item not in own and now_s - RECENT_S <= item.time_s <= now_s]
+    started = [event.time_s for event in events if event.kind == kinds.GENERATION_STARTED and event.job == job and event.id > begun_id]
     return History(
         actions=tuple(sorted([*own, *recent], key=lambda item: item.time_s)),
         pauses=active_pauses(events, now_s),

@@ -115,3 +115,11 @@ def test_restarts_are_counted(case: Make) -> None:
     used_up = restarts_left(case(history=History(restarts=3)))
     assert (used_up.action, used_up.reason) == ("page", "max_restarts")
     assert restarts_left(case(config=PolicyConfig(max_restarts=0))).action == "page"
+
+
+def test_a_restart_before_the_clock_was_set_back_is_no_quiet_phase_of_an_hour(case: Make, accuse: Accuse) -> None:
+    waiting = case(accuse("m1", cause="stall"), history=History(last_restart_s=1e12))
+    now_s, job = waiting.context.now_s, waiting.context.job
+    for began_s, passes in ((now_s - 1000.0, True), (now_s - 5.0, False)):
+        moved = replace(waiting, context=replace(waiting.context, job=replace(job, generation_start_s=began_s)))
+        assert (cooldown(moved).action is None) is passes

@@ -109,6 +109,8 @@ def cooldown(case: Case) -> Ruling:
     if case.verdict.cause in case.config.cooldown_exempt or case.context.workers_dead:
         return passes(f"pass, cause {case.verdict.cause} does not wait" if not case.context.workers_dead else "pass, workers are dead")
     restart_s = case.history.last_restart_s
+    if restart_s is not None and restart_s > case.context.now_s:  # the clock was set back since: the controller's own time moved with it
+        restart_s = min(restart_s, case.context.job.generation_start_s)
     until_s = max(case.context.job.quiet_until_s, float("-inf") if restart_s is None else restart_s + case.config.cooldown_s)
     if case.context.now_s < until_s:
         return stops("none", "cooldown", f"quiet phase for another {until_s - case.context.now_s:.0f} s: asked again then")

@@ -21,10 +21,10 @@ _MOST = 10_000  # of one job in a day
 
 
 class BlameFold:
-    """Feed it the job's events in ledger order. progress: (time, whether restarts are counted anew) of what the running job got past."""
+    """Feed it the job's events in ledger order. progress: (event id, time, whether restarts are counted anew) of what the job got past."""
 
     def __init__(self) -> None:
-        self.progress: list[tuple[float, bool]] = []
+        self.progress: list[tuple[int, float, bool]] = []
         self._failures: deque[Failure] = deque(maxlen=_MOST)
         self._trials: dict[str, Trial] = {}
         self._told: set[tuple[str, tuple[int, ...], str, int]] = set()  # of this run: the next one counts its generations from 1
@@ -34,7 +34,7 @@ class BlameFold:
         if event.kind == kinds.JOB_REGISTERED:
             self._told.clear()
         elif event.kind == kinds.PROGRESS:
-            self.progress.append((event.time_s, bool(event.payload.get("anew"))))
+            self.progress.append((event.id, event.time_s, bool(event.payload.get("anew"))))
         elif event.kind == kinds.INTENT and event.payload.get("action") == "trial" and event.operation_id is not None:
             trial = _trial(event, event.operation_id)
             self._trials |= {} if trial is None else {event.operation_id: trial}
@@ -50,7 +50,7 @@ class BlameFold:
 
     def progress_s(self, now_s: float) -> float:
         """When restarts were last counted anew; -inf if never."""
-        return max((time_s for time_s, anew in self.progress if anew and time_s <= now_s), default=-math.inf)
+        return max((time_s for _, time_s, anew in self.progress if anew and time_s <= now_s), default=-math.inf)
 
     def failures(self, now_s: float) -> tuple[Failure, ...]:
         """Of the last 24 hours, oldest first."""
@@ -72,17 +72,17 @@ class BlameFold:
                 self._failures.append(failure)
 
 
-def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[float, bool]]) -> int:
+def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[int, float, bool]]) -> int:
     """Restarts and trials without progress between them. One after a generation that made progress in steps counts no further; progress in
-    steps and in time begins the count anew.
+    steps and in time begins the count anew. In the order of the ledger: the clock may have been set back in between.
 
-    >>> restart = PastEviction(10.0, "llm", (), "restart", "a", True)
-    >>> restarts_in_a_row([restart, replace(restart, time_s=20.0)], []), restarts_in_a_row([restart], [(15.0, True)])
+    >>> restart = PastEviction(10.0, "llm", (), "restart", "a", True, 1)
+    >>> restarts_in_a_row([restart, replace(restart, event_id=2)], []), restarts_in_a_row([restart], [(2, 5.0, True)])
     (2, 0)
     """
     count, stepped = 0, False
-    marks = [(time_s, "anew" if anew else "steps") for time_s, anew in progress]
-    for _, what in sorted([*marks, *((action.time_s, action.action) for action in actions)], key=lambda item: item[0]):
+    marks = [(event_id, "anew" if anew else "steps") for event_id, _, anew in progress]
+    for _, what in sorted([*marks, *((action.event_id, action.action) for action in actions)], key=lambda item: item[0]):
         if what in ("anew", "steps"):
             count, stepped = (0 if what == "anew" else count), True
         else:

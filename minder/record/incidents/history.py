@@ -65,6 +65,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
     is open until its result, and a cooldown counts from it, since something was done to the job. It is no eviction and no restart, so it
     uses up no budget: whether it took a machine away is not known, and what keeps machines out is told by BARRED events, not by words.
     `approvals`: what operators were asked about it. `last_restart_s` is the start of the newest generation, if it is not the run's first.
+    What belongs to the run, and what came after what, is a matter of the ledger's order: the clock may have been set back in between.
     """
     found = HistoryFold()
     for event in events:
@@ -79,7 +80,8 @@ class HistoryFold:
     def __init__(self) -> None:
         self._actions = _ActionFold()
         self._approvals: dict[str | None, ApprovalFold] = defaultdict(ApprovalFold)
-        self._begun_s: dict[str | None, float] = {}
+        self._begun_id: dict[str | None, int] = {}  # of the event that began the newest run
+        self._newest_s = -math.inf
         self._started_s: dict[str | None, list[float]] = defaultdict(list)  # of the newest run
         self._pauses: Pauses = {}
         self._barred: Bars = {}
@@ -88,10 +90,10 @@ class HistoryFold:
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
+        self._newest_s = event.time_s
         if event.kind == kinds.JOB_REGISTERED:
-            begun_s = self._begun_s[event.job] = max(event.time_s, self._begun_s.get(event.job, -math.inf))
-            self._started_s[event.job] = [time_s for time_s in self._started_s[event.job] if time_s >= begun_s]
-        elif event.kind == kinds.GENERATION_STARTED and event.time_s >= self._begun_s.get(event.job, -math.inf):
+            self._begun_id[event.job], self._started_s[event.job] = event.id, []
+        elif event.kind == kinds.GENERATION_STARTED:
             self._started_s[event.job].append(event.time_s)
         self._actions.add(event)
         self._blame[event.job].add(event)
@@ -102,10 +104,12 @@ class HistoryFold:
             self._approvals[event.job].add(event)
 
     def history(self, job: str, now_s: float) -> History:
-        begun_s, started = self._begun_s.get(job, -math.inf), self._started_s.get(job, [])
-        own = self._actions.of_job(job, begun_s, now_s)
+        begun_id, started = self._begun_id.get(job, 0), self._started_s.get(job, [])
+        own = self._actions.of_job(job, begun_id)
+        if self._newest_s > now_s:  # the past is asked for; else a time in the future is one before the clock was set back
+            own = [item for item in own if item.time_s <= now_s]
         blame = self._blame.get(job) or BlameFold()
-        recent = [item for item in self._actions.since(now_s - RECENT_S, now_s) if item.job != job or item.time_s < begun_s]
+        recent = [item for item in self._actions.since(now_s - RECENT_S, now_s) if item.job != job or item.event_id < begun_id]
         return History(
             actions=tuple(sorted([*own, *recent], key=lambda action: action.time_s)),
             pauses=tuple(pause for pause in self._pauses.values() if pause.until_s > now_s),
@@ -131,7 +135,7 @@ class _ActionFold:
     def __init__(self) -> None:
         self._known: dict[str, PastEviction] = {}
         self._all: list[tuple[float, int, str]] = []  # time, place in the ledger, operation
-        self._by_job: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
+        self._by_job: dict[str, list[tuple[int, str]]] = defaultdict(list)  # place in the ledger, operation
 
     def add(self, event: LedgerEvent) -> None:
         name = event.operation_id
@@ -145,19 +149,19 @@ class _ActionFold:
         if event.kind != kinds.INTENT or name is None or not known:
             return
         machines = tuple(str(machine) for machine in event.payload.get("machines") or ())
-        self._known[name] = PastEviction(event.time_s, event.job or "", machines, cast(Any, str(action)), name, False)
-        place = (event.time_s, event.id, name)
-        insort(self._all, place)
-        insort(self._by_job[event.job or ""], place)
+        self._known[name] = PastEviction(event.time_s, event.job or "", machines, cast(Any, str(action)), name, False, event.id)
+        insort(self._all, (event.time_s, event.id, name))
+        self._by_job[event.job or ""].append((event.id, name))
 
-    def of_job(self, job: str, since_s: float, until_s: float) -> list[PastEviction]:
-        return self._within(self._by_job.get(job, []), since_s, until_s)
+    def of_job(self, job: str, since_id: int) -> list[PastEviction]:
+        """Intended after that event."""
+        places = self._by_job.get(job, [])
+        begin = bisect_left(places, since_id, key=lambda place: place[0])
+        return [self._known[name] for _, name in places[begin:] if name in self._known]
 
     def since(self, since_s: float, until_s: float) -> list[PastEviction]:
-        return self._within(self._all, since_s, until_s)
-
-    def _within(self, places: list[tuple[float, int, str]], since_s: float, until_s: float) -> list[PastEviction]:
         """Both ends belong to it."""
+        places = self._all
         begin, end = bisect_left(places, since_s, key=lambda place: place[0]), bisect_right(places, until_s, key=lambda place: place[0])
         return [self._known[name] for _, _, name in places[begin:end] if name in self._known]
 

@@ -1,0 +1,152 @@
+"""What must hold of every schedule, whatever happened. `Watch` is told of each write, effect and tick; `broken` is what did not hold.
+
+Nothing here asks the product whether it was right: events of the ledger are counted anew, and who was ill is what the machines know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from schedule import MACHINES, Schedule
+from sim_fleet import SimMachines
+
+from minder.act.policy.config import PolicyConfig
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+
+__all__ = ["Watch"]
+
+HOUR_S, STANDS_S = 3600.0, 30.0
+
+
+class Watch:
+    """The invariants of one run."""
+
+    def __init__(self, schedule: Schedule, policy: PolicyConfig, world: SimMachines) -> None:
+        self._schedule, self._policy, self._world = schedule, policy, world
+        self.broken: list[str] = []
+        self.wrote_s = 0.0  # the newest event, by the clock that nobody can set
+        self._intended: set[str] = set()
+        self._started: dict[str, str] = {}
+        self._paused: dict[tuple[Any, Any], float] = {}
+        self._ordered: set[str] = set()  # machines that an operator ordered out
+        self._approved: set[str] = set()
+        self._rejected: set[str] = set()
+
+    def fail(self, invariant: str, detail: str) -> None:
+        self.broken.append(f"{invariant}: {detail}")
+
+    def wrote(self, event: LedgerEvent) -> None:
+        """One event is in the ledger."""
+        self.wrote_s = self._world.clock.steady_s()
+        if event.kind == kinds.INTENT:
+            self._intended.add(str(event.operation_id))
+            if event.payload.get("action") in kinds.ACTS:
+                self._act(event)
+        elif event.kind == kinds.GENERATION_STARTED:
+            self._intended.add(str(event.operation_id))
+            self._generation(event)
+        elif event.kind == kinds.PAUSE:
+            self._paused[event.payload["scope"], event.payload["target"]] = float(event.payload["until_s"])
+        elif event.kind == kinds.UNPAUSE:
+            self._paused.clear()
+        elif event.kind == kinds.APPROVAL_SETTLED:
+            where = {"approved": self._approved, "rejected": self._rejected}.get(str(event.payload["answer"]))
+            if where is not None:
+                where.add(str(event.operation_id))
+        elif event.kind == kinds.SIGNAL:
+            self._ordered.add(str(event.payload["signal"]["machine"]))
+
+    def _act(self, event: LedgerEvent) -> None:
+        name, decision = str(event.operation_id), event.payload["decision"]
+        if any(until_s > event.time_s for until_s in self._paused.values()):
+            self.fail("nothing is done during a pause", f"{name} at {event.time_s:.0f}")
+        if event.payload["action"] != "evict":
+            return
+        if name in self._rejected:
+            self.fail("a rejection is honoured", name)
+        if self._policy.approval == "required" and name not in self._approved and not self._ordered & set(decision["machines"]):
+            self.fail("no eviction without the approval that the site wants", name)
+
+    def _generation(self, event: LedgerEvent) -> None:
+        placed: Mapping[str, str] = event.payload["rank_machine"]
+        twice = [machine for machine, count in Counter(placed.values()).items() if count > 1]
+        if twice or len(placed) != len(MACHINES):
+            self.fail("one machine, one set of ranks", f"generation {event.payload['generation']}: {dict(placed)}")
+        before = self._started.setdefault(str(event.operation_id), str(event.payload["generation"]))
+        if before != str(event.payload["generation"]):
+            self.fail("an operation starts one generation", str(event.operation_id))
+
+    def effect(self, machine: str, body: Mapping[str, Any], leads: bool) -> None:
+        """A launcher is asked for something. leads: whether the controller that asks holds the lease."""
+        parts = str(body["operation_id"]).split("/")
+        if not parts[0].startswith("stop-") and parts[0] not in self._intended:
+            self.fail("an intent before each action", f"{body['operation_id']} on {machine}")
+        if not leads:
+            self.fail("only who leads acts", f"{body['operation_id']} on {machine}")
+
+    def tick(self) -> None:
+        """At any moment."""
+        ranks = Counter(item.rank for item in self._world.running())
+        twice = [rank for rank, count in ranks.items() if count > 1]
+        if twice:
+            self.fail("at most one owner of a rank", f"rank {twice[0]} at {self._world.clock.steady_s():.0f}")
+
+    def end(self, events: Sequence[LedgerEvent], phase: str) -> None:
+        """When all is calm again and time enough has passed."""
+        self._count_budgets(events)
+        self._look_for_ends(events, phase)
+        self._look_for_returns(events)
+        self._look_at_the_healthy(events)
+        acted = [event for event in events if event.kind == kinds.INTENT and event.payload.get("action") in kinds.ACTS]
+        if self._schedule.only_spares and acted:
+            self.fail("a spare neither ends nor delays a job", str(acted[0].operation_id))
+        quiet_s = self._world.clock.steady_s() - self._world.stepped_s
+        if phase not in ("finished", "failed") and quiet_s > STANDS_S:
+            self.fail("no job stands for ever", f"no step for {quiet_s:.0f} s, phase {phase}")
+
+    def _count_budgets(self, events: Sequence[LedgerEvent]) -> None:
+        row, evicted = 0, list[tuple[float, int]]()
+        for event in events:
+            action = event.payload.get("action") if event.kind == kinds.INTENT else ""
+            if event.kind == kinds.PROGRESS:
+                row = 0
+            elif action in ("restart", "trial"):
+                row += 1
+                if row > self._policy.max_restarts + 1:
+                    self.fail("restarts keep within their budget", f"{row} in a row at {event.operation_id}")
+            elif action == "evict":
+                evicted.append((event.time_s, len(event.payload["machines"])))
+                hour = [time_s for time_s, _ in evicted if event.time_s - HOUR_S <= time_s <= event.time_s]
+                if len(hour) > self._policy.max_evictions_per_hour or len(evicted) > self._policy.max_evictions_per_job:
+                    self.fail("evictions keep within their budget", f"{len(hour)} in an hour, {len(evicted)} in all")
+
+    def _look_for_ends(self, events: Sequence[LedgerEvent], phase: str) -> None:
+        ended = {event.operation_id for event in events if event.kind in (kinds.RESULT, kinds.AMBIGUOUS)}
+        open_ = [event.operation_id for event in events if event.kind == kinds.INTENT and event.operation_id not in ended]
+        if open_ and phase not in ("finished", "failed"):
+            self.fail("a result after each intent", ", ".join(map(str, open_)))
+
+    def _look_for_returns(self, events: Sequence[LedgerEvent]) -> None:
+        barred: set[str] = set()
+        for event in events:
+            if event.kind == kinds.BARRED:
+                barred.add(str(event.payload["machine"]))
+            elif event.kind == kinds.UNBARRED:
+                barred.discard(str(event.payload["machine"]))
+            elif event.kind == kinds.GENERATION_STARTED and barred & set(event.payload["rank_machine"].values()):
+                inside = sorted(barred & set(event.payload["rank_machine"].values()))
+                self.fail("a machine returns only with a proof", f"{inside[0]} in generation {event.payload['generation']}")
+
+    def _look_at_the_healthy(self, events: Sequence[LedgerEvent]) -> None:
+        evicted = Counter(
+            machine
+            for event in events
+            if event.kind == kinds.INTENT and event.payload.get("action") == "evict"
+            for machine in event.payload["machines"]
+        )
+        for machine, count in evicted.items():
+            if count > 1 and not self._world.by_name[machine].was_ill and machine not in self._ordered:
+                self.fail("a healthy machine is not evicted twice", machine)

@@ -1,0 +1,396 @@
+"""One schedule, played: the real controller as `build()` wires it, in front of simulated machines, killed and started again.
+
+What is real: rules, judge, policy, recovery, actuator, approvals, pool, ledger (SQLite). What is not: network, processes, telemetry (there
+is none), stacks (`SimWitnesses` knows the truth), the rendezvous store, time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from invariants import Watch
+from schedule import MACHINES, STANDBYS, Action, Schedule
+from sim_fleet import SimClock, SimFleet, SimHost, SimMachines
+
+import minder.app.build
+from minder.act.controller import recover, step
+from minder.act.controller.witnesses import Seen
+from minder.app.build import App
+from minder.config import JobConfig, MachineConfig
+from minder.model.errors import BadInputError, LeaseLostError, LedgerError, MinderError
+from minder.model.evidence import Evidence, Statement, Suspect
+from minder.model.observation import Observation
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.orders import order_eviction, order_restart
+from minder.record.store.leases import LeaseStore
+
+__all__ = ["Scene", "play", "simulated"]
+
+JOB = "llm"
+POLICY: dict[str, Any] = {
+    "cooldown_s": 10.0, "breaker_share": 0.5, "breaker_window_s": 120.0, "restart_hung_after_s": 60.0, "start_limit_s": 120.0,
+    "trial_s": 120.0, "progress_steps": 10, "progress_s": 30.0, "approval_timeout_s": 45.0, "operation_timeout_s": 300.0,
+}  # fmt: skip
+CALM_S, QUIET_S = 600.0, 45.0  # after the last action at most, and without anything new
+TICK_S, REST_S, BUSY_S = 1.0, 3.0, 20.0  # between two ticks: so long after an action, and later
+
+
+class KilledError(BaseException):
+    """kill -9."""
+
+
+class Quiet:
+    """A source and windows without anything to say."""
+
+    def collect(self, now_s: float) -> list[Any]:
+        return []
+
+    def push(self, samples: Any) -> None: ...
+
+    def pop(self, now_s: float) -> None: ...
+
+    def notes(self) -> list[str]:
+        return []
+
+    def set_machines(self, machines: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Inline:
+    """Threads that do their work at once."""
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work(*arguments))
+        return future
+
+    def shutdown(self, **unused: Any) -> None: ...
+
+
+class SimWitnesses:
+    """Stacks that show the truth, a tick after they were asked for."""
+
+    world: SimMachines
+
+    def __init__(self, *unused: Any) -> None:
+        self.gpus = True
+        self._asked: tuple[int, float] | None = None
+
+    def request(self, requests: frozenset[Any], observation: Observation, since_s: float) -> None:
+        if requests & {"stacks", "dumps", "still"} and observation.job is not None:
+            self._asked = (observation.job.generation, self.world.clock.now_s())
+
+    def take_flows(self, generation: int) -> Seen:
+        return Seen()
+
+    def take_statements(self, generation: int) -> Sequence[Statement]:
+        asked, self._asked = self._asked, None
+        if asked is None or asked[0] != generation:
+            return ()
+        now_s = self.world.clock.now_s()
+        held = [item.name for item in self.world.running() if item.frozen]
+        stands = self.world.clock.steady_s() - self.world.stepped_s > 2.0
+        told = tuple(_stopped(name, now_s) for name in held)
+        return (Statement(now_s, "stacks", told, stands),)
+
+    def close(self) -> None: ...
+
+
+def _stopped(machine: str, now_s: float) -> Suspect:
+    evidence = (Evidence("stacks", machine, "stopped"),)
+    return Suspect(now_s, "stacks", "machine", (machine,), "stall", 0.9, now_s, "evict", evidence)
+
+
+class Scene:
+    """The machines, the ledger and whoever leads. `play()` it once."""
+
+    def __init__(self, schedule: Schedule, folder: Path) -> None:
+        self.schedule, self._location = schedule, folder / "ledger.db"
+        self.clock = SimClock()
+        self.world = SimMachines(self.clock, (*MACHINES, *STANDBYS), len(MACHINES))
+        SimWitnesses.world = self.world
+        at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
+        machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
+        policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
+        self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0)
+        self.watch = Watch(schedule, self._config.policy_config(True), self.world)
+        self.world.on_effect = self._effect
+        self._read: dict[Any, Any] = {}
+        self._leases = LeaseStore(self._location)
+        self.people = Ledger(self._location, clock=self.clock)  # what operators write
+        self._observe(self.people)
+        self.app: App | None = None  # who leads
+        self._acting: App | None = None
+        self._dies: tuple[str, int] | None = None  # on what, and how many of it are left
+        self._starts_s = math.inf
+        self._unwritable_until_s = 0.0
+        self._names = itertools.count(1)
+        self.phase = "starting"
+        self.trace: list[str] = []  # one line a verdict, a decision, an action
+
+    def play(self) -> list[str]:
+        """What did not hold, one line each."""
+        self._start()
+        begun_s = self.clock.steady_s() + 8.0
+        for action in self.schedule.actions:
+            self._until(begun_s + action.at_s)
+            self._say(f"{action.name} {action.machine} {action.amount:g} {action.flag}")
+            self._do(action)
+        self._until(self.clock.steady_s() + BUSY_S)
+        self._calm_down()
+        end_s = self.clock.steady_s() + CALM_S
+        while self.clock.steady_s() < end_s and not self._is_settled():
+            self._until(self.clock.steady_s() + QUIET_S / 3)
+        self.watch.end(self.people.events(), self.phase)
+        self.people.close()
+        self._leases.close()
+        if self.app is not None:
+            self.app.close()
+        return self.watch.broken
+
+    def _until(self, end_s: float) -> None:
+        begun_s = self.clock.steady_s()
+        while self.clock.steady_s() < end_s and self.phase not in ("finished", "failed"):
+            pace_s = TICK_S if self.clock.steady_s() < begun_s + BUSY_S else REST_S
+            self.clock.sleep(min(pace_s, end_s - self.clock.steady_s()))
+            if self.clock.steady_s() >= self._starts_s:
+                self._starts_s = math.inf
+                self._start()
+            if self.app is not None:
+                self._run(self.app, self.app.controller._step_or_wait)
+            self.watch.tick()
+
+    def _is_settled(self) -> bool:
+        """The job is over, or steps and nothing has been written for a while: nothing more will happen."""
+        now_s = self.clock.steady_s()
+        steps = now_s - self.world.stepped_s < 2.0 and now_s - self.watch.wrote_s > QUIET_S
+        return self.phase in ("finished", "failed") or (steps and self.app is not None)
+
+    def _say(self, text: str) -> None:
+        self.trace.append(f"{self.clock.steady_s():7.1f} {text}")
+
+    # the controller
+
+    def _start(self) -> None:
+        """A new controller process, which leads. One that cannot begin ends, and is started again."""
+        ledger = Ledger(self._location, clock=self.clock)
+        ledger.fence(self._leases.take(JOB, f"controller {next(self._names)}", self._leases.read(JOB)))
+        self._observe(ledger)
+        app = self.app = minder.app.build.build(self._config, act=True, clock=self.clock, ledger=ledger)
+        app.controller._retests._threads = Inline()  # type: ignore[assignment]
+        app.controller.on_say = self._say
+        self._run(app, app.begin, begins=True)
+
+    def _run(self, app: App, work: Callable[[], Any], begins: bool = False) -> None:
+        """What this controller does, until it ends, is killed, or another leads."""
+        self._acting = app
+        over = begins
+        try:
+            work()
+            over = False
+        except KilledError:
+            self._say("killed")
+            over = True
+        except LeaseLostError:
+            self._say("it leads no longer")
+            if app is self.app:
+                self.watch.fail("who leads may write", "")
+        except MinderError as error:
+            self._say(f"it cannot begin: {error}")
+        finally:
+            self._acting = None
+        if app is self.app:
+            self.phase = app.state.phase
+            if over:
+                self.app, self._starts_s = None, self.clock.steady_s() + 3.0
+        if app is not self.app:
+            app.ledger.close()
+
+    def _observe(self, ledger: Ledger) -> None:
+        """Every write is a place to die at, and may be refused."""
+        store: Any = ledger._store
+
+        def watched(write: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                if ledger is not self.people and self.clock.steady_s() < self._unwritable_until_s:
+                    raise LedgerError("the disk is full")
+                event = write(*arguments)
+                self._read.clear()
+                self.watch.wrote(event)
+                if ledger is not self.people:
+                    self._count("write")
+                    self._count("rival")
+                return event
+
+            return call
+
+        for name in ("insert", "insert_first"):
+            setattr(store, name, watched(getattr(store, name)))
+        for name in ("select", "last_id"):
+            setattr(store, name, self._remembered(name, getattr(store, name)))
+
+    def _remembered(self, name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        """Between two writes the ledger says the same: half of a tick's time goes into asking it."""
+
+        def call(*arguments: Any) -> Any:
+            key = (name, *arguments)
+            if key not in self._read:
+                self._read[key] = read(*arguments)
+            found = self._read[key]
+            return list(found) if isinstance(found, list) else found
+
+        return call
+
+    def _count(self, what: str) -> None:
+        """The controller may be killed here; or stopped, while another takes the lease, and go on."""
+        if self._dies is None or self._dies[0] != what or self._acting is not self.app:
+            return
+        self._dies = (what, self._dies[1] - 1)
+        if self._dies[1] > 0:
+            return
+        self._dies = None
+        if what != "rival":
+            raise KilledError
+        self._say("another takes the lease")
+        self._leases.take(JOB, "a rival", self._leases.read(JOB))
+        self.app, self._starts_s = None, self.clock.steady_s() + 1.0
+
+    def _effect(self, machine: str, body: Any) -> None:
+        self._say(f"asked {machine} {body['desired']} {body['generation']} {body['operation_id']}")
+        self.watch.effect(machine, body, self._acting is self.app)
+        self._count("effect")
+
+    # what happens
+
+    def _do(self, action: Action) -> None:
+        with suppress(BadInputError):
+            getattr(self, f"_do_{action.name}")(action)
+
+    def _do_hang(self, action: Action) -> None:
+        self._give(action, "hang")
+
+    def _do_crash(self, action: Action) -> None:
+        self._give(action, "crash")
+
+    def _do_ecc(self, action: Action) -> None:
+        self._give(action, "ecc")
+
+    def _give(self, action: Action, fault: str) -> None:
+        item = self.world.by_name[action.machine]
+        item.faults[fault], item.was_ill = int(action.amount), True
+
+    def _do_rank_crash(self, action: Action) -> None:
+        self.world.rank_faults[int(action.amount)] = int(action.flag)
+
+    def _do_deadlock(self, action: Action) -> None:
+        self.world.stands = True
+
+    def _do_lost(self, action: Action) -> None:
+        self.world.lose(action.machine, action.amount)
+
+    _do_standby_died = _do_lost
+
+    def _do_launcher(self, action: Action) -> None:
+        if self.world.by_name[action.machine].up:
+            self.world.by_name[action.machine].begin_again(self.clock.steady_s())
+
+    def _do_agent_silent(self, action: Action) -> None:
+        self.world.by_name[action.machine].agent_silent_until_s = self.clock.steady_s() + action.amount
+
+    def _do_kill(self, action: Action) -> None:
+        self._dies = (action.flag, int(action.amount))
+
+    def _do_rival(self, action: Action) -> None:
+        self._dies = ("rival", int(action.amount))
+
+    def _do_unwritable(self, action: Action) -> None:
+        self._unwritable_until_s = self.clock.steady_s() + action.amount
+
+    def _do_pause(self, action: Action) -> None:
+        target = JOB if action.flag == "job" else None
+        until_s = self.clock.now_s() + action.amount
+        self.people.append(kinds.PAUSE, {"scope": action.flag, "target": target, "until_s": until_s, "reason": "a look"}, job=target)
+
+    def _do_unpause(self, action: Action) -> None:
+        self.people.append(kinds.UNPAUSE, {"scope": "everything", "target": None})
+
+    def _do_maintenance(self, action: Action) -> None:
+        now_s = self.clock.now_s()
+        window = {"id": f"w{next(self._names)}", "from_s": now_s, "until_s": now_s + action.amount, "machines": [action.machine]}
+        self.people.append(kinds.MAINTENANCE, window | {"racks": [], "jobs": [], "reason": "fans", "by": "ann"})
+
+    def _do_answer(self, action: Action) -> None:
+        for item in self.people.approvals(JOB):
+            if item.state == "waiting":
+                self.people.answer_approval(item.decision.operation_id, action.flag, by="ann", reason="looked at it")  # type: ignore[arg-type]
+
+    def _do_order(self, action: Action) -> None:
+        order_restart(self.people, JOB, "ann", "it looks odd", self.clock.now_s())
+
+    def _do_evict(self, action: Action) -> None:
+        order_eviction(self.people, action.machine, JOB, "ann", "its fan is loud", self.clock.now_s())
+
+    def _do_return(self, action: Action) -> None:
+        """An operator has repaired it, and says so."""
+        self.world.by_name[action.machine].faults.clear()
+        if action.machine in self.people.history(JOB).barred:
+            self.people.append(kinds.UNBARRED, {"machine": action.machine, "by": "ann", "note": "repaired"})
+
+    def _do_retest(self, action: Action) -> None:
+        payload = {"machine": action.machine, "reason": "a look", "by": "ann"}
+        self.people.append(kinds.RETEST_ASKED, payload, job=JOB, operation_id=f"retest-{next(self._names)}")
+
+    def _do_clock(self, action: Action) -> None:
+        self.clock.set_forward(action.amount)
+
+    def _calm_down(self) -> None:
+        """All that people, disks and networks did is over; what is ill stays ill."""
+        self._say("all is calm")
+        self._unwritable_until_s = 0.0
+        self._dies = None
+        for item in self.world.by_name.values():
+            item.agent_silent_until_s = 0.0
+            self.world.bring_back(item.name)
+        self._do_unpause(Action(0.0, "unpause"))
+        for event in self.people.events(kinds=(kinds.MAINTENANCE,)):
+            self.people.append(kinds.MAINTENANCE_ENDED, {"id": event.payload["id"], "reason": "done", "by": "ann"})
+
+
+@contextmanager
+def simulated() -> Iterator[Path]:
+    """Everything that is no part of the product is put in place; yields an empty ledger."""
+    names = {
+        (recover, "RendezvousHost"): SimHost,
+        (minder.app.build, "build_source"): lambda admission: Quiet(),
+        (minder.app.build, "open_aligner"): lambda admission: Quiet(),
+        (minder.app.build, "Fleet"): lambda *unused, **more: SimFleet(SimWitnesses.world),
+        (step, "Witnesses"): SimWitnesses,
+        (step, "write_status"): lambda *unused: None,
+    }
+    base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=base)))
+        Ledger(folder / "ledger.db").close()
+        for (where, name), stand_in in names.items():
+            stack.enter_context(patch.object(where, name, stand_in))
+        yield folder / "ledger.db"
+
+
+def play(schedule: Schedule, empty_ledger: Path, change: Callable[[Scene], None] = lambda scene: None) -> Scene:
+    """Within `simulated()`. change: what to break in the scene before it is played."""
+    with tempfile.TemporaryDirectory(dir=empty_ledger.parent) as folder:
+        shutil.copy(empty_ledger, Path(folder) / "ledger.db")
+        scene = Scene(schedule, Path(folder))
+        change(scene)
+        scene.play()
+        return scene

@@ -1,0 +1,292 @@
+"""Machines that do not exist, on a clock that only moves when somebody sleeps on it: launchers, agents, workers that step, standbys.
+
+`SimMachines` outlives every controller; each controller looks at it through a `SimFleet` of its own, as through minder.wire.fleet.Fleet.
+What is wrong with a machine is a fact here (`faults`), so that an invariant can ask whether an evicted machine was ill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from minder.model.clock import FakeClock
+from minder.model.errors import NoAnswerError, WireError
+from minder.model.evidence import Signal
+from minder.model.observation import MachineView, WorkerView
+
+__all__ = ["SimClock", "SimFleet", "SimHost", "SimMachine", "SimMachines"]
+
+STEP_S, LOAD_S, RETURN_S, ECHO_S = 1.0, 4.0, 2.0, 0.5
+ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
+_SLICE_S = 1.0
+
+
+class SimClock(FakeClock):
+    """While somebody sleeps the machines go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_passed: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        while seconds > 0:
+            super().sleep(min(seconds, _SLICE_S))
+            seconds -= _SLICE_S
+            self.on_passed()
+
+
+@dataclass
+class SimMachine:
+    """One machine with its agent, its launcher and one worker. faults: "hang", "crash", "ecc", with how many of them are left."""
+
+    name: str
+    pid: int = 1
+    up: bool = True
+    agent_silent_until_s: float = 0.0
+    launcher_back_s: float | None = None  # when its launcher, or its next worker, stands again
+    generation: int = 0
+    rank: int | None = None
+    state: str = "waiting"
+    step: int | None = None
+    step_s: float | None = None
+    first: tuple[int, float] | None = None
+    operations: set[str] = field(default_factory=set)
+    log: list[Signal] = field(default_factory=list)  # of this launcher's life
+    lives: int = 0  # launchers so far
+    faults: dict[str, int] = field(default_factory=dict)
+    was_ill: bool = False
+    frozen: bool = False
+    back_s: float = 0.0  # when a lost one is there again
+    loaded_s: float = 0.0  # when its worker has loaded its checkpoint
+
+    def begin_again(self, now_s: float) -> None:
+        """Its launcher is started anew: it has forgotten all, and its worker ended with the old one."""
+        self.lives += 1
+        self.generation, self.rank, self.state, self.frozen = 0, None, "starting", False
+        self.step, self.step_s, self.first = None, None, None
+        self.operations, self.log, self.launcher_back_s = set(), [], now_s + RETURN_S
+
+    def aim(self, body: Mapping[str, Any], now_s: float) -> None:
+        self.loaded_s = now_s + LOAD_S
+        self.generation, self.frozen = int(body["generation"]), False
+        self.step, self.step_s, self.first = None, None, None
+        self.pid += 1
+        self.state, self.rank = {"parked": "waiting"}.get(str(body["desired"]), "ended"), None
+        if body["desired"] == "run":
+            self.state, self.rank = "running", int(body["assignments"][0]["env"]["RANK"])
+
+
+class SimMachines:
+    """All machines of one job of `ranks` ranks, one on each. rank_faults: rank to how many more generations its program fails in."""
+
+    def __init__(self, clock: SimClock, names: Iterable[str], ranks: int) -> None:
+        self.clock, self.ranks = clock, ranks
+        self.by_name = {name: SimMachine(name) for name in names}
+        self.rank_faults: dict[int, int] = {}
+        self.step, self.stands = 0, False  # stands: a deadlock of the program holds the present generation
+        self.stepped_s = 0.0
+        self.on_effect: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
+        self._at_s, self._part, self._echo_s = clock.steady_s(), 0.0, None
+        self._echo_s: float | None
+        clock.on_passed = self.advance
+
+    def running(self) -> list[SimMachine]:
+        """Those of the newest generation that run a rank."""
+        newest = max(item.generation for item in self.by_name.values())
+        return [item for item in self.by_name.values() if item.up and item.state == "running" and item.generation == newest]
+
+    def holder(self, machine: str) -> bool:
+        return any(item.name == machine for item in self.running())
+
+    def advance(self) -> None:
+        """Step for as long as has passed if all ranks run; let faults happen; let what was started anew come up."""
+        now_s, steady_s = self.clock.now_s(), self.clock.steady_s()
+        passed_s, self._at_s = steady_s - self._at_s, steady_s
+        for item in self.by_name.values():
+            if not item.up and steady_s >= item.back_s:
+                self.bring_back(item.name)
+            if item.up and item.launcher_back_s is not None and steady_s >= item.launcher_back_s and item.state in ("starting", "exited"):
+                item.launcher_back_s, item.state, item.rank = None, "waiting", None
+                item.pid += 1
+        running = self.running()
+        if self._echo_s is not None and steady_s >= self._echo_s:
+            self._echo_s = None
+            for item in running:
+                self.fail(item, {"code": 1, "victim": True})
+            return
+        if len(running) < self.ranks or self.stands or any(item.frozen or item.loaded_s > steady_s for item in running):
+            return
+        self._part += passed_s / STEP_S
+        whole, self._part = int(self._part), self._part % 1.0
+        if whole:
+            self.step += whole
+            self.stepped_s = steady_s
+            for item in running:
+                item.step, item.step_s, item.first = self.step, now_s, item.first or (self.step, now_s)
+            self._fall_ill(running)
+
+    def _fall_ill(self, running: list[SimMachine]) -> None:
+        """A fault shows a few steps into a generation."""
+        for item in running:
+            if item.first is None or self.step < item.first[0] + 3:
+                continue
+            if item.faults.get("hang", 0) > 0:
+                item.faults["hang"] -= 1
+                item.frozen = True
+            elif item.faults.get("ecc", 0) > 0:
+                item.faults["ecc"] -= 1
+                self.fail(item, {}, ECC)
+            elif item.faults.get("crash", 0) > 0:
+                item.faults["crash"] -= 1
+                self.fail(item, {"code": 3})
+            elif item.rank is not None and self.rank_faults.get(item.rank, 0) > 0:
+                self.rank_faults[item.rank] -= 1
+                self.fail(item, {"code": 3})
+            else:
+                continue
+            return
+
+    def fail(self, item: SimMachine, data: dict[str, Any], exception: tuple[str, str] | None = None) -> None:
+        """Its worker ends; its peers' connections break a moment later; a fresh worker comes to the barrier."""
+        fields: dict[str, Any] = {"rank": item.rank, "pid": item.pid, "generation": item.generation}
+        now_s = self.clock.now_s()
+        if exception is not None:
+            item.log.append(Signal(now_s, "exception", item.name, exception[1], data={"type": exception[0]}, **fields))
+            data = {"code": 1}
+        item.log.append(Signal(now_s, "exit", item.name, "ended", data=data, **fields))
+        item.state, item.step, item.launcher_back_s = "exited", None, self.clock.steady_s() + RETURN_S
+        if not data.get("victim"):
+            self._echo_s = self.clock.steady_s() + ECHO_S
+
+    def lose(self, name: str, seconds: float) -> None:
+        item, ran = self.by_name[name], self.holder(name)
+        item.back_s = self.clock.steady_s() + seconds
+        item.up, item.was_ill = False, True
+        item.begin_again(self.clock.steady_s())
+        item.launcher_back_s = None
+        if ran and len(name) % 2 == 0:  # the peers of some notice at once, those of others hang
+            self._echo_s = self.clock.steady_s() + ECHO_S
+
+    def bring_back(self, name: str) -> None:
+        item = self.by_name[name]
+        if not item.up:
+            item.up = True
+            item.begin_again(self.clock.steady_s())
+
+
+class SimFleet:
+    """One controller's view of the machines. dead: nothing that it still asks for reaches anybody."""
+
+    def __init__(self, world: SimMachines) -> None:
+        self._world = world
+        self._read: dict[str, tuple[int, int]] = {}  # machine to (launcher's life, events read)
+        self._heard_s: dict[str, list[float | None]] = {name: [None, None] for name in world.by_name}  # agent, launcher
+        self._seen: dict[str, MachineView] = {}
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return tuple(self._world.by_name)
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None: ...
+
+    def clock_error_s(self) -> float:
+        return 0.01
+
+    def refusals(self) -> dict[str, str]:
+        return {}
+
+    def jobs(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def names(self, machine: str) -> tuple[str, str]:
+        return machine, machine
+
+    def drain(self) -> list[Signal]:
+        """A launcher's log is read from its beginning, by every controller."""
+        found: list[Signal] = []
+        for name, item in self._world.by_name.items():
+            if self._answers(item):
+                life, count = self._read.get(name, (item.lives, 0))
+                count = count if life == item.lives else 0
+                found += item.log[count:]
+                self._read[name] = (item.lives, len(item.log))
+        return sorted(found, key=lambda signal: signal.time_s)
+
+    def launcher_state(self, machine: str) -> Mapping[str, Any]:
+        return {"generation": self._world.by_name[machine].generation}
+
+    def _answers(self, item: SimMachine) -> bool:
+        return item.up and not (item.state == "starting" and item.launcher_back_s is not None)
+
+    def views(self) -> dict[str, MachineView]:
+        steady_s = self._world.clock.steady_s()
+        for name, item in self._world.by_name.items():
+            heard = self._heard_s[name]
+            if item.up and steady_s >= item.agent_silent_until_s:
+                heard[0] = steady_s
+            if self._answers(item):
+                heard[1] = steady_s
+                self._seen[name] = replace(MachineView(name, None, None), workers=(self._worker(item),))
+        return {name: self._view(name, steady_s) for name in self._world.by_name}
+
+    def _view(self, name: str, steady_s: float) -> MachineView:
+        agent, launcher = (None if heard is None else steady_s - heard + 0.1 for heard in self._heard_s[name])
+        known = self._seen.get(name)
+        return MachineView(name, agent, launcher, () if known is None else known.workers)
+
+    def _worker(self, item: SimMachine) -> WorkerView:
+        now_s = self._world.clock.now_s()
+        alive_s = (item.step_s or now_s) if item.frozen else now_s
+        first = item.first or (None, None)
+        return WorkerView(
+            0, item.pid, item.rank, item.state, item.generation, item.step, item.step_s, alive_s, None, None, *first  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def capture(self, machines: Iterable[str], what: list[str], deadline_s: float, **options: float) -> dict[str, Any]:
+        return {name: {"logs": {}} if self._world.by_name[name].up else NoAnswerError(f"{name} is silent") for name in machines}
+
+    def dumps(self, machines: Iterable[str], deadline_s: float) -> dict[str, Any]:
+        return {name: WireError("no dumps") for name in machines}
+
+    def retest(self, machine: str, operation: str, wait_s: float) -> Any:
+        item = self._world.by_name[machine]
+        return {"state": "passed" if item.up and not any(item.faults.values()) else "failed", "detail": "simulated"}
+
+    def post_workers(self, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float = 5.0) -> dict[str, Any]:
+        return {name: self._post(self._world.by_name[name], body) for name, body in bodies.items()}
+
+    def _post(self, item: SimMachine, body: Mapping[str, Any]) -> Any:
+        operation, generation = str(body["operation_id"]), int(body["generation"])
+        self._world.on_effect(item.name, body)
+        if not self._answers(item):
+            return NoAnswerError(f"{item.name} does not answer")
+        if operation in item.operations:
+            return {"outcome": "already_done"}
+        if generation < item.generation:
+            return WireError("HTTP 409: a generation that is over")
+        item.operations.add(operation)
+        item.aim(body, self._world.clock.steady_s())
+        self._world.stands = False if body["desired"] == "run" else self._world.stands
+        return {"outcome": "done"}
+
+
+class SimHost:
+    """Stands in for the process that holds one rendezvous store per generation."""
+
+    def __init__(self, *unused: object) -> None: ...
+
+    @classmethod
+    def ensure(cls, *unused: object) -> SimHost:
+        return cls()
+
+    def stop(self) -> None: ...
+
+    def open(self, generation: int) -> tuple[str, int]:
+        return "127.0.0.1", 20_000 + generation
+
+    def close_before(self, generation: int) -> None: ...

@@ -1,0 +1,93 @@
+"""The real controller against simulated machines: whatever happens, in whatever order, the invariants hold (tests/fakes/invariants.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIRST, COUNT, PARTS = 1, 24, 4  # more of them: bench/schedules.py
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_invariants_hold(scene: Any, schedule: Any, empty_ledger: Path, part: int) -> None:
+    for seed in range(FIRST + part, FIRST + COUNT, PARTS):
+        drawn = schedule.draw(seed)
+        played = scene.play(drawn, empty_ledger)
+        assert played.watch.broken == [], f"{drawn.text()}\n" + "\n".join(played.trace)
+
+
+def test_the_same_schedule_is_the_same_story(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    drawn = schedule.Schedule.read(schedule.draw(1).text())
+    assert drawn == schedule.draw(1)
+    first, second = (scene.play(drawn, empty_ledger) for _ in range(2))
+    assert first.trace == second.trace and first.trace
+
+
+@pytest.mark.parametrize(
+    ("breaks", "invariant"),
+    [
+        ("acts without an intent", "an intent before each action"),
+        ("forgets who is barred", "a machine returns only with a proof"),
+        ("never restarts what hangs", "no job stands for ever"),
+    ],
+)
+def test_a_broken_product_is_noticed_and_shrinks_to_what_is_needed(
+    scene: Any, schedule: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch, breaks: str, invariant: str
+) -> None:
+    needed, noise = NEEDED[breaks](schedule.Action), schedule.Action
+    actions = (noise(1.0, "agent_silent", "m2", 5.0), *needed, noise(needed[-1].at_s + 1.0, "retest", "s0"))
+    BREAKS[breaks](monkeypatch)
+
+    def fails(candidate: Any) -> bool:
+        return any(line.startswith(invariant) for line in scene.play(candidate, empty_ledger).watch.broken)
+
+    whole = schedule.Schedule(0, actions)
+    assert fails(whole)
+    assert schedule.shrink(whole, fails).actions == needed
+
+
+NEEDED: dict[str, Any] = {
+    "acts without an intent": lambda action: (action(5.0, "crash", "m1", 1),),
+    "forgets who is barred": lambda action: (action(5.0, "ecc", "m1", 1), action(20.0, "ecc", "m0", 1)),
+    "never restarts what hangs": lambda action: (action(5.0, "deadlock"),),
+}
+
+
+def act_without_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes after the job's start."""
+    from minder.act.recovery.placement import GenerationPlan
+
+    request_for = GenerationPlan.request_for
+
+    def asked(self: Any, *rest: Any) -> Any:
+        name = {} if self.generation == 1 else {"operation_id": f"x/{self.generation}"}
+        return {**request_for(self, *rest), **name}
+
+    monkeypatch.setattr(GenerationPlan, "request_for", asked)
+
+
+def forget_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was evicted stands in for the next one."""
+    from minder.act.controller.recover import Recovery
+    from minder.act.recovery.placement import replace_machines
+
+    def place(self: Any, decision: Any) -> Any:
+        barred = sorted(self._state.barred - set(decision.machines))
+        return replace_machines(self._state.rank_machine, decision.machines, barred or decision.replacements)
+
+    monkeypatch.setattr(Recovery, "_place", place)
+
+
+def never_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.act.controller.hung import HungJob
+
+    monkeypatch.setattr(HungJob, "look", lambda self, *unused: [])
+
+
+BREAKS: dict[str, Any] = {
+    "acts without an intent": act_without_intent,
+    "forgets who is barred": forget_bars,
+    "never restarts what hangs": never_restart,
+}
