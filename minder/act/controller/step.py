@@ -339,7 +339,7 @@ class Controller:
             return
         trouble = self._tick.failing.get("telemetry", "")
         for said in stages.attachment.look(self._clock.steady_s(), observation, samples, stages.progress.step, trouble, stages.unread()):
-            self._tick.backlog.tell(kinds.NOTE, {"text": said})
+            self._tick.backlog.tell(kinds.NOTE, {"text": said, **stages.attachment.take_news()})
             self.say(said)
 
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
