@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from minder.act.policy.config import PolicyConfig
+from minder.offline.adoption.redecide import DRY_RUN_KINDS, redecide
 from minder.record.api.access import Caller
 from minder.record.api.fields import JobName
 from minder.record.api.policy import DryRun, DryRunRequest, PolicySettings
@@ -17,7 +18,6 @@ from minder.record.store.events import EventQuery
 from serve.access import Viewer, demand_job
 from serve.answers import tagged
 from serve.problems import refuse
-from serve.redecide import DRY_RUN_KINDS, redecide
 from serve.routes.jobs import job_status
 from serve.state import Service, service_of
 

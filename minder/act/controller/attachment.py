@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from minder.act.controller.departures import Departures
 from minder.act.controller.silences import Silences
 from minder.model.metrics import find_metric, is_spoken
-from minder.model.observation import Observation
+from minder.model.observation import JobView, Observation
 from minder.model.telemetry import Sample
 
 __all__ = ["Attachment", "span_words"]
@@ -52,6 +53,7 @@ class Attachment:
         self._follows = False
         self.late_s: Callable[[], Mapping[str, float]] = dict  # machine to how far its stamps are behind, as the source tells it
         self._late: frozenset[str] = frozenset()
+        self._news: dict[str, Any] = {}
 
     def look(
         self, steady_s: float, observation: Observation, samples: Sequence[Sample], step: float, trouble: str, causes: Mapping[str, str]
@@ -67,11 +69,16 @@ class Attachment:
         found = self._unread(steady_s, trouble)
         facts = self._facts(steady_s, observation, machines, step)
         if self._told is None:
-            found += self._attach(steady_s, facts, machines, trouble)
+            found += self._attach(steady_s, facts, observation.job, trouble)
         else:
             found += self._changes(steady_s, facts, observation)
             found += self._silences.look(steady_s, machines, causes) if not self._trouble else []
         return [*found, *self._lateness(), *self._end(steady_s, observation)]
+
+    def take_news(self) -> dict[str, Any]:
+        """Beside the line that tells what was attached, for the ledger: {attached: {machines, standbys, gpus}}; empty otherwise."""
+        news, self._news = self._news, {}
+        return news
 
     def _lateness(self) -> list[str]:
         late_s = self.late_s()
@@ -103,8 +110,9 @@ class Attachment:
         heard = frozenset(machines) & self._silences.heard
         return _Facts(heard, sum(worker.rank is not None for worker in workers), metrics, steps)
 
-    def _attach(self, steady_s: float, facts: _Facts, machines: Sequence[str], trouble: str) -> list[str]:
+    def _attach(self, steady_s: float, facts: _Facts, job: JobView | None, trouble: str) -> list[str]:
         """Once everybody was heard, or has had the time for it."""
+        machines = () if job is None else job.machines
         waited_s = steady_s - self._begun_s
         patience_s = min(_LONGEST_WAIT_S, max(_SETTLED_S, 3.0 * self._interval_s))
         whole = machines and len(facts.machines) == len(machines) and facts.ranks and (facts.steps or waited_s >= 3.0)
@@ -112,6 +120,8 @@ class Attachment:
             return []
         self._told = facts
         self._silences.begin(steady_s, machines)
+        if job is not None:
+            self._news = {"attached": {"machines": list(machines), "standbys": list(job.standbys), "gpus": len(job.rank_machine)}}
         ranks = (
             ("1 rank" if facts.ranks == 1 else f"{facts.ranks} ranks") if facts.ranks else "no rank seen (no agent tells of its processes)"
         )

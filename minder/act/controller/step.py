@@ -342,10 +342,9 @@ class Controller:
         if stages.attachment is None or self._clock_steps.settling:
             return
         trouble = self._tick.failing.get("telemetry", "")
-        for said in stages.attachment.look(
-            self._clock.steady_s(), observation, samples, stages.tracker.steps.step, trouble, stages.unread()
-        ):
-            self._tick.backlog.tell(kinds.NOTE, {"text": said})
+        now_s, step = self._clock.steady_s(), stages.tracker.steps.step
+        for said in stages.attachment.look(now_s, observation, samples, step, trouble, stages.unread()):
+            self._tick.backlog.tell(kinds.NOTE, {"text": said, **stages.attachment.take_news()})
             self.say(said)
 
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:

@@ -12,7 +12,7 @@ from minder.offline.reliability.account import ACCOUNT_KINDS, Account, account_j
 from minder.record.incidents import Ledger
 from minder.record.incidents.spans import parse_span
 
-__all__ = ["account_events", "read_account"]
+__all__ = ["account_events", "end_of_period", "read_account"]
 
 
 def read_account(location: str, since: str = "7d", until: str = "now", job: str | None = None) -> Account:
@@ -28,13 +28,17 @@ def read_account(location: str, since: str = "7d", until: str = "now", job: str 
 
 def account_events(events: Sequence[LedgerEvent], length_s: float, until: str, job: str | None) -> Account:
     """The same of events of ACCOUNT_KINDS that were read already. Raises BadInputError."""
-    if until == "now":
-        until_s = time.time()
-    elif until == "newest":
-        until_s = newest_event_s(events) or time.time()
-    else:
-        try:
-            until_s = parse_time(until)
-        except ValueError as error:
-            raise BadInputError(f'--until "{until}" is no time: write now, newest, or one like 2026-03-02T06:00:00Z') from error
+    until_s = end_of_period(events, until)
     return account_jobs(events, until_s - length_s, until_s, job)
+
+
+def end_of_period(events: Sequence[LedgerEvent], until: str) -> float:
+    """Unix seconds of "now", "newest" (the newest event) or a time. Raises BadInputError."""
+    if until == "now":
+        return time.time()
+    if until == "newest":
+        return newest_event_s(events) or time.time()
+    try:
+        return parse_time(until)
+    except ValueError as error:
+        raise BadInputError(f'--until "{until}" is no time: write now, newest, or one like 2026-03-02T06:00:00Z') from error

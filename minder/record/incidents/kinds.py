@@ -127,7 +127,7 @@ OUTCOME = "outcome"
 MAINTENANCE = "maintenance"
 # It ends before its time. {id, reason, by}
 MAINTENANCE_ENDED = "maintenance_ended"
-# {text, by?}
+# {text, by?, attached?: {machines, standbys, gpus}: what a watch found when it attached to a job that it did not start}
 NOTE = "note"
 # The service told a receiver, of everything up to an event.
 # {target, kind, upto, outcome: "begun" | "delivered" | "refused", detail, attempts?}

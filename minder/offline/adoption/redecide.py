@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from minder.act.controller.state import fold_job
 from minder.act.policy.config import PolicyConfig
@@ -17,7 +18,7 @@ from minder.record.incidents import kinds
 from minder.record.incidents.history import HISTORY_KINDS, fold_history, fold_suspects
 from minder.wire.codec import from_json
 
-__all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "redecide"]
+__all__ = ["DRY_RUN_KINDS", "MOST_DECISIONS", "decide_again", "redecide", "would_evict"]
 
 DRY_RUN_KINDS = (*HISTORY_KINDS, kinds.DECISION, kinds.FIRST_STEP, kinds.VERDICT)
 MOST_DECISIONS = 200
@@ -32,12 +33,11 @@ _UNKNOWN = (
 def redecide(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> DryRun:
     """The job's newest decisions about machines (at most MOST_DECISIONS) under `config`. events: of DRY_RUN_KINDS, of every job."""
     changed, then_evicted, now_evicted = [], 0, 0
-    decisions = _decisions(job, events)
-    for index, then in decisions:
-        now = _again(job, events[:index], then, config)
-        then_evicted += _would_evict(then)
-        now_evicted += _would_evict(now)
-        if (then.action, then.reason) == (now.action, now.reason) or (_would_evict(then) and _would_evict(now)):
+    decided = decide_again(job, events, config)
+    for index, then, now in decided:
+        then_evicted += would_evict(then)
+        now_evicted += would_evict(now)
+        if (then.action, then.reason) == (now.action, now.reason) or (would_evict(then) and would_evict(now)):
             continue
         changed.append(
             Redecided(
@@ -53,7 +53,7 @@ def redecide(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> D
         )
     return DryRun(
         job=job,
-        verdicts=len(decisions),
+        verdicts=len(decided),
         evictions_then=then_evicted,
         evictions_now=now_evicted,
         changed=tuple(changed),
@@ -61,7 +61,12 @@ def redecide(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> D
     )
 
 
-def _would_evict(decision: Decision) -> bool:
+def decide_again(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> list[tuple[int, Decision, Decision]]:
+    """(place among the events, then, now) of each of the job's newest decisions about machines, oldest first."""
+    return [(index, then, _again(job, events[:index], then, config)) for index, then in _decisions(job, events)]
+
+
+def would_evict(decision: Decision) -> bool:
     """A dry run stops at its last stage: all others passed."""
     return decision.action == "evict" or decision.reason == "dry_run"
 
@@ -84,7 +89,10 @@ def _decisions(job: str, events: Sequence[LedgerEvent]) -> list[tuple[int, Decis
 def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: PolicyConfig) -> Decision:
     own = [event for event in before if event.job == job]
     state = fold_job(job, own)
-    registered = next((event.payload for event in reversed(own) if event.kind == kinds.JOB_REGISTERED), {})
+    registered = next((event.payload for event in reversed(own) if event.kind == kinds.JOB_REGISTERED), None) or _attached(own)
+    if not state.rank_machine:  # a job that is only watched registers nothing
+        members = [str(name) for name in registered.get("machines") or then.verdict.machines]
+        state.rank_machine, state.phase = dict(enumerate(members)), "running"
     used = set(state.rank_machine.values())
     standbys = tuple(name for name in map(str, registered.get("standbys") or ()) if name not in used | state.barred)
     context = PolicyContext(
@@ -99,3 +107,9 @@ def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: Poli
     history = fold_history(before, job, then.time_s)
     decided = Policy(config).decide([then.verdict], history, context)
     return next((item for item in decided if item.machines == then.verdict.machines), decided[0])
+
+
+def _attached(events: Sequence[LedgerEvent]) -> Mapping[str, Any]:
+    """What a watch said of the job when it attached: machines, standbys, gpus. Empty for one of an earlier version."""
+    told = (event.payload.get("attached") for event in reversed(events) if event.kind == kinds.NOTE)
+    return next((dict(item) for item in told if isinstance(item, Mapping)), {})

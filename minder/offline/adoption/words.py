@@ -1,0 +1,113 @@
+"""The adoption report for people, and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from minder.model.clock import format_time
+from minder.offline.adoption.report import Adoption, TriedAgain, WouldBe
+
+__all__ = ["adoption_json", "adoption_text"]
+
+_ANSWERS = {"yes": "right", "no": "wrong: no fault was found", "": "not told"}
+
+
+def adoption_text(found: Adoption) -> str:
+    """Sentences first, then each would-be eviction with its evidence, then what the settings that were tried make of them."""
+    return "\n".join([*_summary(found), *_listed(found), *_again(found)]) + "\n"
+
+
+def adoption_json(found: Adoption) -> dict[str, Any]:
+    """The same as one document. Times are UTC, ISO 8601; GPU-seconds; `answer` is "yes", "no" or "" where nobody told."""
+    return {
+        "since": format_time(found.since_s),
+        "until": format_time(found.until_s),
+        "jobs": list(found.jobs),
+        "saved_gpu_seconds": found.saved_gpu_s,
+        "right": found.answered("yes"),
+        "wrong": found.answered("no"),
+        "not_told": found.answered(""),
+        "would_evict": [_item(item) for item in found.would],
+        "held_back": [_item(item) for item in found.held],
+        "tried_again": [
+            {**asdict(item), "changes": [{"incident": name, "what": what} for name, what in item.changes]} for item in found.tried
+        ],
+    }
+
+
+def _item(item: WouldBe) -> dict[str, Any]:
+    told = asdict(item)
+    since_s, time_s = told.pop("since_s"), told.pop("time_s")
+    return {"incident": told.pop("incident"), "time": format_time(time_s), "since": format_time(since_s), **told}
+
+
+def _summary(found: Adoption) -> Iterator[str]:
+    period = f"From {format_time(found.since_s)[:16]}Z to {format_time(found.until_s)[:16]}Z"
+    if not found.jobs:
+        yield f"{period} no decision stands in the ledger: nothing was watched, or nothing was wrong."
+        return
+    machines = sum(len(item.machines) for item in found.would)
+    yield f"{period} minder would have evicted {_count(machines, 'machine')} in {_count(len(found.would), 'incident')}."
+    unpriced = sum(item.saved_gpu_s is None and item.answer != "no" for item in found.would)
+    if found.would:
+        yield f"That would have saved {_hours(found.saved_gpu_s)}" + (f"; of {unpriced} it is not known." if unpriced else ".")
+        right, wrong, untold = found.answered("yes"), found.answered("no"), found.answered("")
+        yield f"Right: {right}, wrong: {wrong}, not told: {untold}."
+    if found.held:
+        yield f"{_count(len(found.held), 'more eviction')} asked for would have been held back, dry run or not (below, with the reason)."
+
+
+def _listed(found: Adoption) -> Iterator[str]:
+    for item in sorted((*found.would, *found.held), key=lambda item: item.time_s):
+        yield ""
+        held = f", held back: {item.detail}" if item.stopped_by else ""
+        yield f"{item.incident}  {format_time(item.time_s)}  {', '.join(item.machines)} of {item.job}{held}"
+        yield f"    {item.cause} since {format_time(item.since_s)}, confidence {item.confidence:.2f}"
+        yield from (f"    because {line}" for line in item.evidence)
+        yield f"    {_worth(item)}"
+        yield f"    {_ANSWERS[item.answer]}" + ("" if item.answer else f": minder report --adoption --yes {item.incident} (or --no)")
+
+
+def _worth(item: WouldBe) -> str:
+    if item.answer == "no":
+        return "it would have cost " + ("an unknown sum" if item.cost_gpu_s is None else _hours(item.cost_gpu_s)) + " for nothing"
+    if item.saved_gpu_s is None:
+        return "what it would have saved is not known: the trouble is open still, or the size of the job is not in the ledger"
+    how = "from how long the trouble lasted" if item.measured else "as the policy estimates it"
+    if item.saved_gpu_s < 0:
+        return f"it would have cost {_hours(-item.saved_gpu_s)} more than waiting did, {how}"
+    return f"it would have saved {_hours(item.saved_gpu_s)}, {how}"
+
+
+def _again(found: Adoption) -> Iterator[str]:
+    for tried in found.tried:
+        yield ""
+        yield from _tried(tried)
+
+
+def _tried(tried: TriedAgain) -> Iterator[str]:
+    evicted = tried.right + tried.wrong + tried.untold
+    yield (
+        f"{tried.job} with --act and the settings that were tried: {_count(evicted, 'eviction')}, "
+        f"right: {tried.right}, wrong: {tried.wrong}, not told: {tried.untold}."
+    )
+    if tried.missed or tried.spared:
+        yield f"    of those that this dry run names, {tried.missed} right and {tried.spared} wrong ones would not be evicted any more"
+    yield from (f"    {incident}: {what}" for incident, what in tried.changes)
+    if tried.untold:
+        yield "    answer yes or no to the rest before you switch --act on"
+    elif tried.wrong:
+        yield f'    {_count(tried.wrong, "wrong eviction")}: look at the evidence, or set policy.approval = "required" first'
+    elif evicted:
+        yield "    every eviction would have been right"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _hours(gpu_s: float) -> str:
+    hours = gpu_s / 3600.0
+    return f"{hours:.0f} GPU-hours" if abs(hours) >= 10 else f"{hours:.1f} GPU-hours"
