@@ -16,7 +16,7 @@ from time import time
 
 from minder.model.errors import WireError
 
-__all__ = ["SAID_NAN", "GradientSpike", "HeartbeatPage", "HeartbeatView", "StepRecord", "read_heartbeat", "was_said"]
+__all__ = ["SAID_NAN", "GradientSpike", "HeartbeatPage", "HeartbeatView", "StepRecord", "nonfinite_since", "read_heartbeat", "was_said"]
 
 _MAGIC = b"MNDRHB01"
 _SIZE = 4096
@@ -196,6 +196,16 @@ def read_heartbeat(path: str | os.PathLike[str]) -> HeartbeatView:
 def was_said(value: float) -> bool:
     """Whether a record's loss or gradient norm was given by the script, be it as NaN."""
     return not math.isnan(value) or _REAL.pack(value) == _REAL.pack(SAID_NAN)
+
+
+def nonfinite_since(view: HeartbeatView) -> int | None:
+    """The step, of those that the page remembers, since which this rank's loss was not finite; None if its last one was, or is unknown."""
+    first = None
+    for record in reversed(view.recent):
+        if not was_said(record.loss) or math.isfinite(record.loss):
+            break
+        first = record.step
+    return first
 
 
 def _reread(path: str | os.PathLike[str]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,3 +68,42 @@ def test_a_generation_is_judged_once_and_the_next_one_anew(scene: Any) -> None:
     rule.observe(scene.see(20.1, [nan(scene, "m0", 20.0)]))
     (suspect,) = rule.observe(scene.see(21.0)).suspects
     assert suspect.machines == ("m0",)
+
+
+def lost(scene: Any, machine: str, at_s: float, step: int = 30) -> Any:
+    return scene.signal("nonfinite", machine, at_s, step=step, what="loss")
+
+
+def settle(scene: Any, signals: list[Any], told: tuple[str, ...]) -> list[Any]:
+    """told: machines whose ranks told a loss that was one before."""
+    for machine in told:
+        view = scene.views[machine]
+        scene.views[machine] = replace(view, workers=tuple(replace(worker, loss=2.0) for worker in view.workers))
+    rule = NumericRule()
+    found = list(rule.observe(scene.see(10.1, signals[:1])).suspects)
+    found += rule.observe(scene.see(11.0, signals[1:])).suspects
+    return found + [item for at_s in (12.0, 13.5, 15.0) for item in rule.observe(scene.see(at_s)).suspects]
+
+
+def test_a_loss_of_one_rank_alone_names_it_where_the_others_tell_theirs(scene: Any) -> None:
+    later = [lost(scene, machine, 10.9, step=31) for machine in ("m0", "m1", "m3")]
+    (suspect,) = settle(scene, [lost(scene, "m2", 10.0), *later], scene.machines)
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("machine", ("m2",), "evict")
+    assert "rank 2: loss not finite at step 30" in suspect.evidence[0].message
+
+
+@pytest.mark.parametrize("told", [(), ("m0",)], ids=["nobody", "only the one that logs for all"])
+def test_a_loss_that_one_rank_tells_for_all_names_no_machine_but_its_rank(scene: Any, told: tuple[str, ...]) -> None:
+    (suspect,) = settle(scene, [lost(scene, "m0", 10.0)], told)
+    assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
+    assert "rank 0: loss not finite" in suspect.evidence[0].message
+
+
+def test_a_reduced_loss_that_agents_read_a_second_apart_is_the_jobs(scene: Any) -> None:
+    (suspect,) = settle(scene, [lost(scene, machine, 10.0) for machine in scene.machines], scene.machines)
+    assert (suspect.kind, suspect.machines) == ("job", ())
+
+
+def test_a_gradient_that_a_guard_saw_goes_before_the_loss(scene: Any) -> None:
+    (suspect,) = settle(scene, [lost(scene, "m0", 10.0, 29), nan(scene, "m2", 10.0, 30)], scene.machines)
+    assert suspect.machines == ("m2",) and suspect.evidence[0].source == "gradient"

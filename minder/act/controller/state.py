@@ -36,6 +36,7 @@ class JobState:
     resumed_from: int | None = None
     ended_because: str = ""  # of a failed job, one line
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned; not in the ledger
+    spoilt: dict[tuple[int, int], int] = field(default_factory=dict)  # of those, the step from which on the loss was not finite
 
     def begin_run(self) -> None:
         """The job is begun anew: its generations count from 1 again (above what a launcher remembers that outlived the last run)."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from minder.act.controller.clock_steps import ClockSteps
 from minder.act.controller.deciding import Deciding
+from minder.act.controller.ending import note_finished, spoilt_because
 from minder.act.controller.excerpts import Excerpts
 from minder.act.controller.failures import BlameWatch, identify
 from minder.act.controller.guards import Guards, rule_part
@@ -359,9 +360,7 @@ class Controller:
         recorder.append_sighting(observation)
 
     def _note_finished(self, signals: Sequence[Signal]) -> None:
-        for signal in signals:
-            if signal.kind == "exit" and signal.data.get("code") == 0 and signal.generation == self.state.generation:
-                self.state.finished.add((self.state.generation, signal.rank))
+        note_finished(self.state, signals)
 
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
         generation, unheard = self.state.generation, Seen()
@@ -453,6 +452,8 @@ class Controller:
         if state.phase not in ("starting", "running") or not state.rank_machine or self._stages.watched is not None:
             return
         if all((state.generation, rank) in state.finished for rank in state.rank_machine):
-            state.phase = "finished"
-            self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
-            self.say("the job is finished")
+            state.ended_because = spoilt_because(state)
+            state.phase = "failed" if state.ended_because else "finished"
+            detail = {"detail": state.ended_because} if state.ended_because else {}
+            self._ledger.append(kinds.JOB_ENDED, {"outcome": state.phase, **detail}, job=state.name)
+            self.say(f"the job has ended, and failed: {state.ended_because}" if detail else "the job is finished")

@@ -108,7 +108,7 @@ class SignalRule:
         row = self._rows.get(event or "")
         if signal.kind == "link":
             self._links.note(signal)
-        elif signal.kind == "nonfinite" and self._workers:
+        elif signal.kind == "nonfinite" and self._workers and signal.data.get("what") != "loss":  # a loss needs its peers to be judged
             self._nonfinite.setdefault(signal.machine, signal)
         elif row is not None and row.tier is not None and row.rule == self.name and signal.kind != "exit":
             self._add(_Item(signal, row, key, message, signal.time_s))

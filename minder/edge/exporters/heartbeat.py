@@ -9,7 +9,7 @@ from minder.edge.exporters.jobs import JobProcess
 from minder.edge.exporters.reading import Reading
 from minder.model.errors import WireError
 from minder.model.evidence import Signal
-from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, HeartbeatView, read_heartbeat
+from minder.wire.heartbeat import NONFINITE_LOCAL_GRADIENT, HeartbeatView, StepRecord, read_heartbeat, was_said
 
 __all__ = ["HeartbeatExporter"]
 
@@ -53,25 +53,26 @@ class HeartbeatExporter:
             reading.gauge("step_seconds", newest.seconds)
 
     def _nonfinite(self, reading: Reading, process: JobProcess, view: HeartbeatView) -> None:
-        """Each flagged step once. Where a page was flagged before the agent started, its last 64 steps are told."""
+        """Each flagged step once, and the first of each stretch of losses that are not finite. Where a page was flagged before the agent
+        started, its last 64 steps are told."""
         page = process.heartbeat or ""
         pid, count = self._flag_counts.get(page, (view.pid, 0))
         new = view.count - (count if pid == view.pid and count <= view.count else 0)
         self._flag_counts[page] = (view.pid, view.count)
+        before = view.recent[-new - 1] if new < len(view.recent) else None
         for record in view.recent[-new:] if new else ():
             if record.flags & NONFINITE_LOCAL_GRADIENT:
-                reading.signals.append(
-                    Signal(
-                        record.time_s,
-                        "nonfinite",
-                        self._machine,
-                        f"local gradient of rank {view.rank} was not finite at step {record.step}",
-                        rank=view.rank if view.rank >= 0 else process.rank,
-                        pid=process.pid,
-                        generation=view.generation if view.generation >= 0 else process.generation,
-                        data={"step": record.step, "what": "gradient"},
-                    )
-                )
+                self._tell(reading, process, view, record, "gradient")
+            elif _is_spoilt(record) and (before is None or not _is_spoilt(before)):
+                self._tell(reading, process, view, record, "loss")
+            before = record
+
+    def _tell(self, reading: Reading, process: JobProcess, view: HeartbeatView, record: StepRecord, what: str) -> None:
+        rank = view.rank if view.rank >= 0 else process.rank
+        generation = view.generation if view.generation >= 0 else process.generation
+        message = f"{'local gradient' if what == 'gradient' else 'loss'} of rank {rank} was not finite at step {record.step}"
+        data = {"step": record.step, "what": what}
+        reading.signals.append(Signal(record.time_s, "nonfinite", self._machine, message, rank, None, process.pid, generation, data))
 
     def _phases(self, reading: Reading, views: list[HeartbeatView], now_s: float) -> None:
         """The machine is in a phase while any of its ranks is; quick ones between two samples are not seen."""
@@ -85,6 +86,10 @@ class HeartbeatExporter:
             self._phase = phase
         if phase:
             reading.info.append(("job_phase_info", {"phase": phase}))
+
+
+def _is_spoilt(record: StepRecord) -> bool:
+    return was_said(record.loss) and not math.isfinite(record.loss)
 
 
 def _phase_signal(time_s: float, machine: str, phase: str, state: str) -> Signal:

@@ -26,7 +26,7 @@ from minder.model.errors import BadInputError, WireError
 from minder.model.evidence import Signal
 from minder.model.log import event
 from minder.model.observation import WorkerView
-from minder.wire.heartbeat import read_heartbeat
+from minder.wire.heartbeat import nonfinite_since, read_heartbeat
 
 __all__ = ["StaleGenerationError", "Supervisor"]
 
@@ -126,13 +126,14 @@ class Supervisor:
         how = f"killed by {signal.Signals(exit.signal).name}" if exit.signal else f"exited with {exit.code}"
         who = f"rank {worker.rank}" if worker.rank is not None else f"the waiting worker of slot {slot.index}"
         fields: dict[str, Any] = {"code": exit.code, "signal": exit.signal, "expected": worker.end_wanted or self._ending}
+        spoilt = {"nonfinite_since": step} if (step := _spoilt_step(worker)) is not None else {}
         told = signal.Signals(exit.signal).name if exit.signal else f"code {exit.code}"
         event(
             _log, logging.INFO if fields["expected"] or exit.code == 0 else logging.WARNING, "worker ended", job=self.settings.job,
             rank=worker.rank, slot=slot.index, pid=worker.pid, generation=worker.generation, **fields,
         )  # fmt: skip
         self.tally.exits[told, str(fields["expected"]).lower()] += 1
-        self._emit("exit", worker, f"{who} {how}", exit.time_s, slot=slot.index, finished=worker.finished, **fields)
+        self._emit("exit", worker, f"{who} {how}", exit.time_s, slot=slot.index, finished=worker.finished, **fields, **spoilt)
         self.changed()
 
     def changed(self) -> None:
@@ -195,3 +196,12 @@ class Supervisor:
             first_step=page.recent[0].step if page.recent else None,
             first_step_time_s=page.recent[0].time_s if page.recent else None,
         )
+
+
+def _spoilt_step(worker: WorkerProcess) -> int | None:
+    """Since when the loss of a worker that has ended was not finite, as its page tells."""
+    try:
+        page = read_heartbeat(worker.heartbeat)
+    except WireError:
+        return None
+    return nonfinite_since(page) if (page.pid, page.generation) == (worker.pid, worker.generation) else None

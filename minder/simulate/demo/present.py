@@ -24,8 +24,8 @@ _MOST_RUNS = 10_000
 
 def present(options: DemoOptions, as_json: bool = False, serve: bool = False) -> int:
     """Run one demo and print its report; 0 only if everything came out as the fault demands. Files go to a new folder below
-    `options.out`. serve: then keep the pages open until Ctrl-C. Raises MinderError: LabError if
-    there was no lab, BadInputError for what cannot be asked for here."""
+    `options.out`. serve: then keep the pages open until Ctrl-C. Raises MinderError: LabError if there was no lab, BadInputError for
+    what cannot be asked for here."""
     _check_record(options.record)
     options = replace(options, out=make_run_folder(options.out, options.fault, options.seed))
     feed = Feed(options)

@@ -10,7 +10,7 @@ import pytest
 
 from minder.edge.exporters.heartbeat import HeartbeatExporter
 from minder.edge.exporters.jobs import JobProcess
-from minder.wire.heartbeat import HeartbeatPage
+from minder.wire.heartbeat import SAID_NAN, HeartbeatPage, nonfinite_since, read_heartbeat
 
 
 def _page(folder: Path, rank: int) -> tuple[HeartbeatPage, JobProcess]:
@@ -73,3 +73,24 @@ def test_a_page_that_is_none_is_no_data(tmp_path: Path) -> None:
     (tmp_path / "0").write_bytes(b"something else")
     process = JobProcess(1, "j", 0, heartbeat=str(tmp_path / "0"))
     assert len(HeartbeatExporter("m").read([process], 1.0, 0.0)) == 0
+
+
+def test_the_first_of_each_stretch_of_losses_that_are_not_finite_is_told(tmp_path: Path) -> None:
+    page, process = _page(tmp_path, 3)
+    exporter, told = HeartbeatExporter("m"), []
+    for losses in ([2.0, math.nan], [SAID_NAN, math.inf], [SAID_NAN], [1.0, SAID_NAN, SAID_NAN]):
+        for loss in losses:
+            page.beat(page.count, loss=loss)
+        told += exporter.read([process], time.time(), 0.0).signals
+    assert [(item.rank, item.data["step"], item.data["what"]) for item in told] == [(3, 2, "loss"), (3, 6, "loss")]
+
+
+@pytest.mark.parametrize(
+    ("losses", "since"),
+    [([1.0, 2.0], None), ([1.0, SAID_NAN, math.inf], 1), ([SAID_NAN, 1.0], None), ([SAID_NAN, math.nan], None), ([], None)],
+)
+def test_since_when_a_page_that_has_ended_was_not_finite(tmp_path: Path, losses: list[float], since: int | None) -> None:
+    page, _ = _page(tmp_path, 0)
+    for step, loss in enumerate(losses):
+        page.beat(step, loss=loss)
+    assert nonfinite_since(read_heartbeat(page.path)) == since
