@@ -16,6 +16,7 @@ import urllib.request
 import pytest
 
 from minder.ingest.sources.exposition import parse_exposition
+from minder.ingest.sources.access import Access
 from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.mapping import load_mapping
 from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
@@ -41,7 +42,7 @@ def lookback_s(site):
 
 def test_it_asks_for_raw_samples_of_all_series_at_once(site):
     site.answer = lambda request: (200, matrix((1000, 0.5)))
-    source(site, selector='job="minder"', headers={"X-Scope-OrgID": "team"}).collect(1000.0)
+    source(site, selector='job="minder"', access=Access(tenant="team")).collect(1000.0)
     (path, headers), *others = site.requests
     query = urllib.parse.parse_qs(urllib.parse.urlparse(path).query)["query"][0]
     assert not others and path.startswith("/api/v1/query?")
