@@ -22,10 +22,10 @@ def command(
         Path | None, typer.Option(help="With --prometheus: write a first job.toml that `minder watch` takes as it is.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="With --draft: the job's name. [default: of its folder]")] = None,
-    machines: Annotated[int | None, typer.Option(min=1, help="With --prometheus: so many machines has the job; else it is not fine.")] = None,
+    machines: Annotated[int | None, typer.Option(min=1, help="With --prometheus: machines that the job has; else it is not fine.")] = None,
     selector: Annotated[str, typer.Option(help='With --prometheus: only series with these labels, such as cluster="a".')] = "",
     header: Annotated[list[str] | None, typer.Option(help="With --prometheus: 'Name: value' for each request; may be repeated.")] = None,
-    user: Annotated[str, typer.Option(help="With --prometheus: for basic authentication; password in MINDER_PROMETHEUS_PASSWORD or a file.")] = "",
+    user: Annotated[str, typer.Option(help="With --prometheus: its password is in MINDER_PROMETHEUS_PASSWORD or a file.")] = "",
     password_file: Annotated[Path | None, typer.Option(help="With --user: a file with the password.")] = None,
     bearer_token_file: Annotated[
         Path | None, typer.Option(help="With --prometheus: a file with a bearer token; or MINDER_PROMETHEUS_TOKEN.")

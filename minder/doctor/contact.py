@@ -31,9 +31,7 @@ class Contact:
     proposal: Proposal | None = None
 
 
-def look_at_prometheus(
-    keys: Mapping[str, Any], draft: Path | None = None, name: str | None = None, expected: int | None = None
-) -> Contact:
+def look_at_prometheus(keys: Mapping[str, Any], draft: Path | None = None, name: str | None = None, expected: int | None = None) -> Contact:
     """keys: as [telemetry] would say them. draft: where to write a job.toml, name: of the job. expected: machines that the job has.
 
     Raises BadInputError for what cannot be used, and for files that are there already.

@@ -18,7 +18,7 @@ _FAMILIES = {
         "GPU metrics: slow, hot and throttled GPUs are not seen",
         "run the DCGM exporter, or `minder agent`, on every machine",
     ),
-    frozenset({"network", "interconnect"}): (
+    frozenset({"network"}): (
         "network metrics: bad links are not seen",
         "run node_exporter, or `minder agent`, on every machine",
     ),
@@ -113,7 +113,7 @@ def _identity(proposal: Proposal, expected: int | None) -> Finding:
     if found.others:
         seen += f"; {len(found.others)} hosts without GPU metrics are left aside: {', '.join(found.others[:3])}"
     if expected is not None and expected != len(found.machines):
-        return Finding("machines", "missing", f"{seen}; the job has {expected}", "narrow it with --selector, or add the targets that are missing")
+        return Finding("machines", "missing", f"{seen}; the job has {expected}", "narrow it with --selector, or add missing targets")
     if len(found.machines) < 3:
         return Finding("machines", "note", seen, "with fewer than three machines there are no peers to compare with")
     return Finding("machines", "ok", seen)
@@ -134,7 +134,7 @@ def look_at_families(families: Mapping[str, frozenset[str]]) -> Finding:
         return Finding("families", "ok", f"each of {len(families)} machines has {', '.join(sorted(every)) or 'none'}")
     shown = "; ".join(f"{machine} lacks {', '.join(missing)}" for machine, missing in [*lacking.items()][:5])
     seen = f"{len(lacking)} of {len(families)} machines lack what the others have: {shown}{'; ...' if len(lacking) > 5 else ''}"
-    return Finding("families", "missing", seen, "scrape the exporter there too, or start it; the table below shows what joins the exporters")
+    return Finding("families", "missing", seen, "scrape the exporter there too, or start it; see the table below")
 
 
 def _left_out(proposal: Proposal) -> list[Finding]:

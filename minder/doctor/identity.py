@@ -76,14 +76,14 @@ class _Choice:
         return {job: way for job, way in self.ways.items() if way is not None}
 
     def cost(self) -> tuple[int, int, bool, int, int, bool, list[tuple[bool, int, str]]]:
-        """Jobs left out, machines that a job lacks, addresses for names, keys to write, joins among them, short names, ranks."""
+        """Jobs left out, machines that a job lacks, addresses for names, jobs that need a join, keys to write, short names, ranks."""
         machines, taken = self.ways[self.anchor], self.taken
         assert machines is not None
         lacking = sum(len(machines.names - way.names) for way in taken.values())
         keys = {(way.label, way.join) for way in taken.values()}
-        joins = sum(label is None for label, _ in keys)
+        joined = sum(way.join is not None for way in taken.values())
         ranks = sorted(way.rank for way in taken.values())
-        return len(self.ways) - len(taken), lacking, machines.is_by_address, len(keys), joins, self.short, ranks
+        return len(self.ways) - len(taken), lacking, machines.is_by_address, joined, len(keys), self.short, ranks
 
 
 def find_identity(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[str, str]) -> Identity | None:
@@ -102,9 +102,9 @@ def find_identity(series: Sequence[Found], infos: Sequence[Found], metric_of: Ma
 
 
 def families_of(metrics: Iterable[str]) -> frozenset[str]:
-    """gpu, network and host, and what else the catalogue knows; an interconnect is a network."""
+    """gpu, network, host and what else the catalogue knows."""
     found = {metric.family for name in metrics if (metric := find_metric(name)) is not None and not metric.spoken}
-    return frozenset("network" if family in ("interconnect", "tcp") else family for family in found)
+    return frozenset("network" if family == "tcp" else family for family in found)
 
 
 def _by_job(series: Sequence[Found]) -> dict[str, list[Found]]:
@@ -159,9 +159,11 @@ def _table(ways: Mapping[str, Sequence[Way]], refused: Mapping[str, Sequence[tup
 def _identity(
     choice: _Choice, jobs: Mapping[str, Sequence[Found]], infos: Sequence[Found], metric_of: Mapping[str, str], table: Sequence[Row]
 ) -> Identity:
-    taken = {job: way for job, way in sorted(choice.taken.items(), key=lambda item: item[0] != choice.anchor)}
+    taken = dict(sorted(choice.taken.items(), key=lambda item: item[0] != choice.anchor))
     chosen = {(job, way.told()) for job, way in taken.items()}
-    rows = tuple(Row(row.job, row.way, row.machines, row.example, "chosen" if (row.job, row.way) in chosen else row.verdict) for row in table)
+    rows = tuple(
+        Row(row.job, row.way, row.machines, row.example, "chosen" if (row.job, row.way) in chosen else row.verdict) for row in table
+    )
     metrics: dict[str, set[str]] = defaultdict(set)
     for job, way in taken.items():
         for machine, item in zip(way.machines, jobs[job], strict=True):

@@ -57,7 +57,9 @@ def propose(server: Server, now_s: float) -> Proposal:
     mappings = reading.take_known()
     applications = Applications.of(names, server.series, reading.jobs())
     have = set(reading.used)
-    guess = guess_rules(applications.without(names), reading.known, applications.reader(server.series), have, server.types(), server.highest)
+    guess = guess_rules(
+        applications.without(names), reading.known, applications.reader(server.series), have, server.types(), server.highest
+    )
     guessed = reading.take_guessed(guess.rules, applications)
     selector = _one_replica(reading.series, server.selector)
     identity = reading.identity(selector)
@@ -123,9 +125,8 @@ class _Reading:
         return find_identity(series, found, self._metric_of)
 
     def leave_out(self, jobs: Sequence[str]) -> None:
-        self.used = {
-            metric: kept for metric, items in self.used.items() if (kept := [item for item in items if item.labels.get("job", "") not in jobs])
-        }
+        kept = {metric: [item for item in items if item.labels.get("job", "") not in jobs] for metric, items in self.used.items()}
+        self.used = {metric: items for metric, items in kept.items() if items}
 
     def reads(self, mapping: str) -> bool:
         return bool(self._by[mapping] & set(self.used))

@@ -33,7 +33,7 @@ def target_of(series: Found) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """url: of the Prometheus, or of what speaks its API. selector: matchers for every query, like `cluster="a"`. access: how it is reached."""
+    """url: of the Prometheus, or of what speaks its API. selector: matchers for every query, like `cluster="a"`. access: the way in."""
 
     url: str
     selector: str = ""
@@ -104,7 +104,8 @@ class Server:
         except ValueError:
             body = None
         if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
-            told = str(body.get("error")) if isinstance(body, dict) and body.get("error") else "" if answer.status_code == 200 else answer.text
+            said = body.get("error") if isinstance(body, dict) else None
+            told = str(said) if said else "" if answer.status_code == 200 else answer.text
             raise refusal_of_answer(self.url, answer.status_code, told, answer.headers.get("location", ""))
         return body.get("data")
 

@@ -1,4 +1,4 @@
-"""The unit of a metric that nobody told us: what its name says, else what its values over a day can only be. An idle reading says nothing."""
+"""The unit of a metric nobody told us of: what its name says, else what its values over a day can only be. An idle reading says nothing."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _NAMED: dict[str, tuple[tuple[str, float], ...]] = {
     ),
     "°C": ((r"(^|[_:])(milli_?(celsius|degrees?|c))($|[_:])", 0.001), (r"(^|[_:])(celsius|celcius|centigrade|c)($|[_:])", 1.0)),
 }
+_OTHER = r"(^|[_:])(seconds|joules?|bytes|volts?|amperes?|rpm|count|milli_?joules?|ms|us|ns)($|[_:])"
 _RANGES = {"ratio": (0.0, 1.0), "W": (0.0, 5000.0), "Hz": (0.0, 1e10), "°C": (-20.0, 150.0)}
 _AT_WORK_W = 150.0  # an accelerator that draws more has work
 _BUSY = 0.3
@@ -36,12 +37,19 @@ def scale_of(unit: str, name: str, values: Sequence[float], highest: Sequence[fl
     if not known:
         return None, "it has no value"
     told = next((scale for words, scale in _NAMED.get(unit, ()) if re.search(words, name.lower())), None)
+    if told is None and (re.search(_OTHER, name.lower()) or any(re.search(words, name.lower()) for words in _words_of_others(unit))):
+        return None, "its name tells another unit"
     if told is not None:
         return (told, "") if _fits(unit, known, told) else (None, f"its values do not fit the unit in its name: {max(known):g}")
     if unit == "ratio":
         return _ratio(known, draws_w)
-    scale = {"W": _watts, "Hz": _hertz}.get(unit, lambda value: 1.0)(max(known))
+    top = max(known)
+    scale = _watts(top) if unit == "W" else _hertz(top) if unit == "Hz" else 1.0
     return (scale, "") if scale is not None and _fits(unit, known, scale) else (None, f"no unit fits its values: {max(known):g}")
+
+
+def _words_of_others(unit: str) -> list[str]:
+    return [words for other, named in _NAMED.items() if other != unit for words, _ in named]
 
 
 def _fits(unit: str, values: Sequence[float], scale: float) -> bool:

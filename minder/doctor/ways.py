@@ -22,7 +22,18 @@ _PREFERRED = (
 _NEVER = frozenset(
     (
         *("__name__", "job", "exported_job", "le", "quantile", "gpu", "gpu_id", "gpu_index", "card", "UUID", "uuid", "gpu_uuid", "device"),
-        *("device_num", "accelerator_id", "vdie_id", "id", "index", "minor_number", "pci_bus_id", "pcie_bus_info", "serial_number", "Serial"),
+        *(
+            "device_num",
+            "accelerator_id",
+            "vdie_id",
+            "id",
+            "index",
+            "minor_number",
+            "pci_bus_id",
+            "pcie_bus_info",
+            "serial_number",
+            "Serial",
+        ),
         *("mountpoint", "fstype", "path", "cpu", "core", "mode", "port", "interface", "direction", "hca", "nic", "type", "state"),
         *("modelName", "model_name", "model", "make", "version", "driver_version", "DCGM_FI_DRIVER_VERSION", "GPU_I_ID", "GPU_I_PROFILE"),
         *("container", "container_name", "pod", "pod_name", "namespace", "exported_pod", "exported_container", "exported_namespace"),
@@ -106,9 +117,7 @@ def ways_of(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[
     return ways, refused
 
 
-def _refusal(
-    label: str, machines: Sequence[str], series: Sequence[Found], metric_of: Mapping[str, str], known: frozenset[str]
-) -> str:
+def _refusal(label: str, machines: Sequence[str], series: Sequence[Found], metric_of: Mapping[str, str], known: frozenset[str]) -> str:
     """Why a label names no machine; empty where it may."""
     absent = sum(not machine for machine in machines)
     if absent:
@@ -117,7 +126,7 @@ def _refusal(
         return "the same on every machine"
     if any(machine in (item.labels.get(pod) for pod in _PODS) for machine, item in zip(machines, series, strict=True)):
         return "a pod's, which a restart changes"
-    if len(set(machines)) < 2 and len({_target(item) for item in series}) > 1:
+    if len(set(machines)) < 2 and (label not in _PREFERRED or len({_target(item) for item in series}) > 1):
         return "one value for all targets"
     if _merges(machines, series, metric_of):
         return "several machines share a value"

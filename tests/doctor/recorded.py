@@ -1,7 +1,7 @@
 """A Prometheus in memory: pages of exporters, scraped as a configuration would, and the few queries that `minder doctor` asks.
 
-A site is a list of targets: {job, page, labels, honor_labels}. It answers instant queries and range selectors over one series' newest value,
-so that the code that reads a real one reads it: the answers have the shape of the HTTP API.
+A site is a list of targets: {job, page, labels, honor_labels}. Its answers have the shape of the HTTP API's, so that the code that
+reads a real one reads it.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def site(folder: Path) -> Recorded:
     """folder: targets.json, and the pages that it names."""
     targets = json.loads((folder / "targets.json").read_text())
     made = [
-        Target(item["job"], (folder / item["file"]).read_text(), item.get("labels", {}), item.get("honor_labels", False)) for item in targets
+        Target(item["job"], (folder / item["file"]).read_text(), item.get("labels", {}), item.get("honor_labels", False))
+        for item in targets
     ]
     return Recorded("http://prometheus.example:9090", targets=tuple(made))

@@ -15,8 +15,8 @@ import urllib.request
 
 import pytest
 
-from minder.ingest.sources.exposition import parse_exposition
 from minder.ingest.sources.access import Access
+from minder.ingest.sources.exposition import parse_exposition
 from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.mapping import load_mapping
 from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource

@@ -93,15 +93,15 @@ _ERRORS = (
     (("Hostname mismatch", "doesn't match", "IP address mismatch", "not valid for"),
      "its certificate is made out to another name", "use the name that stands in the certificate, or have it signed for this one"),
     (("certificate has expired",), "its certificate has expired", "renew it; and compare the clocks of both machines"),
-    (("CERTIFICATE_VERIFY_FAILED",), "its certificate is signed by an authority that this machine does not know (CERTIFICATE_VERIFY_FAILED)",
+    (("CERTIFICATE_VERIFY_FAILED",), "its certificate is signed by an authority unknown here (CERTIFICATE_VERIFY_FAILED)",
      "give --ca-file PEM (telemetry.ca_file) with the authority's certificate"),
     (("CERTIFICATE_REQUIRED", "alert bad certificate", "ALERT_BAD_CERTIFICATE", "alert certificate required", "handshake failure"),
      "it wants a certificate of ours", "give --cert-file and --key-file (telemetry.cert_file, key_file)"),
     (("WRONG_VERSION_NUMBER", "wrong version number", "record layer failure", "UNEXPECTED_MESSAGE"),
      "it speaks no TLS on that port", "use http:// instead of https://"),
-    (("Name or service not known", "Temporary failure in name resolution", "nodename nor servname", "No address associated", "Failed to resolve"),
+    (("Name or service not known", "Temporary failure in name resolution", "nodename nor servname", "No address associated"),
      "nobody knows that host name", "mend the host name, or give an address"),
-    (("timed out", "Timeout", "timeout"), "it did not answer in time", "open its port for this machine, or narrow --selector (telemetry.selector)"),
+    (("timed out", "Timeout", "timeout"), "it did not answer in time", "open its port for this machine, or narrow --selector"),
     (("Connection refused",), "nothing listens there (connection refused)", "start it, or mend the port"),
     (("No route to host", "unreachable"), "that host cannot be reached", "open its port for this machine, or mend the address"),
     (("Server disconnected", "Connection aborted", "RemoteDisconnected", "Connection reset", "ILLEGAL_STATUS_LINE", "BadStatusLine"),
@@ -128,7 +128,11 @@ def refusal_of_answer(url: str, status: int, text: str, location: str = "") -> S
     if "HTTP request to an HTTPS server" in text or "plain HTTP request was sent to HTTPS port" in text:
         return SourceError(f"Prometheus at {url} does not answer: it speaks TLS on that port", "use https:// instead of http://")
     if 300 <= status < 400:
-        mend = f"use {location.partition('?')[0].partition('/api/v1')[0]}" if location.startswith("http") else "a sign-in stands before it: give a token"
+        mend = (
+            f"use {location.partition('?')[0].partition('/api/v1')[0]}"
+            if location.startswith("http")
+            else "a sign-in stands before it: give a token"
+        )
         return SourceError(f"Prometheus at {url} sends us elsewhere (HTTP {status})", mend)
     if "no org id" in text.lower() or "orgid" in text.lower():
         return SourceError(f"Prometheus at {url} serves several tenants: {short}", "give --tenant NAME (telemetry.tenant)")

@@ -111,7 +111,9 @@ class PrometheusSource:
         if self._looked_s is not None and now_s - self._looked_s < _LATE_EVERY_S:
             return False
         silent_s = 3.0 * self._options.interval_s
-        return bool(self.late_s) or any(now_s - self._heard_s.get(machine, now_s - silent_s) >= silent_s for machine in self._machines.known)
+        return bool(self.late_s) or any(
+            now_s - self._heard_s.get(machine, now_s - silent_s) >= silent_s for machine in self._machines.known
+        )
 
     def _find_late(self, now_s: float) -> None:
         """Machines whose newest sample is older than the usual look-back reaches, and newer than it was a minute ago."""

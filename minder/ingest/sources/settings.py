@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -118,10 +117,10 @@ def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     found = dict(table)
     for key in SETTINGS_PATHS:
         if isinstance(found.get(key), str) and found[key]:
-            found[key] = str(folder / Path(os.path.expanduser(found[key])))
+            found[key] = str(folder / Path(found[key]).expanduser())
     if isinstance(found.get("mapping"), str):
         parts = [part.strip() for part in found["mapping"].split("+")]
-        found["mapping"] = "+".join(str(folder / Path(os.path.expanduser(part))) if part.endswith(".toml") else part for part in parts)
+        found["mapping"] = "+".join(str(folder / Path(part).expanduser()) if part.endswith(".toml") else part for part in parts)
     return found
 
 
