@@ -144,6 +144,48 @@ def test_a_target_without_machine_is_named(site):
         source(site).collect(1000.0)
 
 
+def asked(request):
+    return urllib.parse.parse_qs(urllib.parse.urlparse(request.path).query)["query"][0]
+
+
+def test_series_that_cannot_be_placed_are_left_out_counted_and_said_once(site, caplog):
+    placed, lost = json.loads(matrix((1000, 0.5))), json.loads(matrix((1000, 0.5), machine="", instance="10.0.0.9:9400"))
+    placed["data"]["result"] += lost["data"]["result"]
+    site.answer = lambda request: (200, json.dumps(placed).encode())
+    prometheus = source(site)
+    assert [sample.machine for sample in prometheus.collect(1000.0)] == ["m0"]
+    prometheus.collect(1001.0)
+    assert prometheus.unplaced == {"10.0.0.9:9400": 1}
+    assert [record.message.count("10.0.0.9:9400") for record in caplog.records] == [1]
+
+
+def test_stamps_that_are_late_are_found_said_and_read(site, caplog):
+    """One machine's exporter stamps its samples 70 s behind; another machine's exporter is dead."""
+
+    def answer(request):
+        now_s = clock[0]
+        if asked(request).startswith("timestamp("):
+            rows = [("m0", now_s), ("m1", now_s - 70.0), ("m2", 900.0)]
+            result = [{"metric": {"machine": name}, "value": [now_s, str(time_s)]} for name, time_s in rows]
+            return 200, json.dumps({"status": "success", "data": {"result": result}}).encode()
+        reach_s = int(re.search(r"\[(\d+)s\]$", asked(request))[1])
+        result = json.loads(matrix((now_s, 0.5)))["data"]["result"]
+        if reach_s > 70:
+            result += json.loads(matrix((now_s - 70.0, 0.5), machine="m1", instance="m1:9400"))["data"]["result"]
+        return 200, json.dumps({"status": "success", "data": {"result": result}}).encode()
+
+    clock = [1000.0]
+    site.answer = answer
+    options = PrometheusOptions(site.url, 15.0)
+    prometheus = PrometheusSource(options, MachineMap(known=["m0", "m1", "m2"]))
+    heard = []
+    for _ in range(12):
+        heard.append({sample.machine for sample in prometheus.collect(clock[0])})
+        clock[0] += 15.0
+    assert heard[0] == {"m0"} and heard[-1] == {"m0", "m1"}
+    assert prometheus.late_s == {"m1": 70.0} and sum("m1 (70 s)" in record.message for record in caplog.records) == 1
+
+
 # --- a real Prometheus -----------------------------------------------------------------------------------------------
 
 needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus on the PATH")
