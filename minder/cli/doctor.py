@@ -70,7 +70,7 @@ def _here(config: Path | None, run_dir: Path | None) -> list[Finding]:
     from minder.edge.worker.pulse import default_run_dir
     from minder.model.resources import default_state_dir
 
-    found = look_at_machine(run_dir or default_run_dir())
+    found: list[Finding] = []
     if config is None:
         found += look_at_local_steps(default_state_dir())
     if config is not None:
@@ -78,7 +78,8 @@ def _here(config: Path | None, run_dir: Path | None) -> list[Finding]:
         found += tokens
         if all(item.status == "ok" for item in tokens):  # else job.toml cannot be read whole
             found += look_at_job(load_config(config))
-    return found
+    found += look_at_machine(run_dir or default_run_dir())  # of an agent that may never run here
+    return sorted(found, key=lambda item: item.status != "missing") if config is not None else found
 
 
 def _foreign(
