@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import tomllib
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from minder.act.actuators.slurm.config import SlurmConfig
 from minder.act.policy.config import PolicyConfig
 from minder.diagnose.scoring.config import ScoringConfig, scoring_of
 from minder.edge.signals.steps import check_step_pattern
+from minder.ingest.sources.settings import PrometheusSettings, anchored
 from minder.model.errors import BadInputError, ConfigError
 from minder.model.names import JOB_NAME
 from minder.model.resources import default_state_dir
@@ -77,22 +79,20 @@ class MachineConfig(_Strict):
         return None if url is None else _demand_url(url)
 
 
-class TelemetryConfig(_Strict):
+class TelemetryConfig(PrometheusSettings):
     """Where samples come from. source: "auto" is Prometheus if a url is given, else the built-in scraper of the agents. url: the
-    Prometheus. interval_s: how often it is asked, or the agents are scraped. machine_label: the label that names the machine.
-    machine_map: names of machines by what identifies their targets, where the label does not. headers: sent with every request to the
-    Prometheus. mapping: whose metric names are read: "minder" (our agents), "dcgm", "node", a TOML file of yours, or several joined by "+".
-    selector: label matchers that narrow what is asked for, like 'cluster="a"'.
+    Prometheus, with its path prefix. interval_s: how often it is asked, or the agents are scraped. machine_label: the label that names the
+    machine; a list: the first of them that a series has. machine_map: names of machines by what identifies their targets, where the label
+    does not. join: where a series without the label finds its machine, a [[telemetry.join]] table for each. short_names: a machine's
+    name ends at its first dot. mapping: whose metric names are read: "minder" (our agents), another mapping that comes with minder
+    (docs/mappings.md), a TOML file of yours, or several joined by "+". selector: label matchers that narrow what is asked for, like
+    'cluster="a"'. headers: sent with every request to the Prometheus. ca_file: PEM file of who signs its certificate. cert_file, key_file:
+    our own certificate, where it wants one. username: for basic authentication; the password is in password_file, or in
+    MINDER_PROMETHEUS_PASSWORD. password_file, bearer_token_file: a file with the secret; readable by its owner and group only. A token may
+    be in MINDER_PROMETHEUS_TOKEN instead. tenant: sent as X-Scope-OrgID.
     """
 
     source: Literal["auto", "scrape", "prometheus"] = "auto"
-    url: str | None = None
-    interval_s: float = Field(default=1.0, gt=0)
-    machine_label: str = "machine"
-    machine_map: dict[str, str] = {}
-    headers: dict[str, str] = {}
-    mapping: str = "minder"
-    selector: str = ""
 
     @model_validator(mode="after")
     def _knows_its_server(self) -> TelemetryConfig:
@@ -297,7 +297,8 @@ def _demand_url(url: str) -> str:
     except ValueError:  # a port beyond 65535, a bracket that does not close
         good = False
     if not good:
-        raise ValueError(f'"{url}" is no address: give one like "http://10.0.0.7:9401"')
+        shown = re.sub(r"//[^/]*@", "//...@", url)  # a password is not printed
+        raise ValueError(f'"{shown}" is no address: give one like "http://10.0.0.7:9401"')
     return url
 
 
@@ -344,6 +345,8 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
         config.endpoints()
         config.metrics.token()
         config.tls.context()
+        if config.telemetry.url is not None:
+            config.telemetry.access()
     except BadInputError as error:
         raise ConfigError(f"{path}: {error}") from error
     return config
@@ -389,7 +392,6 @@ def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(found.get("tls"), dict):
         found["tls"] = {key: anchor(value) for key, value in found["tls"].items()}
     telemetry = found.get("telemetry")
-    if isinstance(telemetry, dict) and isinstance(telemetry.get("mapping"), str):
-        parts = [anchor(part.strip()) if part.strip().endswith(".toml") else part for part in telemetry["mapping"].split("+")]
-        found["telemetry"] = {**telemetry, "mapping": "+".join(parts)}
+    if isinstance(telemetry, dict):
+        found["telemetry"] = anchored(telemetry, folder)
     return found

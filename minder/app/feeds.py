@@ -28,14 +28,11 @@ def build_source(admission: Admission) -> SampleSource:
     config, telemetry = admission.config, admission.config.telemetry
     mapping = load_mapping(telemetry.mapping)
     if asks_prometheus(config):
-        from minder.ingest.sources.identity import MachineMap
-        from minder.ingest.sources.prometheus import PrometheusOptions, PrometheusSource
+        from minder.ingest.sources.prometheus import PrometheusSource
 
         if not telemetry.url:
             raise ConfigError('telemetry.source is "prometheus" but telemetry.url is missing: give the server\'s address')
-        options = PrometheusOptions(telemetry.url, telemetry.interval_s, telemetry.selector, telemetry.headers)
-        machines = MachineMap(telemetry.machine_label, machines=telemetry.machine_map, known=admission.names)
-        return PrometheusSource(options, machines, mapping, follows_late=True)
+        return PrometheusSource(telemetry.options(), telemetry.identity(admission.names), mapping, follows_late=True)
     source = ScrapeSource(_targets(config.endpoints()), mapping, telemetry.interval_s, tls=config.tls.context())
     admission.on_admit.append(lambda grown, joined: source.add(_targets([joined])))
     source.start()  # it keeps its pace while a tick is busy with a recovery

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,9 +21,19 @@ def command(
     draft: Annotated[
         Path | None, typer.Option(help="With --prometheus: write a first job.toml that `minder watch` takes as it is.")
     ] = None,
-    name: Annotated[str, typer.Option(help="With --draft: the job's name.")] = "first-contact",
+    name: Annotated[str | None, typer.Option(help="With --draft: the job's name. [default: of its folder]")] = None,
+    machines: Annotated[int | None, typer.Option(min=1, help="With --prometheus: machines that the job has; else it is not fine.")] = None,
     selector: Annotated[str, typer.Option(help='With --prometheus: only series with these labels, such as cluster="a".')] = "",
     header: Annotated[list[str] | None, typer.Option(help="With --prometheus: 'Name: value' for each request; may be repeated.")] = None,
+    user: Annotated[str, typer.Option(help="With --prometheus: its password is in MINDER_PROMETHEUS_PASSWORD or a file.")] = "",
+    password_file: Annotated[Path | None, typer.Option(help="With --user: a file with the password.")] = None,
+    bearer_token_file: Annotated[
+        Path | None, typer.Option(help="With --prometheus: a file with a bearer token; or MINDER_PROMETHEUS_TOKEN.")
+    ] = None,
+    tenant: Annotated[str, typer.Option(help="With --prometheus: sent as X-Scope-OrgID.")] = "",
+    ca_file: Annotated[Path | None, typer.Option(help="With --prometheus: PEM file of who signs its certificate.")] = None,
+    cert_file: Annotated[Path | None, typer.Option(help="With --prometheus: PEM file of our own certificate.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="With --cert-file: its key.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where this machine's launcher keeps its registry (default: as the agent).")] = None,
     format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:
@@ -41,24 +51,27 @@ def command(
     check_choice("--format", format_, ("table", "json"))
     if config is not None and prometheus is not None:
         raise BadInputError("--config looks at a job, --prometheus at a server that no job.toml names yet: give one of them")
-    if prometheus is None and (draft is not None or selector or header):
-        raise BadInputError("--draft, --selector and --header go with --prometheus URL")
+    files = (password_file, bearer_token_file, ca_file, cert_file, key_file)
+    if prometheus is None and any((draft, name, machines, selector, header, user, tenant, *files)):
+        raise BadInputError("--draft, --name, --machines, --selector, --header and what is needed to sign in go with --prometheus URL")
     if config is not None or prometheus is not None:
         demand_controller()
     if prometheus is not None:
-        found, files = _foreign(prometheus, draft, name, selector, header or [])
-    else:
-        found, files = _here(config, run_dir), []
-    _print(found, files, format_)
-    raise typer.Exit(0 if all(item.status != "missing" for item in found) else 1)
+        paths = dict(zip(("password_file", "bearer_token_file", "ca_file", "cert_file", "key_file"), files, strict=True))
+        _foreign(prometheus, draft, name, machines, selector, header or [], format_, user, tenant, **paths)
+        return
+    found = _here(config, run_dir)
+    _print(found, format_)
+    raise typer.Exit(_status(found))
 
 
 def _here(config: Path | None, run_dir: Path | None) -> list[Finding]:
     from minder.doctor.machine import look_at_machine
     from minder.edge.worker.pulse import default_run_dir
 
-    found = look_at_machine(run_dir or default_run_dir())
-    return found + (_local_steps() if config is None else _job(config))
+    found: list[Finding] = _local_steps() if config is None else _job(config)
+    found += look_at_machine(run_dir or default_run_dir())  # of an agent that may never run here
+    return found if config is None else sorted(found, key=lambda item: item.status != "missing")
 
 
 def _local_steps() -> list[Finding]:
@@ -78,45 +91,61 @@ def _job(config: Path) -> list[Finding]:
     return found
 
 
-def _foreign(url: str, draft: Path | None, name: str, selector: str, headers: list[str]) -> tuple[list[Finding], list[str]]:
-    import time
-
+def _foreign(
+    url: str,
+    draft: Path | None,
+    name: str | None,
+    machines: int | None,
+    selector: str,
+    headers: list[str],
+    format_: str,
+    user: str,
+    tenant: str,
+    **files: Path | None,
+) -> None:
     from minder.config import check_url
-    from minder.doctor.draft import write_draft
-    from minder.doctor.finding import Finding
-    from minder.doctor.foreign import look_at_proposal
-    from minder.doctor.proposal import propose
-    from minder.doctor.series import Server
-    from minder.model.errors import BadInputError, SourceError
+    from minder.doctor.contact import look_at_prometheus
+    from minder.model.errors import BadInputError
 
     check_url("--prometheus", url)
     pairs = [text.partition(":") for text in headers]
     if not all(key.strip() and colon for key, colon, _ in pairs):
         raise BadInputError("--header: give 'Name: value', for example 'Authorization: Bearer TOKEN'")
-    server = Server(url.rstrip("/"), selector, {key.strip(): value.strip() for key, _, value in pairs})
-    try:
-        proposal = propose(server, time.time())
-    except SourceError as error:
-        return [Finding("prometheus", "missing", str(error), "start it, mend the address, or open its port for this machine")], []
-    found = look_at_proposal(url, proposal)
-    if draft is None or proposal.identity is None or not proposal.used:
-        return found, []
-    return found, [str(file) for file in write_draft(draft, proposal, server, name)]
+    told = {key.strip(): value.strip() for key, _, value in pairs}
+    paths = {key: None if path is None else str(path.absolute()) for key, path in files.items()}
+    contact = look_at_prometheus(
+        {"url": url, "selector": selector, "headers": told, "username": user, "tenant": tenant, **paths}, draft, name, machines
+    )
+    _print(contact.findings, format_, contact.table, contact.written)
+    if contact.next and format_ == "table":
+        for line in contact.next:
+            typer.echo(f"next     {line}")
+    raise typer.Exit(_status(contact.findings))
 
 
-def _print(found: list[Finding], files: list[str], format_: str) -> None:
+def _status(found: list[Finding]) -> int:
+    return 0 if all(item.status != "missing" for item in found) else 1
+
+
+def _print(found: list[Finding], format_: str, table: list[dict[str, Any]] | None = None, files: list[str] | None = None) -> None:
     import json
 
     from minder.doctor.finding import as_json, is_fine
 
     if format_ == "json":
-        typer.echo(json.dumps({"fine": is_fine(found), "findings": as_json(found), "written": files}, indent=1))
+        told = {"fine": is_fine(found), "findings": as_json(found), "written": files or []}
+        typer.echo(json.dumps(told | ({"identity": table} if table is not None else {}), indent=1))
         return
     for item in found:
         typer.echo(f"{item.status:8} {item.check}: {item.seen}")
         if item.mend and item.status != "ok":
             typer.echo(f"         -> {item.mend}")
-    for file in files:
+    if table:
+        typer.echo("\nwhat could name the machines:")
+        widths = [max(len(str(row[key])) for row in table) for key in ("job", "way", "machines")]
+        for row in table:
+            cells = (f"{row[key]!s:{width}}" for key, width in zip(("job", "way", "machines"), widths, strict=True))
+            typer.echo(f"  {'  '.join(cells)}  {row['verdict']}{', like ' + row['example'] if row['example'] else ''}")
+        typer.echo("")
+    for file in files or []:
         typer.echo(f"written  {file}")
-    if files:
-        typer.echo(f"next     minder watch --job {files[0]}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from minder.doctor.finding import Finding
 from minder.doctor.proposal import Proposal
 from minder.ingest.sources.mapping import Rule
 from minder.model.metrics import find_metric
 
-__all__ = ["look_at_clock", "look_at_proposal"]
+__all__ = ["look_at_clock", "look_at_families", "look_at_proposal"]
 
 _SKEW_S = 2.0
 _SLOW_S = 30.0
@@ -16,7 +18,7 @@ _FAMILIES = {
         "GPU metrics: slow, hot and throttled GPUs are not seen",
         "run the DCGM exporter, or `minder agent`, on every machine",
     ),
-    frozenset({"network", "interconnect"}): (
+    frozenset({"network"}): (
         "network metrics: bad links are not seen",
         "run node_exporter, or `minder agent`, on every machine",
     ),
@@ -25,19 +27,29 @@ _FAMILIES = {
 }
 
 
-def look_at_proposal(url: str, proposal: Proposal) -> list[Finding]:
-    """One finding per question, in the order in which they must be answered."""
-    return [
-        Finding("prometheus", "ok", f"{url} answers; exporters: {_exporters(proposal)}"),
-        look_at_clock(proposal.offset_s),
-        *_machine_clocks(proposal),
+def look_at_proposal(url: str, proposal: Proposal, expected: int | None = None) -> list[Finding]:
+    """What does not work comes first, then what decides whether the draft is right: machines, families, metrics. expected: machines that
+    the job has, where somebody said it."""
+    found = [
+        _identity(proposal, expected),
+        *_families(proposal),
+        *_left_out(proposal),
         _mapping(proposal),
-        *(Finding("guess", "note", _guess(rule), "read the drafted mapping and take out what is wrong") for rule in proposal.guessed),
-        *_absent(proposal),
         _peers(proposal),
-        _identity(proposal),
+        *(Finding("guess", "note", _guess(rule), "read the drafted mapping and take out what is wrong") for rule in proposal.guessed),
+        *(_doubt(item.metric, item.series, item.why) for item in proposal.doubts),
+        *_absent(proposal),
         _interval(proposal),
+        *_machine_clocks(proposal),
+        look_at_clock(proposal.offset_s),
+        Finding("prometheus", "ok", f"{url} answers; exporters: {_exporters(proposal)}"),
     ]
+    return sorted(found, key=lambda item: item.status != "missing")
+
+
+def _doubt(metric: str, series: str, why: str) -> Finding:
+    mend = f"look at {series} while a job runs, and write a rule with its scale (docs/mappings.md)"
+    return Finding("unsure", "note", f"{series} may be {metric}, and is not taken: {why}", mend)
 
 
 def _exporters(proposal: Proposal) -> str:
@@ -69,7 +81,7 @@ def _machine_clocks(proposal: Proposal) -> list[Finding]:
 
 def _mapping(proposal: Proposal) -> Finding:
     if not proposal.used:
-        mend = "scrape node_exporter and the DCGM exporter, or run `minder agent` on every machine; or write a mapping by hand"
+        mend = "scrape node_exporter and the DCGM exporter, or run `minder agent` on every machine; or write a mapping (docs/mappings.md)"
         return Finding("metrics", "missing", "no series of a machine's metrics was recognised", mend)
     which = " + ".join([*proposal.mappings, *(["guesses"] if proposal.guessed else [])])
     return Finding("metrics", "ok", f"{len(proposal.used)} canonical metrics by {which}: {', '.join(proposal.values)}")
@@ -91,21 +103,52 @@ def _peers(proposal: Proposal) -> Finding:
     return Finding("peers", "missing", "no metric that moves with the training step: a slow GPU would not be seen", mend)
 
 
-def _identity(proposal: Proposal) -> Finding:
+def _identity(proposal: Proposal, expected: int | None) -> Finding:
     found = proposal.identity
     if found is None:
         mend = "give every target of a machine the same label `machine` in the scrape configuration (relabel_configs)"
-        return Finding("machines", "missing", "no label names the machine on all targets", mend)
+        return Finding("machines", "missing", "nothing names the machine of all series of an exporter", mend)
     shown = ", ".join(found.machines[:6]) + (" ..." if len(found.machines) > 6 else "")
-    seen = f'{len(found.machines)} machines by label "{found.label}": {shown}'
-    if found.machine_map:
-        seen += f"; {len(found.machine_map)} targets without it are matched by their host"
-    if found.unnamed:
-        mend = f'give them the label "{found.label}", or add them to telemetry.machine_map'
-        return Finding("machines", "missing", f"{seen}; nothing tells the machine of {', '.join(found.unnamed[:4])}", mend)
+    seen = f"{len(found.machines)} machines by {found.told}: {shown}"
+    if found.others:
+        seen += f"; {len(found.others)} hosts without GPU metrics are left aside: {', '.join(found.others[:3])}"
+    if expected is not None and expected != len(found.machines):
+        return Finding("machines", "missing", f"{seen}; the job has {expected}", "narrow it with --selector, or add missing targets")
     if len(found.machines) < 3:
         return Finding("machines", "note", seen, "with fewer than three machines there are no peers to compare with")
     return Finding("machines", "ok", seen)
+
+
+def _families(proposal: Proposal) -> list[Finding]:
+    """Whether each machine has what the others have: one that lacks a family cannot be judged by it."""
+    if proposal.identity is None or not proposal.identity.families:
+        return []
+    return [look_at_families(proposal.identity.families)]
+
+
+def look_at_families(families: Mapping[str, frozenset[str]]) -> Finding:
+    """families: of each machine those that it has."""
+    every = frozenset[str]().union(*families.values())
+    lacking = {machine: sorted(every - found) for machine, found in families.items() if every - found}
+    if not lacking:
+        return Finding("families", "ok", f"each of {len(families)} machines has {', '.join(sorted(every)) or 'none'}")
+    shown = "; ".join(f"{machine} lacks {', '.join(missing)}" for machine, missing in [*lacking.items()][:5])
+    seen = f"{len(lacking)} of {len(families)} machines lack what the others have: {shown}{'; ...' if len(lacking) > 5 else ''}"
+    return Finding("families", "missing", seen, "scrape the exporter there too, or start it; see the table below")
+
+
+def _left_out(proposal: Proposal) -> list[Finding]:
+    found = proposal.identity
+    if found is None:
+        return []
+    lines = []
+    if found.left_out:
+        seen = f"{', '.join(job or '(no job)' for job in found.left_out)}: nothing joins its series to the machines, so they take no part"
+        lines.append(Finding("left out", "note", seen, "give its targets a label with the machine's name (relabel_configs)"))
+    if found.twice:
+        seen = f"{', '.join(found.twice)}: asks exporters that another scrape job asks already, so it takes no part"
+        lines.append(Finding("left out", "note", seen))
+    return lines
 
 
 def _interval(proposal: Proposal) -> Finding:

@@ -1,106 +1,121 @@
 """Rules for metrics whose names nobody told us: known names inside longer ones, then words that such names are made of.
 
-A guess is proposed, shown with the value that it makes, and written into a file for a person to read; it is never taken silently.
+A guess is for what no mapping knows, and each series makes one metric. It is proposed, shown with its unit, and written into a file for a
+person to read; it is never taken silently. What might be a metric, but in which unit nothing tells, is a doubt and no rule.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from minder.doctor.series import Found
+from minder.doctor.units import scale_of
 from minder.ingest.sources.mapping import MetricMapping, Rule
+from minder.model.errors import SourceError
+from minder.model.metrics import find_metric
 
-__all__ = ["guess_rules"]
+__all__ = ["Doubt", "Guess", "guess_rules"]
+
+Read = Callable[[str], Sequence[Found]]
 
 _DEVICES = (
-    *("gpu", "gpu_id", "gpu_index", "card", "index", "minor_number", "gpu_uuid", "uuid", "UUID"),
-    *("device", "hca", "nic", "interface", "port"),
+    *("gpu", "gpu_id", "gpu_index", "card", "index", "minor_number", "device_num", "accelerator_id", "gpu_uuid", "uuid", "UUID"),
+    *("device", "hca", "nic", "interface", "port", "id"),
 )
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """series might be `metric`, and is not taken. why: in words."""
+
+    metric: str
+    series: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    rules: tuple[Rule, ...]
+    doubts: tuple[Doubt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Hint:
-    """words: of the name, lower case. unit: value to the factor that makes it the canonical unit, None where it cannot be."""
+    """words: of the name, lower case. without: words of other quantities. alone: false where the words are an application's as well, and
+    only a scrape job that gives something else of a machine is believed."""
 
     metric: str
     words: str
     without: str
-    unit: Callable[[float], float | None]
     kind: str = "gauge"
     combine: str = "mean"
+    alone: bool = True
 
 
-def _ratio(value: float) -> float | None:
-    return 1.0 if 0.0 <= value <= 1.0 else 0.01 if 0.0 <= value <= 100.0 else None
-
-
-def _watts(value: float) -> float | None:
-    return 1.0 if 0.0 <= value < 3000.0 else 0.001 if value < 3e6 else None
-
-
-def _hertz(value: float) -> float | None:
-    return 1e6 if 0.0 <= value < 1e4 else 1e3 if value < 1e7 else 1.0 if value < 1e10 else None
-
-
-def _plain(value: float) -> float | None:
-    return 1.0 if value >= 0.0 else None
-
-
-def _celsius(value: float) -> float | None:
-    return 1.0 if -20.0 <= value <= 150.0 else None
-
-
-_LIMITS = r"limit|cap\b|max|min|threshold|target|default|slowdown|shutdown|enforced|requested"
-_NOT_NET = r"err|drop|discard|container|pod|infiniband|ib_|rdma"
-_NOT_HOST = r"gpu|vram|idle|core|thread|container|pod|process|job|temp|copy|total$"
+# What sites call the devices that train.
+_DEVICE = r"(gpu|npu|mlu|dcu|gcu|xpu|hpu|ppu|tpu|ipu|accel(erator)?|nvidia|rocm|cuda|ascend|habana\w*|hl)"
+_OF = rf"(^|[_:]){_DEVICE}\d*([_:]|$)"
+_LIMITS = r"limit|cap\b|max|min|threshold|target|default|slowdown|shutdown|enforced|requested|allocat|request|quota|info"
+_NOT_NET = r"err|drop|discard|container|pod|infiniband|ib_|rdma|memory|cache"
+_NOT_HOST = rf"{_OF}|vram|hbm|idle|core|thread|container|pod|process|job|temp|copy|total$|swap|heap|jvm|request|{_LIMITS}"
 _HINTS = (
-    _Hint("gpu_duty_cycle_ratio", r"gpu.*(util|duty|busy)|util.*gpu", rf"mem|enc|dec|{_LIMITS}", _ratio),
-    _Hint("gpu_power_draw_watts", r"gpu.*(power|watt)|power.*gpu|nvidia.*power.*(draw|usage)", rf"state|{_LIMITS}", _watts, combine="max"),
-    _Hint("gpu_temperature_celsius", r"gpu.*temp|temp.*gpu", rf"mem|{_LIMITS}", _celsius, combine="max"),
+    _Hint("gpu_power_draw_watts", rf"{_OF}.*(power|watt)|power.*{_OF}", rf"state|energy|violation|percent|{_LIMITS}", combine="max"),
+    _Hint("gpu_duty_cycle_ratio", rf"{_OF}.*(util|duty|busy)|util.*{_OF}", rf"mem|vram|hbm|cache|enc|dec|jpeg|ofa|video|{_LIMITS}"),
+    _Hint("gpu_temperature_celsius", rf"{_OF}.*temp|temp.*{_OF}", rf"mem|hbm|vram|{_LIMITS}", combine="max"),
     _Hint(
         "gpu_clock_hertz",
-        r"(gpu|nvidia|(^|_)sm_).*clock|clock.*(gpu|_sm(_|$))",
-        rf"mem|video|throttle|reason|event|app|{_LIMITS}",
-        _hertz,
+        rf"({_OF}.*|(^|[_:])sm_)(clock|freq)|(clock|freq).*({_OF}|_sm([_:]|$))",
+        rf"mem|hbm|video|throttle|reason|event|app|{_LIMITS}",
         combine="max",
     ),
-    _Hint("gpu_sm_activity_ratio", r"(^|_)sm_(active|activity|occ)", "", _ratio),
-    _Hint("gpu_tensor_activity_ratio", r"tensor.*activ", "", _ratio),
-    _Hint("gpu_memory_bandwidth_ratio", r"dram.*activ|mem.*(copy|bandwidth).*(util|ratio)", "", _ratio),
-    _Hint("gpu_memory_used_ratio", r"(gpu|vram|(^|_)fb).*mem.*(ratio|percent|pct)|gpu.*mem.*util", "copy", _ratio),
-    _Hint("cpu_usage_ratio", r"cpu.*(usage|util|busy|percent|pct)", _NOT_HOST, _ratio),
-    _Hint("memory_usage_ratio", r"mem.*(usage|used|util).*(ratio|percent|pct)|mem.*util", _NOT_HOST, _ratio),
+    _Hint("gpu_sm_activity_ratio", r"(^|[_:])sm_(active|activity)", "occ"),
+    _Hint("gpu_tensor_activity_ratio", r"tensor.*activ|(^|[_:])(mxu|mfma|cube)_.*(activ|util)", ""),
+    _Hint("gpu_memory_bandwidth_ratio", rf"dram.*activ|{_OF}.*mem.*(copy|bandwidth).*(util|ratio)|mem.*(copy|bandwidth).*util.*{_OF}", ""),
     _Hint(
-        "rdma_throughput_bytes_per_second",
-        r"(^|_)(ib|infiniband|rdma|roce)\d*_.*(bytes|octets)",
-        r"err|drop|disc",
-        _plain,
-        "counter",
-        "sum",
+        "gpu_memory_used_ratio",
+        rf"({_OF}.*mem|(^|[_:])(vram|hbm|fb)_).*(ratio|percent|pct)",
+        rf"copy|bandwidth|util|clock|temp|{_LIMITS}",
     ),
-    _Hint("tcp_throughput_bytes_per_second", r"(^|_)net(work)?_.*(bytes|octets)", _NOT_NET, _plain, "counter", "sum"),
-    _Hint("steps_total", r"(train|trainer|global|optim\w*).*(step|iteration)s?(_total|_count)?$", r"sec|time|dur", _plain, "total", "max"),
+    _Hint("cpu_usage_ratio", r"cpu.*(usage|util|busy|percent|pct)", _NOT_HOST, alone=False),
+    _Hint("memory_usage_ratio", r"mem.*(usage|used|util).*(ratio|percent|pct)|mem.*util", _NOT_HOST, alone=False),
+    _Hint("rdma_throughput_bytes_per_second", r"(^|_)(ib|infiniband|rdma|roce)\d*_.*(bytes|octets)", r"err|drop|disc", "counter", "sum"),
+    _Hint("tcp_throughput_bytes_per_second", r"(^|_)net(work)?_.*(bytes|octets)", _NOT_NET, "counter", "sum"),
+    _Hint("steps_total", r"(train|trainer|global|optim\w*).*(step|iteration)s?(_total|_count)?$", r"sec|time|dur", "total", "max"),
 )
 
 
-def guess_rules(names: Sequence[str], known: MetricMapping, read: Callable[[str], Sequence[Found]], have: set[str]) -> list[Rule]:
-    """Rules for metrics that are not in `have` yet. read: the series of a pattern of names. Raises what `read` raises."""
-    rules = [rule for rule in _renamed(names, known) if rule.metric not in have]
-    covered = have | {rule.metric for rule in rules}
+def guess_rules(
+    names: Sequence[str],
+    known: MetricMapping,
+    read: Read,
+    have: Collection[str],
+    types: Mapping[str, str] | None = None,
+    highest: Callable[[str], Sequence[float]] | None = None,
+) -> Guess:
+    """Rules for metrics that are not in `have` yet. read: the series of a pattern of names. types: of metrics, as exporters declare them.
+    highest: of each series of a metric its highest value of the last day. Raises what `read` raises."""
+    taken = {pattern for rule in known.all_rules() for pattern in (*rule.series, *rule.over)}
+    free = [name for name in names if name not in taken]
+    rules = [rule for rule in _renamed(free, known) if rule.metric not in have]
+    work = _Work(read, types or {}, highest or (lambda name: ()), [*rules])
+    spent = {name for rule in rules for name in (*rule.series, *rule.over)}
+    covered = {*have, *(rule.metric for rule in rules)}
     for hint in _HINTS:
         if hint.metric in covered:
             continue
-        fitting = [
-            name for name in names if re.search(hint.words, name.lower()) and not (hint.without and re.search(hint.without, name.lower()))
-        ]
-        rule = _fit(hint, fitting, read) if fitting else None
+        fitting = [name for name in free if name not in spent and _speaks(hint, name)]
+        rule = work.fit(hint, fitting)
         if rule is not None:
-            rules.append(rule)
-            covered.add(hint.metric)
-    return rules
+            covered.add(rule.metric)
+            spent.update(rule.series)
+    return Guess(tuple(work.rules), tuple(doubt for doubt in work.doubts if doubt.metric not in covered))
+
+
+def _speaks(hint: _Hint, name: str) -> bool:
+    return bool(re.search(hint.words, name.lower())) and not (hint.without and re.search(hint.without, name.lower()))
 
 
 def _renamed(names: Sequence[str], known: MetricMapping) -> list[Rule]:
@@ -121,32 +136,83 @@ def _renamed(names: Sequence[str], known: MetricMapping) -> list[Rule]:
     return rules
 
 
-def _fit(hint: _Hint, names: Sequence[str], read: Callable[[str], Sequence[Found]]) -> Rule | None:
-    """The rule of the first name whose values can be of the metric; of a counter, of all names (received and sent)."""
-    counters = hint.kind == "counter"
-    for chosen in [tuple(names[:4])] if counters else [(name,) for name in sorted(names, key=len)[:6]]:
-        series = read("|".join(re.escape(name) for name in chosen))
-        values = [item.value for item in series if item.value == item.value]
-        factors = {hint.unit(value) for value in values}
-        if not values or None in factors:
-            continue
-        scale = min(factor for factor in factors if factor is not None)
-        fields: dict[str, Any] = {"metric": hint.metric, "series": chosen, "kind": hint.kind, "combine": hint.combine, "scale": scale}
-        device = _device_of(series) if hint.metric.startswith(("gpu_", "rdma_", "tcp_")) else None
-        if device is not None:
-            fields |= {"device": device[0], "device_prefix": device[1]}
-        if hint.metric == "tcp_throughput_bytes_per_second" and device is not None:
-            fields["match"] = {device[0]: "!lo|veth.*|docker.*|br-.*|cali.*|cni.*|flannel.*|virbr.*"}
-        return Rule(**fields)
-    return None
+class _Work:
+    """Rules so far, and what could not be decided."""
+
+    def __init__(self, read: Read, types: Mapping[str, str], highest: Callable[[str], Sequence[float]], rules: list[Rule]) -> None:
+        self._read, self._types, self._highest = read, types, highest
+        self.rules, self.doubts = rules, list[Doubt]()
+        self._draws_w = 0.0
+
+    def fit(self, hint: _Hint, names: Sequence[str]) -> Rule | None:
+        """The rule of the first name whose values can be of the metric; of a counter, of all names (received and sent)."""
+        for chosen in _together(hint, names):
+            if any(self._types.get(name) in ("histogram", "summary") for name in chosen) or self._is_other_kind(hint, chosen):
+                continue
+            series = [item for item in self._read("|".join(re.escape(name) for name in chosen)) if hint.alone or self._has_company(item)]
+            scale = self._scale(hint, chosen, series) if series else None
+            if scale is not None:
+                rule = _rule(hint, chosen, series, scale)
+                self.rules.append(rule)
+                return rule
+        return None
+
+    def _is_other_kind(self, hint: _Hint, names: Sequence[str]) -> bool:
+        """A declared counter is no gauge, and the other way round; what nobody declared may be either."""
+        wanted = "gauge" if hint.kind == "gauge" else "counter"
+        return any(self._types.get(name) in ("gauge", "counter") and self._types[name] != wanted for name in names) and hint.kind != "total"
+
+    def _has_company(self, item: Found) -> bool:
+        """Whether the scrape job of a series gives a machine's metrics that are no application's words."""
+        names = "|".join(re.escape(name) for rule in self.rules if rule.metric not in _WEAK for name in rule.series)
+        return bool(names) and any(other.labels.get("job") == item.labels.get("job") for other in self._read(names))
+
+    def _scale(self, hint: _Hint, chosen: Sequence[str], series: Sequence[Found]) -> float | None:
+        metric = find_metric(hint.metric)
+        assert metric is not None
+        values = [item.value for item in series]
+        if hint.kind != "gauge":
+            return 1.0 if all(value >= 0.0 for value in values if value == value) else None
+        highest = self._highest_of(chosen[0]) if metric.unit == "ratio" else []
+        scale, why = scale_of(metric.unit, chosen[0], values, highest, self._draws_w)
+        if scale is None:
+            self.doubts.append(Doubt(hint.metric, chosen[0], why))
+        elif hint.metric == "gpu_power_draw_watts":
+            self._draws_w = max(value * scale for value in values if value == value)
+        return scale
+
+    def _highest_of(self, name: str) -> Sequence[float]:
+        try:
+            return self._highest(name)
+        except SourceError:  # a day is too long an answer for this server
+            return ()
+
+
+_WEAK = ("cpu_usage_ratio", "memory_usage_ratio", "steps_total")
+
+
+def _together(hint: _Hint, names: Sequence[str]) -> list[tuple[str, ...]]:
+    if not names:
+        return []
+    return [tuple(names[:4])] if hint.kind == "counter" else [(name,) for name in sorted(names, key=lambda name: (len(name), name))[:6]]
+
+
+def _rule(hint: _Hint, chosen: tuple[str, ...], series: Sequence[Found], scale: float) -> Rule:
+    fields: dict[str, Any] = {"metric": hint.metric, "series": chosen, "kind": hint.kind, "combine": hint.combine, "scale": scale}
+    device = _device_of(series) if hint.metric.startswith(("gpu_", "rdma_", "tcp_")) else None
+    if device is not None:
+        fields |= {"device": device[0], "device_prefix": device[1]}
+    if hint.metric == "tcp_throughput_bytes_per_second" and device is not None:
+        fields["match"] = {device[0]: "!lo|veth.*|docker.*|br-.*|cali.*|cni.*|flannel.*|virbr.*"}
+    return Rule(**fields)
 
 
 def _device_of(series: Sequence[Found]) -> tuple[str, str] | None:
     """The label that tells the devices of one target apart, and what to put before its value."""
     by_target: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
     for item in series:
-        key = (item.name, item.labels.get("job", ""), item.labels.get("instance", ""))
-        by_target.setdefault(key, []).append(item.labels)
+        outer = tuple(value for label, value in sorted(item.labels.items()) if label not in _DEVICES)  # of one target, or of a collector's
+        by_target.setdefault((item.name, *outer), []).append(item.labels)
     widest = max(by_target.values(), key=len)
     for label in _DEVICES:
         values = [labels.get(label) for labels in widest]

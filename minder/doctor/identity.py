@@ -1,129 +1,232 @@
-"""Which label of a foreign Prometheus names the machine: the one that every target has, that no two targets of one exporter share,
-and that brings the exporters of one machine together."""
+"""Which machine each series of a foreign Prometheus is of: a join of the exporters by the values of their labels.
+
+Each exporter (scrape job) has ways to name its machines (ways.py). Taken are those under which the exporters name the same machines: equal
+values, whatever the labels are called, FQDN against short name, an address against a name through a metric that knows both.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from minder.doctor.series import Found, target_of
+from minder.doctor.series import Found
+from minder.doctor.ways import Way, ways_of
+from minder.ingest.sources.identity import Join, MachineMap
+from minder.model.errors import IdentityError
+from minder.model.metrics import find_metric
 
-__all__ = ["Identity", "find_identity"]
+__all__ = ["Identity", "Row", "families_of", "find_identity"]
 
-_PREFERRED = ("machine", "node", "nodename", "node_name", "kubernetes_node", "host", "hostname", "Hostname", "server", "instance")
-_NEVER = frozenset(
-    {
-        "__name__",
-        "job",
-        "le",
-        "quantile",
-        "gpu",
-        "gpu_id",
-        "gpu_index",
-        "card",
-        "UUID",
-        "uuid",
-        "gpu_uuid",
-        "device",
-        "mountpoint",
-        "fstype",
-        "cpu",
-        "core",
-        "mode",
-        "port",
-        "pci_bus_id",
-        "modelName",
-        "model",
-        "minor_number",
-        "container",
-        "pod",
-        "namespace",
-        "interface",
-        "direction",
-        "version",
-        "DCGM_FI_DRIVER_VERSION",
-        "GPU_I_ID",
-        "GPU_I_PROFILE",
-        "index",
-        "hca",
-        "nic",
-        "type",
-        "state",
-    }
-)
+T = TypeVar("T")
+_MOST_ROWS, _MOST_ORDERS = 40, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table that led to the choice. verdict: "chosen", "possible", or why not."""
+
+    job: str
+    way: str
+    machines: int
+    example: str
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """label: what `telemetry.machine_label` should be. machines: in natural order. machine_map: instance to machine, of targets that
-    lack the label. unnamed: targets of which nothing tells the machine. brought_together: exporters (scrape jobs) per machine, at least."""
+    """labels, joins, short_names: what the keys of [telemetry] should be. machines: those of the job, in natural order. families: of each
+    machine, the families of metrics that it has. left_out: scrape jobs that nothing joins to the others. twice: scrape jobs that give
+    what another one gives already. others: hosts that have no GPU metrics though others have."""
 
-    label: str
+    labels: tuple[str, ...]
     machines: tuple[str, ...]
-    machine_map: dict[str, str] = field(default_factory=dict)
-    unnamed: tuple[str, ...] = ()
-    brought_together: int = 1
+    joins: tuple[Join, ...] = ()
+    short_names: bool = False
+    families: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    twice: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    table: tuple[Row, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """What names the machines, in words."""
+        words = [f'label "{label}"' for label in self.labels]
+        return ", ".join([*words, *(join.told_by() for join in self.joins)])
+
+    def machine_map(self, known: Iterable[str] = ()) -> MachineMap:
+        """As live collection will use it."""
+        return MachineMap(self.labels, known=tuple(known), joins=self.joins, short_names=self.short_names)
 
 
-def find_identity(series: Sequence[Found]) -> Identity | None:
-    """None where no label will do. `series`: those that a mapping uses."""
-    candidates = [found for label in _labels(series) if (found := _try(label, series)) is not None]
-    if not candidates:
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A way for each scrape job; None: none joins it."""
+
+    anchor: str
+    ways: Mapping[str, Way | None]
+    short: bool
+
+    @property
+    def taken(self) -> dict[str, Way]:
+        return {job: way for job, way in self.ways.items() if way is not None}
+
+    def cost(self) -> tuple[int, int, bool, int, int, bool, list[tuple[bool, int, str]]]:
+        """Jobs left out, machines that a job lacks, addresses for names, jobs that need a join, keys to write, short names, ranks."""
+        machines, taken = self.ways[self.anchor], self.taken
+        assert machines is not None
+        lacking = sum(len(machines.names - way.names) for way in taken.values())
+        keys = {(way.label, way.join) for way in taken.values()}
+        joined = sum(way.join is not None for way in taken.values())
+        ranks = sorted(way.rank for way in taken.values())
+        return len(self.ways) - len(taken), lacking, machines.is_by_address, joined, len(keys), self.short, ranks
+
+
+def find_identity(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[str, str]) -> Identity | None:
+    """None where nothing will do. series: those that a mapping uses. infos: series of ways.INFO_SERIES. metric_of: exported name to the
+    metric of the catalogue that is made of it."""
+    jobs = _by_job(series)
+    ways: dict[str, list[Way]] = {}
+    refused: dict[str, list[tuple[str, str]]] = {}
+    for job, items in jobs.items():
+        ways[job], refused[job] = ways_of(items, infos, metric_of)
+    anchor = _anchor({job: items for job, items in jobs.items() if ways[job]}, metric_of)
+    if anchor is None:
         return None
-    return min(candidates, key=_cost)
+    choices = [_choose(anchor, way, ways, jobs, metric_of, short) for short in (False, True) for way in ways[anchor]]
+    return _identity(min(choices, key=_Choice.cost), jobs, infos, metric_of, _table(ways, refused))
 
 
-def _cost(found: Identity) -> tuple[int, int, bool, int, tuple[int, str]]:
-    """A label that leaves nobody without a name, that joins a machine's exporters, whose values are names and no addresses."""
-    addresses = all(re.fullmatch(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*", machine) for machine in found.machines)
-    return len(found.unnamed), -found.brought_together, addresses, len(found.machine_map), _rank(found.label)
+def families_of(metrics: Iterable[str]) -> frozenset[str]:
+    """gpu, network, host and what else the catalogue knows."""
+    found = {metric.family for name in metrics if (metric := find_metric(name)) is not None and not metric.spoken}
+    return frozenset("network" if family == "tcp" else family for family in found)
 
 
-def _labels(series: Sequence[Found]) -> list[str]:
-    return sorted({label for item in series for label in item.labels} - _NEVER)
-
-
-def _rank(label: str) -> tuple[int, str]:
-    return (_PREFERRED.index(label) if label in _PREFERRED else len(_PREFERRED) - 1, label)
-
-
-def _try(label: str, series: Sequence[Found]) -> Identity | None:
-    """What the machines are if this label names them; None if it cannot: two targets of one exporter share a value, or it tells
-    parts of one target apart that are no machines."""
-    named: dict[tuple[str, str], set[str]] = defaultdict(set)
-    targets = {target_of(item) for item in series}
+def _by_job(series: Sequence[Found]) -> dict[str, list[Found]]:
+    jobs: dict[str, list[Found]] = defaultdict(list)
     for item in series:
-        if item.labels.get(label):
-            named[target_of(item)].add(_name(label, item.labels[label]))
-    if any(len(values) > 1 for values in named.values()) or not named:
-        return None
-    machine_of = {target: next(iter(values)) for target, values in named.items()}
-    by_job: dict[tuple[str, str], int] = defaultdict(int)
-    for (job, _), machine in machine_of.items():
-        by_job[job, machine] += 1
-    if max(by_job.values()) > 1 or (len(targets) > 1 and len(set(machine_of.values())) < 2):
-        return None
-    host_of = {_name("instance", target[1]): machine for target, machine in machine_of.items()}
-    machine_map: dict[str, str] = {}
-    unnamed: list[str] = []
-    for target in sorted(targets - set(machine_of)):
-        host = _name("instance", target[1])
-        if host in host_of:
-            machine_map[target[1]] = machine_of[target] = host_of[host]
+        jobs[item.labels.get("job", "")].append(item)
+    return dict(sorted(jobs.items()))
+
+
+def _families(items: Sequence[Found], metric_of: Mapping[str, str]) -> frozenset[str]:
+    return families_of({metric_of[item.name] for item in items if item.name in metric_of})
+
+
+def _anchor(jobs: Mapping[str, Sequence[Found]], metric_of: Mapping[str, str]) -> str | None:
+    """The exporter whose machines the job's are: that of the GPUs, else the largest."""
+    return max(jobs, key=lambda job: ("gpu" in _families(jobs[job], metric_of), len(jobs[job])), default=None)
+
+
+def _choose(
+    anchor: str,
+    way: Way,
+    ways: Mapping[str, Sequence[Way]],
+    jobs: Mapping[str, Sequence[Found]],
+    metric_of: Mapping[str, str],
+    short: bool,
+) -> _Choice:
+    """The ways of the other jobs that meet this one of the anchor best."""
+    first = way.shortened() if short else way
+    found: dict[str, Way | None] = {}
+    for job, options in ways.items():
+        variants = [option.shortened() if short else option for option in options]
+        if job == anchor:
+            found[job] = first
+            continue
+        meeting = [item for item in variants if item.names & first.names]
+        alike = [item for item in variants if item.label is not None and item.label == first.label]  # another pool of machines
+        if meeting:
+            found[job] = min(meeting, key=lambda item: (len(first.names - item.names), item.label != first.label, item.rank))
         else:
-            unnamed.append(f"{target[1]} of job {target[0]}")
-    jobs: dict[str, set[str]] = defaultdict(set)
-    for (job, _), machine in machine_of.items():
-        jobs[machine].add(job)
-    machines = tuple(sorted(jobs, key=_natural))
-    return Identity(label, machines, machine_map, tuple(unnamed), min(len(found) for found in jobs.values()))
+            found[job] = alike[0] if alike and "gpu" in _families(jobs[job], metric_of) else None
+    return _Choice(anchor, found, short)
 
 
-def _name(label: str, value: str) -> str:
-    """As minder.ingest.sources.identity reads it: an instance loses its port."""
-    return re.sub(r":\d+$", "", value) if label == "instance" else value
+def _table(ways: Mapping[str, Sequence[Way]], refused: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Row, ...]:
+    rows = []
+    for job, options in ways.items():
+        rows += [Row(job, way.told(), len(way.names), min(way.names, key=_natural), "possible") for way in options]
+        rows += [Row(job, told, 0, "", why) for told, why in refused[job] if why != "one value for all targets"]
+    return tuple(rows[:_MOST_ROWS])
+
+
+def _identity(
+    choice: _Choice, jobs: Mapping[str, Sequence[Found]], infos: Sequence[Found], metric_of: Mapping[str, str], table: Sequence[Row]
+) -> Identity:
+    taken = dict(sorted(choice.taken.items(), key=lambda item: item[0] != choice.anchor))
+    chosen = {(job, way.told()) for job, way in taken.items()}
+    rows = tuple(
+        Row(row.job, row.way, row.machines, row.example, "chosen" if (row.job, row.way) in chosen else row.verdict) for row in table
+    )
+    metrics: dict[str, set[str]] = defaultdict(set)
+    for job, way in taken.items():
+        for machine, item in zip(way.machines, jobs[job], strict=True):
+            metrics[machine].add(metric_of.get(item.name, ""))
+    families = {machine: families_of(names) for machine, names in metrics.items()}
+    with_gpu = [machine for machine, found in families.items() if "gpu" in found]
+    machines = tuple(sorted(with_gpu or families, key=_natural))
+    found = Identity(
+        tuple(_first_to_last(way.label for way in taken.values())),
+        machines,
+        tuple(_first_to_last(way.join for way in taken.values())),
+        choice.short,
+        {machine: families[machine] for machine in machines},
+        tuple(job for job, way in choice.ways.items() if way is None),
+        _twice(taken, jobs),
+        tuple(sorted(set(families) - set(machines), key=_natural)),
+        rows,
+    )
+    return _checked(found, taken, jobs, infos)
+
+
+def _first_to_last(keys: Iterable[T | None]) -> list[T]:
+    return [key for key in dict.fromkeys(keys) if key is not None]
+
+
+def _twice(taken: Mapping[str, Way], jobs: Mapping[str, Sequence[Found]]) -> tuple[str, ...]:
+    """Scrape jobs that ask an exporter which another one asks already: two targets for one metric of a machine."""
+    givers: dict[tuple[str, str], str] = {}
+    found: list[str] = []
+    for job in sorted(taken, key=lambda job: -len(jobs[job])):
+        given = {(machine, item.name) for machine, item in zip(taken[job].machines, jobs[job], strict=True)}
+        if any(givers.get(key, job) != job for key in given):
+            found.append(job)
+        else:
+            givers.update(dict.fromkeys(given, job))
+    return tuple(sorted(found))
+
+
+def _checked(found: Identity, taken: Mapping[str, Way], jobs: Mapping[str, Sequence[Found]], infos: Sequence[Found]) -> Identity:
+    """The same with its labels in an order in which live collection names every series as it was meant; else without the scrape jobs
+    that it would name otherwise."""
+    orders = [replace(found, labels=order) for order in itertools.islice(itertools.permutations(found.labels), _MOST_ORDERS)]
+    tried = [(sorted(_misnamed(order, taken, jobs, infos)), order) for order in orders]
+    wrong, best = min(tried, key=lambda item: len(item[0]))
+    return replace(best, left_out=tuple(sorted({*best.left_out, *wrong})))
+
+
+def _misnamed(found: Identity, taken: Mapping[str, Way], jobs: Mapping[str, Sequence[Found]], infos: Sequence[Found]) -> set[str]:
+    machines = found.machine_map()
+    machines.learn((item.name, item.labels, item.time_s) for item in infos)
+    return {
+        job
+        for job, way in taken.items()
+        for machine, item in zip(way.machines, jobs[job], strict=True)
+        if _resolved(machines, item.labels) != machine
+    }
+
+
+def _resolved(machines: MachineMap, labels: Mapping[str, str]) -> str | None:
+    try:
+        return machines.resolve(labels)
+    except IdentityError:
+        return None
 
 
 def _natural(name: str) -> list[tuple[str, int]]:

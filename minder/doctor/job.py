@@ -67,7 +67,7 @@ def look_at_job(config: JobConfig, environment: Mapping[str, str] | None = None)
         found.append(look_at_space("recordings", Path(config.record_dir)))
     if config.metrics.address is not None:
         found.append(_port("metrics.listen", *config.metrics.address))
-    return [*found, *look_at_endpoints(config), *look_at_telemetry(config), *look_at_steps(state_dir, config.name)]
+    return [*look_at_telemetry(config), *look_at_endpoints(config), *look_at_steps(state_dir, config.name), *found]
 
 
 def _torch() -> Finding:

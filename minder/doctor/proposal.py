@@ -1,27 +1,32 @@
-"""What a foreign Prometheus could give the pipeline: which mapping reads it, which label names the machine, how often it is scraped."""
+"""What a foreign Prometheus could give the pipeline: which mapping reads it, what names the machines, how often it is scraped."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from minder.doctor.guess import guess_rules
+from minder.doctor.applications import Applications
+from minder.doctor.guess import Doubt, guess_rules
 from minder.doctor.identity import Identity, find_identity
 from minder.doctor.series import Found, Server
+from minder.doctor.ways import INFO_SERIES
 from minder.ingest.sources.mapping import MetricMapping, Rule, default_mappings, load_mapping
 from minder.model.errors import SourceError
-from minder.model.metrics import find_metric
+from minder.model.metrics import find_metric, is_spoken
 
 __all__ = ["Proposal", "propose"]
 
 _ORDER = ("minder", "dcgm", "node")
+_REPLICAS = ("prometheus_replica", "replica")
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """mappings: defaults that find something. guessed: rules for names that no default knows. used: series per canonical metric.
-    offset_s: the server's clock minus ours. interval_s: of its scrapes."""
+    """mappings: those that come with minder and find something. guessed: rules for names that none of them knows; doubts: series that
+    might be a metric and are not taken, with the reason. used: series per canonical metric. offset_s: the server's clock minus ours.
+    interval_s: of its scrapes. selector: what must be asked for so that no reading comes twice."""
 
     mappings: tuple[str, ...]
     guessed: tuple[Rule, ...]
@@ -31,6 +36,8 @@ class Proposal:
     offset_s: float
     exporters: Mapping[str, int] = field(default_factory=dict)  # scrape job to its targets
     clocks_s: Mapping[str, float] = field(default_factory=dict)  # instance to its clock minus the server's, where node_exporter tells
+    doubts: tuple[Doubt, ...] = ()
+    selector: str = ""
 
     @property
     def moves_with_steps(self) -> list[str]:
@@ -46,27 +53,111 @@ def propose(server: Server, now_s: float) -> Proposal:
     """`now_s`: our clock. Raises SourceError."""
     server_s = server.now_s()
     names = server.names()
-    mappings, used, series = [], dict[str, int](), list[Found]()
-    for name in (*_ORDER, *(item for item in default_mappings() if item not in _ORDER)):
-        found = _covered(load_mapping(name), server, set(names))
-        fresh = {metric: items for metric, items in found.items() if metric not in used}
-        if fresh:
-            mappings.append(name)
-            used.update({metric: len(items) for metric, items in fresh.items()})
-            series += [item for items in found.values() for item in items]
-    known = load_mapping("+".join(_ORDER))
-    guessed = guess_rules([name for name in names if not name.startswith("minder")], known, server.series, set(used))
-    found = _covered(MetricMapping(rule=tuple(guessed)), server, set(names)) if guessed else {}
-    used.update({metric: len(items) for metric, items in found.items()})
-    series += [item for items in found.values() for item in items]
-    kept = tuple(rule for rule in guessed if rule.metric in found)
-    exporters: dict[str, set[str]] = {}
-    for item in series:
-        exporters.setdefault(item.labels.get("job", ""), set()).add(item.labels.get("instance", ""))
-    counts = {job: len(targets) for job, targets in sorted(exporters.items())}
+    reading = _Reading(server, names)
+    mappings = reading.take_known()
+    applications = Applications.of(names, server.series, reading.jobs())
+    have = set(reading.used)
+    guess = guess_rules(
+        applications.without(names), reading.known, applications.reader(server.series), have, server.types(), server.highest
+    )
+    guessed = reading.take_guessed(guess.rules, applications)
+    selector = _one_replica(reading.series, server.selector)
+    identity = reading.identity(selector)
+    if identity is not None and identity.left_out:
+        reading.leave_out(identity.left_out)
+        guessed = tuple(rule for rule in guessed if rule.metric in reading.used)
+        mappings = [name for name in mappings if reading.reads(name)]
+    if identity is not None and identity.twice:
+        selector = _joined(selector, f'job!~"{"|".join(re.escape(job) for job in identity.twice)}"')
+    counts = reading.exporters()
     clocks_s = server.clock_offsets_s() if "node_time_seconds" in names else {}
     interval_s = _interval_s(server, counts)
-    return Proposal(tuple(mappings), kept, used, find_identity(series), interval_s, server_s - now_s, counts, clocks_s)
+    return Proposal(
+        tuple(mappings), guessed, reading.counts(), identity, interval_s, server_s - now_s, counts, clocks_s, guess.doubts, selector
+    )
+
+
+class _Reading:
+    """Which series make which metric, as mappings are taken one after the other: the first that finds a metric gives it."""
+
+    def __init__(self, server: Server, names: Sequence[str]) -> None:
+        self._server, self._names = server, set(names)
+        self.used: dict[str, list[Found]] = {}
+        self.known = load_mapping("+".join(_ORDER))
+        self._by: dict[str, set[str]] = defaultdict(set)  # mapping to its metrics
+        self._metric_of: dict[str, str] = {}
+
+    @property
+    def series(self) -> list[Found]:
+        return [item for items in self.used.values() for item in items]
+
+    def jobs(self) -> set[str]:
+        return {item.labels.get("job", "") for item in self.series}
+
+    def take_known(self) -> list[str]:
+        for name in (*_ORDER, *(item for item in default_mappings() if item not in _ORDER)):
+            for metric, items in _covered(load_mapping(name), self._server, self._names).items():
+                if metric not in self.used or _from_elsewhere(items, self.used[metric]):
+                    self._by[name].add(metric)
+                    self._note(metric, items)
+        return list(self._by)
+
+    def take_guessed(self, rules: Sequence[Rule], applications: Applications) -> tuple[Rule, ...]:
+        kept = []
+        for rule in rules:
+            found = _covered(MetricMapping(rule=(rule,)), self._server, self._names).get(rule.metric, [])
+            if own := [item for item in found if not applications.owns(item)]:
+                self._note(rule.metric, own)
+                kept.append(rule)
+        return tuple(kept)
+
+    def _note(self, metric: str, items: Sequence[Found]) -> None:
+        self.used.setdefault(metric, []).extend(items)
+        self._metric_of.update({item.name: metric for item in items})
+
+    def identity(self, selector: str) -> Identity | None:
+        infos = [name for name in INFO_SERIES if name in self._names]
+        found = replace(self._server, selector=selector).series("|".join(infos)) if infos else []
+        series = self.series
+        if selector != self._server.selector:  # of several replicas, one
+            label, _, value = selector.rpartition(",")[2].partition("=")
+            series = [item for item in series if item.labels.get(label) == value.strip('"')]
+        return find_identity(series, found, self._metric_of)
+
+    def leave_out(self, jobs: Sequence[str]) -> None:
+        kept = {metric: [item for item in items if item.labels.get("job", "") not in jobs] for metric, items in self.used.items()}
+        self.used = {metric: items for metric, items in kept.items() if items}
+
+    def reads(self, mapping: str) -> bool:
+        return bool(self._by[mapping] & set(self.used))
+
+    def counts(self) -> dict[str, int]:
+        return {metric: len(items) for metric, items in self.used.items()}
+
+    def exporters(self) -> dict[str, int]:
+        """Scrape job to its targets."""
+        found: dict[str, set[str]] = {}
+        for item in self.series:
+            found.setdefault(item.labels.get("job", ""), set()).add(item.labels.get("instance", ""))
+        return {job: len(targets) for job, targets in sorted(found.items())}
+
+
+def _from_elsewhere(items: Sequence[Found], have: Sequence[Found]) -> bool:
+    """Whether another exporter gives a metric that one gives already: other machines may have only that."""
+    return not {item.labels.get("job", "") for item in items} & {item.labels.get("job", "") for item in have}
+
+
+def _one_replica(series: Sequence[Found], selector: str) -> str:
+    """Two servers that scrape the same, told apart by a label: each reading comes twice."""
+    for label in _REPLICAS:
+        values = sorted({item.labels[label] for item in series if item.labels.get(label)})
+        if len(values) > 1:
+            return _joined(selector, f'{label}="{values[0]}"')
+    return selector
+
+
+def _joined(*matchers: str) -> str:
+    return ",".join(matcher for matcher in matchers if matcher)
 
 
 def _covered(mapping: MetricMapping, server: Server, names: set[str]) -> dict[str, list[Found]]:
@@ -74,7 +165,7 @@ def _covered(mapping: MetricMapping, server: Server, names: set[str]) -> dict[st
 
     What a server says of its scrapes makes no target a machine: a power strip has an `up` as well.
     """
-    rules = [rule for rule in mapping.all_rules() if _may_find(rule, names) and not getattr(find_metric(rule.metric), "spoken", False)]
+    rules = [rule for rule in mapping.all_rules() if _may_find(rule, names) and not is_spoken(rule.metric)]
     if not rules:
         return {}
     series = server.series(MetricMapping(rule=tuple(rules)).name_pattern())
@@ -93,8 +184,8 @@ def _may_find(rule: Rule, names: set[str]) -> bool:
 def _interval_s(server: Server, exporters: Mapping[str, int]) -> float:
     """The slowest of the exporters that are used, 15 s where the server does not say."""
     try:
-        told = [server.interval_s(job) for job in exporters]
+        told = server.intervals_s()
     except SourceError:  # a server that speaks only the query API
         return 15.0
-    known = [value for value in told if value]
+    known = [told[job] for job in exporters if job in told]
     return max(1.0, *known) if known else 15.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from minder.ingest.sources.access import Access, refusal_of_answer, refusal_of_error
 from minder.model.errors import SourceError
 
 __all__ = ["Found", "Server", "target_of"]
@@ -32,11 +33,11 @@ def target_of(series: Found) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """url: of the Prometheus, or of what speaks its API. selector: matchers for every query, like `cluster="a"`. headers: tokens."""
+    """url: of the Prometheus, or of what speaks its API. selector: matchers for every query, like `cluster="a"`. access: the way in."""
 
     url: str
     selector: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    access: Access = field(default_factory=Access)
     timeout_s: float = 20.0
 
     def names(self) -> list[str]:
@@ -51,6 +52,20 @@ class Server:
         matchers = ",".join(part for part in (f'__name__=~"{quoted}"', self.selector) if part)
         found = self._get("query", {"query": f"{{{matchers}}}"})
         return [_found(item) for item in found.get("result", [])] if isinstance(found, dict) else []
+
+    def types(self) -> dict[str, str]:
+        """Metric to its type ("gauge", "counter"), as exporters declare it; empty where the server does not tell."""
+        try:
+            found = self._get("metadata", {})
+        except SourceError:
+            return {}
+        return {str(name): str(items[0].get("type", "")) for name, items in found.items() if items} if isinstance(found, dict) else {}
+
+    def highest(self, name: str) -> list[float]:
+        """Of each series of a metric its highest value of the last day. Raises SourceError."""
+        matchers = f"{{{self.selector}}}" if self.selector else ""
+        found = self._get("query", {"query": f"max_over_time({name}{matchers}[1d])"})
+        return [float(item["value"][1]) for item in found.get("result", [])] if isinstance(found, dict) else []
 
     def now_s(self) -> float:
         """The server's clock. Raises SourceError."""
@@ -67,29 +82,31 @@ class Server:
         rows = found.get("result", []) if isinstance(found, dict) else []
         return {str(row["metric"].get("instance", "")): float(row["value"][1]) for row in rows if "metric" in row and "value" in row}
 
-    def interval_s(self, job: str) -> float | None:
-        """The scrape interval of a scrape job, as the server's targets tell it; None where it does not say. Raises SourceError."""
+    def intervals_s(self) -> dict[str, float]:
+        """Scrape job to its interval, as the server's targets tell it; empty where it does not say. Raises SourceError."""
         found = self._get("targets", {"state": "active"})
         targets = found.get("activeTargets", []) if isinstance(found, dict) else []
-        texts = [str(item.get("scrapeInterval", "")) for item in targets if item.get("labels", {}).get("job") == job]
-        return _seconds(texts[0]) if texts else None
+        told = {str(item.get("labels", {}).get("job", "")): _seconds(str(item.get("scrapeInterval", ""))) for item in targets}
+        return {job: value for job, value in told.items() if value}
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
         address = f"{self.url.rstrip('/')}/api/v1/{path}"
+        context = self.access.context()
         try:
-            with httpx.Client(trust_env=False, timeout=self.timeout_s, headers=dict(self.headers)) as client:
+            with httpx.Client(trust_env=False, timeout=self.timeout_s, headers=self.access.all_headers(), verify=context) as client:
                 answer = client.get(address, params=dict(parameters))
         except httpx.HTTPError as error:
-            raise SourceError(f"Prometheus at {self.url} does not answer: {str(error) or type(error).__name__}") from error
+            raise refusal_of_error(self.url, error) from error
         if len(answer.content) > _LARGEST:
-            raise SourceError(f"Prometheus at {self.url} answered more than 64 MiB: narrow it with --selector")
+            raise SourceError(f"Prometheus at {self.url} answered more than 64 MiB", "narrow it with --selector")
         try:
             body = answer.json()
         except ValueError:
             body = None
         if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
-            why = str(body.get("error")) if isinstance(body, dict) and body.get("error") else f"HTTP {answer.status_code}"
-            raise SourceError(f"{self.url} does not answer as a Prometheus does: {' '.join(why.split())[:200]}")
+            said = body.get("error") if isinstance(body, dict) else None
+            told = str(said) if said else "" if answer.status_code == 200 else answer.text
+            raise refusal_of_answer(self.url, answer.status_code, told, answer.headers.get("location", ""))
         return body.get("data")
 
 

@@ -31,7 +31,11 @@ class TraceError(BadInputError):
 
 
 class SourceError(MinderError):
-    """A telemetry source did not answer, or answered nonsense. The tick has no data; it is never "healthy"."""
+    """A telemetry source did not answer, or answered nonsense. The tick has no data; it is never "healthy". mend: what to do."""
+
+    def __init__(self, message: str = "", mend: str = "") -> None:
+        super().__init__(f"{message}: {mend}" if mend else message)
+        self.seen, self.mend = message, mend
 
 
 class IdentityError(BadInputError):

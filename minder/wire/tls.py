@@ -53,18 +53,20 @@ def server_tls(certificate: Path | None, key: Path | None, client_authority: Pat
     return ServerTls(str(certificate), str(key), None if client_authority is None else str(client_authority))
 
 
-def client_context(authority: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+def client_context(
+    authority: str | None, certificate: str | None, key: str | None, names: tuple[str, str, str] = ("tls.ca", "tls.cert", "tls.key")
+) -> ssl.SSLContext:
     """What a controller calls https:// addresses with: PEM files of who signs the machines' certificates (None: the system's
-    authorities) and of its own certificate. Raises ConfigError."""
+    authorities) and of its own certificate. names: of these in messages. Raises ConfigError."""
     try:
         context = ssl.create_default_context(cafile=authority)
     except OSError as error:
-        raise ConfigError(f"tls.ca {authority} cannot be used: {_short(error)}") from error
+        raise ConfigError(f"{names[0]} {authority} cannot be used: {_short(error)}") from error
     if certificate is not None and key is not None:
         try:
             _load_chain(context, certificate, key)
         except OSError as error:
-            raise ConfigError(f"tls.cert {certificate} with tls.key {key} cannot be used: {_short(error)}") from error
+            raise ConfigError(f"{names[1]} {certificate} with {names[2]} {key} cannot be used: {_short(error)}") from error
     return context
 
 

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from minder.config import JobConfig, MetricsConfig, TlsConfig, parse_config
 from minder.diagnose.scoring.config import ScoringConfig
+from minder.ingest.sources.mapping import default_mappings
+from minder.ingest.sources.settings import SETTINGS_PATHS
 from minder.model.errors import BadInputError
 from minder.record.api.fields import NAME
 from serve.watching.settings import JobsSettings, allows_host, watch_dir
@@ -23,7 +25,6 @@ _MOST_RANKS = 100_000
 _MOST_MACHINES = 5_000
 _LONGEST_TEXT = 2_000
 _INTERVAL_S = (0.2, 3_600.0)
-_MAPPINGS = ("minder", "dcgm", "node")
 _URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?")
 _TEMPLATE = re.compile(r"https?://\{(node|node_ip|pod_ip)\}(:[0-9]{1,5})?/?")
 
@@ -119,8 +120,9 @@ def _demand_nothing_of_this_machine(config: JobConfig) -> None:
     ]
     named += ["machines.local"] if any(machine.local is not None for machine in config.machines) else []
     named += [f"engine.{key}" for key in ("kubeconfig", "context", "conf", "retest") if getattr(config.engine, key, None)]
-    named += ["telemetry.headers"] if config.telemetry.headers else []
-    named += ["telemetry.mapping"] if not {part.strip() for part in config.telemetry.mapping.split("+")} <= set(_MAPPINGS) else []
+    named += [f"telemetry.{key}" for key in (*SETTINGS_PATHS, "headers", "username", "tenant") if getattr(config.telemetry, key)]
+    mappings = {part.strip() for part in config.telemetry.mapping.split("+")}
+    named += ["telemetry.mapping"] if not mappings <= set(default_mappings()) else []
     for key in ("name", "model", "shadow"):
         told = str(getattr(config.detector, key) or "")
         named += [f"detector.{key}"] if "/" in told and not told.startswith("models:/") else []

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 
+from minder.ingest.sources.access import SECRET_VARIABLES
 from minder.model.errors import LedgerError
 from minder.record.incidents import Ledger, kinds
 from serve.state import Service
@@ -76,7 +77,8 @@ class Watchers:
         """Its exit status and the last line that it said."""
         path = self._service.settings.path
         words = ["-m", "minder", "watch", "--registered", job, *(["--settings", str(path)] if path is not None else [])]
-        environment = {**os.environ, "MINDER_LEDGER": self._service.settings.ledger, PARENT: str(os.getpid())}
+        own = {key: value for key, value in os.environ.items() if key not in SECRET_VARIABLES}  # not for addresses that others name
+        environment = {**own, "MINDER_LEDGER": self._service.settings.ledger, PARENT: str(os.getpid())}
         silent = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
             sys.executable, *words, stdin=silent, stdout=silent, stderr=asyncio.subprocess.PIPE, env=environment, limit=1 << 20

@@ -16,7 +16,9 @@ def _used() -> set[str]:
 
 
 def _in_units() -> set[str]:
-    return {name for path in (ROOT / "serve/deploy").rglob("*") if path.is_file() for name in _NAME.findall(path.read_text(errors="replace"))}
+    return {
+        name for path in (ROOT / "serve/deploy").rglob("*") if path.is_file() for name in _NAME.findall(path.read_text(errors="replace"))
+    }
 
 
 def test_every_variable_stands_on_the_page_and_no_other() -> None:

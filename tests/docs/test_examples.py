@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from minder.config import JobConfig
 from minder.ingest.sources.jobfile import read_job
+from minder.ingest.sources.mapping import MetricMapping
 from minder.offline.training.recipe import TrainingRecipe
 from serve.settings_file import ServiceFile
 
@@ -120,7 +121,12 @@ def test_a_table_of_a_page_is_taken_by_what_reads_it(page: str, text: str, tmp_p
         (tmp_path / "job.toml").write_text(text, encoding="utf-8")
         assert read_job(tmp_path / "job.toml").machines == tuple(data["machines"]) and not caplog.records
         return
-    refusals = (_accepts(JobConfig, _as_job(data)), _accepts(ServiceFile, _as_service(data)), _accepts(TrainingRecipe, data))
+    refusals = (
+        _accepts(JobConfig, _as_job(data)),
+        _accepts(ServiceFile, _as_service(data)),
+        _accepts(TrainingRecipe, data),
+        _accepts(MetricMapping, data),
+    )
     assert None in refusals, f"{page}: nothing takes this: {refusals}"
 
 

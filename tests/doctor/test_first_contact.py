@@ -52,7 +52,7 @@ def test_from_a_foreign_prometheus_to_the_first_score(odd_site: Any, tmp_path: P
         assert "missing  telemetry" not in done.stdout and "missing  metrics" not in done.stdout, done.stdout
     config = load_config(tmp_path / "job.toml")
     assert [machine.name for machine in config.machines] == [f"gpu-r{rack}-s{slot}" for rack in (1, 2) for slot in (1, 2, 3)]
-    assert config.telemetry.machine_label == "srv" and config.telemetry.machine_map["10.1.0.4:9100"] == "gpu-r2-s1"
+    assert config.telemetry.machine_label == "srv" and [join.series for join in config.telemetry.join] == ["up"]  # for the hosts
     mapping = (tmp_path / "job.mapping.toml").read_text()
     assert "acme_gpu_power_milliwatts" in mapping and "limit" not in mapping and "pdu" not in mapping
 

@@ -8,6 +8,7 @@ import pytest
 
 from minder.doctor.finding import is_fine
 from minder.doctor.foreign import look_at_proposal
+from minder.doctor.guess import Doubt
 from minder.doctor.identity import Identity
 from minder.doctor.proposal import Proposal
 
@@ -16,7 +17,7 @@ WHOLE = {"gpu_power_draw_watts": 8, "cpu_usage_ratio": 4, "tcp_throughput_bytes_
 
 def look(**changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "mappings": ("minder",), "guessed": (), "used": WHOLE, "identity": Identity("machine", ("a", "b", "c")), "interval_s": 5.0,
+        "mappings": ("minder",), "guessed": (), "used": WHOLE, "identity": Identity(("machine",), ("a", "b", "c")), "interval_s": 5.0,
         "offset_s": 0.1, "exporters": {"x": 3},
     }  # fmt: skip
     findings = look_at_proposal("http://p", Proposal(**{**values, **changes}))
@@ -33,8 +34,12 @@ def test_a_whole_set_up_is_fine() -> None:
     [
         ({"used": {}}, "metrics", "no series"),
         ({"used": {"cpu_usage_ratio": 4}}, "peers", "slow GPU would not be seen"),
-        ({"identity": None}, "machines", "no label"),
-        ({"identity": Identity("machine", ("a", "b", "c"), {}, ("pod-1:9100 of job node",))}, "machines", "pod-1:9100"),
+        ({"identity": None}, "machines", "nothing names the machine"),
+        (
+            {"identity": Identity(("machine",), ("a", "b"), families={"a": frozenset({"gpu", "host"}), "b": frozenset({"gpu"})})},
+            "families",
+            "b lacks host",
+        ),
         ({"offset_s": -30.0}, "prometheus clock", "30.0 s behind"),
         ({"interval_s": 60.0}, "interval", "every 60 s"),
         ({"clocks_s": {"a:9100": 0.2, "b:9100": -40.0}}, "clocks", "1 of 2 machines are off: b:9100 -40.0 s"),
@@ -43,6 +48,16 @@ def test_a_whole_set_up_is_fine() -> None:
 def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], check: str, told: str) -> None:
     found = look(**changes)
     assert not found["fine"] and found[check].status == "missing" and told in found[check].seen and found[check].mend
+
+
+def test_what_takes_no_part_is_told_and_breaks_nothing() -> None:
+    found = look(identity=Identity(("machine",), ("a", "b", "c"), left_out=("node",), others=("login-1",)))
+    assert found["fine"] and "node" in found["left out"].seen and "login-1" in found["machines"].seen
+
+
+def test_a_doubt_names_the_series_and_the_reason() -> None:
+    found = look(doubts=(Doubt("gpu_duty_cycle_ratio", "rig_gpu_busy", "it is read while idle"),))
+    assert found["fine"] and "rig_gpu_busy may be gpu_duty_cycle_ratio" in found["unsure"].seen
 
 
 def test_a_family_that_is_absent_is_told_and_breaks_nothing() -> None:

@@ -133,6 +133,8 @@ def test_a_service_without_jobs_in_its_settings_says_how_to_have_them(http: http
         ({"detector": {"model": "/etc/model"}}, "detector.model"),
         ({"telemetry": {"mapping": "/etc/x.toml"}}, "telemetry.mapping"),
         ({"telemetry": {"headers": {"Authorization": "x"}}}, "telemetry.headers"),
+        ({"telemetry": {"ca_file": "/etc/shadow", "tenant": "x"}}, "telemetry.ca_file, telemetry.tenant"),
+        ({"telemetry": {"username": "x", "password_file": "/etc/shadow"}}, "telemetry.password_file, telemetry.username"),
         ({"telemetry": {"interval_s": 1e-9}}, "telemetry.interval_s"),
         ({"scoring": {"engine": "ray", "ray_address": "10.0.0.1:6379"}}, "scoring"),
         ({"metrics": {"listen": "127.0.0.1:1"}}, "metrics"),

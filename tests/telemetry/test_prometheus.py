@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -15,6 +14,7 @@ import urllib.request
 
 import pytest
 
+from minder.ingest.sources.access import Access
 from minder.ingest.sources.exposition import parse_exposition
 from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.mapping import load_mapping
@@ -41,7 +41,7 @@ def lookback_s(site):
 
 def test_it_asks_for_raw_samples_of_all_series_at_once(site):
     site.answer = lambda request: (200, matrix((1000, 0.5)))
-    source(site, selector='job="minder"', headers={"X-Scope-OrgID": "team"}).collect(1000.0)
+    source(site, selector='job="minder"', access=Access(tenant="team")).collect(1000.0)
     (path, headers), *others = site.requests
     query = urllib.parse.parse_qs(urllib.parse.urlparse(path).query)["query"][0]
     assert not others and path.startswith("/api/v1/query?")
@@ -143,10 +143,19 @@ def test_a_target_without_machine_is_named(site):
         source(site).collect(1000.0)
 
 
-# --- a real Prometheus -----------------------------------------------------------------------------------------------
+def asked(request):
+    return urllib.parse.parse_qs(urllib.parse.urlparse(request.path).query)["query"][0]
 
-needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus on the PATH")
-needs_node_exporter = pytest.mark.skipif(shutil.which("prometheus-node-exporter") is None, reason="no prometheus-node-exporter on the PATH")
+
+def test_series_that_cannot_be_placed_are_left_out_counted_and_said_once(site, caplog):
+    placed, lost = json.loads(matrix((1000, 0.5))), json.loads(matrix((1000, 0.5), machine="", instance="10.0.0.9:9400"))
+    placed["data"]["result"] += lost["data"]["result"]
+    site.answer = lambda request: (200, json.dumps(placed).encode())
+    prometheus = source(site)
+    assert [sample.machine for sample in prometheus.collect(1000.0)] == ["m0"]
+    prometheus.collect(1001.0)
+    assert prometheus.unplaced == {"10.0.0.9:9400": 1}
+    assert [record.message.count("10.0.0.9:9400") for record in caplog.records] == [1]
 
 
 def free_port():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minder.ingest.sources.identity import MachineMap
+from minder.ingest.sources.identity import Join, MachineMap
 from minder.ingest.sources.mapping import MetricMapping, default_mappings, load_mapping
 from minder.ingest.sources.translate import RawSeries, Translator
 from minder.model.errors import ConfigError, IdentityError
@@ -166,13 +166,58 @@ def test_ways_to_name_a_machine(machines, labels, name):
     assert machines.resolve(labels) == name
 
 
+BY_NODENAME = (Join("node_uname_info", (("instance", "instance"),), "nodename"),)
+
+
+def uname(nodename, time_s, instance="10.0.0.1:9100"):
+    return ("node_uname_info", {"instance": instance, "nodename": nodename}, time_s)
+
+
+def test_a_series_without_the_label_finds_its_machine_in_another_metric():
+    machines = MachineMap("Hostname", joins=BY_NODENAME, short_names=True)
+    machines.learn([uname("n1.cluster.local", 10.0)])
+    assert machines.resolve({"instance": "10.0.0.1:9400"}) == "n1" == machines.resolve({"Hostname": "n1"})
+    with pytest.raises(IdentityError, match="node_uname_info do not know it"):
+        machines.resolve({"instance": "10.0.0.2:9400"})
+
+
+def test_an_address_that_two_machines_answer_to_is_nobodys_until_one_is_gone():
+    machines = MachineMap("Hostname", joins=BY_NODENAME)
+    machines.learn([uname("n1", 10.0), uname("n2", 20.0)])
+    with pytest.raises(IdentityError):
+        machines.resolve({"instance": "10.0.0.1:1"})
+    machines.learn([uname("n1", 10.0), uname("n2", 200.0)])
+    assert machines.resolve({"instance": "10.0.0.1:1"}) == "n2"
+
+
+def test_a_series_whose_machine_is_known_later_is_read_from_then_on():
+    machines = MachineMap("machine", joins=BY_NODENAME)
+    translator = Translator(load_mapping("minder"), machines)
+    ours = series("minder_cpu_usage_ratio", (0, 0.5))
+    late = series("minder_memory_usage_ratio", (0, 0.5), (1, 0.6), instance="10.0.0.1:9401", machine="")
+    assert {sample.machine for sample in translator.translate([ours, late])} == {"m0"}
+    assert translator.unplaced == {"10.0.0.1:9401": 1} and "no label" in translator.refusal
+    machines.learn([uname("m7", 1.0)])
+    assert {sample.machine for sample in translator.translate([ours, late])} == {"m7"} and translator.unplaced == {}
+
+
+def test_scrapes_of_a_target_that_speaks_for_many_are_nobodys_unless_their_labels_tell():
+    translator = Translator(load_mapping("dcgm"), MachineMap("host"))
+    target = {"instance": "localhost:9400", "job": "dcgm"}
+    found = translator.translate([
+        RawSeries("up", {**target, "host": "m1"}, ((10.0, 1.0),)), RawSeries("up", target, ((10.0, 0.0),)),
+        *(RawSeries("DCGM_FI_DEV_GPU_TEMP", {**target, "host": name, "gpu": "0"}, ((10.0, 50.0),)) for name in ("m1", "m2")),
+    ])  # fmt: skip
+    assert [(sample.machine, sample.values["scrape_up"]) for sample in found if "scrape_up" in sample.values] == [("m1", 1.0)]
+
+
 def test_a_name_that_does_not_match_the_pattern_is_an_error():
     with pytest.raises(IdentityError, match="does not match the pattern"):
         MachineMap("instance", r"gpu-\d+").resolve({"instance": "login-1"})
 
 
 def test_the_default_mappings_load():
-    assert default_mappings() == ("dcgm", "minder", "node")
+    assert {"dcgm", "minder", "node"} < set(default_mappings())
     for name in default_mappings():
         assert isinstance(load_mapping(name), MetricMapping)
 
@@ -195,7 +240,7 @@ def test_a_mapping_with_mistakes_is_refused(tmp_path, text, words):
 
 
 def test_a_mapping_that_is_not_there_names_the_defaults():
-    with pytest.raises(ConfigError, match="dcgm, minder, node"):
+    with pytest.raises(ConfigError, match="dcgm, dcgm1, gaudi"):
         load_mapping("nowhere.toml")
 
 

@@ -1,5 +1,5 @@
-"""Which machine a scrape target is. A target that maps to nothing, or two that map to one machine, are errors: silence or a
-mixture would look like a machine's fault."""
+"""Which machine a series is of. One that cannot be placed is left out and counted; two targets of one machine that give the same metric
+are an error: a mixture would look like a machine's fault."""
 
 from __future__ import annotations
 
@@ -9,31 +9,123 @@ from dataclasses import dataclass, field
 
 from minder.model.errors import IdentityError
 
-__all__ = ["Claim", "MachineMap", "Ownership", "target_name"]
+__all__ = ["Claim", "Join", "MachineMap", "Ownership", "bare_host", "short_name", "target_name"]
 
 _PORT = re.compile(r":\d+$")
+_ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:\[\]]*:[0-9a-fA-F:.\[\]]*")
+_AT_ONCE_S = 60.0  # two machines that answered to one key within this time both do
 _RECLAIM_S = 300.0  # a target that comes back later than this has moved
 
 
 def target_name(labels: Mapping[str, str]) -> str:
     """How messages call a target."""
-    instance = labels.get("instance", "without an instance label")
+    instance = labels.get("instance") or "without an instance label"
     return f'{instance} of job "{labels["job"]}"' if labels.get("job") else instance
+
+
+def bare_host(value: str) -> str:
+    """Without its port.
+
+    >>> bare_host("10.0.0.1:9100"), bare_host("gpu-1")
+    ('10.0.0.1', 'gpu-1')
+    """
+    return _PORT.sub("", value)
+
+
+def short_name(name: str) -> str:
+    """Without its domain; an address stays what it is.
+
+    >>> short_name("gpu-1.cluster.local"), short_name("10.0.0.1")
+    ('gpu-1', '10.0.0.1')
+    """
+    return name if _ADDRESS.fullmatch(name) else name.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A metric that says which machine something is, like node_uname_info. on: label of a series, label of that metric: where all are
+    equal, ports left aside, the series is of its machine. take: its label that names the machine."""
+
+    series: str
+    on: tuple[tuple[str, str], ...]
+    take: str
+
+    def told_by(self) -> str:
+        """In words.
+
+        >>> Join("node_uname_info", (("instance", "instance"),), "nodename").told_by()
+        'node_uname_info.nodename by instance'
+        """
+        return f"{self.series}.{self.take} by {', '.join(own if own == other else f'{own} = {other}' for own, other in self.on)}"
+
+    def asked(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
+        """What a series asks it for; None where it lacks a label."""
+        return _key(labels, (own for own, _ in self.on))
+
+    def told(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
+        """What a series of that metric answers to."""
+        return _key(labels, (other for _, other in self.on))
+
+
+def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...] | None:
+    values = tuple(bare_host(labels.get(name, "")) for name in names)
+    return values if all(values) else None
+
+
+@dataclass(slots=True)
+class _Learned:
+    """What the joins' metrics said so far. version: goes up with every change. None for a machine: two of them answer to one key."""
+
+    version: int = 0
+    machines: dict[tuple[int, tuple[str, ...]], str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class MachineMap:
-    """A target's labels to a machine's name.
+    """A series' labels to a machine's name.
 
-    label: names the machine. machines: a label's value, or an instance, to a name, before anything else. pattern: of the whole
-    value; its first group, if any, is the name. An `instance` without a pattern loses its port.
-    known: the job's machines and standbys; targets of others are left aside. Empty: all are taken.
+    label: names the machine; several: the first that a series has. machines: a label's value, or an instance, to a name, before anything
+    else. pattern: of the whole value; its first group, if any, is the name. A label that ends in `instance` loses its port without one.
+    known: the job's machines and standbys; targets of others are left aside. Empty: all are taken. joins: where a series without any of
+    the labels is looked up, in order. short_names: a name ends at its first dot.
     """
 
-    label: str = "machine"
+    label: str | tuple[str, ...] = "machine"
     pattern: str | None = None
     machines: Mapping[str, str] = field(default_factory=dict)
     known: Collection[str] = ()
+    joins: tuple[Join, ...] = ()
+    short_names: bool = False
+    learned: _Learned = field(default_factory=_Learned, compare=False, repr=False)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.label,) if isinstance(self.label, str) else self.label
+
+    @property
+    def version(self) -> int:
+        """Rises when what the joins say has changed."""
+        return self.learned.version
+
+    def join_series(self) -> tuple[str, ...]:
+        """Names of the metrics that `learn` wants."""
+        return tuple(dict.fromkeys(join.series for join in self.joins))
+
+    def learn(self, series: Iterable[tuple[str, Mapping[str, str], float]]) -> None:
+        """series: name, labels and newest time of each. What was learned once is kept: a metric that is gone for a while moves nothing."""
+        newest: dict[tuple[int, tuple[str, ...]], dict[str, float]] = {}
+        for name, labels, time_s in series:
+            for index, join in enumerate(self.joins):
+                if join.series == name and labels.get(join.take) and (key := join.told(labels)) is not None:
+                    found = newest.setdefault((index, key), {})
+                    found[labels[join.take]] = max(time_s, found.get(labels[join.take], time_s))
+        for place, found in newest.items():
+            last_s = max(found.values())
+            current = [machine for machine, time_s in found.items() if last_s - time_s < _AT_ONCE_S]
+            machine = current[0] if len(current) == 1 else None
+            if place not in self.learned.machines or self.learned.machines[place] != machine:
+                self.learned.machines[place] = machine
+                self.learned.version += 1
 
     def resolve(self, labels: Mapping[str, str]) -> str | None:
         """The machine, or None for one that is not ours. Raises IdentityError for a target that maps to nothing."""
@@ -41,24 +133,38 @@ class MachineMap:
         return machine if not self.known or machine in self.known else None
 
     def _name(self, labels: Mapping[str, str]) -> str:
-        value, instance = labels.get(self.label), labels.get("instance")
-        for key in (value, instance):
-            if key is not None and key in self.machines:
+        label = next((name for name in self.labels if labels.get(name)), None)
+        value = labels[label] if label is not None else self._joined(labels)
+        for key in (value, labels.get("instance")):
+            if key and key in self.machines:
                 return self.machines[key]
         if not value:
             raise IdentityError(
-                f'target {target_name(labels)} has no label "{self.label}": set telemetry.machine_label to a label that names the '
+                f"target {target_name(labels)} has no label {self._told()}: set telemetry.machine_label to a label that names the "
                 "machine, or add the target to telemetry.machine_map"
             )
         if self.pattern is not None:
             found = re.fullmatch(self.pattern, value)
             if found is None:
                 raise IdentityError(
-                    f'target {target_name(labels)}: {self.label}="{value}" does not match the pattern "{self.pattern}": mend the '
+                    f'target {target_name(labels)}: {label}="{value}" does not match the pattern "{self.pattern}": mend the '
                     "pattern, or add the target to telemetry.machine_map"
                 )
             return str(found[1]) if found.re.groups else value
-        return _PORT.sub("", value) if self.label == "instance" else value
+        name = bare_host(value) if label is None or label.endswith("instance") else value
+        return short_name(name) if self.short_names else name
+
+    def _joined(self, labels: Mapping[str, str]) -> str | None:
+        for index, join in enumerate(self.joins):
+            key = join.asked(labels)
+            machine = self.learned.machines.get((index, key)) if key is not None else None
+            if machine is not None:
+                return machine
+        return None
+
+    def _told(self) -> str:
+        shown = " or ".join(f'"{name}"' for name in self.labels)
+        return shown + (f", and {', '.join(self.join_series())} do not know it" if self.joins else "")
 
 
 @dataclass(slots=True, eq=False)

@@ -2,16 +2,23 @@
 
 `query_range` would repeat a series' last value for up to five minutes after its exporter died: silence would look like
 health. A range selector in an instant query returns what was really scraped, with its own times.
+
+An exporter may stamp its samples itself, with a clock that is behind: they reach the Prometheus, and no look-back of two scrapes finds
+them. So, while a machine of the job has no sample, one more query a minute asks how old the newest ones are; whose newest sample is old
+and gets on is late, and the look-back grows for it.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from minder.ingest.sources.access import Access, refusal_of_answer, refusal_of_error
 from minder.ingest.sources.identity import MachineMap
 from minder.ingest.sources.late import LateStamps
 from minder.ingest.sources.mapping import MetricMapping, load_mapping
@@ -25,27 +32,29 @@ if TYPE_CHECKING:
 __all__ = ["PrometheusOptions", "PrometheusSource"]
 
 _SHORTEST_LOOKBACK_S = 30.0
+_SHOWN = 3
+_log = logging.getLogger("minder.telemetry")
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusOptions:
-    """How to ask. selector: matchers added to every query, like `job="minder",cluster="a"`. headers: tokens and tenants.
-    longest_lookback_s bounds what is fetched again after an outage of the Prometheus."""
+    """How to ask. url: without user or password. selector: matchers added to every query, like `job="minder",cluster="a"`. access: how it
+    is reached. longest_lookback_s bounds what is fetched again after an outage of the Prometheus, and how late a stamp may be."""
 
     url: str
     interval_s: float = 1.0
     selector: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    access: Access = field(default_factory=Access)
     timeout_s: float = 5.0
     longest_lookback_s: float = 300.0
-    verify_tls: bool = True
 
 
 class PrometheusSource:
     """One query per collect for all series of the mapping, one answer or none.
 
     since_s: where the first call starts, for a controller that was restarted; by default the shortest look-back. follows_late: who stamps
-    far behind is read as late (late.py), for a live job; a recording keeps its stamps.
+    far behind is read as late (late.py), for a live job; a recording keeps its stamps. unplaced: target to its series of which nothing told
+    the machine in the last answer; what it says anew is logged once, as a warning.
     """
 
     def __init__(
@@ -58,13 +67,16 @@ class PrometheusSource:
     ) -> None:
         self._options = options
         mapping = mapping or load_mapping("minder")
-        self._matchers = ",".join(part for part in (f'__name__=~"{_quoted(mapping.name_pattern())}"', options.selector) if part)
-        machines = machines or MachineMap()
+        self._machines = machines = machines or MachineMap()
+        names = "|".join([mapping.name_pattern(), *machines.join_series()])
+        self._matchers = ",".join(part for part in (f'__name__=~"{_quoted(names)}"', options.selector) if part)
         self._late = LateStamps(options.interval_s, lambda: machines.known, options.longest_lookback_s) if follows_late else None
         self._translator = Translator(mapping, machines)
         self._connection: PrometheusConnect | None = None
         self._last_success_s = since_s
         self._question: _Question | None = None
+        self._said: frozenset[str] = frozenset()
+        self.unplaced: Mapping[str, int] = {}
 
     def query(self, now_s: float) -> str:
         """The PromQL of a call at this time: it reaches back to the last success, and always over two scrapes and a half."""
@@ -75,18 +87,32 @@ class PrometheusSource:
         return f"{{{self._matchers}}}[{math.ceil(min(wanted_s, longest_s))}s]"
 
     def collect(self, now_s: float) -> list[Sample]:
-        """The samples scraped since the last call. Raises SourceError on no, half or no sensible answer within timeout_s;
-        what was missed comes with the next answer, back to longest_lookback_s. Raises IdentityError: see MachineMap."""
+        """The samples scraped since the last call, without series that cannot be placed on a machine. Raises SourceError on no, half or
+        no sensible answer within timeout_s; what was missed comes with the next answer, back to longest_lookback_s. Raises IdentityError
+        where none of them can be placed, or two targets give one metric of one machine."""
         result = self._ask(self.query(now_s))
         series = [_raw(item) for item in result]
+        joins = self._machines.join_series()
+        self._machines.learn((raw.name, raw.labels, raw.points[-1][0]) for raw in series if raw.name in joins and raw.points)
         samples = self._translator.translate(series)
+        self.unplaced = self._translator.unplaced
         self._last_success_s = now_s
+        self._say()
         return samples if self._late is None else self._late.move(samples, now_s)
 
     @property
     def late_s(self) -> Mapping[str, float]:
         """Machine to how far its stamps are behind, of those that are read as late."""
         return {} if self._late is None else self._late.late_s
+
+    def _say(self) -> None:
+        """One line when what cannot be placed has changed."""
+        unplaced = frozenset(self.unplaced)
+        if unplaced and unplaced != self._said:
+            shown = ", ".join(sorted(unplaced)[:_SHOWN]) + (", ..." if len(unplaced) > _SHOWN else "")
+            count = sum(self.unplaced.values())
+            _log.warning("Prometheus at %s: %d series are left out, nothing tells their machine: %s", self._options.url, count, shown)
+        self._said = unplaced
 
     def close(self) -> None:
         """Close the connections."""
@@ -104,7 +130,7 @@ class PrometheusSource:
         if self._question.is_alive():
             raise SourceError(f"Prometheus at {self._options.url} did not answer within {self._options.timeout_s:g} s")
         if self._question.error is not None:
-            raise SourceError(f"Prometheus at {self._options.url}: {self._question.error}")
+            raise self._question.error
         result = self._question.result
         if not isinstance(result, list):
             raise SourceError(f"Prometheus at {self._options.url} answered {type(result).__name__} where series were due")
@@ -115,11 +141,20 @@ class PrometheusSource:
             from prometheus_api_client import PrometheusConnect
             from urllib3.util.retry import Retry
 
-            options = self._options
+            options, access = self._options, self._options.access
             self._connection = PrometheusConnect(
-                url=options.url.rstrip("/"), headers=dict(options.headers), disable_ssl=not options.verify_tls, retry=Retry(total=0)
+                url=options.url.rstrip("/"), headers=access.all_headers(), retry=Retry(total=0), auth=_as_it_is
             )
+            if access.ca_file:
+                self._connection._session.verify = access.ca_file
+            if access.cert_file and access.key_file:
+                self._connection._session.cert = (access.cert_file, access.key_file)
         return self._connection
+
+
+def _as_it_is(request: Any) -> Any:
+    """Else a ~/.netrc of this host would replace what was configured."""
+    return request
 
 
 class _Question(threading.Thread):
@@ -128,19 +163,36 @@ class _Question(threading.Thread):
     def __init__(self, connection: PrometheusConnect, query: str, timeout_s: float) -> None:
         super().__init__(name="minder-prometheus", daemon=True)
         self.result: Any = None
-        self.error: str | None = None
+        self.error: SourceError | None = None
         self._connection, self._query, self._timeout_s = connection, query, timeout_s
 
     def run(self) -> None:
         from prometheus_api_client.exceptions import PrometheusApiClientException
-        from requests.exceptions import RequestException
+        from requests.exceptions import JSONDecodeError, RequestException
 
+        url = self._connection.url
         try:
             server_limit = {"timeout": f"{round(self._timeout_s * 1000)}ms"}
             self.result = self._connection.custom_query(self._query, params=server_limit, timeout=self._timeout_s)
-        except (RequestException, PrometheusApiClientException, ValueError, KeyError, TypeError, OSError) as error:
-            text = " ".join(str(error).split())
-            self.error = f"{type(error).__name__}: {text[:300]}"
+        except PrometheusApiClientException as error:
+            status, text = _told(str(error))
+            self.error = refusal_of_answer(url, status, text)
+        except JSONDecodeError:
+            self.error = refusal_of_answer(url, 200, "no JSON")
+        except (RequestException, OSError) as error:
+            self.error = refusal_of_error(url, error)
+        except (ValueError, KeyError, TypeError) as error:
+            self.error = SourceError(f"Prometheus at {url}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+def _told(message: str) -> tuple[int, str]:
+    """Status and text of the client's message.
+
+    >>> _told("HTTP Status Code 401 (b'Unauthorized')")
+    (401, 'Unauthorized')
+    """
+    found = re.search(r"HTTP Status Code (\d+) \(b?['\"](.*)['\"]\)", message, re.DOTALL)
+    return (int(found[1]), found[2]) if found else (0, message)
 
 
 def _raw(item: Any) -> RawSeries:

@@ -50,13 +50,15 @@ class Page:
 
 @dataclass(slots=True)
 class _Binding:
-    """What one exported series is used for, and how far it was read."""
+    """What one exported series is used for, and how far it was read. machine: None for one of another job, and for one that cannot be
+    placed, of which `refusal` says why."""
 
     machine: str | None
     target: str
     uses: list[tuple[int, int, str | None]]  # rule, side, device
     last_time_s: float = float("-inf")
     last_value: float | None = None
+    refusal: str = ""
 
 
 @dataclass(slots=True)
@@ -103,7 +105,10 @@ class _Sheet:
 
 
 class Translator:
-    """Keeps the counters' last values and hands out every point once. One instance per source."""
+    """Keeps the counters' last values and hands out every point once. One instance per source.
+
+    unplaced: target to the number of its series of which nothing told the machine, in the last call; refusal: why, of one of them.
+    """
 
     def __init__(self, mapping: MetricMapping, machines: MachineMap) -> None:
         self._rules = mapping.all_rules()
@@ -115,7 +120,10 @@ class Translator:
         self._heard_ours = False
         self._sheets: dict[tuple[str, str], _Sheet] = {}
         self._tidied_s = float("-inf")
-        self._targets: dict[str, str | None] = {}  # whose target it is, of those that gave a metric of their own
+        self._targets: dict[str, set[str | None]] = {}  # whose target it is, of those that gave a metric of their own
+        self._placed_by = machines.version
+        self.unplaced: dict[str, int] = {}
+        self.refusal = ""
 
     def translate_pages(self, pages: Iterable[Page]) -> list[Sample]:
         """`translate` for the pages of targets that are scraped again and again: the same samples at a tenth of the cost."""
@@ -131,18 +139,26 @@ class Translator:
     def translate(self, series: Iterable[RawSeries]) -> list[Sample]:
         """Samples of the points that are new, in time order.
 
-        Raises IdentityError for a target without a machine, for two targets of one machine, and while no target at all maps
-        to a machine of the job.
+        A series that cannot be placed is left out, and counted in `unplaced`. Raises IdentityError for two targets of one machine, and
+        while no series at all maps to a machine of the job.
         """
         cells: defaultdict[_Scrape, defaultdict[tuple[int, str | None], _Cell]] = defaultdict(lambda: defaultdict(_Cell))
         stranger: RawSeries | None = None
-        for raw in series:
+        self.unplaced, self.refusal = {}, ""
+        self._place_anew()
+        for raw in sorted(series, key=_is_of_scrapes):
             binding = self._bind(raw)
+            if binding.refusal:
+                self.unplaced[binding.target] = self.unplaced.get(binding.target, 0) + 1
+                self.refusal = self.refusal or binding.refusal
+                continue
             if binding.machine is None:
                 stranger = raw if binding.uses else stranger
                 continue
             self._heard_ours = self._heard_ours or bool(binding.uses)
             self._read(binding, raw, cells)
+        if self.refusal and not self._heard_ours:
+            raise IdentityError(self.refusal)
         if stranger is not None and not self._heard_ours:
             raise IdentityError(
                 f"no target maps to a machine of the job; {target_name(stranger.labels)} maps to another: mend "
@@ -154,6 +170,18 @@ class Translator:
         self._forget(max((scrape[0] for scrape in cells), default=float("-inf")))
         return samples
 
+    def _place_anew(self) -> None:
+        """What the joins say has changed: whose series it is has to be asked again."""
+        if self._machines.version == self._placed_by:
+            return
+        self._placed_by = self._machines.version
+        self._targets = {}
+        for (_, labels), binding in sorted(self._bindings.items(), key=lambda item: self._of_scrapes(item[1])):
+            machine, refusal = self._place(dict(labels), binding)
+            if machine != binding.machine:  # its counters were another machine's
+                binding.last_time_s, binding.last_value = float("-inf"), None
+            binding.machine, binding.refusal = machine, refusal
+
     def _bind(self, raw: RawSeries) -> _Binding:
         key = (raw.name, frozenset(raw.labels.items()))
         binding = self._bindings.get(key)
@@ -162,17 +190,39 @@ class Translator:
             uses = [
                 (index, side, rule.device_of(labels)) for index, rule in enumerate(self._rules) for side in rule.sides_of(raw.name, labels)
             ]
-            target = target_name(labels)
-            if uses and all(self._rules[index].metric in _OF_SCRAPES for index, _, _ in uses):
-                if target not in self._targets:  # a Prometheus scrapes much that is no machine of the job
-                    return _Binding(None, target, [])
-                machine = self._targets[target]
-            else:
-                machine = self._machines.resolve(labels) if uses else None
-                if uses:
-                    self._targets[target] = machine
-            binding = self._bindings[key] = _Binding(machine, target, uses)
+            binding = _Binding(None, target_name(labels), uses)
+            binding.machine, binding.refusal = self._place(labels, binding)
+            if binding.machine is None and self._of_scrapes(binding):
+                return _Binding(None, binding.target, [])  # asked again: its target may give a metric of its own later
+            self._bindings[key] = binding
         return binding
+
+    def _of_scrapes(self, binding: _Binding) -> bool:
+        """Whether it is what a Prometheus says of its own scrapes."""
+        return bool(binding.uses) and all(self._rules[index].metric in _OF_SCRAPES for index, _, _ in binding.uses)
+
+    def _place(self, labels: Mapping[str, str], binding: _Binding) -> tuple[str | None, str]:
+        """The machine, and why there is none where nothing tells it."""
+        if not binding.uses:
+            return None, ""
+        if self._of_scrapes(binding):  # a Prometheus scrapes much that is no machine of the job
+            return self._scraped(labels, self._targets.get(binding.target, set())), ""
+        try:
+            machine = self._machines.resolve(labels)
+        except IdentityError as error:
+            return None, str(error)
+        self._targets.setdefault(binding.target, set()).add(machine)
+        return machine, ""
+
+    def _scraped(self, labels: Mapping[str, str], owners: set[str | None]) -> str | None:
+        """Whose scrape it was. Of a target that speaks for several machines (a collector, localhost of each) only what its labels say."""
+        if len(owners) == 1:
+            return next(iter(owners))
+        try:
+            machine = self._machines.resolve(labels) if owners else None
+        except IdentityError:
+            return None
+        return machine if machine in owners else None
 
     def _read(self, binding: _Binding, raw: RawSeries, cells: defaultdict[_Scrape, defaultdict[tuple[int, str | None], _Cell]]) -> None:
         assert binding.machine is not None
@@ -314,6 +364,11 @@ class Translator:
             sheet.settle()
         self._sheets = {key: sheet for key, sheet in self._sheets.items() if sheet.time_s > old_s}
         self._bindings = {key: item for key, item in self._bindings.items() if item.last_time_s > old_s}
+
+
+def _is_of_scrapes(raw: RawSeries) -> bool:
+    """What a Prometheus says of a target comes after what the target says: only that tells whose it is."""
+    return raw.name == "up" or raw.name.startswith("scrape_")
 
 
 _COMBINE: dict[str, Callable[[list[float]], float]] = {"sum": sum, "mean": lambda values: sum(values) / len(values), "max": max, "min": min}

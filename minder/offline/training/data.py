@@ -106,17 +106,14 @@ def _simulated(rules: SimulateRules, beside: Path, out: Path) -> Path:
 
 def _pulled(rules: PrometheusRules, out: Path) -> Path:
     """The last minutes as a recording. Raises SourceError if the Prometheus does not answer, BadInputError if it has nothing."""
-    from minder.ingest.sources.identity import MachineMap
     from minder.ingest.sources.jobfile import RecordedJob
     from minder.ingest.sources.mapping import load_mapping
-    from minder.ingest.sources.prometheus import PrometheusOptions
     from minder.ingest.sources.pull import pull_recording
     from minder.model.clock import SystemClock
     from minder.model.topology import Parallelism
 
     now_s = SystemClock().now_s()
-    options = PrometheusOptions(rules.url, rules.interval_s, rules.selector)
-    machines = MachineMap(rules.machine_label, machines=rules.machine_map)
     layout = Parallelism(tensor=1, pipeline=1, data=len(rules.machines))
     job = RecordedJob("prometheus", rules.machines, (), 1, layout, rules.interval_s, {})
-    return pull_recording(options, machines, load_mapping(rules.mapping), job, out, (now_s - 60.0 * rules.minutes, now_s))
+    span_s = (now_s - 60.0 * rules.minutes, now_s)
+    return pull_recording(rules.options(), rules.identity(), load_mapping(rules.mapping), job, out, span_s)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from minder.ingest.sources.settings import PrometheusSettings, anchored
 from minder.model.errors import ConfigError, MinderError
 from minder.model.resources import find_resource
 
@@ -26,17 +27,14 @@ class SimulateRules(_Rules):
     seed: int = 1
 
 
-class PrometheusRules(_Rules):
-    """The last minutes of a site that runs well: nothing in them is labelled, so they teach what is usual, and no threshold."""
+class PrometheusRules(PrometheusSettings):
+    """The last minutes of a site that runs well: nothing in them is labelled, so they teach what is usual, and no threshold. The other
+    keys are those of [telemetry] in job.toml."""
 
     url: str
     machines: tuple[str, ...] = Field(min_length=1)
     minutes: float = Field(gt=0, le=24 * 60)
     interval_s: float = Field(default=15.0, gt=0)
-    mapping: str = "minder"
-    machine_label: str = "machine"
-    machine_map: dict[str, str] = {}
-    selector: str = ""
 
 
 class DataRules(_Rules):
@@ -92,8 +90,8 @@ def load_training_recipe(name_or_path: str) -> TrainingRecipe:
         except MinderError:
             raise ConfigError(f'there is no recipe "{name_or_path}": give a file, or one of {", ".join(_packaged())}') from None
     try:
-        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return TrainingRecipe(**{**data, "folder": path.resolve().parent})
+        folder, data = path.resolve().parent, tomllib.loads(path.read_text(encoding="utf-8"))
+        return TrainingRecipe(**{**_anchored(data, folder), "folder": folder})
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -102,6 +100,14 @@ def load_training_recipe(name_or_path: str) -> TrainingRecipe:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}") from error
+
+
+def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What data.prometheus names is beside the recipe, as in job.toml."""
+    table = data.get("data")
+    if not isinstance(table, dict) or not isinstance(table.get("prometheus"), dict):
+        return data
+    return {**data, "data": {**table, "prometheus": anchored(table["prometheus"], folder)}}
 
 
 def _packaged() -> list[str]:

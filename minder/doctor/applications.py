@@ -1,0 +1,43 @@
+"""What runs on machines and is none: a service that tells its own CPU and memory in words that sound like a machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from minder.doctor.series import Found
+
+__all__ = ["Applications"]
+
+# Names by which a runtime or a framework shows itself. A Go or Python exporter of hardware has go_ or python_ of its own: no sign.
+_SIGNS = (
+    r"jvm_.*|hikaricp_.*|tomcat_.*|jetty_.*|http_server_requests_.*|process_cpu_usage|system_load_average_1m|nodejs_.*|dotnet_.*|aspnetcore_.*"
+    r"|kestrel_.*|puma_.*|rails_.*|gunicorn_.*|uwsgi_.*|django_.*|flask_.*|vllm:.*|sglang:.*|tgi_.*|nv_inference_.*|triton_.*|ray_.*"
+)
+_LABELS = ("application", "app_name")
+_STEMS = ("jvm_", "process_", "container_", "vllm:", "sglang:", "nv_inference_", "ray_", "kube_", "kubelet_", "namespace_", "pod_", "go_")
+
+
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """jobs: scrape jobs that are applications."""
+
+    jobs: frozenset[str]
+
+    @classmethod
+    def of(cls, names: Sequence[str], read: Callable[[str], Sequence[Found]], exporters: Collection[str]) -> Applications:
+        """exporters: scrape jobs of which a mapping knows metrics. Raises what `read` raises."""
+        found = {item.labels.get("job", "") for item in read(_SIGNS)} if names else set()
+        return cls(frozenset(found - set(exporters) - {""}))
+
+    def owns(self, item: Found) -> bool:
+        """Whether a series is of an application, and not of the machine that it runs on."""
+        return item.labels.get("job", "") in self.jobs or any(label in item.labels for label in _LABELS)
+
+    def without(self, names: Sequence[str]) -> list[str]:
+        """Names that are no runtime's, no container's and none of ours."""
+        return [name for name in names if not name.startswith((*_STEMS, "minder"))]
+
+    def reader(self, read: Callable[[str], Sequence[Found]]) -> Callable[[str], list[Found]]:
+        """`read` without series of applications."""
+        return lambda pattern: [item for item in read(pattern) if not self.owns(item)]

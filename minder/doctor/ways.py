@@ -1,0 +1,193 @@
+"""The ways in which an exporter's series could name their machines: a label of theirs, or another metric that knows them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from minder.doctor.series import Found
+from minder.ingest.sources.identity import Join, bare_host, short_name
+
+__all__ = ["INFO_SERIES", "Way", "is_address", "ways_of"]
+
+INFO_SERIES = ("node_uname_info", "kube_pod_info", "kube_node_info", "target_info", "up")
+
+# Labels that mean a machine, the plainest first.
+_PREFERRED = (
+    *("machine", "node", "nodename", "node_name", "kubernetes_node", "kubernetes_io_hostname", "host", "hostname", "Hostname"),
+    *("host_name", "server", "agent_hostname", "exported_node", "exported_instance", "exported_host", "instance"),
+)
+# Labels of a part of a machine, of what runs on it, or of what scraped it.
+_NEVER = frozenset(
+    (
+        *("__name__", "job", "exported_job", "le", "quantile", "gpu", "gpu_id", "gpu_index", "card", "UUID", "uuid", "gpu_uuid", "device"),
+        *(
+            "device_num",
+            "accelerator_id",
+            "vdie_id",
+            "id",
+            "index",
+            "minor_number",
+            "pci_bus_id",
+            "pcie_bus_info",
+            "serial_number",
+            "Serial",
+        ),
+        *("mountpoint", "fstype", "path", "cpu", "core", "mode", "port", "interface", "direction", "hca", "nic", "type", "state"),
+        *("modelName", "model_name", "model", "make", "version", "driver_version", "DCGM_FI_DRIVER_VERSION", "GPU_I_ID", "GPU_I_PROFILE"),
+        *("container", "container_name", "pod", "pod_name", "namespace", "exported_pod", "exported_container", "exported_namespace"),
+        *("service", "endpoint", "prometheus", "prometheus_replica", "replica", "clock_type", "clock_index", "gpud_component", "uid"),
+    )
+)
+_PODS = ("pod", "pod_name", "exported_pod")
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1", "0.0.0.0", "")
+# What such a metric can be asked by: label of a series to label of the metric. And which of its labels may name the machine.
+_SAME = (("instance", "instance"),)
+_ASKED: Mapping[str, tuple[tuple[tuple[str, str], ...], ...]] = {
+    "node_uname_info": (_SAME,),
+    "kube_pod_info": (
+        (("namespace", "namespace"), ("pod", "pod")),
+        (("pod", "pod"),),
+        (("instance", "pod_ip"),),
+        (("instance", "host_ip"),),
+    ),
+    "kube_node_info": ((("instance", "internal_ip"),),),
+    "target_info": ((("job", "job"), *_SAME), _SAME),
+    "up": (_SAME,),
+}
+_TAKEN = {"node_uname_info": ("nodename",), "kube_pod_info": ("node",), "kube_node_info": ("node",), "target_info": ("host_name",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """label or join: one of the two. machines: of each series, in their order."""
+
+    machines: tuple[str, ...]
+    label: str | None = None
+    join: Join | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.machines)
+
+    @property
+    def is_by_address(self) -> bool:
+        return all(is_address(name) for name in self.names)
+
+    @property
+    def rank(self) -> tuple[bool, int, str]:
+        """A label before a join, the plainest label first."""
+        if self.join is not None:
+            return True, INFO_SERIES.index(self.join.series) if self.join.series in INFO_SERIES else len(INFO_SERIES), self.join.take
+        label = self.label or ""
+        return False, _PREFERRED.index(label) if label in _PREFERRED else len(_PREFERRED) - 1, label
+
+    def told(self) -> str:
+        return f'label "{self.label}"' if self.join is None else self.join.told_by()
+
+    def shortened(self) -> Way:
+        return Way(tuple(short_name(name) for name in self.machines), self.label, self.join)
+
+
+def is_address(name: str) -> bool:
+    return short_name(name) == name and not any(letter.isalpha() for letter in name.partition(":")[0])
+
+
+def ways_of(series: Sequence[Found], infos: Sequence[Found], metric_of: Mapping[str, str]) -> tuple[list[Way], list[tuple[str, str]]]:
+    """Those that hold for all series of one scrape job, and of the other labels that came near, why they do not.
+
+    infos: series of metrics that know machines. metric_of: exported name to what is made of it.
+    """
+    known = frozenset(item.labels[take] for item in infos for take in _TAKEN.get(item.name, ()) if item.labels.get(take))
+    ways: list[Way] = []
+    refused: list[tuple[str, str]] = []
+    for label in sorted({label for item in series for label in item.labels} - _NEVER):
+        values = [item.labels.get(label, "") for item in series]
+        machines = tuple(bare_host(value) if label.endswith("instance") else value for value in values)
+        why = _refusal(label, machines, series, metric_of, known)
+        if why:
+            refused.append((f'label "{label}"', why))
+        else:
+            ways.append(Way(machines, label))
+    for join in _joins(infos):
+        placed = _placed(join, series, infos)
+        if placed is not None and not _merges(placed, series, metric_of):
+            ways.append(Way(placed, join=join))
+    return ways, refused
+
+
+def _refusal(label: str, machines: Sequence[str], series: Sequence[Found], metric_of: Mapping[str, str], known: frozenset[str]) -> str:
+    """Why a label names no machine; empty where it may."""
+    absent = sum(not machine for machine in machines)
+    if absent:
+        return f"{absent} of {len(machines)} series lack it"
+    if any(machine.lower() in _LOOPBACK for machine in machines):
+        return "the same on every machine"
+    if any(machine in (item.labels.get(pod) for pod in _PODS) for machine, item in zip(machines, series, strict=True)):
+        return "a pod's, which a restart changes"
+    if len(set(machines)) < 2 and (label not in _PREFERRED or len({_target(item) for item in series}) > 1):
+        return "one value for all targets"
+    if _merges(machines, series, metric_of):
+        return "several machines share a value"
+    if label not in _PREFERRED and not set(machines) <= known and _splits(machines, series):
+        return "one target has several values"
+    return ""
+
+
+def _target(item: Found) -> tuple[str, str] | None:
+    """None where instance tells no targets apart: recorded series, and scrapers that report localhost."""
+    instance = item.labels.get("instance", "")
+    return None if bare_host(instance).lower() in _LOOPBACK else (item.labels.get("job", ""), instance)
+
+
+def _splits(machines: Sequence[str], series: Sequence[Found]) -> bool:
+    named: dict[tuple[str, str] | None, set[str]] = defaultdict(set)
+    for machine, item in zip(machines, series, strict=True):
+        named[_target(item)].add(machine)
+    return any(len(found) > 1 for target, found in named.items() if target is not None)
+
+
+def _merges(machines: Sequence[str], series: Sequence[Found], metric_of: Mapping[str, str]) -> bool:
+    """Whether two machines would become one: two targets give one metric of it, or one reading comes twice."""
+    givers: dict[tuple[str, str], tuple[str, str]] = {}
+    readings: dict[tuple[str, str, frozenset[tuple[str, str]]], None] = {}
+    for machine, item in zip(machines, series, strict=True):
+        target = _target(item)
+        if target is not None:
+            if givers.setdefault((machine, metric_of.get(item.name, item.name)), target) != target:
+                return True
+            continue
+        own = frozenset((name, value) for name, value in item.labels.items() if name not in _PREFERRED)
+        if (machine, item.name, own) in readings:
+            return True
+        readings[machine, item.name, own] = None
+    return False
+
+
+def _joins(infos: Sequence[Found]) -> list[Join]:
+    there: dict[str, set[str]] = defaultdict(set)
+    for item in infos:
+        there[item.name] |= {label for label, value in item.labels.items() if value}
+    found = []
+    for name in INFO_SERIES:
+        takes = _TAKEN.get(name) or sorted(there[name] - _NEVER - {"instance"})
+        asked = [on for on in _ASKED[name] if {other for _, other in on} <= there[name]]
+        found += [Join(name, on, take) for on in asked for take in takes if take in there[name]]
+    return found
+
+
+def _placed(join: Join, series: Sequence[Found], infos: Sequence[Found]) -> tuple[str, ...] | None:
+    """The machine of each series; None where one of them finds none, or several."""
+    told: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for item in infos:
+        if item.name == join.series and item.labels.get(join.take) and (key := join.told(item.labels)) is not None:
+            told[key].add(item.labels[join.take])
+    found = []
+    for item in series:
+        key = join.asked(item.labels)
+        machines = told.get(key, set()) if key is not None else set()
+        if len(machines) != 1:
+            return None
+        found.append(next(iter(machines)))
+    return tuple(found)
