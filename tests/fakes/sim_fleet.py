@@ -290,3 +290,7 @@ class SimHost:
         return "127.0.0.1", 20_000 + generation
 
     def close_before(self, generation: int) -> None: ...
+
+    def generations(self) -> tuple[int, ...]:
+        """None is left of an earlier run: each host of a schedule is a new one."""
+        return ()

@@ -212,6 +212,10 @@ class RealPrometheus:
             self.process.wait()
 
 
+needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus on the PATH")
+needs_node_exporter = pytest.mark.skipif(shutil.which("prometheus-node-exporter") is None, reason="no prometheus-node-exporter on the PATH")
+
+
 @pytest.fixture
 def real(tmp_path, site):
     """An exporter that counts its scrapes, behind a token, and a real Prometheus that scrapes it."""
