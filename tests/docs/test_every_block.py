@@ -41,6 +41,7 @@ TYPED = {
 }
 # (page, how a block begins): the test that runs or reads it, or why none does
 KEPT = {
+    ("docs/adoption.md", "From 20"): "tests/adoption/test_adoption.py::test_the_page_shows_what_is_printed",
     ("docs/architecture.md", "every machine:"): PICTURE,
     ("docs/collectives.md", "from torch._C"): f"{EXAMPLES}::test_dumps_that_the_page_writes_are_read_by_the_command",
     ("docs/collectives.md", "import minder"): f"{SNIPPETS}::test_the_line_that_keeps_dumps_keeps_them",
