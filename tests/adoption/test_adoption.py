@@ -73,6 +73,14 @@ def test_it_says_whom_when_on_what_and_what_was_saved(week: Week) -> None:
     assert "gpu_power_draw_watts is 130, expected 550" in text and "Right: 0, wrong: 0, not told: 3." in text
 
 
+def test_the_page_shows_what_is_printed(week: Week) -> None:
+    for day in (1, 2, 3):
+        week.trouble(day, f"m{day}")
+    page = (Path(__file__).resolve().parents[2] / "docs/adoption.md").read_text()
+    block = page.split("```text\n")[1].split("```")[0]
+    assert block in adoption_text(week.report())
+
+
 def test_a_wrong_one_costs_instead_of_saving(week: Week) -> None:
     right, wrong = week.trouble(1, "m1"), week.trouble(2, "m2")
     for incident, machine, outcome in ((right, "m1", "confirmed"), (wrong, "m2", "no-fault-found")):

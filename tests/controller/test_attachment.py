@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from minder.act.controller.attachment import Attachment
+from minder.app.build import build
+from minder.config import JobConfig, MachineConfig
+from minder.model.clock import FakeClock
 from minder.model.evidence import Signal
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
 from minder.model.telemetry import Sample
+from minder.record.incidents import Ledger, kinds
 
 MACHINES = ("m0", "m1", "m2")
 VALUES = {"gpu_power_draw_watts": 300.0, "cpu_usage_ratio": 0.5}
@@ -167,3 +172,21 @@ def test_the_end_claims_no_more_than_was_seen(exits: tuple[Signal, ...], told: s
     play.phase, play.ranks = "recovering", 0
     said = play.run(1, *exits) + play.run(30)
     assert told in said[-1]
+
+
+def test_a_controller_that_is_built_says_it_and_writes_it_down(tmp_path: Path) -> None:
+    clock = FakeClock()
+    config = JobConfig(name="x", machines=(MachineConfig(name="m0", agent="http://127.0.0.1:9"),), state_dir=str(tmp_path))
+    app = build(config, clock=clock, ledger=Ledger(tmp_path / "ledger.db"))
+    said: list[str] = []
+    try:
+        app.controller.on_say = said.append
+        for _ in range(4):
+            app.controller.step(clock.now_s())
+            clock.sleep(10.0)
+        (line,) = [text for text in said if text.startswith("attached to x")]
+        assert "none of m0" in line and "no telemetry yet from the machines' agents" in line
+        (note,) = [event.payload for event in app.ledger.events(kinds=[kinds.NOTE]) if event.payload.get("attached")]
+        assert note == {"text": line, "attached": {"machines": ["m0"], "standbys": [], "gpus": 1}}
+    finally:
+        app.close()

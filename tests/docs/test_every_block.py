@@ -41,14 +41,14 @@ TYPED = {
 }
 # (page, how a block begins): the test that runs or reads it, or why none does
 KEPT = {
-    ("docs/adoption.md", "From 2026"): OUTPUT,
+    ("docs/adoption.md", "From 20"): "tests/adoption/test_adoption.py::test_the_page_shows_what_is_printed",
     ("docs/architecture.md", "every machine:"): PICTURE,
     ("docs/collectives.md", "from torch._C"): f"{EXAMPLES}::test_dumps_that_the_page_writes_are_read_by_the_command",
     ("docs/collectives.md", "import minder"): f"{SNIPPETS}::test_the_line_that_keeps_dumps_keeps_them",
     ("docs/collectives.md", "m1 to m2"): OUTPUT,
     ("docs/logging.md", "time="): OUTPUT,
     ("docs/collectives.md", "export NCCL_PROFILER_PLUGIN"): NO_TEST,
-    ("docs/first-contact.md", "ok       machines"): OUTPUT,
+    ("docs/first-contact.md", "ok       prometheus"): OUTPUT,
     ("docs/first-contact.md", "minder_controller_score_ratio"): OUTPUT,
     ("docs/install.md", "pg_dump"): f"{SNIPPETS}::test_the_ledger_in_postgresql_is_backed_up_as_the_page_says",
     ("docs/install-kubernetes.md", "kubectl create namespace"): NO_TEST,
