@@ -164,7 +164,10 @@ def test_stamps_that_are_late_are_found_said_and_read(site, caplog):
 
     def answer(request):
         now_s = clock[0]
-        if asked(request).startswith("timestamp("):
+        if asked(request).startswith("count by"):
+            result = [{"metric": {"__name__": name}, "value": [now_s, "3"]} for name in ("minder_a", "minder_b")]
+            return 200, json.dumps({"status": "success", "data": {"result": result}}).encode()
+        if asked(request) == "timestamp(minder_a) or timestamp(minder_b)":
             rows = [("m0", now_s), ("m1", now_s - 70.0), ("m2", 900.0)]
             result = [{"metric": {"machine": name}, "value": [now_s, str(time_s)]} for name, time_s in rows]
             return 200, json.dumps({"status": "success", "data": {"result": result}}).encode()

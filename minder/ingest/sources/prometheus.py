@@ -32,6 +32,7 @@ __all__ = ["PrometheusOptions", "PrometheusSource"]
 
 _SHORTEST_LOOKBACK_S = 30.0
 _LATE_EVERY_S = 60.0
+_OF_SCRAPES, _MOST_NAMES = "up|scrape_.*", 40
 _SHOWN = 3
 _log = logging.getLogger("minder.telemetry")
 
@@ -120,7 +121,7 @@ class PrometheusSource:
         self._looked_s = now_s
         usual_s = max(_SHORTEST_LOOKBACK_S, 2.5 * self._options.interval_s) - self._options.interval_s
         newest: dict[str, float] = {}
-        for item in self._ask(f"timestamp({{{self._matchers}}})"):
+        for item in self._stamps():
             labels = {str(name): str(value) for name, value in item["metric"].items()}
             try:
                 machine, time_s = self._machines.resolve(labels), float(item["value"][1])
@@ -132,6 +133,19 @@ class PrometheusSource:
         gets_on = {machine for machine, time_s in newest.items() if time_s > self._newest_s.get(machine, time_s)}
         self.late_s = {machine: age_s for machine, age_s in ages.items() if age_s > usual_s and machine in gets_on}
         self._newest_s = newest
+
+    def _stamps(self) -> list[Any]:
+        """Series with the time of their newest sample, of all metrics that an exporter stamps; nothing where that cannot be asked.
+
+        timestamp() forgets the metric's name, and refuses two series that differ in it alone: each name is asked for by itself.
+        """
+        try:
+            counted = self._ask(f'count by (__name__) ({{{self._matchers},__name__!~"{_OF_SCRAPES}"}})')
+            names = sorted({str(item["metric"]["__name__"]) for item in counted})[:_MOST_NAMES]
+            selector = f"{{{self._options.selector}}}" if self._options.selector else ""
+            return self._ask(" or ".join(f"timestamp({name}{selector})" for name in names)) if names else []
+        except (SourceError, KeyError, TypeError):  # the samples themselves were read
+            return []
 
     def _say(self) -> None:
         """One line when what cannot be placed, or who is late, has changed."""
