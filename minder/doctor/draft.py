@@ -48,7 +48,7 @@ def draft_name(path: Path) -> str:
     """A job's name that another draft on this host does not get.
 
     >>> draft_name(Path("/srv/llm/job.toml"))
-    'llm-6a77'
+    'llm-21b7'
     """
     where = path.absolute()
     words = [word for word in (where.parent.name, where.stem) if word not in ("", "job")]

@@ -74,10 +74,12 @@ def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...] | N
 
 @dataclass(slots=True)
 class _Learned:
-    """What the joins' metrics said so far. version: goes up with every change. None for a machine: two of them answer to one key."""
+    """What the joins' metrics said so far. version: goes up when an answer that was given is another one now. None for a machine: two of
+    them answer to one key. in_vain: keys that were asked for and not known."""
 
     version: int = 0
     machines: dict[tuple[int, tuple[str, ...]], str | None] = field(default_factory=dict)
+    in_vain: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class MachineMap:
 
     @property
     def version(self) -> int:
-        """Rises when what the joins say has changed."""
+        """Rises when a series may be of another machine than was said."""
         return self.learned.version
 
     def join_series(self) -> tuple[str, ...]:
@@ -123,9 +125,10 @@ class MachineMap:
             last_s = max(found.values())
             current = [machine for machine, time_s in found.items() if last_s - time_s < _AT_ONCE_S]
             machine = current[0] if len(current) == 1 else None
-            if place not in self.learned.machines or self.learned.machines[place] != machine:
-                self.learned.machines[place] = machine
-                self.learned.version += 1
+            if self.learned.machines.get(place) != machine and (place in self.learned.machines or place in self.learned.in_vain):
+                self.learned.version += 1  # pods come and go all the time, and few of them are asked for
+            self.learned.machines[place] = machine
+            self.learned.in_vain.discard(place)
 
     def resolve(self, labels: Mapping[str, str]) -> str | None:
         """The machine, or None for one that is not ours. Raises IdentityError for a target that maps to nothing."""
@@ -157,9 +160,12 @@ class MachineMap:
     def _joined(self, labels: Mapping[str, str]) -> str | None:
         for index, join in enumerate(self.joins):
             key = join.asked(labels)
-            machine = self.learned.machines.get((index, key)) if key is not None else None
+            if key is None:
+                continue
+            machine = self.learned.machines.get((index, key))
             if machine is not None:
                 return machine
+            self.learned.in_vain.add((index, key))
         return None
 
     def _told(self) -> str:
