@@ -17,10 +17,11 @@ from minder.record.incidents.timeline import describe
 from minder.record.store.events import EventQuery
 from serve.access import sees
 from serve.decisions import QuestionsWanted, questions_page
+from serve.job_status import job_status
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Visitor
 from serve.routes.incidents import Wanted, incidents_page
-from serve.routes.jobs import job_status, jobs_page
+from serve.routes.jobs import jobs_page
 from serve.routes.maintenance import maintenance_page
 from serve.routes.pauses import pauses_page
 from serve.state import Service, service_of
@@ -119,6 +120,7 @@ def _values(service: Service, visitor: Visitor) -> dict[str, Any]:
         "open": _worst_first(opened.items),
         "more_open": opened.next is not None,
         "questions": [item for item in questions_page(service, caller, QuestionsWanted(state="waiting")).items if item.open],
+        "approved": [item for item in questions_page(service, caller, QuestionsWanted(state="approved")).items if item.controller],
         "pauses": pauses_page(service, caller).items,
         "windows": [window for window in maintenance_page(service, caller).items if window.active],
         "troubles": _recent_troubles(service, visitor),
