@@ -22,6 +22,7 @@ from minder.model.decision import Decision
 from minder.model.errors import LedgerError, MinderError
 from minder.model.evidence import Evidence, Verdict
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.endings import end_run
 
 __all__ = ["Deciding"]
 
@@ -194,7 +195,7 @@ class Deciding:
         self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": why}, job=self._state.name, incident=incident)
         self._voice.say(f"the job is given up: {why}")
         self._state.phase, self._state.ended_because = "failed", why
-        self._ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": why}, job=self._state.name)
+        end_run(self._ledger, self._state.name, "failed", why)
 
     def blame_missing(self, result: StartResult) -> None:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""

@@ -36,6 +36,7 @@ from minder.model.log import event
 from minder.model.observation import MachineView, Observation, RequestKind
 from minder.model.telemetry import Sample, Window
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.endings import end_run
 
 __all__ = ["Controller"]
 
@@ -434,5 +435,5 @@ class Controller:
             return
         if all((state.generation, rank) in state.finished for rank in state.rank_machine):
             state.phase = "finished"
-            self._ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job=state.name)
+            end_run(self._ledger, state.name, "finished")
             self.say("the job is finished")
