@@ -203,9 +203,6 @@ def run_here(machine: SoloMachine) -> int:
         _end_former_run(config.name, ledger_path)
         app = build(config, act=True, ledger=Ledger(ledger_path))  # its machine is all there is: acting is to restart in place
         app.controller.on_say = _say
-        app.controller.on_verdict = lambda verdict: _say(
-            "because " + ("; ".join(e.message for e in verdict.evidence[:3]) or "of the above")
-        )
         try:
             with OutputTail({f"[rank {rank}] ": path for rank, path in machine.logs.items()}, lambda line: print(line, flush=True)):
                 threading.Thread(target=_interrupt_on_failure, args=(machine,), daemon=True).start()

@@ -121,8 +121,8 @@ def test_the_first_screen_answers(enter: Enter, ledger: Ledger) -> None:
     page = enter().get("/incidents/llm-1").text
     for said in ("m2 stands still", "Which machine", "rack", "serial", "cpu_usage_ratio is 0.01, expected 0.93",
                  "(telemetry, since 21:58:22 UTC)", "its agent answers",
-                 "workers ended", "minder machine return m2", "What happens next", "What it costs", "over; it cost",
-                 "minder incidents bundle llm-1 -o llm-1.zip", "every stage passed: evict", "first new step: 41"):  # fmt: skip
+                 "workers ended", "machine return m2", "What happens next", "What it costs", "over; it cost",
+                 "incidents bundle llm-1 -o llm-1.zip", "every stage passed: evict", "first new step: 41"):  # fmt: skip
         assert said in page, said
     second = enter().get("/incidents/llm-2").text
     assert "decides at the controller" in second and "4.0 GPU-minutes each minute" in second
@@ -366,6 +366,17 @@ def test_an_eviction_that_waits_is_answered_on_its_page_once(enter: Enter, ledge
     assert settled.payload["answer"] == "approved" and settled.payload["by"].startswith("operator")
     fields = {"csrf": field(answer.text, "csrf"), "key": "again", "decision": "evict-llm-9", "answer": "rejected", "reason": "no"}
     assert http.post("/incidents/llm-2/answer", data=fields).status_code == 409
+
+
+def test_an_incident_begins_with_now_in_the_morning_and_undo(enter: Enter, ledger: Ledger) -> None:
+    http = enter("operator")
+    page = http.get("/incidents/llm-1").text
+    assert page.index("<dt>Now</dt>") < page.index("<dt>In the morning</dt>") < page.index("<dt>Undo</dt>") < page.index("Which machine")
+    assert "m2 is out; s1 took over" in page and "sure and bad" not in page
+    assert "minder --server http://testserver machine return m2 --note" in page and "It lets m2 work again" in page
+    answer = send(http, "/incidents/llm-1", "/machines/m2/return", reason="flown home")
+    assert answer.status_code == 200 and "m2 is given back" in answer.text and "Give m2 back" not in answer.text
+    assert [event.payload["machine"] for event in ledger.events(kinds=[kinds.UNBARRED])] == ["m2"]
 
 
 @pytest.mark.parametrize(

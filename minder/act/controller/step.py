@@ -26,7 +26,7 @@ from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState, incidents_of_restart
 from minder.act.controller.status import write_status
 from minder.act.controller.step_sight import StepSight, started_without_steps
-from minder.act.controller.tick import Tick, headline
+from minder.act.controller.tick import Tick
 from minder.act.controller.witnesses import Seen, Witnesses
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
@@ -37,6 +37,7 @@ from minder.model.observation import MachineView, Observation, RequestKind
 from minder.model.telemetry import Sample, Window
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.endings import end_run
+from minder.record.incidents.words import verdict_words
 
 __all__ = ["Controller"]
 
@@ -163,7 +164,7 @@ class Controller:
                 _log, logging.INFO, "verdict", job=self.state.name, kind=verdict.kind, tier=verdict.tier, machines=verdict.machines,
                 cause=verdict.cause, confidence=round(verdict.confidence, 3), sources=verdict.sources, generation=self.state.generation,
             )  # fmt: skip
-            self.say(headline(verdict))
+            self.say(verdict_words(verdict, self.state.rank_machine))
             self.on_verdict(verdict)
 
     def _follow_clock(self) -> float:
