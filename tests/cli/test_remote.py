@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -397,3 +397,26 @@ def test_a_cell_shows_what_differs_between_machines(names: list[str], short: str
     shared = _shared_length(names)
     assert [name[shared:] for name in names][:1] == ([] if short is None else [short])
     assert all(name[shared:] for name in names)
+
+
+def test_every_machine_of_a_job_has_a_page(enter: Enter, ledger: Ledger, service: Service, tmp_path: Path) -> None:
+    """Nobody ever accused s1 and m7: a link of the job's page is no dead end."""
+    registered = {"machines": ["m7"], "standbys": ["s7"], "domains": {"m7": {"rack": "r12", "switch": "leaf-3"}}, "serials": {"m7": "XC-9"}}
+    ledger.append(kinds.JOB_REGISTERED, registered, job="big")
+    ledger.append(kinds.GENERATION_STARTED, {"generation": 1, "rank_machine": {"0": "m7", "1": "m7"}}, job="big")
+    signal = {"signal": {"kind": "xid", "machine": "m7", "message": "row remap", "data": {"code": 63}}, "by": "dcgm"}
+    ledger.append(kinds.SIGNAL, signal, job="big")
+    status = tmp_path / "big.json"
+    status.write_text(json.dumps({"job": "big", "now_s": NOW_S, "machines": [{"name": "m7", "role": "training", "score": 0.42}]}))
+    service.settings.status_files["big"] = status
+    http = enter()
+    page = http.get("/machines/m7").text
+    for said in ("r12", "leaf-3", "XC-9", "training, ranks 0, 1", "0.42 times the threshold", "Xid 63", "beside its 1 peers"):
+        assert said in page, said
+    assert "standby" in http.get("/machines/s1").text or http.get("/machines/s1").status_code == 200
+    assert http.get("/machines/s7").status_code == 200 and http.get("/machines/m99").status_code == 404
+    assert http.get("/machines?name=m7", follow_redirects=False).headers["location"] == "/machines/m7"
+
+
+def test_a_token_for_another_job_knows_no_machine_of_this_one(enter: Enter) -> None:
+    assert enter(jobs=("other",)).get("/machines/s1").status_code == 404
