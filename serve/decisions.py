@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
+from minder.act.controller.lease import is_led
 from minder.model.clock import format_time
 from minder.model.errors import LedgerError
 from minder.model.history import Approval
@@ -14,10 +15,12 @@ from minder.record.api.access import Caller
 from minder.record.api.decisions import Question, QuestionDetail, QuestionState
 from minder.record.api.fields import Page
 from minder.record.incidents import kinds
-from minder.record.incidents.approvals import Answer, refusal
+from minder.record.incidents.approvals import Answer, is_open, refusal, told_after
 from minder.record.store.events import is_second
 from serve.access import demand_job, sees
 from serve.actions import Action, Planned
+from serve.heard import Heard
+from serve.job_status import controller_heard
 from serve.problems import refuse
 from serve.state import Service
 
@@ -44,9 +47,9 @@ def questions_page(
             raise refuse(422, "cursor is not one that this service gave: take it from `next` of the page before")
         items = items[places[0] + 1 :]
     meant = [item for item in items if wanted.state in (None, item.state)]
-    now_s, shown = service.clock.now_s(), meant[:limit]
+    shown = meant[:limit]
     last = shown[-1].decision.operation_id if len(meant) > limit else None
-    return Page[Question](items=tuple(question_of(item, now_s) for item in shown), next=last)
+    return Page[Question](items=tuple(question_of(service, item) for item in shown), next=last)
 
 
 def plan_answer(service: Service, caller: Caller, name: str, answer: Answer, reason: str) -> tuple[list[Planned], str]:
@@ -54,9 +57,10 @@ def plan_answer(service: Service, caller: Caller, name: str, answer: Answer, rea
     found = find_question(service, caller, name)
     if (why := refusal(found, service.clock.now_s())) is not None:
         raise refuse(409, why)
-    machines, payload = ", ".join(found.decision.machines), {"answer": answer, "reason": reason}
-    then = "is evicted at the controller's next tick, if that still holds" if answer == "approved" else f"stays in job {found.job}"
-    return [Planned(kinds.APPROVAL_SETTLED, payload, found.job, found.incidents[0], name)], f"{name} is {answer}: {machines} {then}"
+    heard = controller_heard(service, found.job)
+    state = is_led(service.settings.ledger, found.job) if heard.state == "unknown" else heard.state == "heard"
+    told = told_after(found, answer, state, "" if heard.last_s is None else format_time(heard.last_s))
+    return [Planned(kinds.APPROVAL_SETTLED, {"answer": answer, "reason": reason}, found.job, found.incidents[0], name)], told
 
 
 def give_answer(act: Action, name: str, answer: Answer, reason: str) -> Response:
@@ -85,18 +89,20 @@ def _approvals(service: Service, job: str | None = None) -> list[Approval]:
     return [item for item in service.questions.approvals() if job is None or item.job == job]
 
 
-def question_of(item: Approval, now_s: float) -> Question:
+def question_of(service: Service, item: Approval) -> Question:
     """As lists show it."""
-    return Question.model_validate(_fields(item, now_s))
+    return Question.model_validate(_fields(service, item))
 
 
-def detail_of(item: Approval, now_s: float) -> QuestionDetail:
+def detail_of(service: Service, item: Approval) -> QuestionDetail:
     """With its evidence."""
-    return QuestionDetail.model_validate(_fields(item, now_s) | {"generation": item.generation, "decision": item.decision})
+    return QuestionDetail.model_validate(_fields(service, item) | {"generation": item.generation, "decision": item.decision})
 
 
-def _fields(item: Approval, now_s: float) -> dict[str, object]:
-    verdict = item.decision.verdict
+def _fields(service: Service, item: Approval) -> dict[str, object]:
+    verdict, pending = item.decision.verdict, is_open(item) and not item.closed
+    heard = controller_heard(service, item.job) if pending else Heard("unknown")
+    last_s = heard.last_s if heard.state == "silent" else None
     return {
         "id": item.decision.operation_id,
         "job": item.job,
@@ -105,7 +111,7 @@ def _fields(item: Approval, now_s: float) -> dict[str, object]:
         "cause": verdict.cause,
         "confidence": verdict.confidence,
         "state": item.state,
-        "open": refusal(item, now_s) is None,
+        "open": refusal(item, service.clock.now_s()) is None,
         "asked": format_time(item.asked_s),
         "until": format_time(item.until_s),
         "on_timeout": item.on_timeout,
@@ -113,4 +119,6 @@ def _fields(item: Approval, now_s: float) -> dict[str, object]:
         "by": item.by,
         "note": item.note,
         "why": item.why,
+        "controller": heard.state if pending else None,
+        "last_heard": None if last_s is None else format_time(last_s),
     }

@@ -12,9 +12,11 @@ from minder.model.clock import Clock, SystemClock
 from minder.record.store.answers import AnswerStore
 from minder.record.store.engine import safe_name
 from minder.record.store.events import EventStore
+from minder.record.store.leases import LeaseStore
 from minder.record.store.sessions import SessionStore
 from minder.record.store.tokens import TokenStore
 from serve.buckets import Buckets
+from serve.heard import Listening
 from serve.identity.code_flow import CodeFlow
 from serve.identity.oidc import Oidc
 from serve.incident_index import IncidentIndex
@@ -50,6 +52,7 @@ class Service:
     jobs: JobIndex
     machines: MachineIndex
     questions: QuestionIndex
+    listening: Listening
     tail: Tail
     scoring: ScoringPool
     requests: Buckets
@@ -85,17 +88,18 @@ class Service:
         self.machines.records(None)
 
     def close(self) -> None:
-        for store in (self.events, self.tokens, self.sessions, self.answers):
+        for store in (self.events, self.tokens, self.sessions, self.answers, self.listening):
             store.close()
 
 
 def open_service(settings: Settings, clock: Clock | None = None) -> Service:
     """Open the ledger and everything around it. Raises BadInputError, LedgerError."""
+    clock = clock or SystemClock()
     events = EventStore(settings.ledger)
     limits = settings.limits
     service = Service(
         settings=settings,
-        clock=clock or SystemClock(),
+        clock=clock,
         events=events,
         tokens=TokenStore(settings.ledger),
         sessions=SessionStore(settings.ledger),
@@ -104,6 +108,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         jobs=JobIndex(events),
         machines=MachineIndex(events),
         questions=QuestionIndex(events),
+        listening=Listening(LeaseStore(settings.ledger), clock),
         tail=Tail(events),
         scoring=ScoringPool(limits),
         requests=Buckets(limits.rate, limits.burst, time.monotonic),

@@ -53,6 +53,7 @@ from minder.model.observation import Rule
 from minder.model.private import make_private
 from minder.model.topology import Topology
 from minder.record.incidents import Ledger, find_ledger, kinds
+from minder.record.incidents.endings import begin_run
 from minder.record.registry.folder import Model
 from minder.wire.fleet import Fleet
 
@@ -98,7 +99,7 @@ class App:
             return
         topology = self.config.topology()
         registered = registration(self.config, isolated_group(topology, self.config.policy_config(False)))
-        self.ledger.append(kinds.JOB_REGISTERED, registered, job=name)
+        begin_run(self.ledger, name, registered)
         self.state.begin_run()
         self.controller.say("waiting for the workers to reach the barrier")
         recovery.prepare()

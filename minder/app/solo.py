@@ -209,9 +209,6 @@ def run_here(machine: SoloMachine) -> int:
         _end_former_run(config.name, ledger_path)
         app = build(config, act=True, ledger=Ledger(ledger_path))  # its machine is all there is: acting is to restart in place
         app.controller.on_say = _say
-        app.controller.on_verdict = lambda verdict: _say(
-            "because " + ("; ".join(e.message for e in verdict.evidence[:3]) or "of the above")
-        )
         try:
             with OutputTail({f"[rank {rank}] ": path for rank, path in machine.logs.items()}, lambda line: print(line, flush=True)):
                 threading.Thread(target=_interrupt_on_failure, args=(machine,), daemon=True).start()
@@ -251,12 +248,13 @@ def _interrupt_on_failure(machine: SoloMachine) -> None:
 def _end_former_run(name: str, ledger_path: str) -> None:
     """A run that was killed cannot be taken up: its workers went with it. It must not look like one that still runs."""
     from minder.act.controller.state import fold_job
-    from minder.record.incidents import Ledger, kinds
+    from minder.record.incidents import Ledger
+    from minder.record.incidents.endings import end_run
 
     with Ledger(ledger_path) as ledger:
         former = fold_job(name, ledger.events(job=name))
         if former.run and former.phase not in ("finished", "failed"):
-            ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": "it ended with its `minder run`"}, job=name)
+            end_run(ledger, name, "failed", "it ended with its `minder run`")
 
 
 def machine_name() -> str:

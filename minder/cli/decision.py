@@ -25,7 +25,7 @@ def list_decisions(
     format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     ledger: LedgerOption = None,
 ) -> None:
-    """The evictions that an operator is asked about.
+    """The evictions that an operator is asked about, and those approved that nobody has carried out yet.
 
     Example: minder decision list
     """
@@ -40,7 +40,7 @@ def list_decisions(
     check_choice("--format", format_, ("table", "json"))
     with open_ledger(ledger) as opened:
         found = opened.approvals(job)
-    shown = [item for item in found if all_ or refusal(item, time.time()) is None]
+    shown = [item for item in found if all_ or refusal(item, time.time()) is None or _is_pending(item)]
     if format_ == "json":
         typer.echo(json.dumps(to_json(shown), indent=1))
     elif not shown:
@@ -49,12 +49,17 @@ def list_decisions(
         print_table([("id", "job", "incident", "would evict", "why", "state", "until", "then"), *map(_row, shown)])
 
 
+def _is_pending(item: Approval) -> bool:
+    return item.state == "approved" and not item.closed
+
+
 def _row(item: Approval) -> tuple[str, ...]:
     from minder.model.clock import format_time
 
     decision, verdict = item.decision, item.decision.verdict
+    word = "approved, not yet carried out," if _is_pending(item) else item.state.replace("_", " ")
     why = f"{verdict.cause} {verdict.confidence:.2f}"
-    state = " ".join(word for word in (item.state.replace("_", " "), f"by {item.by}" if item.by else "", item.why) if word)
+    state = " ".join(word for word in (word, f"by {item.by}" if item.by else "", item.why) if word)
     until = format_time(item.until_s)[:19] + "Z"
     return (decision.operation_id, item.job, ", ".join(item.incidents), ", ".join(decision.machines), why, state, until, item.on_timeout)
 
@@ -91,6 +96,8 @@ def _answer(name: str, answer: Literal["approved", "rejected"], reason: str | No
             typer.echo(said.detail)
             return
         found = opened.answer_approval(name, answer, by=operator_name(), reason=reason.strip())
-    machines = ", ".join(found.decision.machines)
-    then = f"{machines} is evicted at the controller's next tick, if that still holds"
-    typer.echo(f"{name} is {answer}: " + (then if answer == "approved" else f"{machines} stays in job {found.job}"))
+    from minder.act.controller.lease import is_led
+    from minder.record.incidents import find_ledger
+    from minder.record.incidents.approvals import told_after
+
+    typer.echo(told_after(found, answer, answer == "approved" and is_led(find_ledger(ledger), found.job)))

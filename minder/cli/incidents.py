@@ -54,22 +54,24 @@ def list_incidents(
 def show(
     incident: Annotated[str, typer.Argument(help="The incident's id, as `minder incidents list` prints it.")],
     captures: Annotated[bool, typer.Option("--captures", help="Print also what was captured: stacks, sockets, last log lines.")] = False,
+    stages: Annotated[bool, typer.Option("--stages", help="Print also what the policy asked before it decided.")] = False,
     format_: FormatOption = "table",
     ledger: LedgerOption = None,
 ) -> None:
-    """One incident: who, why, what was done, how to undo it, when.
+    """One incident: now, in the morning, how to undo it; then who, why, what was done, when.
 
     Example: minder incidents show llm-70b-1
     """
     import json
 
-    from minder.cli.remote import open_ledger
+    from minder.cli.remote import command_place, open_ledger
     from minder.cli.tables import check_choice
     from minder.record.incidents.report import incident_json, incident_report
 
     check_choice("--format", format_, ("table", "json"))
     with open_ledger(ledger) as opened:
         found = opened.incident(incident)
+        asked = [item for item in opened.approvals(found.job) if incident in item.incidents]
         evidence = opened.captures(incident) if captures else []
     if format_ == "json":
         document = incident_json(found)
@@ -77,7 +79,7 @@ def show(
             document["captures"] = [dict(event.payload) for event in evidence]
         typer.echo(json.dumps(document, indent=1))
         return
-    typer.echo(incident_report(found), nl=False)
+    typer.echo(incident_report(found, stages=stages, approvals=asked, place=command_place(ledger)), nl=False)
     for event in evidence:
         typer.echo(f"\nCaptured: {event.payload.get('what', 'data')} of {event.payload.get('machine', 'the job')}")
         typer.echo(json.dumps(event.payload.get("data"), indent=1))

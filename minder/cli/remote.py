@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from minder.record.client.ledger import RemoteLedger
     from minder.record.incidents import Ledger
 
-__all__ = ["REMOTE_VERBS", "Server", "choose_server", "demand_note", "is_served", "open_client", "open_ledger"]
+__all__ = ["REMOTE_VERBS", "Server", "choose_server", "command_place", "demand_note", "is_served", "open_client", "open_ledger"]
 
 REMOTE_VERBS = frozenset({"decision", "incidents", "job", "machine", "maintenance", "pause", "unpause", "report"})
 _chosen: ContextVar[Server | None] = ContextVar("server", default=None)
@@ -64,6 +65,18 @@ def open_ledger(ledger: str | None) -> Ledger | RemoteLedger:
 
     demand_controller()
     return Ledger(find_ledger(ledger), create=False)
+
+
+def command_place(ledger: str | None) -> Callable[[str], str]:
+    """Makes of a command of minder's one that means the same ledger, pasted into the same shell."""
+    import functools
+
+    from minder.record.incidents.brief import place_command
+
+    server = _chosen.get() if ledger is None else None
+    if server is None or not server.given:
+        return functools.partial(place_command, ledger=ledger)
+    return functools.partial(place_command, server=server.url, token_file=server.token_file)
 
 
 def open_client() -> Client:

@@ -17,13 +17,15 @@ from minder.record.incidents.timeline import describe
 from minder.record.store.events import EventQuery
 from serve.access import sees
 from serve.decisions import QuestionsWanted, questions_page
+from serve.job_status import job_status
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Visitor
 from serve.routes.incidents import Wanted, incidents_page
-from serve.routes.jobs import job_status, jobs_page
+from serve.routes.jobs import jobs_page
 from serve.routes.maintenance import maintenance_page
 from serve.routes.pauses import pauses_page
 from serve.state import Service, service_of
+from serve.todo import todo_list
 
 __all__ = ["Health", "health_of", "router"]
 
@@ -33,6 +35,7 @@ _RECENT_S = 24 * 3600.0
 _MOST_JOBS = 200
 _MOST_OPEN = 100
 _MOST_TROUBLES = 8
+_MOST_TODO = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +114,18 @@ def fleet_now(request: Request, visitor: Seen) -> Response:
 
 def _values(service: Service, visitor: Visitor) -> dict[str, Any]:
     caller = visitor.caller
+    todo = todo_list(service, caller)
     jobs = jobs_page(service, caller, _MOST_JOBS)
     opened = incidents_page(service, caller, Wanted(state="open"), _MOST_OPEN, None)
     return {
+        "todo": todo[:_MOST_TODO],
+        "more_todo": max(0, len(todo) - _MOST_TODO),
         "rows": [Row(job, health_of(service, job.name, job.phase)) for job in jobs.items],
         "more_jobs": jobs.next is not None,
         "open": _worst_first(opened.items),
         "more_open": opened.next is not None,
         "questions": [item for item in questions_page(service, caller, QuestionsWanted(state="waiting")).items if item.open],
+        "approved": [item for item in questions_page(service, caller, QuestionsWanted(state="approved")).items if item.controller],
         "pauses": pauses_page(service, caller).items,
         "windows": [window for window in maintenance_page(service, caller).items if window.active],
         "troubles": _recent_troubles(service, visitor),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from minder.record.api.incidents import Capture, NoteRequest
 from minder.record.api.machines import OutcomeRequest
 from minder.record.incidents import Incident, kinds
 from minder.record.incidents.approvals import Answer
+from minder.record.incidents.brief import brief, place_command, returned_by
 from minder.record.incidents.excerpts import TELEMETRY
 from minder.record.incidents.history import active_pauses
 from minder.record.incidents.maintenance import fold_maintenance
@@ -62,7 +64,7 @@ class Accused:
 def show_incident(request: Request, visitor: Seen, incident: Id) -> Response:
     service = service_of(request)
     found = find_incident(service, visitor.caller, incident)
-    values = _first_screen(service, visitor, found) | _rest(service, visitor, found)
+    values = _first_screen(request, visitor, found) | _rest(service, visitor, found)
     return show(request, visitor, "incident.html", said=did(request, visitor), **values)
 
 
@@ -71,7 +73,7 @@ def incident_now(request: Request, visitor: Seen, incident: Id) -> Response:
     """The first screen; polled."""
     service = service_of(request)
     return fragment(
-        request, visitor, "parts/incident.html", **_first_screen(service, visitor, find_incident(service, visitor.caller, incident))
+        request, visitor, "parts/incident.html", **_first_screen(request, visitor, find_incident(service, visitor.caller, incident))
     )
 
 
@@ -86,7 +88,8 @@ def bundle(request: Request, visitor: Seen, incident: Id) -> Response:
 @router.get("/{incident}/report.txt")
 def report(request: Request, visitor: Seen, incident: Id) -> Response:
     """The incident as text, to forward."""
-    text = incident_report(find_incident(service_of(request), visitor.caller, incident))
+    found = find_incident(service_of(request), visitor.caller, incident)
+    text = incident_report(found, stages=True, place=placed(request))
     return Response(text, headers={"Cache-Control": "no-store"}, media_type="text/plain; charset=utf-8")
 
 
@@ -114,25 +117,36 @@ def answer(request: Request, sent: Sent, incident: Id) -> Response:
     return go_back(sent, give_answer(action_of(request, sent), fields.get("decision", ""), given, body.reason))
 
 
-def _first_screen(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]:
+def _first_screen(request: Request, visitor: Visitor, found: Incident) -> dict[str, Any]:
+    service = service_of(request)
     now_s = service.clock.now_s()
     pauses = active_pauses(service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE))), now_s)
     windows = fold_maintenance(service.events.select(EventQuery(kinds=(kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED))), now_s)
     places = places_of(service, found)
     names = tuple(dict.fromkeys((*found.machines, *found.evicted)))
+    follows, asked = outlook(found, pauses, windows), [item for item in service.questions.approvals() if found.id in item.incidents]
+    said = brief(found, follows, asked, placed(request))
     return {
         "incident": found,
+        "brief": said,
+        "returnable": [machine for line in found.undo if (machine := returned_by(line)) is not None],
         "afterwards": AFTERWARDS,
         "detail": incident_detail(found),
         "accused": [_accused(name, places, found) for name in names],
         "evidence": [_said(item, found.opened_s) for item in found.evidence],
         "against": [_said(item, found.opened_s) for item in found.against],
         "left": left_to_a_person(found),
-        "outlook": outlook(found, pauses, windows),
+        "outlook": follows,
         "cost": cost_per_minute(found, find_gpus(registered_of(service, found))),
         "questions": _questions(service, visitor, found),
-        "bundle_command": f"minder incidents bundle {found.id} -o {found.id.replace(':', '_')}.zip",
+        "bundle_command": placed(request)(f"minder incidents bundle {found.id} -o {found.id.replace(':', '_')}.zip"),
     }
+
+
+def placed(request: Request) -> Callable[[str], str]:
+    """Makes of a command one that works on the reader's terminal: it names this service, as readers know it."""
+    address = service_of(request).settings.file.public_url or str(request.base_url)
+    return functools.partial(place_command, server=address.rstrip("/"))
 
 
 def _said(item: Evidence, opened_s: float) -> str:

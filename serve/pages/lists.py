@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from minder.model.history import LedgerEvent
 from minder.record.api.fields import NAME, JobName, MachineName
@@ -63,6 +64,8 @@ def machines(
 ) -> Response:
     """Those that were ever evicted or barred, by name. A whole name leads to the machine's page."""
     service = service_of(request)
+    if name:
+        return RedirectResponse(f"/machines/{quote(name, safe='')}", 303, {"Cache-Control": "no-store"})
     page = machines_page(service, visitor.caller, None if barred == "" else barred == "true", _ROWS, cursor)
     return show(request, visitor, "machines.html", page=page, barred=barred, cursor=cursor, said=did(request, visitor))
 

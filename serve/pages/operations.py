@@ -17,11 +17,12 @@ from minder.record.incidents import kinds
 from minder.record.incidents.spans import parse_span
 from minder.record.store.events import EventQuery
 from serve.access import sees
+from serve.job_status import job_status
 from serve.pages.forms import body_of, carry_out, did
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent, Visitor
 from serve.problems import refuse
-from serve.routes.jobs import job_status, jobs_page
+from serve.routes.jobs import jobs_page
 from serve.routes.maintenance import maintenance_page
 from serve.routes.pauses import pauses_page, plan_end_pause, plan_pause
 from serve.routes.policy import policy_settings, try_policy

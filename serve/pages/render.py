@@ -17,8 +17,9 @@ from minder.model.clock import format_time, parse_time
 from minder.offline.plots.excerpt import describe_panel, draw_panel
 from minder.record.incidents.spans import format_span
 from minder.record.incidents.timeline import describe
+from minder.record.incidents.words import TIERS, cause_words
 from serve.pages.session import Visitor
-from serve.pages.words import cause_words, clock_words, marked, phase_words, pretty, state_words
+from serve.pages.words import clock_words, marked, phase_words, pretty, state_words
 from serve.shared_parts import Part
 from serve.state import service_of
 
@@ -70,7 +71,7 @@ def _environment() -> Environment:
         "panel": lambda excerpt, metric: Markup(draw_panel(excerpt, metric)),  # its words are escaped where they are put in
         "panel_words": describe_panel,
     }
-    found.globals |= {"version": __version__, "navigation": NAVIGATION}
+    found.globals |= {"version": __version__, "navigation": NAVIGATION, "tiers": TIERS}
     found.globals["m"] = found.get_template("macros.html").module
     return found
 

@@ -9,17 +9,9 @@ from markupsafe import Markup, escape
 
 from minder.model.clock import format_time
 
-__all__ = ["cause_words", "clock_words", "marked", "phase_words", "pretty", "state_words"]
+__all__ = ["clock_words", "marked", "phase_words", "pretty", "state_words"]
 
 _MOST_LETTERS = 6000
-_CAUSES = {
-    "stall": "stands still",
-    "slowdown": "holds the others up",
-    "absence": "is gone",
-    "explicit": "reports a fault of its own",
-    "numeric": "computes wrong numbers",
-    "unknown": "behaves unlike its peers",
-}
 _STATES = {
     "open": "open",
     "acting": "being acted on",
@@ -33,11 +25,6 @@ _PHASES = {
     "finished": "finished",
     "failed": "failed",
 }
-
-
-def cause_words(cause: str | None) -> str:
-    """What a machine did, to follow its name."""
-    return _CAUSES.get(cause or "unknown", str(cause))
 
 
 def state_words(state: str) -> str:

@@ -41,7 +41,7 @@ def list_decisions(
 def show_decision(request: Request, caller: Viewer, name: Id) -> Response:
     """One of them, with the evidence for and against, its price, and the stages that it passed."""
     service = service_of(request)
-    return tagged(request, detail_of(find_question(service, caller, name), service.clock.now_s()))
+    return tagged(request, detail_of(service, find_question(service, caller, name)))
 
 
 @router.post("/{name}/approve", status_code=201, response_model=Recorded)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from minder.act.controller.lease import is_led
-from minder.act.controller.status import read_status, status_age_s
+from minder.act.controller.status import status_age_s
 from minder.model.clock import format_time
 from minder.record.api.access import Caller
 from minder.record.api.fields import JobName, Page, Text
@@ -22,18 +22,19 @@ from minder.record.store.events import EventQuery
 from serve.access import Admin, Operator, Viewer, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged
+from serve.heard import HEARD_S
 from serve.job_index import JobPast
+from serve.job_status import job_status
 from serve.problems import refuse
 from serve.routes.incidents import Limit
 from serve.state import Service, service_of
 from serve.watching.allowed import read_document
 from serve.watching.register import JOB_BODY, plan_end, plan_register
 
-__all__ = ["job_detail", "job_ranks", "job_status", "jobs_page", "plan_restart", "router"]
+__all__ = ["job_detail", "job_ranks", "jobs_page", "plan_restart", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Name = Annotated[JobName, Path(max_length=63)]
-_HEARD_S = 10.0
 Reason = Annotated[Text, Query(description="Why; it stands in the audit trail.")]
 
 
@@ -98,7 +99,7 @@ def plan_restart(service: Service, caller: Caller, name: str, body: RestartReque
     if earlier is not None:
         raise refuse(409, f"{earlier.payload.get('by')} ordered it {now_s - earlier.time_s:.0f} s ago: its controller is at it")
     status = job_status(service, name)
-    fresh = status is not None and status_age_s(status, now_s) < _HEARD_S
+    fresh = status is not None and status_age_s(status, now_s) < HEARD_S
     if not fresh and not is_led(service.settings.ledger, name):
         raise refuse(409, f"no controller of {name} is heard: start it, then ask again")
     told = f"the controller of {name} starts it again in place at its next tick, if restarts, pauses and --act allow it"
@@ -116,13 +117,6 @@ def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
     age_s = None if status is None or status.get("now_s") is None else round(status_age_s(status, now_s), 1)
     fields = _fields(service, name, past, _open_incidents(service)) | {"status": status, "status_age_s": age_s}
     return JobDetail.model_validate(fields)
-
-
-def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
-    """What its controller wrote last; None where the service does not see that."""
-    path = service.known.status_file(name)
-    status = None if path is None else read_status(path)
-    return status if status is not None and status.get("job") == name else None
 
 
 def job_ranks(service: Service, name: str) -> Mapping[int, str]:

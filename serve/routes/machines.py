@@ -23,6 +23,7 @@ from minder.record.store.tokens import new_id
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged
+from serve.machine_known import jobs_of_machine, signals_of_machine
 from serve.problems import refuse
 from serve.routes.incidents import Limit, find_incident
 from serve.state import Service, service_of
@@ -58,7 +59,7 @@ def machines_page(service: Service, caller: Caller, barred: bool | None, limit: 
 
 @router.get("/{name}", response_model=MachineDetail)
 def show_machine(request: Request, caller: Viewer, name: Name) -> Response:
-    """One machine with the incidents that name it. A machine that nobody ever accused is not known here: 404."""
+    """One machine: where it stands, the jobs that have it, the incidents that name it, its tests. 404 where no job knows it."""
     return tagged(request, machine_detail(service_of(request), caller, name))
 
 
@@ -66,11 +67,13 @@ def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail
     """404 where nothing is known that the caller may see."""
     named = [item.summary for item in service.incidents.naming(name) if sees(caller, item.span.job)]
     record = _records(service, caller).get(name)
-    if record is None and not named:
-        raise refuse(404, f'nothing is known of a machine "{name}": GET /v1/machines lists those that were evicted or barred')
+    jobs = jobs_of_machine(service, caller, name)
+    if record is None and not named and not jobs:
+        raise refuse(404, f'nothing is known of a machine "{name}": no job that you may see has it, and GET /v1/jobs lists those')
     fields = _fields(record or MachineRecord(name))
     retests = tuple(_test_fields(item) for item in reversed(service.machines.retests(caller.jobs, name)[-_MOST_RETESTS:]))
-    return MachineDetail.model_validate(fields | {"incidents": tuple(named[:_MOST_INCIDENTS]), "retests": retests})
+    more = {"jobs": tuple(jobs), "signals": tuple(signals_of_machine(service, caller, name))}
+    return MachineDetail.model_validate(fields | more | {"incidents": tuple(named[:_MOST_INCIDENTS]), "retests": retests})
 
 
 @router.post("/{name}/outcome", status_code=201, response_model=Recorded)

@@ -17,8 +17,8 @@ from minder.record.incidents import kinds
 from minder.record.store.events import EventQuery
 from serve.access import Viewer, demand_job
 from serve.answers import tagged
+from serve.job_status import job_status
 from serve.problems import refuse
-from serve.routes.jobs import job_status
 from serve.state import Service, service_of
 
 __all__ = ["policy_settings", "router", "try_policy"]

@@ -18,7 +18,7 @@ from minder.record.store.events import EventQuery
 from serve.access import Viewer, demand_job, sees
 from serve.answers import tagged
 from serve.job_index import JobPast
-from serve.routes.jobs import job_status
+from serve.job_status import job_status
 from serve.state import Service, service_of
 
 __all__ = ["router", "standbys_page"]

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from minder.config import JobConfig
 from minder.record.api.access import Caller
 from minder.record.incidents import kinds
+from minder.record.incidents.endings import closing_payload
 from serve.access import demand_job
 from serve.actions import Planned
 from serve.problems import refuse
@@ -58,7 +59,9 @@ def plan_end(service: Service, caller: Caller, name: str, reason: str) -> tuple[
     if name not in service.known.registered():
         raise refuse(404, f'no job "{name}" was registered here: GET /v1/jobs says which are `watched`')
     ended = Planned(kinds.JOB_ENDED, {"outcome": "finished", "detail": "it is watched no longer"}, name)
-    return [Planned(kinds.JOB_UNWATCHED, {"reason": reason}, name), ended], f"{name} is watched no longer; its history stays"
+    open_ids = [item.summary.id for item in service.incidents.unfinished(job=name)]
+    closed = [Planned(kinds.CLOSED, closing_payload("finished", "it is watched no longer"), name, item) for item in open_ids]
+    return [Planned(kinds.JOB_UNWATCHED, {"reason": reason}, name), ended, *closed], f"{name} is watched no longer; its history stays"
 
 
 def _run(config: JobConfig) -> dict[str, Any]:

@@ -39,11 +39,13 @@ def test_what_waits_is_listed(run_on_ledger: Run, ledger: Ledger) -> None:
 def test_an_answer_is_in_the_ledger_with_who_and_why(run_on_ledger: Run, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "alice")
     status, out, err = run_on_ledger("decision", "approve", "evict-m1", "--reason", " GPU 3 is off the bus ")
-    assert (status, err) == (0, "") and out == "evict-m1 is approved: m1 is evicted at the controller's next tick, if that still holds\n"
+    assert (status, err) == (0, "") and out == (
+        "evict-m1 is approved, not yet carried out: no controller of llm is heard; nothing happens until one runs\n"
+    )
     (event,) = ledger.events(kinds=[kinds.APPROVAL_SETTLED])
     assert dict(event.payload) == {"answer": "approved", "by": "alice", "reason": "GPU 3 is off the bus"}
     assert (event.job, event.incident, event.operation_id) == ("llm", "llm-1", "evict-m1")
-    assert run_on_ledger("decision", "list")[1] == "no decision waits for an operator\n"
+    assert "approved, not yet carried out, by alice" in run_on_ledger("decision", "list")[1]
 
 
 def test_a_rejection_says_what_it_means(run_on_ledger: Run, ledger: Ledger) -> None:

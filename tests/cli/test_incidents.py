@@ -57,7 +57,7 @@ def test_json_is_one_document_and_nothing_else(run: Run, ledger: Ledger) -> None
 def test_show_prints_the_report_and_on_request_the_captures(run: Run, ledger: Ledger) -> None:
     status, out, _ = run("show", "llm-1")
     assert status == 0
-    assert out.startswith("Incident llm-1: m2 at fault, stall") and "minder machine return m2" in out
+    assert out.startswith("Incident llm-1: m2 stands still") and "Undo: minder machine return m2 --note" in out and "--ledger" in out
     assert "all_reduce" not in out and "all_reduce" in run("show", "llm-1", "--captures")[1]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from minder.act.controller.recover import Recovery
 from minder.act.controller.state import fold_job
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
@@ -89,6 +90,18 @@ def test_a_running_job_is_taken_up_without_touching_it(world: Any) -> None:
     assert (app.state.phase, app.state.generation, app.state.last_step) == ("running", 1, 16)
     assert {name: list(item.starts) for name, item in world.fleet.launchers.items()} == starts
     assert len(world.events(kinds.JOB_REGISTERED)) == 1 and len(world.events(kinds.CONTROLLER_STARTED)) == 1
+
+
+def test_a_controller_that_was_started_again_tells_the_same_checkpoint(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two the generation saved newer checkpoints: it did not resume from those."""
+    saved = iter([30])
+    monkeypatch.setattr(Recovery, "_newest_checkpoint", lambda self: next(saved, 51))
+    app = world.app()
+    app.begin()  # and dies before it sees a step
+    app.close()
+    again = world.life(3)
+    (first,) = world.events(kinds.FIRST_STEP)
+    assert again.state.resumed_from == first.payload["resumed_from"] == 30
 
 
 def test_a_new_run_counts_generations_from_1_and_knows_no_step_of_the_old_one() -> None:

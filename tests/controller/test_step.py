@@ -248,6 +248,21 @@ def test_the_job_ends_when_every_rank_has_returned_also_if_it_never_told_a_step(
     app.close()
 
 
+def test_an_incident_that_was_left_to_a_person_ends_with_the_job(world: Any) -> None:
+    for name in ("s0", "s1"):
+        world.fleet.launchers[name].state = "starting"
+    world.script = after_first_steps(world)
+    app = world.app()
+    app.begin()
+    world.tick(app, 5)
+    assert states(world) == [("open", "")]
+    now_s = world.clock.now_s()
+    world.fleet.signals += [Signal(now_s, "exit", f"m{rank}", "", rank, None, 1, 1, {"code": 0}) for rank in range(4)]
+    world.tick(app, 1)
+    assert app.state.phase == "finished" and states(world) == [("closed", "the end of the job")]
+    app.close()
+
+
 def test_a_restart_that_finished_ranks_of_the_older_generation_do_not_end_the_job(world: Any) -> None:
     app = world.app()
     app.begin()

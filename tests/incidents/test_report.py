@@ -3,18 +3,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, fold_incident, kinds
+from minder.record.incidents.brief import place_command
 from minder.record.incidents.report import incident_json, incident_report, incident_rows
 
 
 def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovered_incident: str) -> None:
     text = incident_report(ledger.incident(recovered_incident))
     for answer in (
-        "Incident llm-1: m2 at fault, stall (tier evict, confidence 0.98)",
+        "Incident llm-1: m2 stands still (evict (high confidence), confidence 0.98)",
         "m2: cpu_usage_ratio is 0.01, expected 0.93 (telemetry, since 1970-01-01T00:16:42.000Z)",
         "m2: its agent answers (signals)",
         "stacks of m2",
@@ -22,7 +24,9 @@ def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovere
         "in their place: s1",
         "price: 100 GPU-s by acting, 2000 GPU-s by waiting",
         "evict-1: done, workers ended",
-        "minder machine return m2",
+        "Now: m2 is out; s1 took over. It is over, by first new step.",
+        "In the morning: Examine m2, then say what was found: minder machine outcome m2 confirmed (or no-fault-found).",
+        'Undo: minder machine return m2 --note "undoes llm-1" (lets m2 work again: it waits as a standby, and the job is not stopped)',
         "minder machine outcome m2 confirmed",
         "detect: 8.0 s",
         "downtime in all: 16.0 s",
@@ -31,13 +35,21 @@ def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovere
         "00:16:58.000     +16.0 s  first new step: 41, resumed from checkpoint 40",
     ):
         assert answer in text
-    order = ["Evidence for", "Evidence against", "Captured", "Decision", "Done", "To undo it", "Timeline"]
+    order = ["Now:", "In the morning:", "Undo:", "Evidence for", "Evidence against", "Captured", "Decision", "Done", "Timeline"]
     assert [text.index(title) for title in order] == sorted(text.index(title) for title in order)
+
+
+def test_commands_work_where_the_reader_is(ledger: Ledger, recovered_incident: str) -> None:
+    found, place = ledger.incident(recovered_incident), partial(place_command, server="https://minder.example.org")
+    text = incident_report(found, place=place)
+    assert 'Undo: minder --server https://minder.example.org machine return m2 --note "undoes llm-1" (' in text
+    assert "minder --server https://minder.example.org machine outcome m2 confirmed" in text
+    assert "\n  stage " not in text and "\n  stage " in incident_report(found, stages=True)
 
 
 def test_an_incident_without_anything_is_still_readable(event: Callable[..., LedgerEvent]) -> None:
     text = incident_report(fold_incident([event(kinds.NOTE, {"text": "somebody looked"}, 5.0)]))
-    assert "no verdict is recorded" in text and "nothing to undo" in text and "somebody looked" in text
+    assert "no verdict is recorded" in text and "Nothing was done that could be undone." in text and "somebody looked" in text
 
 
 def test_the_document_is_json_with_durations_and_iso_times(ledger: Ledger, recovered_incident: str) -> None:
@@ -45,7 +57,10 @@ def test_the_document_is_json_with_durations_and_iso_times(ledger: Ledger, recov
     assert document["opened"] == "1970-01-01T00:16:50.000Z"
     assert document["durations"]["downtime_s"] == 16.0
     assert document["verdict"]["machines"] == ["m2"]
-    assert document["timeline"][0] == {"time": "1970-01-01T00:16:50.000Z", "what": "verdict evict: m2, stall, confidence 0.98"}
+    assert document["timeline"][0] == {
+        "time": "1970-01-01T00:16:50.000Z",
+        "what": "m2 stands still: evict (high confidence), confidence 0.98",
+    }
 
 
 def test_what_is_left_to_a_person_stands_beside_the_restart(ledger: Ledger, verdict: Verdict, decision: Decision) -> None:

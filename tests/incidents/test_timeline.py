@@ -18,7 +18,7 @@ def test_every_kind_has_words_even_for_an_empty_payload(kind: str) -> None:
         (
             kinds.VERDICT,
             {"kind": "job", "tier": "page", "cause": "explicit", "confidence": 1.0},
-            "verdict page: nobody to blame, explicit, confidence 1.00",
+            "the job reports a fault: page (a person should look), confidence 1.00",
         ),
         (
             kinds.PAUSE,

@@ -93,7 +93,7 @@ def test_a_token_sees_and_answers_the_questions_of_its_jobs_only(http: httpx.Cli
 def test_an_answer_is_in_the_ledger_with_who_and_why_and_is_given_once(send: Send, asked: list[str], ledger: Ledger) -> None:
     first, again = send("evict-a/approve", "k"), send("evict-a/approve", "k")
     assert first.status_code == again.status_code == 201 and first.content == again.content
-    assert again.headers["idempotent-replayed"] == "true" and "next tick, if that still holds" in first.json()["detail"]
+    assert again.headers["idempotent-replayed"] == "true" and "not yet carried out: no controller of llm is heard" in first.json()["detail"]
     (event,) = ledger.events(kinds=[kinds.APPROVAL_SETTLED])
     assert (event.payload["answer"], event.payload["by"], event.payload["reason"]) == ("approved", "alice", "checked")
     assert (event.job, event.incident, event.operation_id) == ("llm", "llm-2", "evict-a")

@@ -121,8 +121,8 @@ def test_the_first_screen_answers(enter: Enter, ledger: Ledger) -> None:
     page = enter().get("/incidents/llm-1").text
     for said in ("m2 stands still", "Which machine", "rack", "serial", "cpu_usage_ratio is 0.01, expected 0.93",
                  "(telemetry, since 21:58:22 UTC)", "its agent answers",
-                 "workers ended", "minder machine return m2", "What happens next", "What it costs", "over; it cost",
-                 "minder incidents bundle llm-1 -o llm-1.zip", "every stage passed: evict", "first new step: 41"):  # fmt: skip
+                 "workers ended", "machine return m2", "What happens next", "What it costs", "over; it cost",
+                 "incidents bundle llm-1 -o llm-1.zip", "every stage passed: evict", "first new step: 41"):  # fmt: skip
         assert said in page, said
     second = enter().get("/incidents/llm-2").text
     assert "decides at the controller" in second and "4.0 GPU-minutes each minute" in second
@@ -368,6 +368,17 @@ def test_an_eviction_that_waits_is_answered_on_its_page_once(enter: Enter, ledge
     assert http.post("/incidents/llm-2/answer", data=fields).status_code == 409
 
 
+def test_an_incident_begins_with_now_in_the_morning_and_undo(enter: Enter, ledger: Ledger) -> None:
+    http = enter("operator")
+    page = http.get("/incidents/llm-1").text
+    assert page.index("<dt>Now</dt>") < page.index("<dt>In the morning</dt>") < page.index("<dt>Undo</dt>") < page.index("Which machine")
+    assert "m2 is out; s1 took over" in page and "sure and bad" not in page
+    assert "minder --server http://testserver machine return m2 --note" in page and "It lets m2 work again" in page
+    answer = send(http, "/incidents/llm-1", "/machines/m2/return", reason="flown home")
+    assert answer.status_code == 200 and "m2 is given back" in answer.text and "Give m2 back" not in answer.text
+    assert [event.payload["machine"] for event in ledger.events(kinds=[kinds.UNBARRED])] == ["m2"]
+
+
 @pytest.mark.parametrize(
     ("names", "short"),
     [
@@ -386,3 +397,26 @@ def test_a_cell_shows_what_differs_between_machines(names: list[str], short: str
     shared = _shared_length(names)
     assert [name[shared:] for name in names][:1] == ([] if short is None else [short])
     assert all(name[shared:] for name in names)
+
+
+def test_every_machine_of_a_job_has_a_page(enter: Enter, ledger: Ledger, service: Service, tmp_path: Path) -> None:
+    """Nobody ever accused s1 and m7: a link of the job's page is no dead end."""
+    registered = {"machines": ["m7"], "standbys": ["s7"], "domains": {"m7": {"rack": "r12", "switch": "leaf-3"}}, "serials": {"m7": "XC-9"}}
+    ledger.append(kinds.JOB_REGISTERED, registered, job="big")
+    ledger.append(kinds.GENERATION_STARTED, {"generation": 1, "rank_machine": {"0": "m7", "1": "m7"}}, job="big")
+    signal = {"signal": {"kind": "xid", "machine": "m7", "message": "row remap", "data": {"code": 63}}, "by": "dcgm"}
+    ledger.append(kinds.SIGNAL, signal, job="big")
+    status = tmp_path / "big.json"
+    status.write_text(json.dumps({"job": "big", "now_s": NOW_S, "machines": [{"name": "m7", "role": "training", "score": 0.42}]}))
+    service.settings.status_files["big"] = status
+    http = enter()
+    page = http.get("/machines/m7").text
+    for said in ("r12", "leaf-3", "XC-9", "training, ranks 0, 1", "0.42 times the threshold", "Xid 63", "beside its 1 peers"):
+        assert said in page, said
+    assert "standby" in http.get("/machines/s1").text or http.get("/machines/s1").status_code == 200
+    assert http.get("/machines/s7").status_code == 200 and http.get("/machines/m99").status_code == 404
+    assert http.get("/machines?name=m7", follow_redirects=False).headers["location"] == "/machines/m7"
+
+
+def test_a_token_for_another_job_knows_no_machine_of_this_one(enter: Enter) -> None:
+    assert enter(jobs=("other",)).get("/machines/s1").status_code == 404

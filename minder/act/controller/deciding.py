@@ -23,6 +23,8 @@ from minder.model.decision import Decision, Reason
 from minder.model.errors import LedgerError, MinderError
 from minder.model.evidence import Evidence, Verdict
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.endings import end_run
+from minder.record.incidents.words import what_was_decided
 
 __all__ = ["Deciding"]
 
@@ -216,16 +218,17 @@ class Deciding:
         self.blame_missing(result)
 
     def _note_decision(self, decision: Decision, incidents: Iterable[str]) -> None:
-        for each in dict.fromkeys(incidents):
+        incidents = list(dict.fromkeys(incidents))
+        for each in incidents:
             self._ledger.append(kinds.DECISION, decision, job=self._state.name, incident=each, operation_id=decision.operation_id)
         self._stages.measures.decided(decision)
-        self._voice.say(f"decision: {decision.action} {', '.join(decision.machines)} ({decision.detail or decision.reason})")
+        self._voice.say(what_was_decided(decision, incidents))
 
     def give_up(self, why: str, incident: str) -> None:
         self._ledger.append(kinds.DEGRADED, {"what": "recovery", "detail": why}, job=self._state.name, incident=incident)
         self._voice.say(f"the job is given up: {why}")
         self._state.phase, self._state.ended_because = "failed", why
-        self._ledger.append(kinds.JOB_ENDED, {"outcome": "failed", "detail": why}, job=self._state.name)
+        end_run(self._ledger, self._state.name, "failed", why)
 
     def blame_missing(self, result: StartResult) -> None:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""

@@ -16,6 +16,7 @@ from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import ActionResult, Decision
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.endings import begin_run
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
@@ -46,7 +47,7 @@ class EngineRecovery:
                 "machines": [m for m, inside in machines.items() if inside],
                 "standbys": [m for m, inside in machines.items() if not inside],
             }
-            self._ledger.append(kinds.JOB_REGISTERED, {**placed, "run": run}, job=self._state.name)
+            begin_run(self._ledger, self._state.name, {**placed, "run": run})
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
         """Begin; the engine may take its time, so what came of it is told later. A restart that takes no machine away comes here only

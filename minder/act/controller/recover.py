@@ -153,11 +153,14 @@ class Recovery:
             ),
             None,
         )
+        again = plan_event is not None
         if plan_event is None:
             plan_event = self._begin_generation(rank_machine, operation_id, incident, reason)
         placed = {int(rank): machine for rank, machine in plan_event.payload["rank_machine"].items()}
         generation = int(plan_event.payload["generation"])
         self._adopt(generation, placed, plan_event.time_s, operation_id, incident)
+        # what an earlier controller began resumed from what was there then: the generation may have saved newer ones since
+        self._state.resumed_from = plan_event.payload.get("resumed_from") if again else self._newest_checkpoint()
         self.on_phase(f"starting generation {generation}")
         host = RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
         address, port = host.open(generation)
@@ -192,7 +195,6 @@ class Recovery:
         state.generation, state.rank_machine, state.generation_start_s = generation, placed, started_s
         state.phase, state.first_step_seen = "starting", False
         state.operation_id, state.incident = operation_id, incident
-        state.resumed_from = self._newest_checkpoint()
 
     def _newest_checkpoint(self) -> int | None:
         folder = self._settings.checkpoint_dir

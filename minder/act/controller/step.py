@@ -27,7 +27,7 @@ from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState, incidents_of_restart
 from minder.act.controller.status import write_status
 from minder.act.controller.step_sight import StepSight, started_without_steps
-from minder.act.controller.tick import Tick, headline
+from minder.act.controller.tick import Tick
 from minder.act.controller.witnesses import Seen, Witnesses
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
@@ -37,6 +37,8 @@ from minder.model.log import event
 from minder.model.observation import MachineView, Observation, RequestKind
 from minder.model.telemetry import Sample, Window
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.endings import end_run
+from minder.record.incidents.words import verdict_words
 
 __all__ = ["Controller"]
 
@@ -165,10 +167,11 @@ class Controller:
                 _log, logging.INFO, "verdict", job=self.state.name, kind=verdict.kind, tier=verdict.tier, machines=verdict.machines,
                 cause=verdict.cause, confidence=round(verdict.confidence, 3), sources=verdict.sources, generation=self.state.generation,
             )  # fmt: skip
+            said = verdict_words(verdict, self.state.rank_machine)
             if self.says_verdicts:
-                self.say(headline(verdict))
+                self.say(said)
             else:
-                self._tick.message = headline(verdict)
+                self._tick.message = said
             self.on_verdict(verdict)
 
     def _follow_clock(self) -> float:
@@ -454,6 +457,5 @@ class Controller:
         if all((state.generation, rank) in state.finished for rank in state.rank_machine):
             state.ended_because = spoilt_because(state)
             state.phase = "failed" if state.ended_because else "finished"
-            detail = {"detail": state.ended_because} if state.ended_because else {}
-            self._ledger.append(kinds.JOB_ENDED, {"outcome": state.phase, **detail}, job=state.name)
-            self.say(f"the job has ended, and failed: {state.ended_because}" if detail else "the job is finished")
+            end_run(self._ledger, state.name, state.phase, state.ended_because)
+            self.say(f"the job has ended, and failed: {state.ended_because}" if state.ended_because else "the job is finished")

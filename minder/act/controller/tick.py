@@ -12,7 +12,7 @@ from typing import Any
 from minder.act.controller.backlog import Backlog
 from minder.model.evidence import Signal, Verdict
 
-__all__ = ["Tick", "headline"]
+__all__ = ["Tick"]
 
 
 @dataclass(slots=True)
@@ -54,9 +54,3 @@ class Tick:
             dataclasses.replace(verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=())
             for verdict in self.standing.values()
         ]
-
-
-def headline(verdict: Verdict) -> str:
-    """A verdict as a watcher is told it."""
-    who = ", ".join(verdict.machines) or "the job"
-    return f"verdict: {verdict.kind} {who}, {verdict.cause}, {verdict.tier}, confidence {verdict.confidence:.2f}"

@@ -134,7 +134,7 @@ class StallRule:
         ranked = fuse_findings(findings)
         if ranked and _distinct(ranked):
             machine, confidence = ranked[0]
-            evidence = [_progress_evidence(observation, since_s, stalled_s)]
+            evidence = [_progress_evidence(self._tracker.steps.step, since_s, stalled_s)]
             evidence += [_as_evidence(item, since_s) for item in findings if item.machine == machine]
             evidence += self._table(observation, (machine,), since_s)
             against = tuple(_as_evidence(item, since_s) for item in findings if item.machine != machine)
@@ -149,7 +149,10 @@ class StallRule:
             elif stalled_s > self._patience_s and not self._looks.program:
                 return (replace(suspect, tier="page"),)
         if stalled_s > self._patience_s:
-            evidence = [_progress_evidence(observation, since_s, stalled_s), *(_as_evidence(item, since_s) for item in findings)]
+            evidence = [
+                _progress_evidence(self._tracker.steps.step, since_s, stalled_s),
+                *(_as_evidence(item, since_s) for item in findings),
+            ]
             evidence += [*self._table(observation, (), since_s), *self._looks.evidence]
             return (Suspect(observation.now_s, self.name, "job", (), "stall", 0.5, since_s, "page", tuple(evidence)),)
         return ()
@@ -191,7 +194,7 @@ class StallRule:
         names = [item.machine for item in held]
         cover = shared_group(names, observation.job, self._parallelism)
         confidence = min(confidence for machine, confidence in fuse_findings(findings) if machine in names)
-        evidence = [_progress_evidence(observation, since_s, observation.now_s - since_s)]
+        evidence = [_progress_evidence(self._tracker.steps.step, since_s, observation.now_s - since_s)]
         evidence += [_as_evidence(item, since_s) for item in findings if item.machine in names]
         evidence += self._table(observation, names, since_s)
         if cover is not None:
@@ -302,5 +305,7 @@ def _as_evidence(item: FlowFinding, since_s: float) -> Evidence:
     return Evidence(source, item.machine, item.message, None, None, item.observed, item.expected, since_s)
 
 
-def _progress_evidence(observation: Observation, since_s: float, stalled_s: float) -> Evidence:
-    return Evidence("steps", None, f"no rank has stepped for {stalled_s:.1f} s", "steps_total", None, 0.0, None, since_s)
+def _progress_evidence(step: float, since_s: float, stalled_s: float) -> Evidence:
+    """step: the last that any rank reported; infinite where none was."""
+    message = f"no rank has stepped for {stalled_s:.1f} s"
+    return Evidence("steps", None, message, "steps_total", None, step if math.isfinite(step) else None, None, since_s)

@@ -17,6 +17,7 @@ class Question(Answer):
 
     until: when nobody may answer any more; then `on_timeout` follows: "page", "reject" or "approve". incidents: whom it concerns.
     by, note: who answered, and why. why: a word for an end that nobody chose ("recovered", "restarted", "timeout", "paused", ...).
+    controller: whether the one who would carry it out is heard; null once nothing follows any more. last_heard: when, where it is silent.
     """
 
     id: str
@@ -34,6 +35,8 @@ class Question(Answer):
     by: str
     note: str
     why: str
+    controller: Literal["heard", "silent", "unknown"] | None = None
+    last_heard: str | None = None
 
 
 class QuestionDetail(Question):

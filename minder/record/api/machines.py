@@ -7,7 +7,17 @@ from typing import Literal
 from minder.record.api.fields import Answer, IncidentId, JobName, Request, Text
 from minder.record.api.incidents import IncidentSummary
 
-__all__ = ["Machine", "MachineDetail", "OutcomeRequest", "PastRetest", "Retest", "RetestRequest", "ReturnRequest"]
+__all__ = [
+    "Machine",
+    "MachineDetail",
+    "MachineJob",
+    "MachineSignal",
+    "OutcomeRequest",
+    "PastRetest",
+    "Retest",
+    "RetestRequest",
+    "ReturnRequest",
+]
 
 
 class Retest(Answer):
@@ -47,11 +57,38 @@ class Machine(Answer):
     retest: Retest | None = None
 
 
+class MachineJob(Answer):
+    """A job that has the machine. role: training, standby, spare, evicted, or "not in it now". score: times the threshold, as its
+    controller saw it last (`seen`); null where it does not say. machines: how many the job knows, this one among them."""
+
+    name: str
+    phase: str
+    role: str
+    ranks: tuple[int, ...]
+    machines: int
+    score: float | None
+    seen: str | None
+    rack: str | None
+    switch: str | None
+    serial: str | None
+
+
+class MachineSignal(Answer):
+    """What somebody or something reported of the machine."""
+
+    time: str
+    job: str | None
+    what: str
+
+
 class MachineDetail(Machine):
-    """The machine with the incidents that name it, newest first (at most 100), and its tests, newest first (at most 20)."""
+    """The machine with the incidents that name it, newest first (at most 100), its tests, newest first (at most 20), the jobs that
+    have it, and what was reported of it, newest first (at most 20)."""
 
     incidents: tuple[IncidentSummary, ...]
     retests: tuple[PastRetest, ...] = ()
+    jobs: tuple[MachineJob, ...] = ()
+    signals: tuple[MachineSignal, ...] = ()
 
 
 class OutcomeRequest(Request):

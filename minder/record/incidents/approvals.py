@@ -26,6 +26,7 @@ __all__ = [
     "fold_approvals",
     "is_open",
     "refusal",
+    "told_after",
 ]
 
 APPROVAL_KINDS = (
@@ -160,6 +161,18 @@ def check_answerable(approval: Approval, now_s: float) -> None:
     """Raises BadInputError where nobody can answer any more."""
     if (why := refusal(approval, now_s)) is not None:
         raise BadInputError(why)
+
+
+def told_after(approval: Approval, answer: Answer, heard: bool, last: str = "") -> str:
+    """What follows an answer, for who gave it. heard: whether a controller of the job is. last: when one was, in words.
+    An approval that nobody is there to carry out must not read like an eviction."""
+    name, machines = approval.decision.operation_id, ", ".join(approval.decision.machines)
+    if answer != "approved":
+        return f"{name} is {answer}: {machines} stays in job {approval.job}"
+    if heard:
+        return f"{name} is approved: {machines} is evicted at the controller's next tick, if that still holds"
+    since = f" (last heard {last})" if last else ""
+    return f"{name} is approved, not yet carried out: no controller of {approval.job} is heard{since}; nothing happens until one runs"
 
 
 def answer_payload(answer: Answer, by: str, reason: str, why: str = "") -> dict[str, Any]:

@@ -119,6 +119,7 @@ def _undo(events: Sequence[LedgerEvent], evicted: Sequence[str], results: Sequen
     for event in _of(events, kinds.BARRED, kinds.UNBARRED):
         barred[str(event.payload.get("machine"))] = event.kind == kinds.BARRED
     told = [line for result in results if result.undo and result.outcome in _HAPPENED for line in _lines(result.undo)]
+    told = [line for line in told if barred.get(line.removeprefix(_RETURN).split(" ", 1)[0], True) or not line.startswith(_RETURN)]
     lifting = [f"{_RETURN}{machine}" for machine, stands in barred.items() if stands]
     commands = [*told, *(line for line in lifting if not any(other.startswith(f"{line} ") for other in told))]
     note = f' --note "undoes {events[0].incident}"'

@@ -132,7 +132,7 @@ NOTE = "note"
 # The service told a receiver, of everything up to an event.
 # {target, kind, upto, outcome: "begun" | "delivered" | "refused", detail, attempts?}
 NOTIFIED = "notified"
-# An operator closed the incident. {by?, note?}
+# An operator closed the incident, or its job is over. {by?, note?, why?: "finished" | "given_up" | "gone"}
 CLOSED = "closed"
 # {source, error}
 SOURCE_ERROR = "source_error"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from minder.model.decision import Decision
 from minder.model.history import Maintenance, Pause
+from minder.record.incidents.endings import ENDS
 from minder.record.incidents.record import Incident
 
 __all__ = ["Cost", "Outlook", "cost_per_minute", "outlook"]
@@ -57,7 +58,8 @@ def outlook(
     if incident.state == "closed":
         untold = [machine for machine in incident.evicted if machine not in incident.outcomes]
         if untold:
-            return Outlook(f"The job goes on. What the repair found of {', '.join(untold)} is not told yet.", None, True)
+            over = "It is over" if incident.closed_by in ENDS.values() else "The job goes on"
+            return Outlook(f"{over}. What the repair found of {', '.join(untold)} is not told yet.", None, False)
         return Outlook("Nothing: it is over.")
     acted_s = incident.timings.acted_s
     if incident.state == "acting":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from minder.model.clock import format_time
 from minder.model.decision import Decision
 from minder.model.evidence import Evidence
+from minder.model.history import Approval
+from minder.record.incidents.brief import as_it_is, brief
 from minder.record.incidents.record import Incident
 from minder.record.incidents.spans import format_span
+from minder.record.incidents.words import TIERS, cause_words
 from minder.wire.codec import to_json
 
 __all__ = ["AFTERWARDS", "describe_evidence", "incident_json", "incident_report", "incident_rows", "left_to_a_person"]
@@ -56,23 +59,30 @@ def _done(incident: Incident) -> str:
     return action if reason == "act" else f"{action} ({reason})"
 
 
-def incident_report(incident: Incident) -> str:
-    """What happened, why we think so, what was done, how to undo it, when: as plain text."""
-    return "\n".join(_report(incident)) + "\n"
+def incident_report(
+    incident: Incident, *, stages: bool = False, approvals: Sequence[Approval] = (), place: Callable[[str], str] = as_it_is
+) -> str:
+    """Now, in the morning, undo; then what happened, why we think so, what was done, when: as plain text. stages: also what the policy
+    asked, one by one. place: makes of a command one that works where the reader is."""
+    return "\n".join(_report(incident, stages, approvals, place)) + "\n"
 
 
-def _report(incident: Incident) -> Iterator[str]:
+def _report(incident: Incident, stages: bool, approvals: Sequence[Approval], place: Callable[[str], str]) -> Iterator[str]:
     yield f"Incident {incident.id}: {_headline(incident)}"
     closed = f"closed {format_time(incident.closed_s)} by {incident.closed_by}" if incident.closed_s is not None else incident.state
     yield f"  job {incident.job or '-'}, opened {format_time(incident.opened_s)}, {closed}"
+    said = brief(incident, None, approvals, place)
+    yield ""
+    yield f"Now: {said.now}"
+    yield f"In the morning: {said.morning}"
+    yield f"Undo: {said.undo}"
     yield from _section("Evidence for", [describe_evidence(item) for item in incident.evidence])
     yield from _section("Evidence against", [describe_evidence(item) for item in incident.against])
     yield from _section("Captured before anything was ended", incident.captured)
-    yield from _section("Decision", _decision_lines(incident.decision))
+    yield from _section("Decision", _decision_lines(incident.decision, stages))
     yield from _section("Left to a person", left_to_a_person(incident), nothing="")
     yield from _section("Done", [_result_line(item.outcome, item.operation_id, item.detail) for item in incident.results])
-    yield from _section("To undo it", (*incident.undo, *((AFTERWARDS,) if incident.evicted else ())), nothing="nothing to undo")
-    yield from _section("Was it right?", _outcome_lines(incident))
+    yield from _section("Was it right?", _outcome_lines(incident, place))
     yield from _section("How long it took", _time_lines(incident))
     yield from _section("Notes", incident.notes, nothing="")
     yield from _section("Timeline", _timeline_lines(incident))
@@ -89,8 +99,9 @@ def _headline(incident: Incident) -> str:
     verdict = incident.verdict
     if verdict is None:
         return "no verdict is recorded"
-    blame = f"{', '.join(verdict.machines)} at fault" if verdict.machines else "no machine to blame"
-    return f"{blame}, {verdict.cause} (tier {verdict.tier}, confidence {verdict.confidence:.2f})"
+    blame = f"{', '.join(verdict.machines) or 'the job'} {cause_words(verdict.cause, bool(verdict.machines))}"
+    nobody = "" if verdict.machines else ", no machine to blame"
+    return f"{blame}{nobody} ({TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f})"
 
 
 def describe_evidence(item: Evidence) -> str:
@@ -109,7 +120,7 @@ def describe_evidence(item: Evidence) -> str:
     return f"{who}{f' {item.device}' if item.device else ''}: {said or item.metric or 'suspected'} ({item.source}{since})"
 
 
-def _decision_lines(decision: Decision | None) -> list[str]:
+def _decision_lines(decision: Decision | None, stages: bool) -> list[str]:
     if decision is None:
         return []
     lines = [f"{decision.action} {', '.join(decision.machines)}".strip() + f" ({decision.reason}): {decision.detail}"]
@@ -117,7 +128,7 @@ def _decision_lines(decision: Decision | None) -> list[str]:
         lines.append(f"in their place: {', '.join(decision.replacements)}")
     if decision.price:
         lines.append(f"price: {decision.price.acting_gpu_s:.0f} GPU-s by acting, {decision.price.waiting_gpu_s:.0f} GPU-s by waiting")
-    return [*lines, *_jobs_lines(decision), *(f"stage {line}" for line in decision.stages)]
+    return [*lines, *_jobs_lines(decision), *(f"stage {line}" for line in decision.stages if stages)]
 
 
 def _jobs_lines(decision: Decision) -> list[str]:
@@ -137,10 +148,11 @@ def _result_line(outcome: str, operation_id: str, detail: str) -> str:
     return f"{operation_id}: {outcome.replace('_', ' ')}" + (f", {detail}" if detail else "")
 
 
-def _outcome_lines(incident: Incident) -> list[str]:
+def _outcome_lines(incident: Incident, place: Callable[[str], str]) -> list[str]:
     lines = [f"{machine}: {outcome}" for machine, outcome in incident.outcomes.items()]
     unknown = [machine for machine in incident.evicted if machine not in incident.outcomes]
-    lines += [f"not known yet; when it is: minder machine outcome {machine} confirmed (or no-fault-found)" for machine in unknown]
+    commands = [place(f"minder machine outcome {machine} confirmed") for machine in unknown]
+    lines += [f"not known yet; when it is: {command} (or no-fault-found)" for command in commands]
     return lines or ["nobody was evicted"]
 
 

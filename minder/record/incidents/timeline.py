@@ -8,6 +8,7 @@ from typing import Any
 from minder.model.clock import format_time
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
+from minder.record.incidents.words import TIERS, cause_words
 
 __all__ = ["describe"]
 
@@ -40,13 +41,17 @@ def _tail(payload: Payload, *keys: str) -> str:
     return ": " + "; ".join(said) if said else ""
 
 
+def _tier(payload: Payload) -> str:
+    return TIERS.get(str(payload.get("tier")), str(payload.get("tier")))
+
+
 def _verdict(payload: Payload) -> str:
     if payload.get("kind") == "recovered":
         return f"recovered: {_names(payload)}"
-    blame = "nobody to blame" if payload.get("kind") == "job" else _names(payload)
+    blame = f"{_names(payload)} {cause_words(payload.get('cause'), bool(payload.get('machines')))}"
     confidence = payload.get("confidence")
     sure = f", confidence {confidence:.2f}" if isinstance(confidence, float) else ""
-    return f"verdict {payload.get('tier')}: {blame}, {payload.get('cause')}{sure}"
+    return f"{blame}: {_tier(payload)}{sure}"
 
 
 def _decision(payload: Payload) -> str:

@@ -1,0 +1,76 @@
+"""Verdicts and decisions in plain words, for the console and for pages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from minder.model.decision import Decision
+from minder.model.evidence import Verdict
+
+__all__ = ["TIERS", "cause_words", "ranks_words", "verdict_words", "what_was_decided"]
+
+TIERS = {"evict": "evict (high confidence)", "page": "page (a person should look)", "watch": "watch (noted)"}
+_MACHINE = {
+    "stall": "stands still",
+    "slowdown": "holds the others up",
+    "absence": "is gone",
+    "explicit": "reports a fault of its own",
+    "numeric": "computes wrong numbers",
+    "unknown": "behaves unlike its peers",
+}
+_JOB = {
+    "stall": "stands still",
+    "slowdown": "is slow",
+    "absence": "is not heard",
+    "explicit": "reports a fault",
+    "numeric": "computes wrong numbers",
+    "unknown": "behaves unlike before",
+}
+_DONE = {"evict": "is evicted", "trial": "goes on trial", "page": "needs a person to look", "none": "stays: nothing is done"}
+
+
+def cause_words(cause: str | None, machine: bool = True) -> str:
+    """What a machine (or else the job) did, to follow its name; a newer version's word as it is.
+
+    >>> cause_words("slowdown"), cause_words("slowdown", machine=False)
+    ('holds the others up', 'is slow')
+    """
+    return (_MACHINE if machine else _JOB).get(cause or "unknown", str(cause))
+
+
+def ranks_words(machines: Iterable[str], rank_machine: Mapping[int, str]) -> str:
+    """Machines with the ranks that run there.
+
+    >>> ranks_words(["m1", "s1"], {0: "m0", 1: "m1", 2: "m1", 3: "m1", 5: "m1"})
+    'm1 (ranks 1-3, 5), s1'
+    """
+    return ", ".join(f"{machine}{_ranks([rank for rank, name in rank_machine.items() if name == machine])}" for machine in machines)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f" (rank{'' if len(ranks) == 1 else 's'} {text})" if spans else ""
+
+
+def verdict_words(verdict: Verdict, rank_machine: Mapping[int, str]) -> str:
+    """Who, what and why, in one line."""
+    who = ranks_words(verdict.machines, rank_machine) or "the job"
+    if verdict.kind == "recovered":
+        return f"{who} has recovered"
+    why = next((item.message for item in verdict.evidence if item.message), "")
+    what = f"{who} {cause_words(verdict.cause, bool(verdict.machines))}{f': {why}' if why else ''}"
+    return f"{what}; {TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f}"
+
+
+def what_was_decided(decision: Decision, incidents: Sequence[str]) -> str:
+    """What follows, with the incident to look it up by. Who and why was told with the verdict; here is why it is done or not."""
+    who = ", ".join(decision.machines) or "the job"
+    told = "the job is started again in place" if decision.action == "restart" else f"{who} {_DONE.get(decision.action, decision.action)}"
+    why = "" if decision.reason == "act" else f" ({decision.detail or decision.reason.replace('_', ' ')})"
+    return f"{f'incident {incidents[0]}: ' if incidents else ''}{told}{why}"

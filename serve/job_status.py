@@ -1,0 +1,25 @@
+"""What a job's controller wrote last, and whether it is heard now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from minder.act.controller.status import read_status
+from serve.heard import Heard
+from serve.state import Service
+
+__all__ = ["controller_heard", "job_status"]
+
+
+def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
+    """What its controller wrote last; None where the service does not see that."""
+    path = service.known.status_file(name)
+    status = None if path is None else read_status(path)
+    return status if status is not None and status.get("job") == name else None
+
+
+def controller_heard(service: Service, name: str) -> Heard:
+    """By its status and by its lease. Raises LedgerError."""
+    told = (job_status(service, name) or {}).get("now_s")
+    return service.listening.heard(name, float(told) if isinstance(told, (int, float)) else None)
