@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from minder import __version__
 from minder.model.errors import LedgerError
@@ -14,6 +14,7 @@ from minder.record.api.problem import MEDIA_TYPE, Problem
 from serve.guards import BodyBounds, Measured
 from serve.pages import add_pages
 from serve.pages.errors import error_page
+from serve.parameters import operation_id, refuse_unknown
 from serve.problems import add_problems
 from serve.routes import decisions, events, health, incidents, jobs, machines, maintenance, pauses, policy, scores, signals, standbys
 from serve.state import Service
@@ -65,7 +66,9 @@ def build_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     for room in (health, incidents, events, machines, decisions, pauses, maintenance, jobs, policy, scores, signals, standbys):
-        app.include_router(room.router, responses=_PROBLEMS)
+        app.include_router(
+            room.router, responses=_PROBLEMS, dependencies=[Depends(refuse_unknown)], generate_unique_id_function=operation_id
+        )
     add_pages(app)
     add_problems(app, error_page)
     app.add_middleware(BodyBounds, limits=service.settings.limits)

@@ -40,6 +40,7 @@ class _Notes(logging.Handler):
 def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]) -> dict[str, Any]:
     """Fields of ScoreResult, as `minder replay` would conclude from this folder. Raises MinderError with one line."""
     from minder.ingest.sources.recording import read_recording
+    from minder.offline.evaluation.judged import not_judged
     from minder.offline.evaluation.lines import verdict_line
     from minder.offline.evaluation.replay import replay_recording
     from serve.scoring.unpack import Bounds, check_size, unpack
@@ -51,7 +52,8 @@ def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]
         check_size(recording, limits)
         seen = recording if until_s is None else recording.until(until_s)
         verdicts = [verdict_line(name, verdict) for verdict in replay_recording(seen, until_s)]
-    return {"recording": name, "rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": notes}
+    told = {"rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": notes}
+    return {"recording": name, **told, "not_judged": not_judged(seen)}
 
 
 def read_dumps(what: str, folder: Path) -> dict[str, Any]:

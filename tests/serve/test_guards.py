@@ -89,7 +89,21 @@ def test_the_contract_names_every_route_its_problems_and_its_scheme(http: httpx.
     assert len(actions) == 14
     for item in actions:
         assert any(parameter["name"].lower() == "idempotency-key" and parameter["required"] for parameter in item["parameters"])
+    names = [item["operationId"] for item in operations.values()]
+    assert len(set(names)) == len(names) and {"list_incidents", "show_machine", "approve"} <= set(names)
+    assert not [name for name in names if "v1" in name]
     assert set(document["components"]["schemas"]) >= {"Problem", "IncidentDetail", "ScoreResult"} and json.dumps(document)
+
+
+@pytest.mark.parametrize(("path", "said"), [
+    ("incidents?sate=open", 'no query parameter "sate" here: did you mean state?'),
+    ("incidents/llm-1?verbose=1", 'no query parameter "verbose" here: it takes none'),
+    ("machines?bared=true&limit=2", "did you mean barred?"),
+])  # fmt: skip
+def test_a_query_parameter_that_is_none_is_refused(http: httpx.Client, as_: As, path: str, said: str) -> None:
+    found = http.get(f"/v1/{path}", headers=as_())
+    assert found.status_code == 422 and said in found.json()["detail"]
+    assert http.get("/v1/incidents?state=open&job=llm&limit=3", headers=as_()).status_code == 200
 
 
 def test_no_redirect_is_built_from_a_host_that_the_caller_names(http: httpx.Client, as_: As) -> None:

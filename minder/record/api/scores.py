@@ -55,12 +55,14 @@ class VerdictLine(Answer):
 
 class ScoreResult(Answer):
     """verdicts: none were due where the list is empty. rows, machines: how much data that rests on: 0 rows is no data, not health.
+    not_judged: why the machines could not be compared, in a line each; an empty list of verdicts says nothing then.
     notes: what was ignored in the upload."""
 
     recording: str
     rows: int
     machines: int
     verdicts: tuple[dict[str, Any], ...]
+    not_judged: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def lines(self) -> tuple[VerdictLine, ...]:
