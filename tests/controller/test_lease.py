@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from minder.act.controller.lease import Leadership
+from minder.model.decision import Decision
 from minder.model.errors import LeaseLostError, LedgerError
 from minder.record.incidents import Ledger, kinds
 from minder.record.store.leases import LeaseStore
@@ -192,3 +193,17 @@ def test_the_lease_is_looked_at_again_between_the_intent_and_the_action(world: A
     app.close()
     later = world.life(6)
     assert later.state.generation == 2 and len(set(world.actuator.executed)) == 1 and len(world.events(kinds.INTENT)) == 1
+
+
+def test_who_leads_no_longer_parks_no_machine_after_a_trial(begun: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine on trial may run ranks again, by the order of whoever leads now."""
+
+    def deposed() -> None:
+        raise LeaseLostError("another controller leads")
+
+    monkeypatch.setattr(begun.ledger, "check_fence", deposed)
+    begun.state.rank_machine[1] = "s0"
+    trial = Decision("trial-1", world.clock.now_s(), "trial", ("m1",), "act", "", world.accuse("m1"), replacements=("s0",))
+    with pytest.raises(LeaseLostError):
+        begun.recovery._park(trial)
+    assert world.fleet.launchers["m1"].state == "running"

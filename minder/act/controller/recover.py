@@ -93,6 +93,7 @@ class Recovery:
         body = {"generation": generation, "desired": "parked", "world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
         requests = {machine: {"operation_id": f"{decision.operation_id}/park/g{generation}", **body} for machine in idle}
         if requests:
+            self._ledger.check_fence()
             self._fleet.post_workers(requests)
 
     def stop(self, decision: Decision, incident: str) -> bool:
