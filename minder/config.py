@@ -87,9 +87,9 @@ class TelemetryConfig(PrometheusSettings):
     name ends at its first dot. mapping: whose metric names are read: "minder" (our agents), another mapping that comes with minder
     (docs/mappings.md), a TOML file of yours, or several joined by "+". selector: label matchers that narrow what is asked for, like
     'cluster="a"'. headers: sent with every request to the Prometheus. ca_file: PEM file of who signs its certificate. cert_file, key_file:
-    our own certificate, where it wants one. username: for basic authentication; the password is in password_file, or in
-    MINDER_PROMETHEUS_PASSWORD. password_file, bearer_token_file: a file with the secret; readable by its owner and group only. A token may
-    be in MINDER_PROMETHEUS_TOKEN instead. tenant: sent as X-Scope-OrgID.
+    our own certificate, where it wants one. username: for basic authentication. password_file: a file with its password, readable by
+    its owner and group only; or the password is in MINDER_PROMETHEUS_PASSWORD. bearer_token_file: a file with a token, as private; or the
+    token is in MINDER_PROMETHEUS_TOKEN. tenant: sent as X-Scope-OrgID.
     """
 
     source: Literal["auto", "scrape", "prometheus"] = "auto"

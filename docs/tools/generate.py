@@ -77,6 +77,7 @@ def configuration_page() -> str:
     from minder.act.actuators.slurm.config import SlurmConfig
     from minder.act.policy.config import PolicyConfig
     from minder.diagnose.scoring.config import ScoringConfig
+    from minder.ingest.sources.settings import JoinRule
 
     parts = [
         f"# Configuration\n\n{_NOTE}\n`job.toml` of `minder run` and `minder watch`. Unknown keys are errors; a relative path is "
@@ -87,6 +88,7 @@ def configuration_page() -> str:
         ("Machines", "[[machines]]", config.MachineConfig),
         ("A machine on the controller's own host", "[machines.local]", config.LocalHandle),
         ("Telemetry", "[telemetry]", config.TelemetryConfig),
+        ("Where a series finds its machine", "[[telemetry.join]]", JoinRule),
         ("Detector", "[detector]", config.DetectorConfig),
         ("Where telemetry is scored", "[scoring]", ScoringConfig),
         ("Slurm", '[engine]` with `kind = "slurm"', SlurmConfig),
@@ -148,7 +150,7 @@ def _field(name: str, field: Any, meaning: str) -> str:
 def _kind(annotation: str) -> str:
     """A type as TOML has it."""
     text = re.sub(
-        r"\w+Config\b|\w+Settings\b|LocalHandle|Target|dict\[.*\]",
+        r"\w+Config\b|\w+Settings\b|JoinRule|LocalHandle|Target|dict\[.*\]",
         "table",
         re.sub(r"(minder|serve)\.(\w+\.)*", "", annotation).replace(" | None", ""),
     )
@@ -157,7 +159,7 @@ def _kind(annotation: str) -> str:
     text = text.replace("table | table", "table")
     for python, toml in (("str", "string"), ("int", "whole number"), ("float", "number"), ("bool", "true or false")):
         text = re.sub(rf"\b{python}\b", toml, text)
-    return re.sub(r"tuple\[(.*), \.\.\.\]", r"list of \1s", text)
+    return re.sub(r"tuple\[(.*), \.\.\.\]", r"list of \1s", text).replace(" | ", " or ")
 
 
 def _plain_default(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from minder.doctor.series import Found
+from minder.doctor.series import Found, Server
 
 __all__ = ["Applications"]
 
@@ -25,10 +25,9 @@ class Applications:
     jobs: frozenset[str]
 
     @classmethod
-    def of(cls, names: Sequence[str], read: Callable[[str], Sequence[Found]], exporters: Collection[str]) -> Applications:
-        """exporters: scrape jobs of which a mapping knows metrics. Raises what `read` raises."""
-        found = {item.labels.get("job", "") for item in read(_SIGNS)} if names else set()
-        return cls(frozenset(found - set(exporters) - {""}))
+    def of(cls, server: Server, exporters: Collection[str]) -> Applications:
+        """exporters: scrape jobs of which a mapping knows metrics. Raises SourceError."""
+        return cls(frozenset(server.jobs(_SIGNS) - set(exporters) - {""}))
 
     def owns(self, item: Found) -> bool:
         """Whether a series is of an application, and not of the machine that it runs on."""

@@ -55,7 +55,7 @@ def propose(server: Server, now_s: float) -> Proposal:
     names = server.names()
     reading = _Reading(server, names)
     mappings = reading.take_known()
-    applications = Applications.of(names, server.series, reading.jobs())
+    applications = Applications.of(server, reading.jobs())
     have = set(reading.used)
     guess = guess_rules(
         applications.without(names), reading.known, applications.reader(server.series), have, server.types(), server.highest

@@ -48,10 +48,18 @@ class Server:
 
     def series(self, pattern: str) -> list[Found]:
         """All series whose whole name matches, with their newest value of the last five minutes. Raises SourceError."""
+        found = self._get("query", {"query": self._of_names(pattern)})
+        return [_found(item) for item in found.get("result", [])] if isinstance(found, dict) else []
+
+    def jobs(self, pattern: str) -> set[str]:
+        """Scrape jobs that have a series whose whole name matches. Raises SourceError."""
+        found = self._get("query", {"query": f"count by (job) ({self._of_names(pattern)})"})
+        return {str(item.get("metric", {}).get("job", "")) for item in found.get("result", [])} if isinstance(found, dict) else set()
+
+    def _of_names(self, pattern: str) -> str:
         quoted = pattern.replace("\\", "\\\\").replace('"', '\\"')
         matchers = ",".join(part for part in (f'__name__=~"{quoted}"', self.selector) if part)
-        found = self._get("query", {"query": f"{{{matchers}}}"})
-        return [_found(item) for item in found.get("result", [])] if isinstance(found, dict) else []
+        return f"{{{matchers}}}"
 
     def types(self) -> dict[str, str]:
         """Metric to its type ("gauge", "counter"), as exporters declare it; empty where the server does not tell."""

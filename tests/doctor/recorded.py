@@ -65,6 +65,9 @@ class Recorded(Server):
             values = self.highest_of.get(found[1])
             rows = self._matching(f'{{__name__="{found[1]}"}}')
             return [{"metric": {}, "value": [NOW_S, str(value)]} for value in (values or [value for _, _, value in rows])]
+        if query.startswith("count by (job)"):
+            jobs = {labels.get("job", "") for _, labels, _ in self._matching(query)}
+            return [{"metric": {"job": job}, "value": [NOW_S, "1"]} for job in sorted(jobs)]
         rows = self._matching(query)
         return [{"metric": {"__name__": name, **labels}, "value": [NOW_S, str(value)]} for name, labels, value in rows]
 

@@ -42,3 +42,17 @@ def test_a_wrong_recipe_is_one_line(tmp_path: Path, text: str, word: str) -> Non
 def test_a_recipe_that_there_is_not_names_those_that_there_are() -> None:
     with pytest.raises(ConfigError, match="reference"):
         load_training_recipe("crystal")
+
+
+def test_a_prometheus_is_reached_and_read_as_in_job_toml(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    (tmp_path / "secret").chmod(0o600)
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        'name = "x"\n[data.prometheus]\nurl = "https://p"\nmachines = ["n1"]\nminutes = 5\nmachine_label = ["Hostname", "node"]\n'
+        'username = "obs"\npassword_file = "secret"\n'
+        'join = [{ series = "node_uname_info", on = { instance = "instance" }, take = "nodename" }]\n'
+    )
+    rules = load_training_recipe(str(path)).data.prometheus
+    assert rules is not None and rules.options().access.password == "s3cret"
+    assert rules.identity().labels == ("Hostname", "node") and rules.identity().join_series() == ("node_uname_info",)
