@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 from minder.model.errors import ConfigError
 from serve.identity.oidc_settings import OidcSettings
 from serve.notify.targets import Target, demand_address
-from serve.watching.settings import JobsSettings
+from serve.watching.settings import JobsSettings, check_hosts
 
 __all__ = ["ServiceFile", "load_settings"]
 
@@ -24,7 +24,8 @@ _FILE_KEYS = (
 class ServiceFile(BaseModel):
     """What the service is told besides its command line. public_url: where people reach the service's pages; links in messages begin
     with it. notify: who is told of verdicts, a [[notify]] table for each. oidc: an identity provider whose tokens count too, and with
-    whom people may sign in to the pages. jobs: jobs may be registered through the API, within what it says."""
+    whom people may sign in to the pages. jobs: jobs may be registered through the API, within what it says.
+    standby_hosts: where a machine may listen that an operator adds to a job's pool through the API, as [jobs] hosts; empty: nowhere."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,6 +33,12 @@ class ServiceFile(BaseModel):
     notify: tuple[Target, ...] = ()
     oidc: OidcSettings | None = None
     jobs: JobsSettings | None = None
+    standby_hosts: tuple[str, ...] = ()
+
+    @field_validator("standby_hosts")
+    @classmethod
+    def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return check_hosts(hosts)
 
     @field_validator("public_url")
     @classmethod

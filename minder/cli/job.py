@@ -95,14 +95,15 @@ def add_standby(
     ledger: LedgerOption = None,
 ) -> None:
     """Give a running job one more standby, though its configuration does not name it. Its agent and launcher run already, with the job's
-    tokens. Exit status 1: it was not taken in, or not within --wait.
+    tokens. With --server the service must allow their hosts (standby_hosts). Exit status 1: it was not taken in, or not within --wait.
 
     Example: minder job add-standby llm-70b node-0104 --agent http://10.0.0.104:9401 --launcher http://10.0.0.104:9402
     """
-    from minder.cli.remote import open_ledger
+    from minder.cli.remote import demand_note, open_ledger
     from minder.cli.tables import operator_name
     from minder.config import check_url
     from minder.model.errors import BadInputError
+    from minder.record.api.jobs import StandbyRequest
     from minder.record.incidents import Ledger
     from minder.record.incidents.joins import Join, order_join, wait_for_join
 
@@ -110,10 +111,13 @@ def add_standby(
         check_url(option, url)
     wanted = Join("", machine, agent.rstrip("/"), launcher.rstrip("/"), rack, switch)
     with open_ledger(ledger) as opened:
-        if not isinstance(opened, Ledger):
-            raise BadInputError("add-standby writes into the job's ledger: run it where the controller runs, with --ledger")
-        order = order_join(opened, name, wanted, operator_name(), reason)
-        found = wait_for_join(opened.events, name, order.operation_id, wait)
+        if isinstance(opened, Ledger):
+            operation_id = order_join(opened, name, wanted, operator_name(), reason).operation_id
+        else:
+            said = demand_note(reason, "--reason")
+            request = StandbyRequest(machine=machine, agent=wanted.agent, launcher=wanted.launcher, reason=said, rack=rack, switch=switch)
+            operation_id = opened.client.add_standby(name, request).detail.partition(":")[0]
+        found = wait_for_join(opened.events, name, operation_id, wait)
     if found.state == "asked":
         typer.echo(f"{machine} is not taken in yet: the order stands, and the controller of {name} says in its status what is missing")
         raise typer.Exit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
@@ -12,11 +13,13 @@ from starlette.responses import Response
 from minder.act.controller.lease import is_led
 from minder.act.controller.status import status_age_s
 from minder.model.clock import format_time
+from minder.model.errors import BadInputError
 from minder.record.api.access import Caller
 from minder.record.api.fields import JobName, Page, Text
 from minder.record.api.incidents import Recorded
-from minder.record.api.jobs import Job, JobDetail, RestartRequest
+from minder.record.api.jobs import Job, JobDetail, RestartRequest, StandbyRequest
 from minder.record.incidents import kinds
+from minder.record.incidents.joins import JOIN_KINDS, Join, check_join, join_payload, new_join
 from minder.record.incidents.orders import find_restart_order
 from minder.record.store.events import EventQuery
 from serve.access import Admin, Operator, Viewer, demand_job, sees
@@ -30,8 +33,9 @@ from serve.routes.incidents import Limit
 from serve.state import Service, service_of
 from serve.watching.allowed import read_document
 from serve.watching.register import JOB_BODY, plan_end, plan_register
+from serve.watching.settings import host_in
 
-__all__ = ["job_detail", "job_ranks", "jobs_page", "plan_restart", "router"]
+__all__ = ["job_detail", "job_ranks", "jobs_page", "plan_restart", "plan_standby", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Name = Annotated[JobName, Path(max_length=63)]
@@ -85,6 +89,40 @@ def end_job(request: Request, caller: Admin, name: Name, reason: Reason, act: Ac
 def restart_job(request: Request, caller: Operator, name: Name, body: RestartRequest, act: Act) -> Response:
     """Have a job started again in place. Its controller does it, if restarts are left, nothing is paused, and unless it is in dry run."""
     return act.perform(lambda: plan_restart(service_of(request), caller, name, body))
+
+
+@router.post("/{name}/standbys", status_code=201, response_model=Recorded)
+def add_standby(request: Request, caller: Operator, name: Name, body: StandbyRequest, act: Act) -> Response:
+    """Give a running job one more standby. Its controller takes the machine in once agent and launcher answer with the job's tokens."""
+    return act.perform(lambda: plan_standby(service_of(request), caller, name, body))
+
+
+def plan_standby(service: Service, caller: Caller, name: str, body: StandbyRequest) -> tuple[list[Planned], str]:
+    """403 for a host that the service's settings do not allow: the controller would send the job's tokens there. 409 where no such job
+    runs, or the machine cannot join it."""
+    demand_job(caller, name)
+    for what, url in (("agent", body.agent), ("launcher", body.launcher)):
+        if not host_in(service.settings.file.standby_hosts, _host(what, url)):
+            raise refuse(403, f"{what}: {_host(what, url)} is none of the hosts in standby_hosts of this service's settings: add it there")
+    wanted = Join("", body.machine, body.agent.rstrip("/"), body.launcher.rstrip("/"), body.rack, body.switch)
+    try:
+        check_join(service.events.select(EventQuery(job=name, kinds=JOIN_KINDS)), name, wanted)
+    except BadInputError as error:
+        raise refuse(409, str(error)) from error
+    told = f"{body.machine} is to join {name} as a standby: its controller takes it in once agent and launcher answer"
+    payload = join_payload(wanted) | {"reason": body.reason}
+    return [Planned(kinds.STANDBY_ADDED, payload, name, None, operation_id := new_join())], f"{operation_id}: {told}"
+
+
+def _host(what: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.hostname and parts.port != 0
+    except ValueError:
+        good = None
+    if not good:
+        raise refuse(422, f"{what} is no address: give one like http://10.0.0.104:9401")
+    return parts.hostname or ""
 
 
 def plan_restart(service: Service, caller: Caller, name: str, body: RestartRequest) -> tuple[list[Planned], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from minder.config import TlsConfig
 from minder.model.resources import default_state_dir
 from minder.wire.tokens import read_token
 
-__all__ = ["JobsSettings", "allows_host", "watch_dir"]
+__all__ = ["JobsSettings", "allows_host", "check_hosts", "host_in", "watch_dir"]
 
 _PATTERN = re.compile(r"(\*|[A-Za-z0-9-])+(\.(\*|[A-Za-z0-9-])+)*")
 
@@ -39,10 +40,7 @@ class JobsSettings(BaseModel):
     @field_validator("hosts")
     @classmethod
     def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        for host in hosts:
-            if _network(host) is None and not _PATTERN.fullmatch(host):
-                raise ValueError(f'"{host}" is no name, address or network: write "node-*.example.org", "10.0.0.7" or "10.0.0.0/16"')
-        return hosts
+        return check_hosts(hosts)
 
     @model_validator(mode="after")
     def _is_whole(self) -> JobsSettings:
@@ -61,6 +59,14 @@ class JobsSettings(BaseModel):
         self.tls.context()
 
 
+def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises ValueError for what is none."""
+    for host in hosts:
+        if _network(host) is None and not _PATTERN.fullmatch(host):
+            raise ValueError(f'"{host}" is no name, address or network: write "node-*.example.org", "10.0.0.7" or "10.0.0.0/16"')
+    return hosts
+
+
 def allows_host(settings: JobsSettings, host: str) -> bool:
     """Whether a job may name this host. A name is not looked up.
 
@@ -69,11 +75,16 @@ def allows_host(settings: JobsSettings, host: str) -> bool:
     >>> allows_host(JobsSettings(hosts=("10.0.0.0/16", "node-*.lan")), "node-7.evil.lan")
     False
     """
+    return host_in(settings.hosts, host)
+
+
+def host_in(hosts: Sequence[str], host: str) -> bool:
+    """Whether a host is one of these names ("*" stands for anything without a dot), addresses, networks. A name is not looked up."""
     address = _network(host)
     if address is not None:
-        networks = [network for told in settings.hosts if (network := _network(told)) is not None]
+        networks = [network for told in hosts if (network := _network(told)) is not None]
         return any(address.version == network.version and address.subnet_of(network) for network in networks)  # type: ignore[arg-type]
-    return any(_network(told) is None and _matches(told, host) for told in settings.hosts)
+    return any(_network(told) is None and _matches(told, host) for told in hosts)
 
 
 def watch_dir(job: str) -> Path:

@@ -86,7 +86,7 @@ def test_the_contract_names_every_route_its_problems_and_its_scheme(http: httpx.
         for (path, method), item in operations.items()
         if method in ("post", "delete") and path not in no_actions and "/signals" not in path
     ]
-    assert len(actions) == 14
+    assert len(actions) == 15
     for item in actions:
         assert any(parameter["name"].lower() == "idempotency-key" and parameter["required"] for parameter in item["parameters"])
     names = [item["operationId"] for item in operations.values()]
@@ -103,7 +103,8 @@ def test_the_contract_names_every_route_its_problems_and_its_scheme(http: httpx.
 def test_a_query_parameter_that_is_none_is_refused(http: httpx.Client, as_: As, path: str, said: str) -> None:
     found = http.get(f"/v1/{path}", headers=as_())
     assert found.status_code == 422 and said in found.json()["detail"]
-    assert http.get("/v1/incidents?state=open&job=llm&limit=3", headers=as_()).status_code == 200
+    for fine in ("incidents?state=open&job=llm&limit=3", "pauses?limit=200", "standbys?job=llm&limit=200", "maintenance?limit=200"):
+        assert http.get(f"/v1/{fine}", headers=as_()).status_code == 200, fine
 
 
 def test_no_redirect_is_built_from_a_host_that_the_caller_names(http: httpx.Client, as_: As) -> None:

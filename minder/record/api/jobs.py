@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from minder.record.api.fields import Answer, Request, Text
+from pydantic import StringConstraints
 
-__all__ = ["Job", "JobDetail", "RestartRequest"]
+from minder.record.api.fields import Answer, MachineName, Request, Text
+
+__all__ = ["Job", "JobDetail", "RestartRequest", "StandbyRequest"]
 
 
 class Job(Answer):
@@ -29,6 +31,21 @@ class RestartRequest(Request):
     """Have a job started again in place, now. Restarts that are left, pauses and dry run hold as ever."""
 
     reason: Text
+
+
+Address = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+$", max_length=300)]
+
+
+class StandbyRequest(Request):
+    """Give a running job one more standby. agent, launcher: where those of the machine listen, such as http://10.0.0.104:9401; the job's
+    tokens go there, so their hosts must be among those that the service allows. rack, switch: what it shares with other machines."""
+
+    machine: MachineName
+    agent: Address
+    launcher: Address
+    reason: Text
+    rack: MachineName | None = None
+    switch: MachineName | None = None
 
 
 class JobDetail(Job):

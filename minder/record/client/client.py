@@ -16,7 +16,7 @@ from minder.record.api.decisions import Question, QuestionDetail
 from minder.record.api.dumps import CollectivesResult, StacksResult
 from minder.record.api.fields import Answer
 from minder.record.api.incidents import Capture, Event, IncidentDetail, IncidentSummary, Recorded
-from minder.record.api.jobs import Job, JobDetail
+from minder.record.api.jobs import Job, JobDetail, StandbyRequest
 from minder.record.api.machines import Machine, MachineDetail
 from minder.record.api.maintenance import MaintenanceRequest, MaintenanceWindow
 from minder.record.api.pauses import Pause
@@ -176,6 +176,10 @@ class Client:
     def restart_job(self, job: str, reason: str) -> Recorded:
         """Have a job started again in place. The controller's policy still says whether: restarts that are left, pauses, dry run."""
         return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/restart", {"reason": reason}))
+
+    def add_standby(self, job: str, standby: StandbyRequest) -> Recorded:
+        """Give a running job one more standby, where the service's settings allow its hosts."""
+        return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/standbys", standby.model_dump(mode="json")))
 
     def register_job(self, content: bytes, reason: str) -> Recorded:
         """Have the service watch a job. content: of its job.toml, as TOML."""

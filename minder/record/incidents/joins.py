@@ -14,7 +14,18 @@ from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.record.incidents.ledger import Ledger
 
-__all__ = ["JOIN_KINDS", "JOIN_PREFIX", "Join", "clash", "fold_joins", "order_join", "wait_for_join"]
+__all__ = [
+    "JOIN_KINDS",
+    "JOIN_PREFIX",
+    "Join",
+    "check_join",
+    "clash",
+    "fold_joins",
+    "join_payload",
+    "new_join",
+    "order_join",
+    "wait_for_join",
+]
 
 JOIN_PREFIX = "join-"  # names of these operations begin with it
 JOIN_KINDS = (kinds.JOB_REGISTERED, kinds.STANDBY_ADDED, kinds.RESULT, kinds.JOB_ENDED)
@@ -68,10 +79,27 @@ def clash(wanted: Join, known: Addresses) -> str:
 
 
 def order_join(ledger: Ledger, job: str, wanted: Join, by: str, reason: str) -> Join:
-    """Write the order down for the job's controller. Raises BadInputError where no such job runs, or the machine cannot join it."""
+    """Write the order down for the job's controller. Raises BadInputError as of check_join."""
+    check_join(ledger.events(job=job, kinds=JOIN_KINDS), job, wanted)
+    name = new_join()
+    ledger.append(kinds.STANDBY_ADDED, {**join_payload(wanted), "by": by, "reason": reason}, job=job, operation_id=name)
+    return replace(wanted, operation_id=name)
+
+
+def new_join() -> str:
+    """A name for one more order."""
+    return f"{JOIN_PREFIX}{uuid.uuid4().hex[:12]}"
+
+
+def join_payload(wanted: Join) -> dict[str, Any]:
+    """Payload of STANDBY_ADDED, without who and why."""
+    return {key: getattr(wanted, key) for key in ("machine", "agent", "launcher", "rack", "switch")}
+
+
+def check_join(events: Sequence[LedgerEvent], job: str, wanted: Join) -> None:
+    """Raises BadInputError where no such job runs, or the machine cannot join it. events: the job's, of JOIN_KINDS, in ledger order."""
     if not _NAME.fullmatch(wanted.machine):
         raise BadInputError(f"machine {wanted.machine!r}: letters, digits, '.', '_' and '-' only, 128 at most")
-    events = ledger.events(job=job, kinds=JOIN_KINDS)
     runs = [event for event in events if event.kind in (kinds.JOB_REGISTERED, kinds.JOB_ENDED)]
     if not runs or runs[-1].kind == kinds.JOB_ENDED:
         raise BadInputError(f'no job "{job}" runs: `minder incidents list` shows the jobs that did')
@@ -85,10 +113,6 @@ def order_join(ledger: Ledger, job: str, wanted: Join, by: str, reason: str) -> 
     why = clash(wanted, known)
     if why:
         raise BadInputError(why)
-    payload = {key: getattr(wanted, key) for key in ("machine", "agent", "launcher", "rack", "switch")}
-    name = f"{JOIN_PREFIX}{uuid.uuid4().hex[:12]}"
-    ledger.append(kinds.STANDBY_ADDED, {**payload, "by": by, "reason": reason}, job=job, operation_id=name)
-    return replace(wanted, operation_id=name)
 
 
 def _registered(payload: Mapping[str, Any]) -> dict[str, tuple[str | None, str | None]]:
