@@ -48,7 +48,7 @@ KEPT = {
     ("docs/collectives.md", "m1 to m2"): OUTPUT,
     ("docs/logging.md", "time="): OUTPUT,
     ("docs/collectives.md", "export NCCL_PROFILER_PLUGIN"): NO_TEST,
-    ("docs/first-contact.md", "ok       prometheus"): OUTPUT,
+    ("docs/first-contact.md", "ok       machines"): OUTPUT,
     ("docs/first-contact.md", "minder_controller_score_ratio"): OUTPUT,
     ("docs/install.md", "pg_dump"): f"{SNIPPETS}::test_the_ledger_in_postgresql_is_backed_up_as_the_page_says",
     ("docs/install-kubernetes.md", "kubectl create namespace"): NO_TEST,
