@@ -3,12 +3,12 @@
 #   Prolog=/usr/local/sbin/minder-node-check      Epilog=/usr/local/sbin/minder-node-check
 #   HealthCheckProgram=/usr/local/sbin/minder-node-check
 # Slurm drains a node whose prolog or epilog fails, under its own reason: minder leaves that alone.
-# Settings, in the environment or in /etc/minder/node-check.conf: AGENT_URL, MIN_FREE_KIB, GPUS, CHECK_PATH.
+# Settings, in the environment or in /etc/minder/node-check.conf: AGENT_URL, AGENT_TOKEN_FILE, AGENT_CA, MIN_FREE_KIB, GPUS, CHECK_PATH.
 set -uo pipefail
 conf=${NODE_CHECK_CONF:-/etc/minder/node-check.conf}
 # shellcheck disable=SC1090
 [ -r "$conf" ] && . "$conf"
-: "${AGENT_URL:=}" "${MIN_FREE_KIB:=1048576}" "${GPUS:=}" "${CHECK_PATH:=/tmp}"
+: "${AGENT_URL:=}" "${AGENT_TOKEN_FILE:=}" "${AGENT_CA:=}" "${MIN_FREE_KIB:=1048576}" "${GPUS:=}" "${CHECK_PATH:=/tmp}"
 failed=0
 bad() { echo "minder-node-check: $*" >&2; failed=1; }
 
@@ -32,7 +32,20 @@ for state in /sys/class/infiniband/*/ports/*/state; do
     grep -q ACTIVE "$state" || bad "${state#/sys/class/infiniband/} is $(cat "$state")"
 done
 
-if [ -n "$AGENT_URL" ] && ! timeout 5 curl -fsS -o /dev/null "$AGENT_URL/v1/health"; then
-    bad "the agent at $AGENT_URL does not answer"
+# Any answer shows that the agent lives. One that refuses the token says something of this script's settings, nothing of the node.
+ask_agent() {
+    local token=""
+    [ -z "$AGENT_TOKEN_FILE" ] || token=$(cat "$AGENT_TOKEN_FILE" 2>/dev/null)
+    printf 'Authorization: Bearer %s\n' "$token" | # on standard input: arguments are everybody's to read
+        timeout 5 curl -s -o /dev/null -w '%{http_code}' ${AGENT_CA:+--cacert "$AGENT_CA"} -H @- "$AGENT_URL/v1/health"
+}
+if [ -n "$AGENT_URL" ]; then
+    status=$(ask_agent)
+    case "$status" in
+        2??) ;;
+        401 | 403) echo "minder-node-check: the agent answers, but refuses the token: set AGENT_TOKEN_FILE to a file with its token" >&2 ;;
+        000 | "") bad "the agent at $AGENT_URL does not answer" ;;
+        *) bad "the agent at $AGENT_URL answers with status $status" ;;
+    esac
 fi
 exit "$failed"
