@@ -46,7 +46,7 @@ def _names(service: Service, name: str, past: JobPast) -> Iterator[str]:
 
 def _job(service: Service, name: str, past: JobPast, machine: str, machines: int) -> MachineJob:
     status = job_status(service, name) or {}
-    row = next((row for row in status.get("machines") or () if row.get("name") == machine), {})
+    row: Mapping[str, Any] = next((row for row in status.get("machines") or () if row.get("name") == machine), {})
     place = dict(find_places([past.registered] if past.registered is not None else []).get(machine, {}))
     config = service.known.config(name)
     for item in config.machines if config is not None else ():
