@@ -26,7 +26,7 @@ def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovere
         "evict-1: done, workers ended",
         "Now: m2 is out; s1 took over. It is over, by first new step.",
         "In the morning: Examine m2, then say what was found: minder machine outcome m2 confirmed (or no-fault-found).",
-        'Undo: minder machine return m2 --note "undoes llm-1" (lets m2 work again: it waits as a standby, and the job is not stopped)',
+        'Undo: minder machine return m2 --note "undoes llm-1"\n  it lets m2 work again: it waits as a standby',
         "minder machine outcome m2 confirmed",
         "detect: 8.0 s",
         "downtime in all: 16.0 s",
@@ -42,7 +42,7 @@ def test_the_report_answers_what_a_person_asks_at_night(ledger: Ledger, recovere
 def test_commands_work_where_the_reader_is(ledger: Ledger, recovered_incident: str) -> None:
     found, place = ledger.incident(recovered_incident), partial(place_command, server="https://minder.example.org")
     text = incident_report(found, place=place)
-    assert 'Undo: minder --server https://minder.example.org machine return m2 --note "undoes llm-1" (' in text
+    assert 'Undo: minder --server https://minder.example.org machine return m2 --note "undoes llm-1"\n' in text
     assert "minder --server https://minder.example.org machine outcome m2 confirmed" in text
     assert "\n  stage " not in text and "\n  stage " in incident_report(found, stages=True)
 

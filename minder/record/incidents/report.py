@@ -75,7 +75,11 @@ def _report(incident: Incident, stages: bool, approvals: Sequence[Approval], pla
     yield ""
     yield f"Now: {said.now}"
     yield f"In the morning: {said.morning}"
-    yield f"Undo: {said.undo}"
+    for step in said.steps:  # a line of its own: it is copied whole
+        yield f"Undo: {step.command}"
+        yield f"  it {step.does}"
+    if not said.steps:
+        yield f"Undo: {said.undo}"
     yield from _section("Evidence for", [describe_evidence(item) for item in incident.evidence])
     yield from _section("Evidence against", [describe_evidence(item) for item in incident.against])
     yield from _section("Captured before anything was ended", incident.captured)

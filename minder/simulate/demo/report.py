@@ -159,7 +159,7 @@ def _lines(report: Report, complete: bool) -> Iterator[str]:
     yield from _facts(report)
     for incident in report.incidents:
         yield ""
-        yield incident_report(_for_reader(report, incident, complete)).rstrip("\n")
+        yield incident_report(_for_reader(report, incident, complete), stages=complete).rstrip("\n")
     if not report.incidents:
         yield ""
         yield "No incident: nothing was found, nothing was done, nothing is to be undone."

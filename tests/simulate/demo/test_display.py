@@ -109,7 +109,7 @@ def test_a_pipe_gets_one_line_per_change(story) -> None:  # type: ignore[no-unty
     assert lines.count("waiting for the workers to reach the barrier") == 1
     assert "step 20 of 60, loss 2.500" in lines
     assert "fault injected: stopped processes [4711]" in lines
-    assert any(line.startswith("verdict evict: m2, stall") for line in lines)
+    assert any(line.startswith("m2 stands still: evict (high confidence)") for line in lines)
     assert any(line.startswith("m2 is barred") for line in lines)
     assert all(letter.isprintable() for line in lines for letter in line)
 
