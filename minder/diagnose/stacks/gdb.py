@@ -22,7 +22,6 @@ _PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (?P<file>[^,]+), line (?P<lin
 _PY_BT = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<name>.+?)\s*$')
 _VALUE = re.compile(r"0x(?<=[ =(]0x)[0-9a-f]+(?![\w/.-])")  # an address or a pointer, never a part of a name or a path
 _C_NAME = re.compile(r"[\w.@?]+(?= \()")
-_BREAKS = re.compile(r"[\r\x0b\x0c\x1c-\x1e]")  # what str.splitlines takes for the end of a line too, in ASCII
 _DETACHED = re.compile(r"^\[Inferior \d+ \(process \d+\) detached\]\n?", re.MULTILINE)
 _ATTACHED = re.compile(r"\(process (?P<pid>\d+)\) detached")
 
@@ -32,28 +31,21 @@ def parse_gdb(text: str) -> tuple[Thread, ...]:
     only one."""
     threads: list[tuple[int, int | None, str, tuple[Frame, ...]]] = []
     text = _newest_visit(text)
-    lines = text if text.isascii() and not _BREAKS.search(text) else "\n".join(text.splitlines())
-    plain = _VALUE.sub("0x0", lines).rstrip("\n")
+    plain = _VALUE.sub("0x0", "\n".join(text.splitlines())).rstrip("\n")
     last = plain.rpartition("\n")
     sections = _sections(last[0] if last[2].startswith("[") else plain)  # gdb's last word holds the pid
     for header, body in newest_run(sections, _thread_of):
         own, rows = _read_body(body)
         if header is not None:
+            name = re.search(r'"([^"]*)"', header["rest"])
             lwp = int(header["lwp"]) if header["lwp"] else None
-            threads.append((int(header["number"]), lwp, _name(header["rest"]), own or ()))
+            threads.append((int(header["number"]), lwp, name.group(1) if name else "", own or ()))
         elif own is not None:
             threads.append((1, None, "", own))
         threads += rows
     pid = _ATTACHED.search(text)
     main = _main_number([(number, lwp) for number, lwp, _, _ in threads], int(pid["pid"]) if pid else None)
     return tuple(Thread(frames, name, lwp, number == main) for number, lwp, name, frames in threads)
-
-
-@functools.lru_cache(maxsize=1024)
-def _name(rest: str) -> str:
-    """A thread's name, out of what stands behind its LWP; "" where there is none."""
-    found = re.search(r'"([^"]*)"', rest)
-    return found.group(1) if found else ""
 
 
 def _newest_visit(text: str) -> str:
