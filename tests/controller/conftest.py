@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,10 @@ from minder.model.evidence import Evidence, Signal, Verdict
 from minder.model.observation import MachineView, Observation, WorkerView
 from minder.record.incidents import Ledger
 from minder.simulate.paper import PaperFault, PaperJob
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
+
+from rendezvous_fake import FakeHost
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1")
 
@@ -159,26 +164,6 @@ class FakeActuator:
             if not self._fleet.launchers[name].silent:
                 self._fleet.launchers[name].state = "ended"
         return ActionResult(decision.operation_id, self._clock.now_s(), "ambiguous" if self.ambiguous else "done", "ended")
-
-
-class FakeHost:
-    """Stands in for the process that holds one TCPStore per generation."""
-
-    def __init__(self, *unused: object) -> None: ...
-
-    @classmethod
-    def ensure(cls, *unused: object) -> FakeHost:
-        return cls()
-
-    def stop(self) -> None: ...
-
-    def open(self, generation: int) -> tuple[str, int]:
-        return "127.0.0.1", 20_000 + generation
-
-    def close_before(self, generation: int) -> None: ...
-
-    def generations(self) -> tuple[int, ...]:
-        return ()
 
 
 class ScriptedJudge(Judge):

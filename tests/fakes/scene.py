@@ -18,8 +18,9 @@ from typing import Any
 from unittest.mock import patch
 
 from invariants import Watch
+from rendezvous_fake import FakeHost
 from schedule import MACHINES, STANDBYS, Action, Schedule
-from sim_fleet import SimClock, SimFleet, SimHost, SimMachines
+from sim_fleet import SimClock, SimFleet, SimMachines
 
 import minder.app.build
 from minder.act.controller import recover, step
@@ -370,7 +371,7 @@ class Scene:
 def simulated() -> Iterator[Path]:
     """Everything that is no part of the product is put in place; yields an empty ledger."""
     names = {
-        (recover, "RendezvousHost"): SimHost,
+        (recover, "RendezvousHost"): FakeHost,
         (minder.app.build, "build_source"): lambda admission: Quiet(),
         (minder.app.build, "open_aligner"): lambda admission: Quiet(),
         (minder.app.build, "Fleet"): lambda *unused, **more: SimFleet(SimWitnesses.world),

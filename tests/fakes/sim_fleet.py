@@ -15,7 +15,7 @@ from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Signal
 from minder.model.observation import MachineView, WorkerView
 
-__all__ = ["SimClock", "SimFleet", "SimHost", "SimMachine", "SimMachines"]
+__all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines"]
 
 STEP_S, LOAD_S, RETURN_S, ECHO_S = 1.0, 4.0, 2.0, 0.5
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
@@ -273,24 +273,3 @@ class SimFleet:
         item.aim(body, self._world.clock.steady_s())
         self._world.stands = False if body["desired"] == "run" else self._world.stands
         return {"outcome": "done"}
-
-
-class SimHost:
-    """Stands in for the process that holds one rendezvous store per generation."""
-
-    def __init__(self, *unused: object) -> None: ...
-
-    @classmethod
-    def ensure(cls, *unused: object) -> SimHost:
-        return cls()
-
-    def stop(self) -> None: ...
-
-    def open(self, generation: int) -> tuple[str, int]:
-        return "127.0.0.1", 20_000 + generation
-
-    def close_before(self, generation: int) -> None: ...
-
-    def generations(self) -> tuple[int, ...]:
-        """None is left of an earlier run: each host of a schedule is a new one."""
-        return ()
