@@ -26,6 +26,7 @@ _JOB = {
     "numeric": "computes wrong numbers",
     "unknown": "behaves unlike before",
 }
+_MOST_NAMED = 3  # who stands out, in one line
 _DONE = {"evict": "is evicted", "trial": "goes on trial", "page": "needs a person to look", "none": "stays: nothing is done"}
 
 
@@ -63,9 +64,16 @@ def verdict_words(verdict: Verdict, rank_machine: Mapping[int, str]) -> str:
     who = ranks_words(verdict.machines, rank_machine) or "the job"
     if verdict.kind == "recovered":
         return f"{who} has recovered"
-    why = next((item.message for item in verdict.evidence if item.message), "")
+    why = _why(verdict)
     what = f"{who} {cause_words(verdict.cause, bool(verdict.machines))}{f': {why}' if why else ''}"
     return f"{what}; {TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f}"
+
+
+def _why(verdict: Verdict) -> str:
+    """The first reason; of a verdict that names no machine also who stands out, which is where a person looks first."""
+    told = [item for item in verdict.evidence if item.message]
+    out = [item.message for item in told[1:] if item.machine is not None and not verdict.machines]
+    return "; ".join([*(item.message for item in told[:1]), *out[:_MOST_NAMED]])
 
 
 def what_was_decided(decision: Decision, incidents: Sequence[str]) -> str:
