@@ -210,6 +210,8 @@ class Fleet:
         except asyncio.CancelledError:
             pass
         finally:
+            if rest := asyncio.all_tasks(self._loop):  # calls under way: cancelled by stop, but not over yet
+                self._loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
             self._loop.run_until_complete(asyncio.sleep(0))  # connections that were aborted go now
             self._loop.close()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -285,6 +288,23 @@ def test_a_machine_that_answers_too_slowly_is_given_up_alone(peer: Make, fleet: 
     slow.delay_s = 30.0
     answers = watched.capture(["m0", "m1"], ["logs"], 1.0)
     assert isinstance(answers["m0"], WireError) and not isinstance(answers["m1"], WireError)
+
+
+def test_a_call_that_is_under_way_ends_with_the_fleet_and_leaves_no_traceback(
+    peer: Make, fleet: Make, until: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = peer("m0")
+    watched = fleet([slow])
+    until(lambda: watched.views()["m0"].agent_age_s is not None)
+    slow.delay_s = 30.0
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.ERROR, "asyncio"):
+        call = pool.submit(watched.capture, ["m0"], ["logs"], 20.0)
+        time.sleep(0.3)
+        watched.stop()
+        with pytest.raises(CancelledError):
+            call.result(5.0)
+        gc.collect()
+    assert [record.message for record in caplog.records] == []
 
 
 def test_signals_come_out_oldest_first_across_machines(peer: Make, fleet: Make, until: Make) -> None:
