@@ -104,7 +104,7 @@ def test_a_fault_is_seen_approved_and_over(drama: Callable[..., Any], same_losse
     assert [placed[1] for placed in run.generations()] == [sick, run.name(4)]
     (settled,) = run.events(kinds.APPROVAL_SETTLED)
     assert settled.payload["by"] == "alice"
-    tab.get_by_text(f"minder machine return {sick}").first.wait_for()  # what undoes it
+    tab.get_by_text(f"machine return {sick}").first.wait_for()  # what undoes it
     assert is_on_the_first_screen(tab)
     assert "its rank is silent while all others wait" in tab.content()
     assert same_losses(run)
