@@ -104,7 +104,7 @@ class Attachment:
         metrics = frozenset(name for name, seen_s in self._seen_s.items() if steady_s - seen_s < kept_s and name != _LOG_LINES)
         steps = ""
         if any(worker.step is not None for worker in workers):
-            steps = "the job's logs" if self._follows else "its ranks' heartbeats"
+            steps = "its ranks' logs" if self._follows else "its ranks' heartbeats or logs"
         elif math.isfinite(step):
             steps = "telemetry (steps_total)"
         heard = frozenset(machines) & self._silences.heard
