@@ -14,6 +14,7 @@ from minder.model.errors import ActuatorError, EngineUnavailableError
 __all__ = ["SlurmJob"]
 
 _PAUSE_S = 0.3
+_RUNS = ("RUNNING", "SUSPENDED", "CONFIGURING")
 
 
 class SlurmJob:
@@ -40,45 +41,42 @@ class SlurmJob:
         Slurm holds a requeued job for two minutes; StartTime=now ends that. Returns one line. Raises ActuatorError if the job is over,
         may not be requeued, or is not requeued at the deadline; EngineUnavailableError if Slurm stopped answering.
         """
-        told = f"`scontrol show job {self.id}` says why"
-        for _ in range(max(1, round(deadline_s / _PAUSE_S))):
-            job = self.show()
-            if job.is_over:
-                raise ActuatorError(f"Slurm job {self.id} is over ({job.state}): there is nothing to requeue")
-            if job.state == "PENDING":
-                told = self._let_go(job, bad)
-                if not told:
-                    return f"Slurm job {self.id} was requeued without {', '.join(bad)} and may start now"
-            elif job.state in ("RUNNING", "SUSPENDED", "CONFIGURING"):
-                inside = sorted(set(bad) & set(self._nodes.expand(job.node_list)))
-                if not inside:
-                    return f"Slurm job {self.id} runs on {job.node_list}, without {', '.join(bad)}"
-                if not job.requeue:
-                    raise ActuatorError(f"Slurm job {self.id} may not be requeued: submit it with --requeue")
-                self._commands.call(["scontrol", "requeue", str(self.id)])
-            self._sleep(_PAUSE_S)
-        raise ActuatorError(f"Slurm job {self.id} is not requeued after {deadline_s:.0f} s: {told}")
+        without = f"without {', '.join(bad)}"
+
+        def runs_elsewhere(job: JobRecord) -> str:
+            inside = job.state in _RUNS and set(bad) & set(self._nodes.expand(job.node_list))
+            return f"runs on {job.node_list}, {without}" if job.state in _RUNS and not inside else ""
+
+        return self._requeue_until(runs_elsewhere, bad, f"was requeued {without} and may start now", deadline_s)
 
     def requeue(self, known: int, deadline_s: float = 60.0) -> str:
         """Start the job again, now, on whatever nodes it gets. `known`: its `Restarts` when this was asked; one that has more was started
         again since, and is left alone. Raises as `requeue_without`."""
-        told = f"`scontrol show job {self.id}` says why"
+
+        def restarted(job: JobRecord) -> str:
+            return f"was started again (restart {job.restarts})" if job.restarts > known else ""
+
+        return self._requeue_until(restarted, (), "was requeued and may start now", deadline_s)
+
+    def _requeue_until(self, reached: Callable[[JobRecord], str], bad: Sequence[str], waits: str, deadline_s: float) -> str:
+        """Requeue it until `reached` says how the aim was met, or until it waits with `bad` excluded. Each look repeats what is missing."""
+        reason = f"`scontrol show job {self.id}` says why"
         for _ in range(max(1, round(deadline_s / _PAUSE_S))):
             job = self.show()
             if job.is_over:
                 raise ActuatorError(f"Slurm job {self.id} is over ({job.state}): there is nothing to requeue")
             if job.state == "PENDING":
-                told = self._let_go(job, ())
-                if not told:
-                    return f"Slurm job {self.id} was requeued and may start now"
-            elif job.restarts > known:
-                return f"Slurm job {self.id} was started again (restart {job.restarts})"
-            elif not job.requeue:
-                raise ActuatorError(f"Slurm job {self.id} may not be requeued: submit it with --requeue")
-            elif job.state in ("RUNNING", "SUSPENDED", "CONFIGURING"):
+                reason = self._let_go(job, bad)
+                if not reason:
+                    return f"Slurm job {self.id} {waits}"
+            elif how := reached(job):
+                return f"Slurm job {self.id} {how}"
+            elif job.state in _RUNS:
+                if not job.requeue:
+                    raise ActuatorError(f"Slurm job {self.id} may not be requeued: submit it with --requeue")
                 self._commands.call(["scontrol", "requeue", str(self.id)])
             self._sleep(_PAUSE_S)
-        raise ActuatorError(f"Slurm job {self.id} is not requeued after {deadline_s:.0f} s: {told}")
+        raise ActuatorError(f"Slurm job {self.id} is not requeued after {deadline_s:.0f} s: {reason}")
 
     def own_retries(self) -> str:
         """What in the job's batch script starts its ranks again, one line; "" if nothing does, or it has none."""
