@@ -50,7 +50,7 @@ def asks_prometheus(config: JobConfig) -> bool:
 
 
 def _shown(url: str | None) -> str:
-    """Without a name and password that somebody wrote into it."""
+    """The URL without a name and password in it."""
     scheme, _, rest = (url or "").partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 

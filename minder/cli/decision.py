@@ -25,7 +25,7 @@ def list_decisions(
     format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     ledger: LedgerOption = None,
 ) -> None:
-    """The evictions that an operator is asked about, and those approved that nobody has carried out yet.
+    """The evictions that an operator is asked about, and those approved that are not carried out yet.
 
     Example: minder decision list
     """

@@ -111,10 +111,10 @@ def _foreign(
     pairs = [text.partition(":") for text in headers]
     if not all(key.strip() and colon for key, colon, _ in pairs):
         raise BadInputError("--header: give 'Name: value', for example 'Authorization: Bearer TOKEN'")
-    told = {key.strip(): value.strip() for key, _, value in pairs}
+    sent = {key.strip(): value.strip() for key, _, value in pairs}
     paths = {key: None if path is None else str(path.absolute()) for key, path in files.items()}
     contact = look_at_prometheus(
-        {"url": url, "selector": selector, "headers": told, "username": user, "tenant": tenant, **paths}, draft, name, machines
+        {"url": url, "selector": selector, "headers": sent, "username": user, "tenant": tenant, **paths}, draft, name, machines
     )
     _print(contact.findings, format_, contact.table, contact.written)
     if contact.next and format_ == "table":
@@ -133,8 +133,8 @@ def _print(found: list[Finding], format_: str, table: list[dict[str, Any]] | Non
     from minder.doctor.finding import as_json, is_fine
 
     if format_ == "json":
-        told = {"fine": is_fine(found), "findings": as_json(found), "written": files or []}
-        typer.echo(json.dumps(told | ({"identity": table} if table is not None else {}), indent=1))
+        summary = {"fine": is_fine(found), "findings": as_json(found), "written": files or []}
+        typer.echo(json.dumps(summary | ({"identity": table} if table is not None else {}), indent=1))
         return
     for item in found:
         typer.echo(f"{item.status:8} {item.check}: {item.seen}")

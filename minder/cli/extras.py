@@ -47,7 +47,7 @@ def demand_controller() -> None:
 
 
 def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """For libraries that a verb needs only in part, such as torch; None where the module is nobody's extra."""
+    """For libraries that a verb needs only in part, such as torch; None where the module belongs to no extra."""
     name = (error.name or "").split(".")[0]
     return MissingExtraError.of(name, OTHER_EXTRAS[name]) if name in OTHER_EXTRAS else None
 

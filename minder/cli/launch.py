@@ -28,7 +28,7 @@ def command(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the workers; may be repeated.")] = None,
     cgroup: Annotated[str | None, typer.Option(help="Existing cgroup that the workers join.")] = None,
     grace: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="Seconds that workers have to save and end when this launcher is told to end.")
+        float, typer.Option(min=0.0, max=3600.0, help="Seconds that workers have to save and end when this launcher is stopped.")
     ] = 10.0,
     step_pattern: StepPattern = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,

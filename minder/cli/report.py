@@ -78,7 +78,7 @@ def _judged(
     opened: Ledger | RemoteLedger,
     period: tuple[float, str, str | None],
     policies: dict[str, PolicyConfig],
-    told: tuple[list[str], list[str]],
+    named: tuple[list[str], list[str]],
     ask: bool,
 ) -> Adoption:
     """The report, after the answers that are given now are in the ledger."""
@@ -86,7 +86,7 @@ def _judged(
     from minder.offline.adoption.reading import read_adoption
 
     found = read_adoption(opened.events, *period, policies)
-    answers = find_answered(found, *told)
+    answers = find_answered(found, *named)
     if ask:
         answers += [(item, answer) for item in (*found.would, *found.held) if not item.answer and (answer := _asked(item))]
     for item, answer in answers:
@@ -128,4 +128,4 @@ def _write(found: Adoption, out: Path | None, output: str) -> None:
         typer.echo(text, nl=False)
         return
     out.write_text(text)
-    typer.echo(f"{out}: would have evicted in {len(found.would)} incidents, {found.answered('')} of them not told right or wrong")
+    typer.echo(f"{out}: would have evicted in {len(found.would)} incidents, {found.answered('')} of them not answered right or wrong")

@@ -81,7 +81,7 @@ def test_a_machine_without_a_sample_for_three_intervals_is_named_with_the_cause(
     play.speak.remove("m1")
     assert play.run(45 - 14) == []
     (said,) = play.run(60)
-    assert "no sample of m1" in said and "refused" in said and "accuses nobody" in said
+    assert "no sample of m1" in said and "refused" in said and "accuses no machine" in said
     play.speak.add("m1")
     assert play.run(60) == ["samples of m1 come again"]
 

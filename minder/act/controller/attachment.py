@@ -51,14 +51,14 @@ class Attachment:
         self._next: tuple[_Facts, float] | None = None  # a change, and since when it holds
         self._trouble, self._trouble_s, self._failed_s, self._said_s = "", math.nan, math.nan, -math.inf
         self._follows = False
-        self.late_s: Callable[[], Mapping[str, float]] = dict  # machine to how far its stamps are behind, as the source tells it
+        self.late_s: Callable[[], Mapping[str, float]] = dict  # machine to how far its stamps are behind, as the source reports it
         self._late: frozenset[str] = frozenset()
         self._news: dict[str, Any] = {}
 
     def look(
         self, steady_s: float, observation: Observation, samples: Sequence[Sample], step: float, trouble: str, causes: Mapping[str, str]
     ) -> list[str]:
-        """steady_s: a clock that nobody sets. step: the newest, infinite where none is known. trouble: why telemetry cannot be read at
+        """steady_s: a monotonic clock. step: the newest, infinite where none is known. trouble: why telemetry cannot be read at
         this tick, "" if it can. causes: machine to why its page could not be read, of those of which that is known."""
         if math.isnan(self._begun_s):
             self._begun_s = steady_s
@@ -76,7 +76,7 @@ class Attachment:
         return [*found, *self._lateness(), *self._end(steady_s, observation)]
 
     def take_news(self) -> dict[str, Any]:
-        """Beside the line that tells what was attached, for the ledger: {attached: {machines, standbys, gpus}}; empty otherwise."""
+        """Beside the line that states what was attached, for the ledger: {attached: {machines, standbys, gpus}}; empty otherwise."""
         news, self._news = self._news, {}
         return news
 
@@ -123,7 +123,7 @@ class Attachment:
         if job is not None:
             self._news = {"attached": {"machines": list(machines), "standbys": list(job.standbys), "gpus": len(job.rank_machine)}}
         ranks = (
-            ("1 rank" if facts.ranks == 1 else f"{facts.ranks} ranks") if facts.ranks else "no rank seen (no agent tells of its processes)"
+            ("1 rank" if facts.ranks == 1 else f"{facts.ranks} ranks") if facts.ranks else "no rank seen (no agent reports its processes)"
         )
         steps = f"steps from {facts.steps}" if facts.steps else "no step read yet"
         return [f"attached to {self._job}: {_of(machines, facts.machines)}, {ranks}; {self._telemetry(facts, trouble)}; {steps}"]
@@ -134,16 +134,16 @@ class Attachment:
         return f"{len(facts.metrics)} metrics ({_families(facts.metrics)}) every {span_words(self._silences.usual_s)} from {self._source}"
 
     def _changes(self, steady_s: float, facts: _Facts, observation: Observation) -> list[str]:
-        """In one line, once they have held for a while. Who is silent and that the job is gone have lines of their own."""
-        told = self._told
-        if told is None or observation.job is None or observation.job.phase != "running":
+        """In one line, once they have held for a while. Silent machines and a job that is gone have lines of their own."""
+        reported = self._told
+        if reported is None or observation.job is None or observation.job.phase != "running":
             self._next = None
             return []
         changes = [
-            *([f"{facts.ranks} ranks (before: {told.ranks})"] if facts.ranks != told.ranks else []),
-            *_named("new metrics", _compared(facts.metrics) - told.metrics),
-            *_named("no more of", _compared(told.metrics) - facts.metrics if facts.metrics else ()),
-            *([f"steps from {facts.steps}"] if facts.steps and facts.steps != told.steps else []),
+            *([f"{facts.ranks} ranks (before: {reported.ranks})"] if facts.ranks != reported.ranks else []),
+            *_named("new metrics", _compared(facts.metrics) - reported.metrics),
+            *_named("no more of", _compared(reported.metrics) - facts.metrics if facts.metrics else ()),
+            *([f"steps from {facts.steps}"] if facts.steps and facts.steps != reported.steps else []),
         ]
         if not changes:
             self._next = None

@@ -1,6 +1,6 @@
 """What was concluded and is not settled yet: the ledger cannot be written, the policy said "not now", or actions are paused.
 
-Nothing of it is forgotten in silence. What became too old to act on is a page to a person, except where somebody decided how long it
+Nothing of it is forgotten in silence. What became too old to act on is a page to a person, except where a person decided how long it
 waits (an operator who is asked, a pause). What is over by itself is dropped, with a line. The queue is bounded, and what falls out at its
 far end is counted.
 """
@@ -26,7 +26,7 @@ Item = tuple[Verdict, str]  # and its incident
 
 MOST = 1000
 _ACT_WITHIN_S = 900.0  # an older conclusion says nothing sure of the present
-_SEEN_S = 30.0  # by then a launcher has told that the workers are dead
+_SEEN_S = 30.0  # by then a launcher has reported that the workers are dead
 
 
 class Backlog:
@@ -70,8 +70,8 @@ class Backlog:
         return {item: why for item, why in items.items() if item not in passed}, late
 
     def why_over(self, item: Item, why: Reason, context: PolicyContext) -> str:
-        """Why what has waited needs no decision any more; "" if it does. A job whose workers are dead has not recovered, whatever nobody
-        suspects any more; what happened to a machine stays true."""
+        """Why what has waited needs no decision any more; "" if it does. A job whose workers are dead has not recovered, even if no
+        rule suspects a machine any more; what happened to a machine stays true."""
         verdict, fact = item[0], item[0].cause in FACTS
         if context.workers_dead:
             return ""
@@ -86,7 +86,7 @@ class Backlog:
 
 
 def _may_wait(verdict: Verdict, why: Reason) -> bool:
-    """Somebody decided how long: an operator may take longer, and so may a pause. An order to restart is meant for now."""
+    """A person decided how long: an operator may take longer, and so may a pause. An order to restart is meant for now."""
     return why == "awaiting_approval" or (why == "paused" and ORDER not in verdict.sources)
 
 
@@ -109,7 +109,7 @@ def paused_items(events: Iterable[LedgerEvent]) -> list[Item]:
 
 
 def is_paused(decision: Decision) -> bool:
-    """Told once, and asked again when the pause or the maintenance ends."""
+    """Reported once, and asked again when the pause or the maintenance ends."""
     return decision.reason == "paused" and decision.action == "page"
 
 

@@ -155,7 +155,7 @@ class Deciding:
         decision, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
         if decision.action == "evict":
             self._act(decision, incidents)
-        elif is_paused(decision):  # what an operator approved waits for the end of the pause; told once
+        elif is_paused(decision):  # what an operator approved waits for the end of the pause; reported once
             if decision.operation_id not in self._told:
                 self._note_decision(decision, incidents)
                 self._told.add(decision.operation_id)
@@ -165,7 +165,7 @@ class Deciding:
             self._tick.backlog.put(turn.items)  # dead workers are started again without it
 
     def _carry_out(self, decision: Decision, items: Sequence[Item], waited: Mapping[Item, Reason]) -> Reason | None:
-        """Why it is to be asked again, where the answer is "not now". A pause is told once."""
+        """Why it is to be asked again, where the answer is "not now". A pause is reported once."""
         incidents = [incident for _, incident in items]
         if self._stages.recovery is not None:
             decision = self._recheck(decision)

@@ -38,10 +38,10 @@ class Departures:
                     self._exits[key] = _Exit(signal.time_s, _who(signal), _how(signal))
 
     def words(self) -> str:
-        """A clause; "" is never returned: that nobody saw it is said."""
+        """A clause; "" is never returned: an exit that was not seen is stated too."""
         exits = sorted(self._exits.values(), key=lambda item: item.time_s)
         if not exits:
-            return "who went first was not seen"
+            return "the first exit was not seen"
         first = exits[0]
         at = format_time(first.time_s)
         together = [item for item in exits if item.time_s - first.time_s < _TOGETHER_S]
@@ -66,4 +66,4 @@ def _how(signal: Signal) -> str:
     if signal.data.get("signal"):
         return f"by signal {signal.data['signal']}"
     code = signal.data.get("code")
-    return "nobody saw how" if code is None else f"with {code}"
+    return "with unknown exit status" if code is None else f"with {code}"

@@ -21,7 +21,7 @@ def note_finished(state: JobState, signals: Iterable[Signal]) -> None:
 
 
 def spoilt_because(state: JobState) -> str:
-    """Why a run whose ranks have all returned is no success: who had a loss that is not finite first. "" where none had one at its end.
+    """Why a run whose ranks have all returned is no success: the ranks whose loss was not finite first. "" where none had one at its end.
 
     >>> spoilt_because(JobState("j", generation=1, rank_machine={0: "a", 1: "b"}, spoilt={(1, 0): 8, (1, 1): 7}))
     'the loss of rank 1 on b was not finite from step 7 on, and that of 1 other rank later: its checkpoints since then are spoilt'

@@ -1,4 +1,4 @@
-"""Machines whose samples stop coming, for a line when that begins and one when it ends. It is told, and accuses nobody."""
+"""Machines whose samples stop coming, for a line when that begins and one when it ends. It is reported, and accuses no machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 4
 
 
 class Silences:
-    """Times are of a clock that nobody sets, and of arrival: a stamp that is far behind is late, not absent.
+    """Times are of a monotonic clock, and of arrival: a stamp that is far behind is late, not absent.
 
     heard: every machine of which a sample came since the start. usual_s: the gap between the samples of a machine, as most have it.
     """
@@ -47,13 +47,13 @@ class Silences:
             self._heard_s[machine] = steady_s
 
     def begin(self, steady_s: float, machines: Collection[str]) -> None:
-        """Nobody is silent before now: the watch attached, or the telemetry as a whole was out."""
+        """No machine is silent before now: the watch attached, or the telemetry as a whole was out."""
         for machine in machines:
             if machine in self._heard_s:
                 self._heard_s[machine] = steady_s
             else:
                 self._waits_s[machine] = steady_s
-                self._told.add(machine)  # the line that told what was attached to has named it
+                self._told.add(machine)  # the line that stated what was attached to has named it
 
     def look(self, steady_s: float, machines: Sequence[str], causes: Mapping[str, str]) -> list[str]:
         """Lines to be said now. machines: those that should speak. causes: why one could not be read, where that is known."""
@@ -75,7 +75,7 @@ class Silences:
         if len(silent) == of > 1:
             return [f"no machine has a sample for {longest_s:.0f} s: it is the monitoring that is out, until something else says so"]
         cause = next((f" ({causes[machine]})" for machine in new if machine in causes), "")
-        return [f"no sample of {_list(new)} for {longest_s:.0f} s{cause}: that is no data, and accuses nobody by itself"]
+        return [f"no sample of {_list(new)} for {longest_s:.0f} s{cause}: that is no data, and accuses no machine by itself"]
 
 
 def _list(machines: Sequence[str]) -> str:

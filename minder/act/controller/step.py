@@ -76,7 +76,7 @@ class Controller:
         self._retests.on_say = self.pool.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
-        self.says_verdicts = True  # False: whoever takes `on_verdict` says them
+        self.says_verdicts = True  # False: the receiver of `on_verdict` says them
         if stages.recovery is not None:
             stages.recovery.on_phase, stages.recovery.on_result = self.say, stages.measures.acted
 

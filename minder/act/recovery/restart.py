@@ -1,7 +1,7 @@
 """Brings a generation up: every launcher is told its ranks at once, then the workers are watched until they run.
 
 A launcher that gets a newer generation parks or ends its older workers itself, so survivors and standbys get the same request.
-One that was started again meanwhile has forgotten it: it is told again, and is no worse a machine for that.
+A launcher that was restarted meanwhile has forgotten its ranks: it gets them again, and its machine is no worse for that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def await_waiting(
 
 
 def is_waiting(view: MachineView | None, now_s: float) -> bool:
-    """Whether a machine answers, all its worker slots wait at the barrier, and, as far as `now_s` (unix seconds) tells, none of them is
+    """Whether a machine answers, all its worker slots wait at the barrier, and, as far as `now_s` (unix seconds) shows, none of them is
     frozen there: a stopped process would stand at the barrier for ever."""
     return not why_not_waiting(view, now_s)
 
@@ -120,7 +120,7 @@ class _Telling:
         ]  # fmt: skip
 
     def untold(self) -> list[str]:
-        """Of those the ones that gave no answer, and launchers that were told and have forgotten it: their workers wait without a rank."""
+        """Of those the ones that gave no answer, and launchers that got their ranks and forgot them: their workers wait without a rank."""
         views, now_s = self._fleet.views(), self._clock.steady_s()
         due = [machine for machine in self.pending() if now_s - self._told_s[machine] >= _TELL_AGAIN_S]
         return [machine for machine in due if machine in self.errors or is_unmanned(views.get(machine))]

@@ -9,7 +9,7 @@ the controller is killed and started again. It answers one line per connection o
     quit                       -> "ok", then the process ends
 
 It ends by itself when it was idle for `--idle-minutes`: the controller that asked last is gone, no other process is connected to one of
-its stores (their launchers are gone, and their workers with them), and nobody asks. Where the kernel does not tell who is connected (no
+its stores (their launchers are gone, and their workers with them), and no request comes. Where the kernel does not list connections (no
 /proc), an open store counts as used.
 """
 
@@ -63,9 +63,9 @@ class StoreHost:
         return f"error unknown request {line!r}"
 
     def note_asker(self, connection: socket.socket) -> None:
-        """Who asks is the controller, as long as it lives."""
+        """The process that asks is the controller, as long as it lives."""
         pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        with contextlib.suppress(OSError):  # gone already: whoever asked before it counts
+        with contextlib.suppress(OSError):  # gone already: the process that asked before it counts
             before, self._asker = self._asker, os.pidfd_open(pid)
             if before is not None:
                 os.close(before)

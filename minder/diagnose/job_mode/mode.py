@@ -6,8 +6,8 @@
 | the controller starts a generation again, or for the first time | phase event | restarting, start |
 | the job declares a phase | phase event | idle phase, less and less as it comes near `phase_limit_s`; then stalled |
 | steps are read | step counter | stalled by the silence against its limit; else slow by how far steps are over their usual |
-| telemetry tells of activity | activity | stalled by the quiet stretch against its limit; else at its start, until it has begun |
-| telemetry tells of training's work | common level | stalled by the standstill against `level_stands_s`; else stepping |
+| telemetry shows activity | activity | stalled by the quiet stretch against its limit; else at its start, until it has begun |
+| telemetry shows training's work | common level | stalled by the standstill against `level_stands_s`; else stepping |
 | nothing | none | all modes alike |
 
 A measure x against its threshold is worth x^p / (1 + x^p), p = `mode_power`: half at the threshold itself.

@@ -31,7 +31,7 @@ class DeclaredPhases:
         self.saved_s = math.nan  # end of the generation's last declared checkpoint
         self.heard_s = -math.inf  # the newest word of a phase in this observation
         self.has_ended = False  # the last open phase ended with this observation
-        self._open: dict[str, list[str]] = {}  # machine to the phases that its agent told of, the outermost first
+        self._open: dict[str, list[str]] = {}  # machine to the phases that its agent reported, the outermost first
 
     def update(self, observation: Observation) -> None:
         """Phases of this generation only: one that dangles from an earlier one neither protects nor accuses anybody.

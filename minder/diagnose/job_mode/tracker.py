@@ -27,7 +27,7 @@ __all__ = ["JobTracker"]
 class JobTracker:
     """`update` with every observation once, before any rule sees it; rules read the parts. Times are unix seconds.
 
-    steps, phases, activity: what the job tells. level, halt, pace, silence, outage: what is concluded. mode: all of it in one record.
+    steps, phases, activity: what the job reports. level, halt, pace, silence, outage: what is concluded. mode: all of it in one record.
     """
 
     mode: JobMode | None
@@ -102,7 +102,7 @@ class JobTracker:
         return self.activity.quiet_s(observation.now_s)
 
     def still_since_s(self, observation: Observation) -> float | None:
-        """When the job last moved in any way, where that is too long ago; None while it moves, or nobody can tell."""
+        """When the job last moved in any way, where that is too long ago; None while it moves, or while that is unknown."""
         steps, activity, now_s, job = self.steps, self.activity, observation.now_s, observation.job
         if job is None or job.phase not in ("running", "starting") or self.phases.lasts(now_s):
             return None
@@ -117,7 +117,7 @@ class JobTracker:
         return activity.quiet_since_s if known and quiet_s > activity.limit_s() else None
 
     def works_without_steps(self, generation_start_s: float, now_s: float) -> bool:
-        """Whether the generation is at work, had its time, and told no step."""
+        """Whether the generation is at work, had its time, and reported no step."""
         settled = now_s - generation_start_s >= self.limits.told_no_step_s
         return settled and self.activity.has_begun and not self.steps.steps_in_generation
 
@@ -132,7 +132,7 @@ class JobTracker:
             self.steps.count_from(now_s)
 
     def move(self, by_s: float) -> None:
-        """The wall clock was set forward by so much: what the job told lies as far back as before; what was concluded is concluded
+        """The wall clock was set forward by so much: what the job reported lies as far back as before; what was concluded is concluded
         anew, by rules that are made anew after this."""
         self.steps.move(by_s)
         self.phases.move(by_s)

@@ -4,7 +4,7 @@ A receiver that leaves bytes unread does not run; bytes that are sent again and 
 between their ends, and the end that all dead paths share is the one to blame (as is the end of all failed tries to reach one
 another); in a collective, whoever has sent nothing since its peers sent is the one that they wait for. None of these reads the
 process state or any counter that belongs to a cause.
-After Mycroft's flow counters (arXiv 2509.03018), with the receiver's unread bytes that TCP needs; `flow_table` tells the
+After Mycroft's flow counters (arXiv 2509.03018), with the receiver's unread bytes that TCP needs; `flow_table` shows the
 same connections one by one.
 """
 

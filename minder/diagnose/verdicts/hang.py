@@ -119,7 +119,7 @@ class HangRule:
         return frozenset({"still"})
 
     def _page(self, standing: Standing, observation: Observation) -> tuple[Suspect, ...]:
-        """Of a job with steps the rule for stalls tells a person, of a generation that only starts the rule for starts."""
+        """The rule for stalls pages for a job with steps, and the rule for starts for a generation that only starts."""
         now_s, tracker = observation.now_s, self._tracker
         starts = not tracker.steps.steps_in_generation and not tracker.activity.is_known(now_s)
         if tracker.steps.reads_steps or starts:

@@ -32,15 +32,15 @@ class NumericRule:
         self._seen: dict[str, tuple[float, int | None, int | None]] = {}
         self._told = False
         self._what = "gradient"
-        self._tells: set[int | None] = set()  # ranks that told a loss that was one
+        self._loss_ranks: set[int | None] = set()  # ranks that reported a valid loss
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
         if job is None:
             return RuleResult()
         if job.generation != self._generation:
-            self._generation, self._seen, self._told, self._tells, self._what = job.generation, {}, False, set(), "gradient"
-        self._tells |= {item.rank for view in observation.fleet.values() for item in view.workers if item.loss is not None}
+            self._generation, self._seen, self._told, self._loss_ranks, self._what = job.generation, {}, False, set(), "gradient"
+        self._loss_ranks |= {item.rank for view in observation.fleet.values() for item in view.workers if item.loss is not None}
         for signal in observation.signals:
             current = signal.generation in (None, job.generation) and signal.time_s >= job.generation_start_s
             if signal.kind == "nonfinite" and signal.machine and current:
@@ -60,8 +60,8 @@ class NumericRule:
         return _LOSS_SETTLE_S if self._what == "loss" else _SETTLE_S
 
     def _alone(self) -> bool:
-        """Whether nobody else tells a loss: of rank 0, which logs for all, a NaN names nobody."""
-        return self._what == "loss" and not self._tells - {rank for _, rank, _ in self._seen.values()}
+        """Whether no other rank reports a loss: of rank 0, which logs for all, a NaN names no machine."""
+        return self._what == "loss" and not self._loss_ranks - {rank for _, rank, _ in self._seen.values()}
 
     def _note(self, machine: str, report: tuple[float, int | None, int | None]) -> None:
         """Of one generation only the earliest step counts: a step later the all-reduce has spread the NaN to everybody."""

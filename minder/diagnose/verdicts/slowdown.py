@@ -4,7 +4,7 @@ Two witnesses carry it, neither of which is a throttle counter: the share of ins
 (its peers sleep in the collective), and the round trips of its connections (its peers have at least one fast one). Both are
 compared with the machine's own past first, then with its peers; and what the busy one gained must explain what the steps lost. The
 processor's own signs (a queue for it, its use, a quota that ran out) confirm: any two of them may be a neighbour's doing, three are not.
-Source: the straggler study (arXiv 2505.05713); that all slow together is nobody's fault is ours.
+Source: the straggler study (arXiv 2505.05713); that all slow together is no machine's fault is ours.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The rule first asks for the job's connections (twice, some time apart: a single look cannot tell slow from stuck), then weighs
 what each machine's flows, its worker's own liveness and its step say. Where a dead connection leaves open which end is cut off, it
 asks the machines to reach one another. Several machines whose processes are held are named as the parallel group that they share.
-Without anybody standing out it names nobody; after `page_after_s` it tells a person that the job hangs. Sources: ByteRobust
+Where no machine stands out it names none; after `page_after_s` it pages that the job hangs. Sources: ByteRobust
 (arXiv 2509.16293, aggregation of stacks); Mycroft (arXiv 2509.03018, flow counters).
 
 What connections and liveness say of a machine may be the program's doing: a rank in a collective of another group sends its peers

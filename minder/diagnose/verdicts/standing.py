@@ -29,7 +29,7 @@ _USUAL_ROWS = 300
 
 
 class StandingRule:
-    """Of a recording (types.Rule); a live job's stalls are asked for and told by StallRule. tracker: shared, and updated before."""
+    """Of a recording (types.Rule); StallRule asks for and reports a live job's stalls. tracker: shared, and updated before."""
 
     name = "standing"
 
