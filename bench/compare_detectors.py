@@ -45,7 +45,7 @@ WHAT_SPEAKS = (
     "minder/ingest/windows",
     "minder/model",
     "models",
-)  # who else changes what is said?
+)  # code and models whose changes can alter a verdict
 
 
 def family_of(name: str) -> str:

@@ -226,7 +226,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines.append("|---|---|---|---|---|---|---|---|")
     for name, masked in dict.fromkeys((row["kind"], row["masked"]) for row in rows):
         mine = [row for row in rows if (row["kind"], row["masked"]) == (name, masked)]
-        named = {("a machine" if row.get("named") else "") or row.get("verdict") or "nobody" for row in mine}
+        named = {("a machine" if row.get("named") else "") or row.get("verdict") or "no machine" for row in mine}
         after = ", ".join(f"{row['after_s']:.0f}" for row in mine if row.get("after_s") is not None) or "-"
         alarm = ", ".join(f"{row['alarm_after_s']:.0f}" for row in mine if row.get("alarm_after_s") is not None) or "-"
         sources = sorted({source for row in mine for source in row.get("sources", ())})

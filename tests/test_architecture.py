@@ -322,7 +322,7 @@ def test_links_in_documents_lead_somewhere() -> None:
 
 
 def test_pages_that_the_code_cites_are_in_the_repository() -> None:
-    """A source that nobody can open is none: papers are cited by title, arXiv id and part."""
+    """A source that no reader can open is none: papers are cited by title, arXiv id and part."""
     written = {"report.md"}  # by minder demo
     there = {path.name for path in tracked_files()} | written
     cited = {

@@ -115,7 +115,7 @@ def document_texts() -> list[str]:
 
 
 def commands_in_documents() -> list[str]:
-    """Every command of ours in a page: what it tells the reader to type, in indented and bash blocks, and what stands in its sentences."""
+    """Every command of ours in a page: what the reader is to type, in indented and bash blocks, and what stands in its sentences."""
     texts = document_texts()
     lines = [line for text in texts for line in text.splitlines() if line.startswith("    ")]
     lines += [f"    {line.strip()}" for text in texts for block in re.findall(BASH, text) for line in block.splitlines()]

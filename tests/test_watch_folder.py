@@ -1,4 +1,4 @@
-"""Two watches on one host never share a file, and whoever looks for a job's status finds it."""
+"""Two watches on one host never share a file, and a reader who looks for a job's status finds it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def config(name: str, state_dir: Path | None = None) -> JobConfig:
     return JobConfig(name=name, machines=(machine,), state_dir=None if state_dir is None else str(state_dir))
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["default folder", "one folder for both"])
-def test_two_watches_write_two_status_files(told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_configured", [False, True], ids=["default folder", "one folder for both"])
+def test_two_watches_write_two_status_files(is_configured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINDER_STATE_DIR", str(tmp_path))
-    apps = [build(config(name, tmp_path if told else None), ledger=Ledger(tmp_path / "ledger.db")) for name in ("a", "b")]
+    apps = [build(config(name, tmp_path if is_configured else None), ledger=Ledger(tmp_path / "ledger.db")) for name in ("a", "b")]
     try:
         for app in apps:
             app.controller.write_status(1.0)
@@ -36,7 +36,7 @@ def test_two_watches_write_two_status_files(told: bool, tmp_path: Path, monkeypa
             app.close()
 
 
-def test_the_folder_that_was_told_is_used_as_it_is(tmp_path: Path) -> None:
+def test_a_configured_folder_is_used_as_it_is(tmp_path: Path) -> None:
     first = open_watch_folder(config("a", tmp_path))
     assert first.path == tmp_path / "watch"
     assert open_watch_folder(config("a", tmp_path)).path == first.path  # the next leader of the job, while the former still ends

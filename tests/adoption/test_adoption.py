@@ -29,14 +29,14 @@ class Week:
 
     def __init__(self, path: Path, registered: bool = True) -> None:
         self.path, self.ledger, self.end_s = path, Ledger(path), BEGUN_S + 7 * DAY_S
-        told: dict[str, Any] = {"machines": MACHINES, "standbys": ["s0", "s1"], "gpus": 128}
+        facts: dict[str, Any] = {"machines": MACHINES, "standbys": ["s0", "s1"], "gpus": 128}
         if registered:
-            self.ledger.append(kinds.JOB_REGISTERED, told, job="llm", time_s=BEGUN_S)
+            self.ledger.append(kinds.JOB_REGISTERED, facts, job="llm", time_s=BEGUN_S)
             ranks = {str(rank): machine for rank, machine in enumerate(MACHINES)}
             started = {"generation": 1, "machines": MACHINES, "rank_machine": ranks}
             self.ledger.append(kinds.GENERATION_STARTED, started, job="llm", time_s=BEGUN_S)
         else:
-            self.ledger.append(kinds.NOTE, {"text": "attached to llm", "attached": told}, job="llm", time_s=BEGUN_S)
+            self.ledger.append(kinds.NOTE, {"text": "attached to llm", "attached": facts}, job="llm", time_s=BEGUN_S)
 
     def trouble(self, day: float, machine: str, reason: str = "dry_run", confidence: float = 0.95, priced: bool = True) -> str:
         time_s = BEGUN_S + day * DAY_S
@@ -135,8 +135,8 @@ def test_a_yes_goes_into_the_ledger_once(week: Week, capsys: pytest.CaptureFixtu
         assert main([*words, "--yes", right, "--no", wrong, "--until", "2023-11-20T00:00:00Z"]) == 0
     document = json.loads(capsys.readouterr().out.split("\n}\n")[0] + "\n}")
     assert (document["right"], document["wrong"], document["not_told"]) == (1, 1, 0)
-    told = [(event.incident, event.payload["outcome"]) for event in week.ledger.events(kinds=[kinds.OUTCOME])]
-    assert told == [(right, "confirmed"), (wrong, "no-fault-found")]
+    outcomes = [(event.incident, event.payload["outcome"]) for event in week.ledger.events(kinds=[kinds.OUTCOME])]
+    assert outcomes == [(right, "confirmed"), (wrong, "no-fault-found")]
 
 
 def test_it_asks_and_takes_a_skip(week: Week, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +150,7 @@ def test_it_asks_and_takes_a_skip(week: Week, monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "--out says where"),
         (["--yes", "x"], "go with --adoption"),
@@ -158,6 +158,6 @@ def test_it_asks_and_takes_a_skip(week: Week, monkeypatch: pytest.MonkeyPatch, c
         (["--adoption", "--since", "soon"], "--since"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], told: str, week: Week, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(words: list[str], message: str, week: Week, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", *words, "--ledger", str(week.path)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

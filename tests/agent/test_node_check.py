@@ -24,11 +24,11 @@ def test_a_living_agent_fails_no_node_whatever_the_token(bench: Any, tmp_path: P
     agent = bench.agent()
     url, file = agent.url, tmp_path / "token"
     file.write_text(agent.http.headers["Authorization"].removeprefix("Bearer "))
-    told = check(url, file)
-    assert (told.returncode, told.stderr) == (0, "")
-    told = check(url)
-    assert told.returncode == 0 and "AGENT_TOKEN_FILE" in told.stderr
+    result = check(url, file)
+    assert (result.returncode, result.stderr) == (0, "")
+    result = check(url)
+    assert result.returncode == 0 and "AGENT_TOKEN_FILE" in result.stderr
     agent.process.kill()
     agent.process.wait()
-    told = check(url, file)
-    assert told.returncode == 1 and told.stderr == f"minder-node-check: the agent at {url} does not answer\n"
+    result = check(url, file)
+    assert result.returncode == 1 and result.stderr == f"minder-node-check: the agent at {url} does not answer\n"

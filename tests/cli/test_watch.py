@@ -143,7 +143,7 @@ def test_pids_of_this_machine_are_watched_until_they_are_gone(tmp_path: Path) ->
     watcher = subprocess.run([sys.executable, "-m", "minder", *words], env=environment, capture_output=True, text=True, timeout=120)
     assert job.wait() == 0
     assert (watcher.returncode, watcher.stdout) == (0, ""), watcher.stderr
-    for told in ("attached to watched: 1 machine", "steps from its ranks", "no process of the job is left", "the job watched is over"):
-        assert told in watcher.stderr
+    for phrase in ("attached to watched: 1 machine", "steps from its ranks", "no process of the job is left", "the job watched is over"):
+        assert phrase in watcher.stderr
     status = json.loads((tmp_path / "state/jobs/watched/watch/status.json").read_text())
     assert status["step"] >= 50  # steps of its last second went with it

@@ -156,7 +156,7 @@ def test_what_was_approved_is_checked_again_at_the_last_moment(asking: Any) -> N
 
 
 @pytest.mark.parametrize("recovers", [False, True])
-def test_what_was_approved_waits_for_the_end_of_a_pause_and_is_told_once(asking: Any, recovers: bool) -> None:
+def test_what_was_approved_waits_for_the_end_of_a_pause_and_is_reported_once(asking: Any, recovers: bool) -> None:
     app = begin(asking)
     answer(asking)
     app.ledger.append(kinds.PAUSE, {"scope": "all", "target": None, "until_s": asking.clock.now_s() + 10.0, "reason": "firmware"})

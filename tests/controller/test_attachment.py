@@ -63,11 +63,11 @@ def exit_of(rank: int, time_s: float, **data: int) -> Signal:
 
 def test_one_line_says_what_is_seen_and_nothing_more_is_said() -> None:
     (said,) = Play().run(600)
-    for told in ("llm", "3 machines", "3 ranks", "2 metrics (gpu 1, host 1)", "every 1 s", "the machines' agents", "steps from"):
-        assert told in said
+    for phrase in ("llm", "3 machines", "3 ranks", "2 metrics (gpu 1, host 1)", "every 1 s", "the machines' agents", "steps from"):
+        assert phrase in said
 
 
-def test_who_is_missing_at_the_start_is_named_once() -> None:
+def test_a_machine_missing_at_the_start_is_named_once() -> None:
     play = Play(speak={"m0", "m2"}, step=None)
     (said,) = play.run(120)
     assert "telemetry of 2 of 3 machines (none of m1)" in said and "no step read yet" in said
@@ -121,20 +121,20 @@ def test_calls_that_fail_now_and_then_do_not_fill_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "phrase"),
     [
         ({"ranks": 2}, "2 ranks (before: 3)"),
         ({"values": {**VALUES, "gpu_clock_hertz": 1e9}}, "new metrics: gpu_clock_hertz"),
         ({"values": {"cpu_usage_ratio": 0.5}}, "no more of: gpu_power_draw_watts"),
     ],
 )
-def test_a_change_is_one_line(change: dict[str, object], told: str) -> None:
+def test_a_change_is_one_line(change: dict[str, object], phrase: str) -> None:
     play = Play()
     play.run(60)
     for name, value in change.items():
         setattr(play, name, value)
     (said,) = play.run(200)
-    assert told in said
+    assert phrase in said
 
 
 def test_steps_that_begin_are_a_change() -> None:
@@ -145,7 +145,7 @@ def test_steps_that_begin_are_a_change() -> None:
     assert "steps from its ranks' heartbeats" in said
 
 
-def test_the_end_says_who_went_first() -> None:
+def test_the_end_says_which_rank_went_first() -> None:
     play = Play()
     play.run(60)
     play.phase, play.ranks = "recovering", 0
@@ -158,7 +158,7 @@ def test_the_end_says_who_went_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exits", "told"),
+    ("exits", "phrase"),
     [
         ((), "was not seen"),
         ((exit_of(0, 100.0, code=0), exit_of(1, 100.2, code=0)), "all 2 ranks ended within 1 s"),
@@ -166,12 +166,12 @@ def test_the_end_says_who_went_first() -> None:
         ((exit_of(0, 100.0), exit_of(1, 100.2), exit_of(2, 130.0)), "2 ranks went first"),
     ],
 )
-def test_the_end_claims_no_more_than_was_seen(exits: tuple[Signal, ...], told: str) -> None:
+def test_the_end_claims_no_more_than_was_seen(exits: tuple[Signal, ...], phrase: str) -> None:
     play = Play()
     play.run(60)
     play.phase, play.ranks = "recovering", 0
     said = play.run(1, *exits) + play.run(30)
-    assert told in said[-1]
+    assert phrase in said[-1]
 
 
 def test_a_controller_that_is_built_says_it_and_writes_it_down(tmp_path: Path) -> None:

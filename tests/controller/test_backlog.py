@@ -138,14 +138,14 @@ def reasons(world: Any) -> list[tuple[str, str]]:
 
 
 def whole(world: Any, **changes: Any) -> None:
-    """The job as a whole fails, told once."""
+    """The job as a whole fails, reported once."""
     world.script = lambda observation: [world.accuse(kind="job", **changes)] if observation.job.generation == 1 else []
     world.workers_dead = True
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same controller", "another controller"])
 @pytest.mark.parametrize("fails", ["job", "machine"])
-def test_what_fails_during_a_pause_is_told_once_and_asked_again_when_it_ends(world: Any, restarted: bool, fails: str) -> None:
+def test_what_fails_during_a_pause_is_reported_once_and_asked_again_when_it_ends(world: Any, restarted: bool, fails: str) -> None:
     app = world.app()
     app.begin()
     world.tick(app, 2)
@@ -158,7 +158,7 @@ def test_what_fails_during_a_pause_is_told_once_and_asked_again_when_it_ends(wor
     assert reasons(world) == [("page", "paused")] and app.state.generation == 1
     if restarted:
         app.close()
-        world.script = lambda observation: []  # nothing tells it again
+        world.script = lambda observation: []  # no rule reports it again
         app = world.app()
         app.begin()
     world.clock.sleep(600.0)
@@ -185,7 +185,7 @@ def test_what_recovered_during_a_pause_or_runs_again_is_let_be(world: Any) -> No
 
 
 def test_what_recovered_while_it_waited_for_the_cooldown_is_not_acted_on(world: Any) -> None:
-    """A fact stays one: a lost device does not come back because nobody tells of it again."""
+    """A fact stays one: a lost device does not come back because no rule reports it again."""
     for cause, stays in (("stall", False), ("explicit", True)):
         backlog, context = Backlog(), PolicyContext(1100.0, JobState("llm", 1, 1, {0: "m1"}, "running", 900.0).view(()))
         item = (replace(verdict("m1", 1000.0), cause=cause), "llm-1")

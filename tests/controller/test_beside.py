@@ -44,20 +44,20 @@ def observation(time_s: float, watts: float = 500.0) -> Observation:
 
 
 def test_a_challenger_is_recorded_once_per_episode_and_decides_nothing() -> None:
-    told: list[tuple[str, Mapping[str, Any]]] = []
-    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), JobTracker())})
+    events: list[tuple[str, Mapping[str, Any]]] = []
+    beside = Beside(lambda kind, payload: events.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), JobTracker())})
     assert [beside.observe(observation(float(time_s))) for time_s in range(5)] == [RuleResult()] * 5
-    ((kind, payload),) = told
+    ((kind, payload),) = events
     assert (kind, payload["detector"], payload["verdict"]["machines"]) == (kinds.SHADOW, "models:/x/2", ["m2"])
 
 
 def test_drift_is_recorded() -> None:
-    told: list[tuple[str, Mapping[str, Any]]] = []
+    events: list[tuple[str, Mapping[str, Any]]] = []
     monitor = DriftMonitor({"gpu_power_draw_watts": (300.0, 600.0)}, DriftConfig(pace_s=10.0, hold_s=20.0))
-    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"drift": watch_drift(monitor)})
+    beside = Beside(lambda kind, payload: events.append((kind, payload)), {"drift": watch_drift(monitor)})
     for time_s in range(120):
         beside.observe(observation(float(time_s), 900.0))
-    ((kind, payload),) = told
+    ((kind, payload),) = events
     assert (kind, payload["metric"], payload["median"]) == (kinds.DRIFT, "gpu_power_draw_watts", 900.0)
 
 
@@ -65,11 +65,11 @@ def test_what_fails_beside_is_told_and_stops_nothing() -> None:
     def broken(seen: Observation) -> list[tuple[str, dict[str, Any]]]:
         raise ZeroDivisionError("a challenger of poor quality")
 
-    told: list[tuple[str, Mapping[str, Any]]] = []
-    beside = Beside(lambda kind, payload: told.append((kind, payload)), {"shadow": broken})
+    events: list[tuple[str, Mapping[str, Any]]] = []
+    beside = Beside(lambda kind, payload: events.append((kind, payload)), {"shadow": broken})
     assert [beside.observe(observation(float(time_s))) for time_s in range(3)] == [RuleResult()] * 3
     assert beside.errors == 3
-    ((kind, payload),) = told
+    ((kind, payload),) = events
     assert kind == kinds.DEGRADED and payload["what"] == "shadow" and "poor quality" in payload["detail"]
 
 

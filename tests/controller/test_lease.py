@@ -195,8 +195,8 @@ def test_the_lease_is_looked_at_again_between_the_intent_and_the_action(world: A
     assert later.state.generation == 2 and len(set(world.actuator.executed)) == 1 and len(world.events(kinds.INTENT)) == 1
 
 
-def test_who_leads_no_longer_parks_no_machine_after_a_trial(begun: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine on trial may run ranks again, by the order of whoever leads now."""
+def test_a_deposed_leader_parks_no_machine_after_a_trial(begun: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine on trial may run ranks again, by the order of the current leader."""
 
     def deposed() -> None:
         raise LeaseLostError("another controller leads")

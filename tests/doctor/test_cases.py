@@ -1,4 +1,4 @@
-"""Exporters as they are found: who the machines are, by what they are told apart, and what each metric is made of."""
+"""Exporters as they are found: which machines there are, what distinguishes them, and what each metric is made of."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _working(page: str) -> str:
     return "".join(line.rpartition(" ")[0] + " 97\n" if "gpu_util_percent{" in line else line + "\n" for line in page.splitlines())
 
 
-def test_what_no_machine_can_be_told_of_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_series_without_a_known_machine_is_left_out_and_counted(tmp_path: Path) -> None:
     found = site(DATA / "01-k8s-two-exporters")
     nameless = replace(found.targets[0], page=found.targets[0].page.replace('Hostname="gpu-h100-01"', 'Hostname=""'))
     spoiled = replace(found, targets=(nameless, *found.targets[1:]))
@@ -121,9 +121,11 @@ def test_what_no_machine_can_be_told_of_is_left_out_and_counted(tmp_path: Path) 
 def test_a_table_shows_what_led_to_the_choice() -> None:
     proposal = propose(site(DATA / "04-label-on-some-series-only"), NOW_S)
     assert proposal.identity is not None
-    told = {row.way: row.verdict for row in proposal.identity.table}
+    verdicts = {row.way: row.verdict for row in proposal.identity.table}
     assert (
-        told['label "exported_instance"'] == "chosen" and told['label "instance"'] == "possible" and "lack it" in told['label "hostname"']
+        verdicts['label "exported_instance"'] == "chosen"
+        and verdicts['label "instance"'] == "possible"
+        and "lack it" in verdicts['label "hostname"']
     )
 
 

@@ -50,7 +50,7 @@ def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], ch
     assert not found["fine"] and found[check].status == "missing" and told in found[check].seen and found[check].mend
 
 
-def test_what_takes_no_part_is_told_and_breaks_nothing() -> None:
+def test_what_takes_no_part_is_reported_and_breaks_nothing() -> None:
     found = look(identity=Identity(("machine",), ("a", "b", "c"), left_out=("node",), others=("login-1",)))
     assert found["fine"] and "node" in found["left out"].seen and "login-1" in found["machines"].seen
 

@@ -73,21 +73,21 @@ def doubted(*found: Found, **more: Any) -> list[str]:
     return [doubt.why for doubt in guess.doubts]
 
 
-def test_an_idle_reading_tells_no_unit_and_a_day_of_work_does() -> None:
+def test_an_idle_reading_shows_no_unit_and_a_day_of_work_does() -> None:
     idle = series("rig_gpu_busy", 0.0, card="0")
     assert "read while idle" in doubted(idle)[0] and "read while idle" in doubted(series("rig_gpu_busy", 0.02, card="0"))[0]
     worked = guess_rules(["rig_gpu_busy"], load_mapping("node"), reader(idle), set(), highest=lambda name: [97.0])
     assert worked.rules[0].scale == 0.01
 
 
-def test_a_power_draw_tells_that_a_whole_one_is_a_ratio() -> None:
+def test_a_power_draw_shows_that_a_whole_one_is_a_ratio() -> None:
     rules = guess(series("rig_gpu_busy", 1.0, card="0"), series("rig_gpu_power_watts", 640.0, card="0"))
     assert rules["gpu_duty_cycle_ratio"].scale == 1.0
     idle = guess(series("rig_gpu_busy", 1.0, card="0"), series("rig_gpu_power_watts", 64.0, card="0"))
     assert "gpu_duty_cycle_ratio" not in idle  # it may be one percent
 
 
-def test_the_name_tells_the_unit_before_the_values_do() -> None:
+def test_the_name_gives_the_unit_before_the_values_do() -> None:
     rules = guess(series("rig_gpu_util_percent", 0.4), series("rig_gpu_power_milliwatts", 900.0), series("rig_gpu_clock_ghz", 1.7))
     assert {name: rule.scale for name, rule in rules.items()} == {
         "gpu_duty_cycle_ratio": 0.01, "gpu_power_draw_watts": 0.001, "gpu_clock_hertz": 1e9,

@@ -87,7 +87,7 @@ def test_one_collector_in_front_of_all_hosts_speaks_for_many_machines() -> None:
     assert identify(pushed).labels == ("host_name",) and identify(pushed).machines == ("n1", "n2", "n3")
 
 
-def test_scrapers_that_all_report_localhost_are_told_apart_by_another_label() -> None:
+def test_scrapers_that_all_report_localhost_are_distinguished_by_another_label() -> None:
     series = [found("util", "dcgm", "localhost:9400", gpu=str(gpu), agent_hostname=f"n{n}", cluster="a") for n in (1, 2) for gpu in (0, 1)]
     assert identify(series).labels == ("agent_hostname",)
     assert find_identity([found("util", "dcgm", "localhost:9400", gpu="0", cluster="a")], [], METRICS) is None

@@ -94,5 +94,5 @@ def test_a_server_of_an_own_authority_with_a_password_is_met_drafted_and_read(ad
         ({"url": f"{url}/prefix", "ca_file": authority}, "path prefix"),
         ({"url": f"http://obs:s3cret@{address}"}, "https://"),
     ):
-        status, told = first(keys)
-        assert status == "missing" and mend in told
+        status, remedy = first(keys)
+        assert status == "missing" and mend in remedy

@@ -1,6 +1,6 @@
-"""What must hold of every schedule, whatever happened. `Watch` is told of each write, effect and tick; `broken` is what did not hold.
+"""What must hold of every schedule, whatever happened. `Watch` receives each write, effect and tick; `broken` is what did not hold.
 
-Nothing here asks the product whether it was right: events of the ledger are counted anew, and who was ill is what the machines know.
+Nothing here asks the product whether it was right: events of the ledger are counted anew, and the machines know which of them was faulty.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Watch:
     def __init__(self, schedule: Schedule, policy: PolicyConfig, world: SimMachines) -> None:
         self._schedule, self._policy, self._world = schedule, policy, world
         self.broken: list[str] = []
-        self.wrote_s = 0.0  # the newest event, by the clock that nobody can set
+        self.wrote_s = 0.0  # the newest event, by the clock that cannot be set
         self._intended: set[str] = set()
         self._started: dict[str, str] = {}
         self._paused: dict[tuple[Any, Any], float] = {}

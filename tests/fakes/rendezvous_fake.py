@@ -1,4 +1,4 @@
-"""A rendezvous without a process: addresses of stores that nobody opens."""
+"""A rendezvous without a process: addresses of stores that no process opens."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ class SimWitnesses:
         now_s = self.world.clock.now_s()
         held = [item.name for item in self.world.running() if item.frozen]
         stands = self.world.clock.steady_s() - self.world.stepped_s > 2.0
-        told = tuple(_stopped(name, now_s) for name in held)
-        return (Statement(now_s, "stacks", told, stands),)
+        suspects = tuple(_stopped(name, now_s) for name in held)
+        return (Statement(now_s, "stacks", suspects, stands),)
 
     def close(self) -> None: ...
 
@@ -113,7 +113,7 @@ def _stopped(machine: str, now_s: float) -> Suspect:
 
 
 class Scene:
-    """The machines, the ledger and whoever leads. `play()` it once."""
+    """The machines, the ledger and the leading controller. `play()` it once."""
 
     def __init__(self, schedule: Schedule, folder: Path) -> None:
         self.schedule, self._location = schedule, folder / "ledger.db"
@@ -205,7 +205,7 @@ class Scene:
         except LeaseLostError:
             self._say("it leads no longer")
             if app is self.app:
-                self.watch.fail("who leads may write", "")
+                self.watch.fail("the leader may write", "")
         except MinderError as error:
             self._say(f"it cannot begin: {error}")
         finally:

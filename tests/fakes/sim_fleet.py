@@ -1,4 +1,4 @@
-"""Machines that do not exist, on a clock that only moves when somebody sleeps on it: launchers, agents, workers that step, standbys.
+"""Machines that do not exist, on a clock that only moves when a caller sleeps on it: launchers, agents, workers that step, standbys.
 
 `SimMachines` outlives every controller; each controller looks at it through a `SimFleet` of its own, as through minder.wire.fleet.Fleet.
 What is wrong with a machine is a fact here (`faults`), so that an invariant can ask whether an evicted machine was ill.
@@ -23,7 +23,7 @@ _SLICE_S = 1.0
 
 
 class SimClock(FakeClock):
-    """While somebody sleeps the machines go on."""
+    """While a caller sleeps the machines go on."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ def test_the_end_of_a_run_ends_its_incidents_and_no_others(ledger: Ledger, outco
     assert [event.payload["outcome"] for event in ledger.events(kinds=[kinds.JOB_ENDED])] == [outcome]
 
 
-def test_a_job_that_nobody_saw_end_leaves_nothing_open_for_the_next_run(ledger: Ledger) -> None:
+def test_a_job_whose_end_was_not_seen_leaves_nothing_open_for_the_next_run(ledger: Ledger) -> None:
     begin_run(ledger, "llm", {"machines": ["m1", "m2"]})
     assert ledger.incident("llm-1").closed_by == "the next run of the job: the one before was gone"
     assert ledger.open_incident(VERDICT, job="llm") == "llm-2"

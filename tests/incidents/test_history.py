@@ -116,11 +116,11 @@ def test_suspects_are_those_accused_lately_and_not_recovered(event: Event) -> No
 
 
 def test_a_failure_counts_once_of_a_generation_and_again_in_a_new_run_that_counts_from_1(event: Event) -> None:
-    told = {"kind": "machine", "tier": "evict", "machines": ["m1"]}
+    accusation = {"kind": "machine", "tier": "evict", "machines": ["m1"]}
 
     def crash(time_s: float) -> LedgerEvent:
         row = {"time_s": time_s, "machine": "m1", "ranks": [0], "sort": "crash", "step": 5, "generation": 1, "text": "x"}
-        return event(kinds.VERDICT, {**told, "failures": [row]}, time_s)
+        return event(kinds.VERDICT, {**accusation, "failures": [row]}, time_s)
 
     first = [event(kinds.JOB_REGISTERED, {"machines": ["m1"]}, 1.0), crash(10.0), crash(11.0)]
     assert [item.time_s for item in fold_history(first, "llm", 30.0).failures] == [10.0]

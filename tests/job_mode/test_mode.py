@@ -28,7 +28,7 @@ def stepping(scene: Any, tracker: JobTracker, until_s: int, steps_per_s: float =
     return tracker.mode
 
 
-def told(values: dict[str, float], seconds: range, tracker: JobTracker, phase: str = "running") -> JobMode:
+def by_telemetry(values: dict[str, float], seconds: range, tracker: JobTracker, phase: str = "running") -> JobMode:
     """Telemetry alone, a row a second."""
     job = JobView("j", 1, phase, MACHINES, (), (), dict(enumerate(MACHINES)), -math.inf, 0.0)  # type: ignore[arg-type]
     for now_s in map(float, seconds):
@@ -85,7 +85,7 @@ def test_a_declared_phase_is_idle_until_it_has_lasted_an_hour(scene: Any) -> Non
     ]  # fmt: skip
 
 
-def test_the_first_start_and_a_restart_are_told_apart(make_scene: Make) -> None:
+def test_the_first_start_and_a_restart_are_distinguished(make_scene: Make) -> None:
     tracker, scene = JobTracker(), make_scene(phase="starting")
     first = tracker.update(scene.see(1.0)).mode
     assert first is not None and (first.likeliest, first.source) == ("start", "phase event")
@@ -109,15 +109,15 @@ def test_where_most_machines_are_dark_it_is_an_outage_and_no_stall(scene: Any) -
 
 def test_without_steps_activity_decides(scene: Any) -> None:
     tracker = JobTracker()
-    assert told({TCP: 1e6}, range(10), tracker).likeliest == "start"
-    assert told({TCP: 1e6}, range(10, 90), tracker).likeliest == "stepping"
-    mode = told({TCP: 0.0}, range(90, 190), tracker)
+    assert by_telemetry({TCP: 1e6}, range(10), tracker).likeliest == "start"
+    assert by_telemetry({TCP: 1e6}, range(10, 90), tracker).likeliest == "stepping"
+    mode = by_telemetry({TCP: 0.0}, range(90, 190), tracker)
     assert (mode.likeliest, mode.source) == ("stalled", "activity")
     assert mode.since_s == pytest.approx(95.0, abs=15.0)
 
 
-def test_without_anything_that_tells_of_work_nothing_is_known_and_all_modes_are_alike() -> None:
-    mode = told({POWER: 400.0}, range(60), JobTracker())
+def test_without_anything_that_shows_work_nothing_is_known_and_all_modes_are_alike() -> None:
+    mode = by_telemetry({POWER: 400.0}, range(60), JobTracker())
     assert (mode.likeliest, mode.source) == (None, "none")
     assert set(mode.probabilities.values()) == {1.0 / len(MODES)}
 

@@ -19,8 +19,8 @@ def test_every_threshold_has_its_unit_in_its_name_and_a_source() -> None:
 
 
 def test_the_document_shows_the_thresholds_as_they_are() -> None:
-    told = dict(re.findall(r"^\| `([a-z0-9_]+)` \| ([0-9.]+) \| ", RULES.read_text(), re.MULTILINE))
-    assert told == {item.name: f"{getattr(THRESHOLDS, item.name):g}" for item in fields(THRESHOLDS)}
+    documented = dict(re.findall(r"^\| `([a-z0-9_]+)` \| ([0-9.]+) \| ", RULES.read_text(), re.MULTILINE))
+    assert documented == {item.name: f"{getattr(THRESHOLDS, item.name):g}" for item in fields(THRESHOLDS)}
 
 
 def test_shares_are_parts_of_one_and_nothing_is_negative() -> None:

@@ -208,7 +208,7 @@ def test_children_of_a_worker_end_with_it(launch: Start, tmp_path: Path) -> None
     _wait_gone(child)
 
 
-def test_a_rank_that_saves_on_sigterm_still_has_its_children_and_is_told_once(launch: Start, tmp_path: Path) -> None:
+def test_a_rank_that_saves_on_sigterm_still_has_its_children_and_is_signalled_once(launch: Start, tmp_path: Path) -> None:
     saved, child = tmp_path / "saved", tmp_path / "child"
     launcher = launch("saves.py", str(saved), str(child), env=PLAIN).connect()
     launcher.wait_states("waiting")

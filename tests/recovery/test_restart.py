@@ -18,7 +18,7 @@ WAITING = MachineView("m", 0.1, 0.1, (WorkerView(0, 1, None, "waiting", -1), Wor
 
 
 class FakeFleet:
-    """Machines that start what they are told after some looks; `silent` ones answer nobody, `stuck` ones never run it. A launcher of
+    """Machines that carry out an order after some looks; `silent` ones answer no request, `stuck` ones never run it. A launcher of
     `anew` begins again at so many looks."""
 
     def __init__(
@@ -32,12 +32,12 @@ class FakeFleet:
         self._views = {name: replace(WAITING, machine=name, launcher_age_s=heard_s) for name in machines}
         self._silent, self._stuck, self._anew = set(silent), set(stuck), dict(anew or {})
         self.looks = 0
-        self.told: list[str] = []
+        self.ordered: list[str] = []
         self.bodies: dict[str, Mapping[str, Any]] = {}
 
     def post_workers(self, bodies: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         self.bodies |= {name: body for name, body in bodies.items() if name not in self._silent}
-        self.told += bodies
+        self.ordered += bodies
         return {name: NoAnswerError(f"{name} does not answer") if name in self._silent else {"outcome": "done"} for name in bodies}
 
     def refresh(self, machines: Iterable[str]) -> None:
@@ -79,11 +79,11 @@ def test_a_machine_that_does_not_answer_is_missing_with_the_reason_and_not_waite
     assert start(FakeFleet("a", "b", "c", silent=["b"], heard_s=6.0)) == {"b": "b does not answer"}
 
 
-@pytest.mark.parametrize("silent", [[], ["c"]], ids=["after it was told", "before it could be told"])
-def test_a_launcher_that_begins_again_meanwhile_is_told_again(silent: list[str]) -> None:
+@pytest.mark.parametrize("silent", [[], ["c"]], ids=["after its order", "before its order"])
+def test_a_launcher_that_begins_again_meanwhile_is_ordered_again(silent: list[str]) -> None:
     fleet = FakeFleet("a", "b", "c", silent=silent, anew={"c": 2})
     assert start(fleet) == {}
-    assert (fleet.told.count("a"), fleet.bodies["c"]["operation_id"]) == (1, "op/g2") and fleet.told.count("c") > 1
+    assert (fleet.ordered.count("a"), fleet.bodies["c"]["operation_id"]) == (1, "op/g2") and fleet.ordered.count("c") > 1
 
 
 def test_the_deadline_is_by_the_controllers_clock() -> None:

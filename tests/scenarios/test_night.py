@@ -89,22 +89,22 @@ def test_a_fault_is_seen_approved_and_over(drama: Callable[..., Any], same_losse
     assert tab.get_by_role("link", name=run.stage.job, exact=True).first.is_visible()
 
     run.stage.inject("hang", 1)
-    sick = run.name(1)
-    tab.get_by_text(f"Evict {sick}?").wait_for()  # the page asks for news by itself
+    faulty = run.name(1)
+    tab.get_by_text(f"Evict {faulty}?").wait_for()  # the page asks for news by itself
     assert run.events(kinds.INTENT) == []
     tab.get_by_role("link", name="Look and answer").click()
-    tab.get_by_role("heading", name=f"May {sick} be evicted?").wait_for()
-    assert tab.get_by_role("heading", level=1).inner_text().startswith(sick)
+    tab.get_by_role("heading", name=f"May {faulty} be evicted?").wait_for()
+    assert tab.get_by_role("heading", level=1).inner_text().startswith(faulty)
     assert is_on_the_first_screen(tab)
     tab.get_by_role("textbox", name="Why").fill("its rank is silent while all others wait")
     tab.get_by_role("button", name="Approve the eviction").click()
 
     assert run.finish() == "finished"
-    assert run.evicted() == [sick]
-    assert [placed[1] for placed in run.generations()] == [sick, run.name(4)]
+    assert run.evicted() == [faulty]
+    assert [placed[1] for placed in run.generations()] == [faulty, run.name(4)]
     (settled,) = run.events(kinds.APPROVAL_SETTLED)
     assert settled.payload["by"] == "alice"
-    tab.get_by_text(f"machine return {sick}").first.wait_for()  # what undoes it
+    tab.get_by_text(f"machine return {faulty}").first.wait_for()  # what undoes it
     assert is_on_the_first_screen(tab)
     assert "its rank is silent while all others wait" in tab.content()
     assert same_losses(run)

@@ -69,7 +69,7 @@ def act_without_intent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever was evicted stands in for the next one."""
+    """An evicted machine stands in for the next one."""
     from minder.act.controller.recover import Recovery
     from minder.act.recovery.placement import replace_machines
 

@@ -16,7 +16,7 @@ from minder.model.telemetry import Window
 
 
 class Hosts:
-    """Link (minder/diagnose/scoring/remote.py). held: answers that are not given yet; gone: why nobody answers."""
+    """Link (minder/diagnose/scoring/remote.py). held: answers that are not given yet; gone: why no host answers."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, DetectorHost] = {}

@@ -29,10 +29,10 @@ def leases(ledger: Ledger) -> Iterator[LeaseStore]:
 
 def test_a_lease_says_whether_its_holder_lives(leases: LeaseStore, clock: FakeClock) -> None:
     listening = Listening(leases, clock)
-    assert listening.heard("llm", None).state == "silent"  # nobody holds it
+    assert listening.heard("llm", None).state == "silent"  # no controller holds it
     lease = leases.take("llm", "process 1 on head", None)
     assert lease is not None
-    assert listening.heard("llm", None).state == "unknown"  # held, but one look tells nothing of beats
+    assert listening.heard("llm", None).state == "unknown"  # held, but one look shows no beats
     leases.beat(lease)
     clock.sleep(1.0)
     assert listening.heard("llm", None).state == "heard"
@@ -76,7 +76,7 @@ def test_the_fleet_page_lists_what_waits_for_a_person(
     assert "m2: kept out" not in todo(1.0, "s9")
 
 
-def test_an_approval_that_nobody_carries_out_does_not_look_done(
+def test_an_approval_that_no_controller_carries_out_does_not_look_done(
     http: httpx.Client, service: Service, ledger: Ledger, as_: As, clock: FakeClock, tmp_path: Path
 ) -> None:
     ask(ledger, "evict-a")
@@ -89,8 +89,8 @@ def test_an_approval_that_nobody_carries_out_does_not_look_done(
     for page in ("/incidents/llm-2", "/incidents/llm-2/now", "/"):
         assert "Nothing will happen until it runs" in http.get(page).text
     headers = as_("operator", name="alice") | {"Idempotency-Key": "k1"}
-    told = http.post("/v1/decisions/evict-a/approve", json={"reason": "checked"}, headers=headers).json()["detail"]
-    assert "not yet carried out: no controller of llm is heard (last heard 2023-11-14T21:30:20.000Z)" in told
+    detail = http.post("/v1/decisions/evict-a/approve", json={"reason": "checked"}, headers=headers).json()["detail"]
+    assert "not yet carried out: no controller of llm is heard (last heard 2023-11-14T21:30:20.000Z)" in detail
     page = http.get("/incidents/llm-2").text
     assert "Approved by alice, not yet carried out" in page and "Nothing will happen until it runs" in page
     assert "not yet carried out" in http.get("/").text

@@ -400,7 +400,7 @@ def test_a_cell_shows_what_differs_between_machines(names: list[str], short: str
 
 
 def test_every_machine_of_a_job_has_a_page(enter: Enter, ledger: Ledger, service: Service, tmp_path: Path) -> None:
-    """Nobody ever accused s1 and m7: a link of the job's page is no dead end."""
+    """No verdict ever accused s1 and m7: a link of the job's page is no dead end."""
     registered = {"machines": ["m7"], "standbys": ["s7"], "domains": {"m7": {"rack": "r12", "switch": "leaf-3"}}, "serials": {"m7": "XC-9"}}
     ledger.append(kinds.JOB_REGISTERED, registered, job="big")
     ledger.append(kinds.GENERATION_STARTED, {"generation": 1, "rank_machine": {"0": "m7", "1": "m7"}}, job="big")

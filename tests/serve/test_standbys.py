@@ -34,8 +34,8 @@ def test_an_order_stands_in_the_ledger_for_the_controller(send: Callable[..., ht
     assert answer.status_code == 201, answer.text
     (event,) = ledger.events(kinds=[kinds.STANDBY_ADDED])
     assert answer.json()["detail"].startswith(f"{event.operation_id}: n9 is to join llm") and event.job == "llm"
-    told = {key: event.payload[key] for key in ("machine", "agent", "launcher", "rack", "switch", "reason")}
-    assert told == BODY | {"rack": "r12", "switch": None} and event.payload["by"].startswith("operator")
+    order = {key: event.payload[key] for key in ("machine", "agent", "launcher", "rack", "switch", "reason")}
+    assert order == BODY | {"rack": "r12", "switch": None} and event.payload["by"].startswith("operator")
 
 
 @pytest.mark.parametrize(("changes", "status", "said"), [
@@ -55,6 +55,6 @@ def test_what_may_not_be_is_refused_and_written_nowhere(
     assert ledger.events(kinds=[kinds.STANDBY_ADDED]) == []
 
 
-def test_without_the_setting_nobody_may_be_added(http: httpx.Client, as_: As) -> None:
+def test_without_the_setting_no_standby_may_be_added(http: httpx.Client, as_: As) -> None:
     answer = http.post("/v1/jobs/llm/standbys", json=BODY, headers=as_("admin") | {"Idempotency-Key": "k"})
     assert answer.status_code == 403 and "standby_hosts" in answer.json()["detail"]

@@ -89,8 +89,8 @@ def test_a_recording_gets_the_lines_of_replay_and_every_form_of_a_table_the_same
     found = [http.post("/v1/scores", content=body, headers=headers | {"Content-Type": kind}) for kind, body in forms.items()]
     assert [item.status_code for item in found] == [200] * 4, [item.text for item in found]
     short = ["the samples span 29 s: a machine is compared after 30 s"]
-    told = {"recording": "upload", "rows": 60, "machines": 2, "verdicts": [], "not_judged": short, "notes": []}
-    assert [item.json() for item in found] == [told] * 4
+    expected = {"recording": "upload", "rows": 60, "machines": 2, "verdicts": [], "not_judged": short, "notes": []}
+    assert [item.json() for item in found] == [expected] * 4
 
 
 def bomb() -> bytes:
@@ -242,6 +242,6 @@ GOOD = parquet(table(20))
 
 def test_one_sample_is_not_judged_rather_than_healthy(recording: Path, tmp_path: Path) -> None:
     (tmp_path / "upload.json").write_text(json.dumps({"samples": [{"timestamp": BEGIN_S, "machine": "m1", "gpu_power_draw_watts": 1.0}]}))
-    told = conclude(tmp_path)
-    assert told["verdicts"] == [] and told["rows"] == 1
-    assert "the samples span 0 s: a machine is compared after 30 s" in told["not_judged"]
+    result = conclude(tmp_path)
+    assert result["verdicts"] == [] and result["rows"] == 1
+    assert "the samples span 0 s: a machine is compared after 30 s" in result["not_judged"]

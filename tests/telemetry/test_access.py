@@ -75,7 +75,7 @@ def test_a_redirection_names_where_to_ask() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "mend"),
+    ("error", "mend"),
     [
         ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "--ca-file"),
         ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: Hostname mismatch", "name that stands in the certificate"),
@@ -87,8 +87,8 @@ def test_a_redirection_names_where_to_ask() -> None:
         ("timed out", "--selector"),
     ],
 )
-def test_each_error_has_its_own_remedy(told: str, mend: str) -> None:
-    assert mend in refusal_of_error("https://p", OSError(told)).mend
+def test_each_error_has_its_own_remedy(error: str, mend: str) -> None:
+    assert mend in refusal_of_error("https://p", OSError(error)).mend
 
 
 @dataclass

@@ -35,7 +35,7 @@ def test_samples_on_time_pass_as_they_are() -> None:
     assert stamps.late_s == {}
 
 
-def test_who_is_missing_is_looked_for_further_back_and_ever_less_often() -> None:
+def test_a_missing_machine_is_looked_for_further_back_and_ever_less_often() -> None:
     stamps, reached = late(("m1",)), list[int]()
     for now in range(3600):
         if stamps.reach_s(float(now)) == 300.0:

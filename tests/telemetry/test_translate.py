@@ -201,7 +201,7 @@ def test_a_series_whose_machine_is_known_later_is_read_from_then_on():
     assert {sample.machine for sample in translator.translate([ours, late])} == {"m7"} and translator.unplaced == {}
 
 
-def test_scrapes_of_a_target_that_speaks_for_many_are_nobodys_unless_their_labels_tell():
+def test_scrapes_of_a_target_that_speaks_for_many_have_no_machine_unless_their_labels_name_it():
     translator = Translator(load_mapping("dcgm"), MachineMap("host"))
     target = {"instance": "localhost:9400", "job": "dcgm"}
     found = translator.translate([

@@ -45,7 +45,7 @@ def test_silent_while_its_peers_stand_still_is_gone(scene: Any) -> None:
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_gone_within_the_first_steps_of_a_generation(scene: Any, steps: int) -> None:
-    """Too few steps to know a stall by; half a minute in which nothing is heard of it and nobody steps is enough."""
+    """Too few steps to know a stall by; half a minute in which the machine is silent and no rank steps is enough."""
     watch = Watch(scene, stepped=False)
     for step in range(1, steps + 1):
         scene.answer(step, step)

@@ -182,12 +182,12 @@ def test_another_generation_begins_anew() -> None:
 
 @pytest.mark.parametrize(("had_steps", "phase"), [(True, "starting"), (False, "starting"), (True, "running")])
 def test_a_generation_without_steps_and_telemetry_stands_since_it_began(had_steps: bool, phase: str) -> None:
-    """Of a run whose steps were read. Of another nobody knows whether it has any."""
+    """Of a run whose steps were read. Of another it is not known whether it has any."""
     play = Play(phase=phase)
     play.job = replace(play.job, had_steps=had_steps)
     play.run(lambda time_s: {}, 400, lambda time_s: None)
     standing = play.standing[399.0]
-    assert play.said == [], "the rule for starts tells a person"
+    assert play.said == [], "the rule for starts pages a person"
     assert (standing is not None) is had_steps
     if standing is not None:
         assert (standing.since_s, standing.stood, standing.began) == (0.0, None, False)

@@ -74,9 +74,9 @@ def lost(scene: Any, machine: str, at_s: float, step: int = 30) -> Any:
     return scene.signal("nonfinite", machine, at_s, step=step, what="loss")
 
 
-def settle(scene: Any, signals: list[Any], told: tuple[str, ...]) -> list[Any]:
-    """told: machines whose ranks told a loss that was one before."""
-    for machine in told:
+def settle(scene: Any, signals: list[Any], reporting: tuple[str, ...]) -> list[Any]:
+    """reporting: machines whose ranks reported a finite loss before."""
+    for machine in reporting:
         view = scene.views[machine]
         scene.views[machine] = replace(view, workers=tuple(replace(worker, loss=2.0) for worker in view.workers))
     rule = NumericRule()
@@ -85,16 +85,16 @@ def settle(scene: Any, signals: list[Any], told: tuple[str, ...]) -> list[Any]:
     return found + [item for at_s in (12.0, 13.5, 15.0) for item in rule.observe(scene.see(at_s)).suspects]
 
 
-def test_a_loss_of_one_rank_alone_names_it_where_the_others_tell_theirs(scene: Any) -> None:
+def test_a_loss_of_one_rank_alone_names_it_where_the_others_report_theirs(scene: Any) -> None:
     later = [lost(scene, machine, 10.9, step=31) for machine in ("m0", "m1", "m3")]
     (suspect,) = settle(scene, [lost(scene, "m2", 10.0), *later], scene.machines)
     assert (suspect.kind, suspect.machines, suspect.tier) == ("machine", ("m2",), "evict")
     assert "rank 2: loss not finite at step 30" in suspect.evidence[0].message
 
 
-@pytest.mark.parametrize("told", [(), ("m0",)], ids=["nobody", "only the one that logs for all"])
-def test_a_loss_that_one_rank_tells_for_all_names_no_machine_but_its_rank(scene: Any, told: tuple[str, ...]) -> None:
-    (suspect,) = settle(scene, [lost(scene, "m0", 10.0)], told)
+@pytest.mark.parametrize("reporting", [(), ("m0",)], ids=["no rank", "only the one that logs for all"])
+def test_a_loss_that_one_rank_reports_for_all_names_no_machine_but_its_rank(scene: Any, reporting: tuple[str, ...]) -> None:
+    (suspect,) = settle(scene, [lost(scene, "m0", 10.0)], reporting)
     assert (suspect.kind, suspect.machines, suspect.tier) == ("job", (), "page")
     assert "rank 0: loss not finite" in suspect.evidence[0].message
 

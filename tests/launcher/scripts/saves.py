@@ -12,7 +12,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
 
 def save(number: int, frame: object) -> None:
-    time.sleep(0.2)  # a save takes a while: a child that was told to end would be gone by now
+    time.sleep(0.2)  # a save takes a while: a child that had received SIGTERM would be gone by now
     with Path(sys.argv[1]).open("a") as file:
         file.write("saved with its child\n" if child.poll() is None else "its child was gone\n")
     sys.exit(0)

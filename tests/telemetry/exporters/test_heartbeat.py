@@ -75,14 +75,14 @@ def test_a_page_that_is_none_is_no_data(tmp_path: Path) -> None:
     assert len(HeartbeatExporter("m").read([process], 1.0, 0.0)) == 0
 
 
-def test_the_first_of_each_stretch_of_losses_that_are_not_finite_is_told(tmp_path: Path) -> None:
+def test_the_first_of_each_stretch_of_losses_that_are_not_finite_is_reported(tmp_path: Path) -> None:
     page, process = _page(tmp_path, 3)
-    exporter, told = HeartbeatExporter("m"), []
+    exporter, signals = HeartbeatExporter("m"), []
     for losses in ([2.0, math.nan], [SAID_NAN, math.inf], [SAID_NAN], [1.0, SAID_NAN, SAID_NAN]):
         for loss in losses:
             page.beat(page.count, loss=loss)
-        told += exporter.read([process], time.time(), 0.0).signals
-    assert [(item.rank, item.data["step"], item.data["what"]) for item in told] == [(3, 2, "loss"), (3, 6, "loss")]
+        signals += exporter.read([process], time.time(), 0.0).signals
+    assert [(item.rank, item.data["step"], item.data["what"]) for item in signals] == [(3, 2, "loss"), (3, 6, "loss")]
 
 
 @pytest.mark.parametrize(
