@@ -98,6 +98,6 @@ def test_doctor_reads_the_shipped_set_up_without_a_guess(site: Any) -> None:
 
     proposal = site.wait(whole, "series of all three exporters")
     assert proposal.mappings == ("minder", "dcgm", "node") and proposal.guessed == ()
-    assert proposal.identity is not None and (proposal.identity.label, proposal.identity.machine_map) == ("machine", {})
+    assert proposal.identity is not None and (proposal.identity.labels, proposal.identity.joins) == (("machine",), ())
     assert proposal.identity.machines == ("node-0001", "node-0002") and proposal.interval_s == 1.0
     assert list(proposal.clocks_s) == [f"127.0.0.1:{site.ports['node']}"] and is_fine(look_at_proposal(site.url, proposal))
