@@ -111,7 +111,7 @@ def _identity(proposal: Proposal, expected: int | None) -> Finding:
     shown = ", ".join(found.machines[:6]) + (" ..." if len(found.machines) > 6 else "")
     seen = f"{len(found.machines)} machines by {found.told}: {shown}"
     if found.others:
-        seen += f"; {len(found.others)} hosts without GPU metrics are left aside: {', '.join(found.others[:3])}"
+        seen += f"; {len(found.others)} hosts without GPU metrics or an agent are left aside: {', '.join(found.others[:3])}"
     if expected is not None and expected != len(found.machines):
         return Finding("machines", "missing", f"{seen}; the job has {expected}", "narrow it with --selector, or add missing targets")
     if len(found.machines) < 3:

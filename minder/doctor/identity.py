@@ -40,7 +40,7 @@ class Row:
 class Identity:
     """labels, joins, short_names: what the keys of [telemetry] should be. machines: those of the job, in natural order. families: of each
     machine, the families of metrics that it has. left_out: scrape jobs that nothing joins to the others. twice: scrape jobs that give
-    what another one gives already. others: hosts that have no GPU metrics though others have."""
+    what another one gives already. others: hosts without GPU metrics and without an agent, though others have them."""
 
     labels: tuple[str, ...]
     machines: tuple[str, ...]
@@ -148,6 +148,11 @@ def _choose(
     return _Choice(anchor, found, short)
 
 
+def _is_agents(item: Found) -> bool:
+    """A site installs agents where it trains: a host with one is a machine of jobs, with a GPU exporter or without."""
+    return item.name.startswith("minder_")
+
+
 def _table(ways: Mapping[str, Sequence[Way]], refused: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Row, ...]:
     rows = []
     for job, options in ways.items():
@@ -169,8 +174,9 @@ def _identity(
         for machine, item in zip(way.machines, jobs[job], strict=True):
             metrics[machine].add(metric_of.get(item.name, ""))
     families = {machine: families_of(names) for machine, names in metrics.items()}
-    with_gpu = [machine for machine, found in families.items() if "gpu" in found]
-    machines = tuple(sorted(with_gpu or families, key=_natural))
+    agents = {machine for job, way in taken.items() for machine, item in zip(way.machines, jobs[job], strict=True) if _is_agents(item)}
+    training = [machine for machine, found in families.items() if "gpu" in found or machine in agents]
+    machines = tuple(sorted(training or families, key=_natural))
     found = Identity(
         tuple(_first_to_last(way.label for way in taken.values())),
         machines,

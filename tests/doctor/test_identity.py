@@ -9,7 +9,12 @@ import pytest
 from minder.doctor.identity import Identity, find_identity
 from minder.doctor.series import Found
 
-METRICS = {"util": "gpu_duty_cycle_ratio", "mem": "memory_usage_ratio", "net": "tcp_throughput_bytes_per_second"}
+METRICS = {
+    "minder_memory_usage_ratio": "memory_usage_ratio",
+    "util": "gpu_duty_cycle_ratio",
+    "mem": "memory_usage_ratio",
+    "net": "tcp_throughput_bytes_per_second",
+}
 
 
 def found(name: str, job: str, instance: str, **labels: str) -> Found:
@@ -107,6 +112,12 @@ def test_an_exporter_that_nothing_joins_takes_no_part_and_is_named() -> None:
 def test_hosts_without_gpus_are_no_machines_of_the_job() -> None:
     identity = identify([*gpus(["n1", "n2"]), *hosts(4, Hostname="n{}")])
     assert identity.machines == ("n1", "n2") and identity.others == ("n3", "n4")
+
+
+def test_a_machine_with_an_agent_is_one_of_the_jobs_without_a_gpu_exporter_too() -> None:
+    agents = [found("minder_memory_usage_ratio", "minder-agent", f"10.9.0.{number}:9401", Hostname=f"n{number}") for number in (1, 2, 3)]
+    identity = identify([*gpus(["n1", "n2"]), *agents, *hosts(4, Hostname="n{}")])
+    assert identity.machines == ("n1", "n2", "n3") and identity.others == ("n4",)
 
 
 def test_two_pools_of_one_kind_are_both_taken() -> None:
