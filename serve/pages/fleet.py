@@ -16,6 +16,7 @@ from minder.record.incidents import kinds
 from minder.record.incidents.timeline import describe
 from minder.record.store.events import EventQuery
 from serve.access import sees
+from serve.action_items import action_items
 from serve.decisions import QuestionsWanted, questions_page
 from serve.job_status import job_status
 from serve.pages.render import fragment, show
@@ -25,7 +26,6 @@ from serve.routes.jobs import jobs_page
 from serve.routes.maintenance import maintenance_page
 from serve.routes.pauses import pauses_page
 from serve.state import Service, service_of
-from serve.todo import todo_list
 
 __all__ = ["Health", "health_of", "router"]
 
@@ -35,7 +35,7 @@ _RECENT_S = 24 * 3600.0
 _MOST_JOBS = 200
 _MOST_OPEN = 100
 _MOST_TROUBLES = 8
-_MOST_TODO = 12
+_MOST_ACTIONS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ def fleet_now(request: Request, visitor: Seen) -> Response:
 
 def _values(service: Service, visitor: Visitor) -> dict[str, Any]:
     caller = visitor.caller
-    todo = todo_list(service, caller)
+    actions = action_items(service, caller)
     jobs = jobs_page(service, caller, _MOST_JOBS)
     opened = incidents_page(service, caller, Wanted(state="open"), _MOST_OPEN, None)
     return {
-        "todo": todo[:_MOST_TODO],
-        "more_todo": max(0, len(todo) - _MOST_TODO),
+        "actions": actions[:_MOST_ACTIONS],
+        "more_actions": max(0, len(actions) - _MOST_ACTIONS),
         "rows": [Row(job, health_of(service, job.name, job.phase)) for job in jobs.items],
         "more_jobs": jobs.next is not None,
         "open": _worst_first(opened.items),

@@ -58,22 +58,22 @@ def test_the_fleet_page_lists_what_waits_for_a_person(
     service.settings.status_files["llm"] = status
     assert send_token(http, token_of(service)).status_code == 303
 
-    def todo(age_s: float, *standbys: str) -> str:
+    def actions(age_s: float, *standbys: str) -> str:
         rows = [{"name": name, "role": "standby"} for name in standbys]
         status.write_text(json.dumps({"job": "llm", "now_s": clock.now_s() - age_s, "machines": rows}))
         page = http.get("/parts/fleet").text
         return page[page.index("To do") : page.index("</section>")]
 
-    first = todo(1.0)
+    first = actions(1.0)
     assert "m2: kept out of llm, and nobody said what was found" in first and "0 of 1 standbys are ready" in first
     assert "no data" not in first and "waits for an answer" not in first
-    assert "its controller is not heard" in todo(60.0)
+    assert "its controller is not heard" in actions(60.0)
     ask(ledger, "evict-a")
-    asked = todo(1.0, "s9")
+    asked = actions(1.0, "s9")
     assert asked.index("May m1 of llm be evicted?") < asked.index("m2: kept out")
     assert "standbys are ready" not in asked
     ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "confirmed"}, job="llm", incident="llm-1")
-    assert "m2: kept out" not in todo(1.0, "s9")
+    assert "m2: kept out" not in actions(1.0, "s9")
 
 
 def test_an_approval_that_no_controller_carries_out_does_not_look_done(
