@@ -3,7 +3,7 @@
 FILE is what `python bench/default_detector.py SOURCE --json CASES.json` wrote, or the rows.jsonl of bench/compare_detectors.py, of which
 the default detector's newest row of each recording counts. Counts the first accusation of each recording; right is one of a machine that
 is at fault, after the onset, however late. Prints the reliability table, its expected calibration error and Brier score; --fit
-prints the slope and intercept of minder/diagnose/verdicts/confidence.py that these verdicts ask for (Platt, 1999: targets (r+1)/(r+2) and
+prints the slope and intercept of minder/diagnose/verdicts/telemetry.py that these verdicts ask for (Platt, 1999: targets (r+1)/(r+2) and
 1/(w+2) for r right and w wrong ones), to be checked on recordings that were not fitted.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minder.diagnose.verdicts.confidence import INTERCEPT, SLOPE
+from minder.diagnose.verdicts.telemetry import INTERCEPT, SLOPE
 from minder.offline.evaluation.reliability import measure_reliability
 from minder.offline.evaluation.scoring import Judged
 from minder.offline.plots.evaluation import draw_reliability

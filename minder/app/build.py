@@ -39,11 +39,10 @@ from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.load_detector import equip_detector, equip_model, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring, open_scoring
-from minder.diagnose.verdicts.gate import GatedRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.links import LinkLimits
 from minder.diagnose.verdicts.live import live_rules
-from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.diagnose.verdicts.signals import LinkLimits
+from minder.diagnose.verdicts.telemetry import GatedRule, TelemetryRule
 from minder.diagnose.verdicts.trigger import TriggerRule
 from minder.edge.signals.xid import load_xid_rules
 from minder.ingest.sources.spoken import SpokenSource

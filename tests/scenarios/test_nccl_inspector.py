@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from minder.diagnose.verdicts.flow_table import flow_lines
-from minder.diagnose.verdicts.flows import data_flows
+from minder.diagnose.verdicts.flows import data_flows, flow_lines
 from minder.ingest.sources.recording import read_recording
 from minder.record.incidents import Ledger, kinds
 

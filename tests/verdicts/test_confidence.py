@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from minder.diagnose.verdicts.confidence import calibrated, strength
+from minder.diagnose.verdicts.telemetry import calibrated, strength
 
 
 def test_confidence_rises_with_agreement_and_falls_with_company() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.gate import GatedRule
+from minder.diagnose.verdicts.telemetry import GatedRule
 from minder.model.evidence import Evidence, Scores, Suspect
 from minder.model.observation import Observation, RuleResult
 

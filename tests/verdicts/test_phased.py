@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minder.diagnose.verdicts.phased import PhasedRule
+from minder.diagnose.verdicts.telemetry import PhasedRule
 from minder.model.evidence import Signal, Suspect
 from minder.model.observation import Observation, RuleResult
 from tests.fakes.followed import Followed

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from minder.diagnose.verdicts.links import LinkLimits
-from minder.diagnose.verdicts.signals import SignalRule
+from minder.diagnose.verdicts.signals import LinkLimits, SignalRule
 from minder.edge.signals.xid import load_xid_rules
 from minder.model.evidence import Signal, Suspect
 from minder.model.observation import JobView, Observation

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.spikes import SpikeRule
+from minder.diagnose.verdicts.numeric import SpikeRule
 from minder.model.evidence import Signal, Suspect, Verdict
 
 Make = Callable[..., Any]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.flows import FlowFinding
-from minder.diagnose.verdicts.stall import StallRule, fuse_findings
+from minder.diagnose.verdicts.flow_findings import FlowFinding, fuse_findings
+from minder.diagnose.verdicts.stall import StallRule
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import RuleResult
 from minder.model.telemetry import Attempt

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from minder.diagnose.verdicts.absence import UnmannedRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.unmanned import UnmannedRule
 from minder.model.evidence import Suspect
 from minder.model.observation import RuleResult
 

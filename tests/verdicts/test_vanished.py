@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from minder.diagnose.verdicts.vanished import VanishedRule
+from minder.diagnose.verdicts.absence import VanishedRule
 from minder.model.evidence import Signal, Suspect
 from minder.model.observation import JobView, MachineView, Observation
 from tests.fakes.followed import Followed

@@ -14,9 +14,8 @@ from typing import Any
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.gate import GatedRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.diagnose.verdicts.telemetry import GatedRule, TelemetryRule
 from minder.ingest.windows import keep_machines
 from minder.model.errors import LedgerError
 from minder.model.log import event

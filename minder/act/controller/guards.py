@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from minder.act.controller.measures import Measures
 from minder.act.controller.tick import Tick
-from minder.diagnose.verdicts.rule_failure import RuleFailure
+from minder.diagnose.verdicts.judge import RuleFailure
 from minder.model.errors import LedgerError, MinderError
 from minder.model.log import event
 from minder.record.incidents import kinds

@@ -18,7 +18,7 @@ from minder.act.policy.context import PolicyContext
 from minder.act.recovery.restart import StartResult
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.hang import Standing
-from minder.diagnose.verdicts.rule_failure import RuleFailure
+from minder.diagnose.verdicts.judge import RuleFailure
 from minder.model.decision import ActionResult, Decision
 from minder.model.evidence import Scores, Signal, Verdict
 from minder.model.history import History

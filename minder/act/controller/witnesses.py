@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from minder.act.controller.dumps import judge_dumps
 from minder.act.controller.stillness import name_ranks, stands_still
 from minder.diagnose.stacks import Capture, analyse_captures, capture_from_agents, judge_round, place_ranks, suspects_from_stacks
-from minder.diagnose.verdicts.together import topology_of
+from minder.diagnose.stacks.places import topology_of
 from minder.model.errors import WireError
 from minder.model.evidence import Statement
 from minder.model.log import event

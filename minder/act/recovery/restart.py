@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from minder.act.recovery.placement import GenerationPlan
-from minder.diagnose.verdicts.unmanned import is_unmanned
+from minder.diagnose.verdicts.absence import is_unmanned
 from minder.model.clock import Clock
 from minder.model.errors import NoAnswerError, WireError
 from minder.model.observation import MachineView

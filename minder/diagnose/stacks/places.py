@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minder.diagnose.stacks.records import Process
 from minder.model.errors import BadInputError
-from minder.model.topology import Topology
+from minder.model.topology import Parallelism, Topology
 
-__all__ = ["Places"]
+if TYPE_CHECKING:
+    from minder.model.observation import JobView
+
+__all__ = ["Places", "shared_group", "topology_of"]
 
 _AXES = ("pp", "tp", "cp", "ep", "dp")  # the paper prefers the pipeline where groups are of one size
+_GROUP_SHARE = 0.5  # a group that holds more of the job than this is no explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +94,22 @@ def _expert_group(topology: Topology, rank: int) -> tuple[int, ...]:
     data = topology.parallelism.group("dp", rank)
     first = data.index(rank) // size * size
     return data[first : first + size]
+
+
+def topology_of(job: JobView, parallelism: Parallelism | None) -> Topology | None:
+    """The job's ranks as they are placed now. None where nothing is known of its groups, or it runs with fewer ranks than it had."""
+    if parallelism is None or not job.machines:
+        return None
+    try:
+        return Topology(job.machines, len(job.rank_machine) // len(job.machines), parallelism, rank_machine=dict(job.rank_machine))
+    except BadInputError:
+        return None
+
+
+def shared_group(machines: Sequence[str], job: JobView | None, parallelism: Parallelism | None) -> tuple[str, tuple[str, ...]] | None:
+    """("pp:1", its machines): the smallest parallel group that holds all of these and at most half of the job's machines, or None."""
+    topology = None if job is None else topology_of(job, parallelism)
+    if topology is None:
+        return None
+    cover = Places(topology.machines, topology).smallest_group(machines)
+    return cover if cover is not None and len(cover[1]) <= _GROUP_SHARE * len(topology.machines) else None

@@ -1,22 +1,34 @@
-"""A machine that says nothing: absence accuses only with a second witness (docs/recordings.md).
+"""What no longer answers: silent machines, processes that vanished, launchers without workers (docs/recordings.md).
 
-Silent agent alone: nothing. Agent and launcher silent while the peers stall, or while a peer reports the broken connection:
-gone. Of a job that is only watched there is no launcher to hear: an agent that fell silent as the whole job stopped is a page.
-Peers that keep stepping acquit it. Everybody silent, or about to be: it is the monitoring that is out, or the site, and
-whoever went dark with it has a minute to come back after most others.
+**Silent machines** (`AbsenceRule`). Absence accuses only with a second witness. Silent agent alone: nothing. Agent and launcher silent
+while the peers stall, or while a peer reports the broken connection: gone. Of a job that is only watched there is no launcher to hear: an
+agent that fell silent as the whole job stopped is a page. Peers that keep stepping acquit it. All silent, or about to be: the monitoring is
+out, or the site, and a machine that went dark with it has a minute to come back after most others.
+
+**Processes that vanish** (`VanishedRule`) from a job that is only watched, where no parent of ours sees how they end: which was first? If
+they go together, the job ended. If one machine's go first by more than the sampling interval, a person should look there: an exit status is
+mostly unknown, and what a first exit means is known to the job's own launcher only. Never an eviction. A machine whose agent fell silent
+with them may have been before them all: then no other machine is named, and it is, if it is the only one.
+
+**Launchers without workers** (`UnmannedRule`). Launchers are reachable and run nothing of the job: they were started again, and their
+workers ended with the old ones. No exit is reported then: the launcher that would have reported it is gone too. If it is one machine, its
+peers wait for it; if it is all of them (a site that was switched on again), nothing at all is left to stand still. The job is started
+again; no machine is to blame for that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from minder.diagnose.job_mode.answers import is_watched
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.model.evidence import Evidence, Suspect, Tier
-from minder.model.observation import Observation, RuleResult
+from minder.model.evidence import Evidence, Signal, Suspect, Tier
+from minder.model.observation import MachineView, Observation, RuleResult
 
-__all__ = ["AbsenceRule"]
+__all__ = ["AbsenceRule", "UnmannedRule", "VanishedRule", "is_unmanned"]
 
 
 class AbsenceRule:
@@ -90,3 +102,153 @@ class AbsenceRule:
         tier: Tier = "page" if watched else "evict"
         confidence = 0.8 if watched else 0.96
         return Suspect(observation.now_s, self.name, kind, machines, "absence", confidence, since_s, tier, tuple(evidence))
+
+
+_SETTLE_S = 3.0  # what dies of the first one dies within this time
+_SILENT_S, _BEFORE_S = 3.0, 30.0
+_LATE_S = 1.5  # an agent that has not answered for so long may have died with its machine: that is seen a little later
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    machine: str
+    time_s: float
+    message: str
+    bad: bool | None  # None: nobody saw how it ended
+
+
+class VanishedRule:
+    """Reads exit signals with `vanished` of the running generation (types.Rule). interval_s: how often agents sample."""
+
+    name = "vanished"
+
+    def __init__(self, tracker: JobTracker, interval_s: float = 1.0) -> None:
+        self._interval_s = interval_s
+        self._tracker = tracker
+        self._silence = tracker.silence_after(max(_SILENT_S, 3 * interval_s))
+        self._generation = -1
+        self._gone: list[_Gone] = []
+        self._told = False
+
+    def observe(self, observation: Observation) -> RuleResult:
+        job = observation.job
+        if job is None:
+            return RuleResult()
+        if job.generation != self._generation:
+            self._generation, self._gone, self._told = job.generation, [], False
+        self._gone += [
+            _read(signal)
+            for signal in observation.signals
+            if signal.kind == "exit"
+            and signal.data.get("vanished")
+            and signal.machine is not None
+            and signal.generation == job.generation
+            and signal.time_s >= job.generation_start_s
+        ]
+        failed = sorted((item for item in self._gone if item.bad is not False), key=lambda item: item.time_s)
+        late = any(self._silence.seconds(machine, observation) > _LATE_S for machine in job.machines)
+        settle_s = _SETTLE_S + (max(_SILENT_S, 3 * self._interval_s) if late else 0.0)
+        if self._told or not failed or observation.now_s - failed[0].time_s < settle_s:
+            return RuleResult()
+        self._told = True
+        silent = [machine for machine in self._silence.silent(observation) if self._may_be_first(machine, failed[0], observation)]
+        suspect = self._lost(silent, failed, observation) if silent else self._suspect(failed, observation)
+        return RuleResult((suspect,) if suspect is not None else ())
+
+    def _suspect(self, failed: list[_Gone], observation: Observation) -> Suspect | None:
+        """Processes that are seen to have failed are ordered by the kernel's word; all others by the sampling interval."""
+        assert observation.job is not None
+        first = failed[0]
+        margin_s = (0.1 if first.bad else self._interval_s) + 2 * observation.clock_error_s
+        others = [item for item in self._gone if item.machine != first.machine]
+        together = [item for item in others if item.time_s - first.time_s <= margin_s]
+        if together or len(observation.job.machines) < 2:
+            return self._nobody(failed, observation) if any(item.bad for item in failed) else None
+        evidence = [Evidence("exit", first.machine, f"vanished first: {first.message}", since_s=first.time_s)]
+        for item in sorted(others, key=lambda item: item.time_s)[:5]:
+            message = f"{item.time_s - first.time_s:+.1f} s later: {item.message}"
+            evidence.append(Evidence("exit", item.machine, message, since_s=item.time_s))
+        confidence = 0.6 if first.bad else 0.5
+        return Suspect(
+            observation.now_s, self.name, "machine", (first.machine,), "explicit", confidence, first.time_s, "page", tuple(evidence)
+        )
+
+    def _may_be_first(self, machine: str, first: _Gone, observation: Observation) -> bool:
+        """A job without steps acquits nobody: then a silence that began long before the first exit is somebody else's story."""
+        if any(item.machine == machine for item in self._gone):
+            return False
+        since_s = observation.now_s - self._silence.seconds(machine, observation)
+        return math.isfinite(self._tracker.steps.step) or since_s > first.time_s - _BEFORE_S
+
+    def _lost(self, silent: list[str], failed: list[_Gone], observation: Observation) -> Suspect:
+        if len(silent) > 1:
+            return self._nobody(failed, observation)
+        silent_s = self._silence.seconds(silent[0], observation)
+        message = f"agent silent for {silent_s:.1f} s, since before {len(failed)} processes of its peers vanished or with them"
+        evidence = (Evidence("fleet", silent[0], message, since_s=observation.now_s - silent_s),)
+        return Suspect(observation.now_s, self.name, "machine", (silent[0],), "absence", 0.6, failed[0].time_s, "page", evidence)
+
+    def _nobody(self, failed: list[_Gone], observation: Observation) -> Suspect:
+        """They failed together, or there is only one machine: the job is down, and nobody was first."""
+        evidence = tuple(Evidence("exit", item.machine, item.message, since_s=item.time_s) for item in failed[:8])
+        return Suspect(observation.now_s, self.name, "job", (), "explicit", 0.5, failed[0].time_s, "page", evidence)
+
+
+def _read(signal: Signal) -> _Gone:
+    number, code = signal.data.get("signal"), signal.data.get("code")
+    bad = True if number or code else False if code == 0 else None
+    return _Gone(signal.machine or "", signal.time_s, signal.message, bad)
+
+
+_ANSWERS_S = 3.0
+_RETURN_S = 60.0  # for so long those that are back wait for those that are not
+_SHOWN = 8
+
+
+class UnmannedRule:
+    """Reads what launchers say of their workers while the job should run (types.Rule), as long as it is so.
+
+    limit_s: so long after the last exit or exception of the generation others may speak first: they know who failed.
+    """
+
+    name = "unmanned"
+
+    def __init__(self, limit_s: float = 5.0) -> None:
+        self._limit_s = limit_s
+        self._generation = -1
+        self._since: dict[str, float] = {}
+        self._heard_s = 0.0
+
+    def observe(self, observation: Observation) -> RuleResult:
+        job = observation.job
+        if job is None:
+            return RuleResult()
+        if job.generation != self._generation:
+            self._generation, self._since, self._heard_s = job.generation, {}, 0.0
+        if any(signal.kind in ("exit", "exception") and signal.generation == job.generation for signal in observation.signals):
+            self._heard_s = observation.now_s
+        views = [(machine, observation.fleet.get(machine)) for machine in job.machines]
+        empty = [machine for machine, view in views if job.phase in ("starting", "running") and is_unmanned(view)]
+        self._since = {machine: self._since.get(machine, observation.now_s) for machine in empty}
+        if not self._since:
+            return RuleResult()
+        since_s = min(self._since.values())
+        wait_s = self._limit_s if all(_answers(view) for _, view in views) else _RETURN_S
+        if observation.now_s - max(since_s, self._heard_s) < wait_s:
+            return RuleResult()
+        evidence = tuple(
+            Evidence("fleet", machine, f"its launcher answers and runs no rank of generation {job.generation}", since_s=at_s)
+            for machine, at_s in list(self._since.items())[:_SHOWN]
+        )
+        return RuleResult((Suspect(observation.now_s, self.name, "job", (), "explicit", 0.9, since_s, "evict", evidence),))
+
+
+def is_unmanned(view: MachineView | None) -> bool:
+    """Its launcher answers, and every slot stands at the barrier without a rank. A worker that ended, well or not, is another matter."""
+    if view is None or not _answers(view) or not view.workers:
+        return False
+    return all(worker.state in ("starting", "waiting") and worker.rank is None for worker in view.workers)
+
+
+def _answers(view: MachineView | None) -> bool:
+    return view is not None and view.launcher_age_s is not None and view.launcher_age_s <= _ANSWERS_S

@@ -6,28 +6,30 @@ One look cannot tell a job that is slow from one that hangs, so it counts for wh
 |---|---|---|
 | has stood for 30 s | what it says | the same |
 | has just stopped | what it says | the same, from a confidence of 0.9 on: else other rules may speak first |
-| does not tell | what it says | a page, from a confidence of 0.9 on |
+| does not show it | what it says | a page, from a confidence of 0.9 on |
 | is at work | what it says | nothing |
 | has no telemetry | a page at most, from a confidence of 0.9 on | the same |
 | has stepped since, or worked on for 30 s | nothing: it is forgotten | |
 
 Where stacks say that the program is at fault, collectives that name a rank only say who waits for the program longest: no machine is named.
 
-Live (`asks`), connections speak first: who is named by captures alone, or a program that they call sick, waits until the job has
+Live (`asks`), connections speak first: who is named by captures alone, or a program that they call faulty, waits until the job has
 stood for 15 s, however sure they are, unless stacks and collectives say the same; and the rule asks for captures itself, soon after the
 job stalled.
 
 Where one rank works for all of them (a checkpoint that the script did not declare), nothing is said before the job has stood for 5
 minutes: such work ends by itself.
 
-A capture from before the job stood shows another job. A fault of the program accuses the job and no machine, at once, so that nobody
+A capture from before the job stood shows another job. A fault of the program accuses the job and no machine, at once, so that no machine
 is evicted for it. Who agrees and who contradicts is the judge's to weigh.
+
+`Looks` is what captures have said of one stall, for the rule that names machines by their connections (minder.diagnose.verdicts.stall).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -35,7 +37,7 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.model.evidence import Evidence, Statement, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
 
-__all__ = ["PASSES_S", "CapturesRule", "passes"]
+__all__ = ["PASSES_S", "Answer", "CapturesRule", "Looks", "passes"]
 
 _JobState = Literal["stands", "works", "not told", "no telemetry"]
 _PATIENCE_S, _LIVE_PATIENCE_S = 30.0, 15.0
@@ -163,3 +165,56 @@ def _tiers(own: Tier, state: _JobState, ready: bool) -> tuple[Tier, Tier | None]
 
 def _is_here(suspect: Suspect, observation: Observation) -> bool:
     return observation.job is None or set(suspect.machines) <= set(observation.job.machines)
+
+
+Answer = Literal["waits", "agrees", "program", "another", "unknown"]
+_SECOND_S = 20.0  # so long a second look is waited for where the first one could not tell
+_STOPS_AT = 0.5  # of a capture that calls the program sick
+
+
+class Looks:
+    """Feed it the statements of every observation while the job stalls; `clear` when it moves.
+
+    A first look ("look") counts until both are there ("stacks"). What collectives say counts for the program alone.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.program = False  # some capture said that the program is at fault, or works for all
+        self.passes = False  # the newest stacks show work for all ranks that ends by itself
+        self._newest: tuple[Suspect, ...] | None = None
+        self._final = False
+        self._named_s: dict[str, float] = {}  # machine to when it was first asked about
+
+    def hear(self, statements: Iterable[Statement], since_s: float) -> None:
+        """since_s: when the job stopped. What was captured before shows another job."""
+        for statement in statements:
+            if statement.source == "round" or statement.time_s < since_s:
+                continue
+            self.program |= any(suspect.kind == "job" and suspect.confidence >= _STOPS_AT for suspect in statement.suspects)
+            if statement.source == "collectives":
+                continue
+            self._newest, self._final = statement.suspects, statement.source == "stacks"
+            if self._final:
+                self.passes = any(passes(suspect) for suspect in statement.suspects)
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the newest stacks say, whoever it is about."""
+        return tuple(item for suspect in self._newest or () for item in suspect.evidence)
+
+    def answer(self, machine: str, now_s: float, wait_s: float) -> Answer:
+        """What stacks say of a machine that other witnesses name. "waits": not known yet; after `wait_s` without any it agrees."""
+        waited_s = now_s - self._named_s.setdefault(machine, now_s)
+        if self.program:
+            return "program"
+        if self._newest is None:
+            return "waits" if waited_s < wait_s else "agrees"
+        named = {name for suspect in self._newest for name in suspect.machines}
+        if machine in named:
+            return "agrees"
+        if named:
+            return "another"
+        return "unknown" if self._final or waited_s >= max(wait_s, _SECOND_S) else "waits"

@@ -1,31 +1,40 @@
-"""A hang of the whole job, of which perhaps not one step was ever read: what is known of it, and a page where no machine stands out.
+"""The whole job stands and no machine stands out: a person should look. Never a machine's fault.
 
-The rules:
+`HangRule`, of a live job of which perhaps not one step was ever read:
 
 - A job hangs that shows no progress of any kind (`activity.py` of `job_mode`) for longer than twice its longest quiet stretch so far, at
   least 30 s, while the stacks of its ranks are the same in two captures. Spinning, state T and a blocked rank are alike in that.
 - Machines are named by the rules for stalls (`stall.py`, `captures.py`), as for a stall with steps. Where they name none within 20 s,
-  a person is told, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
+  a person is paged, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
 - Stacks that change are progress; so is a declared phase. A job whose stacks change, and that shows nothing else for half an hour, is a
   person's to look at. So is one whose stacks cannot be read.
 - Without activity metrics the newest step decides alone. A generation that makes none although steps of the run were read before has
   stood since it began, as if it had never been at work.
 - This rule names no machine and restarts nothing. `standing` says for how long the job has stood, for the controller (`hung.py`), which
   decides when a hang has lasted too long.
+
+`StandingRule`, of a recording, pages once and late. Not before five minutes: an undeclared checkpoint or evaluation ends by itself. A job
+that came through a longer pause is given twice that, and one of long steps the time of twenty. Where steps alone say that it stands, and
+telemetry shows nothing of its work, it has fifteen minutes; where telemetry shows work (an evaluation), an hour. A job whose GPUs are
+empty, or idle with nothing known of their memory, may simply have ended: of the former nothing is said, of the latter only after fifteen
+minutes without a step.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.captures import passes
+from minder.diagnose.verdicts.captures import PASSES_S, passes
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult
 
-__all__ = ["HangRule", "Standing"]
+__all__ = ["HangRule", "Standing", "StandingRule"]
 
 _SPEAKS_S = 20.0  # after the job was seen to stand: so long others may name a machine
 _BLIND_S = 60.0  # after stacks were first asked for
@@ -133,3 +142,65 @@ class HangRule:
             why = Evidence("stacks", None, "the ranks' stacks cannot be compared: whether they move is unknown", since_s=standing.since_s)
             return (replace(suspect, confidence=0.5, evidence=(*standing.evidence, why)),)
         return ()
+
+
+_STEPS_ALONE_S, _AT_WORK_S = 900.0, 3600.0
+_LONGER, _STEPS = 2.0, 20.0
+_MEMORY, _DUTY = "gpu_memory_used_ratio", "gpu_duty_cycle_ratio"
+_HELD = 0.5  # share of its usual level that the memory of a job's GPUs keeps while the job is there
+_IDLE = 0.2
+_USUAL_ROWS = 300
+
+
+class StandingRule:
+    """Of a recording (types.Rule); StallRule asks for and reports a live job's stalls. tracker: shared, and updated before."""
+
+    name = "standing"
+
+    def __init__(self, tracker: JobTracker) -> None:
+        self._tracker = tracker
+        self._usual: dict[str, deque[float]] = {name: deque(maxlen=_USUAL_ROWS) for name in (_MEMORY, _DUTY)}
+        self._now: dict[str, float] = {}
+
+    def observe(self, observation: Observation) -> RuleResult:
+        self._remember(observation)
+        since_s = self._tracker.halt.since_s
+        if since_s is None or observation.now_s - since_s < self._limit_s():
+            return RuleResult()
+        stood_s = observation.now_s - since_s
+        what = "no step" if self._tracker.halt.knows_steps else "no work on the median machine's GPUs and network"
+        evidence = (Evidence("progress", None, f"{what} for {stood_s:.0f} s, and no machine stands out", since_s=since_s),)
+        return RuleResult((Suspect(observation.now_s, self.name, "job", (), "stall", 0.7, since_s, "page", evidence),))
+
+    def _limit_s(self) -> float:
+        halt = self._tracker.halt
+        least_s = max(PASSES_S, _LONGER * halt.longest_s, _STEPS * halt.usual_step_s)
+        memory, duty = self._share(_MEMORY), self._share(_DUTY)
+        if memory < _HELD:
+            return math.inf
+        if math.isnan(memory) and duty < _IDLE:
+            return max(least_s, _STEPS_ALONE_S) if halt.knows_steps else math.inf
+        if halt.knows_steps and halt.work != "stands":
+            return max(least_s, _STEPS_ALONE_S if halt.work == "not told" else _AT_WORK_S)
+        return least_s
+
+    def _share(self, metric: str) -> float:
+        """The job's median machine now, against its usual; NaN where one of them is unknown."""
+        usual = self._usual[metric]
+        level = float(np.median(usual)) if len(usual) >= 10 else math.nan
+        return self._now.get(metric, math.nan) / level if level > 0 else math.nan
+
+    def _remember(self, observation: Observation) -> None:
+        window = observation.window
+        if window is None:
+            return
+        members = [m for m, name in enumerate(window.machines) if observation.job is None or name in observation.job.machines]
+        for metric, usual in self._usual.items():
+            if metric not in window.metrics or not members:
+                continue
+            values_TM = window.values_TMK[:, members, window.metrics.index(metric)]
+            levels = [float(np.median(row[np.isfinite(row)])) for row in values_TM if np.isfinite(row).any()]
+            if levels:
+                self._now[metric] = levels[-1]
+            if self._tracker.halt.since_s is None and self._tracker.halt.work == "works":
+                usual.extend(levels)

@@ -22,14 +22,36 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from minder.diagnose.verdicts.rule_failure import RuleFailure
 from minder.model.evidence import TIER_ORDER, Evidence, Suspect, Tier, Verdict
 from minder.model.observation import Observation, RequestKind, Rule, RuleResult
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "RuleFailure"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFailure:
+    """One exception of one rule (or stage) at one observation. trace: the traceback as Python prints it, several lines.
+
+    Two failures with the same `key` are the same failure met again: the same type of exception raised at the same place. The message is
+    no part of it, since it may hold a time or a value of that observation.
+    """
+
+    rule: str
+    error: str
+    trace: str
+    key: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rule: str, error: Exception) -> RuleFailure:
+        frames = traceback.extract_tb(error.__traceback__)
+        places = {f"{frame.filename}:{frame.lineno}" for frame in frames}  # a set: an exception that is kept and raised again grows
+        text = f"{type(error).__name__}: {error}"
+        return cls(rule, text, "".join(traceback.format_exception(error)), (rule, type(error).__name__, *sorted(places)))
+
 
 _EXPLICIT = frozenset({"explicit", "numeric"})
 _STOPS_NOTHING = frozenset({"spikes", "notices", "standing"})  # sources whose word hides nobody: training goes on, or nobody is named

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.absence import AbsenceRule
+from minder.diagnose.verdicts.absence import AbsenceRule, UnmannedRule, VanishedRule
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.crash import CrashRule
 from minder.diagnose.verdicts.hang import HangRule
-from minder.diagnose.verdicts.links import LinkLimits
-from minder.diagnose.verdicts.numeric import NumericRule
-from minder.diagnose.verdicts.ras import RasRule
-from minder.diagnose.verdicts.reports import ReportRule
-from minder.diagnose.verdicts.signals import SignalRule
+from minder.diagnose.verdicts.numeric import NumericRule, SpikeRule
+from minder.diagnose.verdicts.reports import RasRule, ReportRule
+from minder.diagnose.verdicts.signals import LinkLimits, SignalRule
 from minder.diagnose.verdicts.slowdown import SlowdownRule
-from minder.diagnose.verdicts.spikes import SpikeRule
 from minder.diagnose.verdicts.stall import StallRule
 from minder.diagnose.verdicts.start import StartRule
 from minder.diagnose.verdicts.trigger import TriggerRule
-from minder.diagnose.verdicts.unmanned import UnmannedRule
-from minder.diagnose.verdicts.vanished import VanishedRule
 from minder.diagnose.verdicts.votes import VotesRule
 from minder.edge.signals.xid import XidRule
 from minder.model.observation import Rule

@@ -1,18 +1,35 @@
-"""A NaN in one machine's own gradient, found before the all-reduce spreads it: hardware that computes wrongly, or that rank's data.
-Without a guard on the gradient, a loss of one rank alone that is not finite says the same, where other ranks tell theirs too.
+"""Numbers of the training that go wrong: a gradient or a loss that is not finite, or a spike of it.
 
-One look cannot tell the two apart, so the suspicion carries its rank and step: the policy exchanges the machine on trial, and remembers
-whether the NaN follows the rank. Every machine at once is the data or the code (ByteRobust, arXiv 2509.16293).
+Of one machine's own numbers: it may compute wrongly. Of all machines': the data or the code.
+
+**Not finite** (`NumericRule`). A NaN in one machine's own gradient is found before the all-reduce spreads it: hardware that computes
+wrongly, or that rank's data. Without a guard on the gradient, a loss of one rank alone that is not finite says the same, where other ranks
+report theirs too. One look cannot tell the two apart, so the suspicion carries its rank and step: the policy exchanges the machine on
+trial, and remembers whether the NaN follows the rank. Every machine at once is the data or the code (ByteRobust, arXiv 2509.16293).
+
+**Spikes** (`SpikeRule`). One machine's own gradient spikes while the others' show none; a spike of all of them, or of the job's loss or
+gradient norm, is the data or the code. The trigger of five times is ByteRobust's, g squared over 5,000 v is SPAM's (arXiv 2501.06842), and
+what one rank against all ranks points at is ours. One spike is no proof, since a batch that is odd on one rank looks like it: it pages.
+What comes of a spike is its echo: a poisoned update makes every later loss and gradient jump, and an odd batch of all may throw some rank's
+gradient over the threshold a few steps later.
 """
 
 from __future__ import annotations
 
-from minder.model.evidence import Evidence, Failure, Suspect
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from minder.edge.signals.spikes import GRADIENT_NORM, LOSS, OWN_GRADIENT, StepSpikes
+from minder.model.evidence import Evidence, Failure, Signal, Suspect, Tier
 from minder.model.observation import Observation, RuleResult
 
-__all__ = ["NumericRule"]
+__all__ = ["NumericRule", "SpikeRule"]
 
-_SETTLE_S = 0.6
+_GRADIENT_SETTLE_S = 0.6
 _LOSS_SETTLE_S = 3.0  # agents read losses once a second
 
 
@@ -57,7 +74,7 @@ class NumericRule:
 
     @property
     def _settle_s(self) -> float:
-        return _LOSS_SETTLE_S if self._what == "loss" else _SETTLE_S
+        return _LOSS_SETTLE_S if self._what == "loss" else _GRADIENT_SETTLE_S
 
     def _alone(self) -> bool:
         """Whether no other rank reports a loss: of rank 0, which logs for all, a NaN names no machine."""
@@ -93,3 +110,178 @@ class NumericRule:
         if len(machines) > 1:
             return Suspect(observation.now_s, self.name, "group", machines, "numeric", 0.6, since_s, "page", evidence, failures=failures)
         return Suspect(observation.now_s, self.name, "machine", machines, "numeric", 0.95, since_s, "evict", evidence, failures=failures)
+
+
+_SPIKE_SETTLE_S = 4.0  # agents that sample every second have told by then
+_REPEATS = 3  # steps at which one machine alone spiked, after which it is no odd batch any more
+_ECHO_STEPS = 32  # as long as the usual value takes to be another one
+_FRESH_S = 10.0  # an agent that did not answer for so long cannot have told of a spike
+_SINGLE, _REPEATED, _WHOLE_JOB = 0.6, 0.85, 0.6
+_DATA = "look at the data of that step: roll back, and leave its batches out"
+_HARDWARE = "an odd batch of that rank, or hardware that computes wrongly: test the machine when the job stops"
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """heard_s: by us; time_s: by the machine's clock. value: None if not finite."""
+
+    heard_s: float
+    time_s: float
+    machine: str | None
+    rank: int | None
+    what: str
+    step: int
+    value: float | None
+    usual: float | None
+
+
+class SpikeRule:
+    """Reads `spike` signals of the running generation, and `step` signals, whose losses it follows itself (types.Rule).
+
+    interval_s: how often agents sample. generations: whether signals count them as the job's view does; a recording does not say.
+    """
+
+    name = "spikes"
+
+    def __init__(self, interval_s: float = 1.0, *, generations: bool = True) -> None:
+        self._settle_s = max(_SPIKE_SETTLE_S, 2.0 * interval_s + 1.0)
+        self._generations = generations
+        self._generation: int | None = None
+        self._series: dict[tuple[str | None, int | None], StepSpikes] = {}
+        self._reports: list[_Report] = []
+        self._alone: dict[str, list[_Report]] = {}
+        self._judged: deque[int] = deque(maxlen=64)  # steps: whoever tells of one much later is not the only one
+        self._alone_step = self._all_step = -math.inf  # of the newest spike of one machine, of all
+
+    def observe(self, observation: Observation) -> RuleResult:
+        job = observation.job
+        if job is None:
+            return RuleResult()
+        if job.generation != self._generation:
+            self._start(job.generation)
+        for signal in observation.signals:
+            if signal.kind == "spike" and self._is_current(signal, observation):
+                self._note(signal, observation.now_s)
+            elif signal.kind == "step":
+                self._follow(signal, observation.now_s)
+        ripe = self._take_ripe(observation.now_s)
+        return RuleResult((*self._judge_own(ripe, observation), *self._judge_job(ripe, observation)))
+
+    def _take_ripe(self, now_s: float) -> list[_Report]:
+        """All of every step that was first heard of long enough ago, in the order of the steps: what an earlier one did is its echo,
+        whichever agent was asked first."""
+        first_s: dict[int, float] = {}
+        for item in self._reports:
+            first_s[item.step] = min(first_s.get(item.step, math.inf), item.heard_s)
+        ripe = set(itertools.takewhile(lambda step: now_s - first_s[step] >= self._settle_s, sorted(first_s)))
+        taken = [item for item in self._reports if item.step in ripe]
+        self._reports = [item for item in self._reports if item.step not in ripe]
+        return taken
+
+    def _start(self, generation: int) -> None:
+        self._generation, self._series, self._reports, self._alone = generation, {}, [], {}
+        self._judged.clear()
+        self._alone_step = self._all_step = -math.inf
+
+    def _is_current(self, signal: Signal, observation: Observation) -> bool:
+        job = observation.job
+        assert job is not None
+        if signal.machine not in job.machines or signal.time_s < job.generation_start_s:
+            return False
+        return not self._generations or signal.generation in (None, job.generation)
+
+    def _note(self, signal: Signal, now_s: float) -> None:
+        what, step = str(signal.data.get("what", "")), signal.data.get("step")
+        if what in (LOSS, GRADIENT_NORM, OWN_GRADIENT) and isinstance(step, int):
+            value, usual = (_number(signal.data.get(key)) for key in ("value", "usual"))
+            self._reports.append(_Report(now_s, signal.time_s, signal.machine, signal.rank, what, step, value, usual))
+
+    def _follow(self, signal: Signal, now_s: float) -> None:
+        step = signal.data.get("step")
+        if not isinstance(step, int):
+            return
+        series = self._series.setdefault((signal.machine, signal.rank), StepSpikes())
+        for spike in series.read(step, _number(signal.data.get("loss")), _number(signal.data.get("grad_norm"))):
+            self._reports.append(
+                _Report(now_s, signal.time_s, None, None, spike.what, spike.step, _finite(spike.value), _finite(spike.usual))
+            )
+
+    def _judge_own(self, ripe: Sequence[_Report], observation: Observation) -> Iterator[Suspect]:
+        assert observation.job is not None
+        own = [item for item in ripe if item.what == OWN_GRADIENT]
+        for step in sorted({item.step for item in own}):
+            reports = [item for item in own if item.step == step]
+            machines = tuple(sorted({item.machine for item in reports if item.machine is not None}))
+            late, count = step in self._judged, len(observation.job.machines)
+            self._judged.append(step)
+            if late or 0 <= step - self._all_step <= _ECHO_STEPS:
+                continue
+            if len(machines) >= count or len(machines) > max(1, count // 2):
+                if not 0 < step - self._alone_step <= _ECHO_STEPS:
+                    self._all_step = max(self._all_step, step)
+                    yield self._whole_job(reports[:8], observation.now_s, f"{len(machines)} of {count} machines at once; {_DATA}")
+            elif not _others_answer(machines, observation):
+                yield self._whole_job(reports[:8], observation.now_s, "most other machines' agents do not answer, so nobody is named")
+            else:
+                yield self._few(machines, reports, observation.now_s)
+
+    def _few(self, machines: tuple[str, ...], reports: Sequence[_Report], now_s: float) -> Suspect:
+        self._alone_step = max(self._alone_step, reports[0].step)
+        if len(machines) > 1:
+            evidence = tuple(_evidence(item, f"{len(machines)} machines at this step and the others not; {_HARDWARE}") for item in reports)
+            return Suspect(now_s, self.name, "group", machines, "numeric", _SINGLE, _since(reports), "page", evidence)
+        known = self._alone.setdefault(machines[0], [])
+        known.append(reports[0])
+        sure = len(known) >= _REPEATS
+        tier: Tier = "evict" if sure else "page"
+        why = f"no other machine's did, {len(known)} times now" if len(known) > 1 else f"no other machine's did; {_HARDWARE}"
+        evidence = tuple(_evidence(item, why) for item in known[-_REPEATS:])
+        return Suspect(now_s, self.name, "machine", machines, "numeric", _REPEATED if sure else _SINGLE, _since(known), tier, evidence)
+
+    def _judge_job(self, ripe: Sequence[_Report], observation: Observation) -> Iterator[Suspect]:
+        """Loss and gradient norm: where several machines tell theirs, a reduced one is the same on all. One rank's own loss is not
+        the job's, and too noisy to page for."""
+        found: list[_Report] = []
+        for what in (LOSS, GRADIENT_NORM):
+            reports = [item for item in ripe if item.what == what]
+            tellers = {name for name, view in observation.fleet.items() if any(worker.loss is not None for worker in view.workers)}
+            told = {item.machine for item in reports}
+            if reports and (None in told or 2 * len(told) >= len(tellers)):
+                found.append(min(reports, key=lambda item: (item.step, item.rank or 0)))
+        found = [item for item in found if not 0 <= item.step - self._alone_step <= _ECHO_STEPS]
+        if found:
+            self._all_step = max(self._all_step, *(item.step for item in found))
+            yield self._whole_job(found, observation.now_s, _DATA)
+
+    def _whole_job(self, reports: Sequence[_Report], now_s: float, why: str) -> Suspect:
+        evidence = tuple(_evidence(item, why) for item in reports)
+        return Suspect(now_s, self.name, "job", (), "numeric", _WHOLE_JOB, _since(reports), "page", evidence)
+
+
+def _others_answer(machines: Sequence[str], observation: Observation) -> bool:
+    """Whether most other machines would have told of a spike of theirs. A recording without views of the fleet is taken as it is."""
+    assert observation.job is not None
+    others = [observation.fleet.get(name) for name in observation.job.machines if name not in machines]
+    answering = [view for view in others if view is not None and view.agent_age_s is not None and view.agent_age_s <= _FRESH_S]
+    return not observation.fleet or 2 * len(answering) > len(others)
+
+
+def _evidence(report: _Report, why: str) -> Evidence:
+    whose = f"rank {report.rank}: own gradient, squared," if report.what == OWN_GRADIENT else f"the job's {report.what}"
+    value = "not finite" if report.value is None else f"{report.value:.4g}"
+    usual = "" if report.usual is None else f" (usually {report.usual:.4g})"
+    machine = report.machine if report.what == OWN_GRADIENT else None
+    message = f"{whose} is {value} at step {report.step}{usual}: {why}"
+    return Evidence("gradient" if machine else "job", machine, message, observed=report.value, expected=report.usual, since_s=report.time_s)
+
+
+def _since(reports: Sequence[_Report]) -> float:
+    return min(item.time_s for item in reports)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -5,25 +5,27 @@ Two witnesses carry it, neither of which is a throttle counter: the share of ins
 compared with the machine's own past first, then with its peers; and what the busy one gained must explain what the steps lost. The
 processor's own signs (a queue for it, its use, a quota that ran out) confirm: any two of them may be a neighbour's doing, three are not.
 Source: the straggler study (arXiv 2505.05713); that all slow together is no machine's fault is ours.
+
+A restart, a stall and a standby's idling say nothing of how a machine behaves in a job that steps, so their rows are no past (`Past`). A
+machine that stays through a restart keeps its past from before it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts import flows as flow_facts
-from minder.diagnose.verdicts.flows import FlowFinding
-from minder.diagnose.verdicts.past import Past
-from minder.diagnose.verdicts.stall import fuse_findings
+from minder.diagnose.verdicts.flow_findings import FlowFinding, find_backlog, find_slow_paths, fuse_findings
+from minder.diagnose.verdicts.flows import data_flows
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
-from minder.model.telemetry import Flow
+from minder.model.telemetry import Flow, Window
 
-__all__ = ["SlowdownRule"]
+__all__ = ["Past", "SlowdownRule"]
 
 _SURE, _VERY_SURE, _LEAD_S = 0.7, 0.9, 3.0
 _EXPLAINED = 0.5  # at least this share of the time that a step lost must be time for which the leader was busy longer
@@ -72,8 +74,8 @@ class SlowdownRule:
 
     def _name(self, observation: Observation, since_s: float) -> tuple[Suspect, ...]:
         findings = [item for metric in _WITNESSES if (item := self._deviator(metric, since_s, observation)) is not None]
-        series = flow_facts.data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 6.0)
-        findings += [*flow_facts.find_slow_paths(series), *flow_facts.find_backlog(series)]
+        series = data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 6.0)
+        findings += [*find_slow_paths(series), *find_backlog(series)]
         ranked = fuse_findings(findings)
         clear = bool(ranked) and (len(ranked) == 1 or (1 - ranked[0][1]) <= 0.5 * (1 - ranked[1][1]))
         if not clear or ranked[0][1] < _SURE:
@@ -133,3 +135,57 @@ class SlowdownRule:
         metric = item.kind if item.kind in _WITNESSES else "tcp_round_trip_seconds"
         source = "telemetry" if item.kind in _WITNESSES else "flows"
         return Evidence(source, item.machine, item.message, metric, None, item.observed, item.expected, since_s)
+
+
+_PAST_ROWS, _NOW_ROWS = 60, 20
+_KEPT_ROWS = 600
+
+
+class Past:
+    """Rows of some metrics, one value per machine. Feed it every observation once. Times are unix seconds."""
+
+    def __init__(self, metrics: Sequence[str]) -> None:
+        self._rows: dict[str, deque[tuple[float, bool, dict[str, float]]]] = {name: deque(maxlen=_KEPT_ROWS) for name in metrics}
+        self._joined_s: dict[str, float] = {}  # in the job without a break since
+
+    def see(self, observation: Observation, stepping: bool) -> None:
+        """stepping: the job takes its steps now, past its warm-up and outside quiet phases."""
+        job = observation.job
+        if job is not None:
+            stayed = {machine: since_s for machine, since_s in self._joined_s.items() if machine in job.machines}
+            self._joined_s = dict.fromkeys(job.machines, job.generation_start_s) | stayed
+        if observation.window is not None:
+            self._remember(observation.window, stepping)
+
+    def before(self, metric: str, since_s: float) -> dict[str, list[float]]:
+        """Machine to its newest values from before `since_s`, while it was in the job and the job stepped."""
+        found: dict[str, list[float]] = {}
+        rows = [row for row in self._rows[metric] if row[1] and row[0] < since_s][-_PAST_ROWS:]
+        for time_s, _, known in rows:
+            for machine, value in known.items():
+                if time_s > self._joined_s.get(machine, -math.inf):
+                    found.setdefault(machine, []).append(value)
+        return found
+
+    def spacing_s(self, metric: str) -> float:
+        """Seconds that one value stands for: rates and shares are means since the scrape before. At least 1."""
+        times = [row[0] for row in self._rows[metric]]
+        return max(1.0, float(np.median(np.diff(times)))) if len(times) > 1 else 1.0
+
+    def after(self, metric: str, since_s: float) -> dict[str, list[float]]:
+        """Machine to its newest values from after `since_s`."""
+        found: dict[str, list[float]] = {}
+        for _, _, known in [row for row in self._rows[metric] if row[0] > since_s][-_NOW_ROWS:]:
+            for machine, value in known.items():
+                found.setdefault(machine, []).append(value)
+        return found
+
+    def _remember(self, window: Window, stepping: bool) -> None:
+        for metric, rows in self._rows.items():
+            if metric not in window.metrics:
+                continue
+            values_TM = window.values_TMK[:, :, window.metrics.index(metric)]
+            for row, time_s in enumerate(window.times_T):
+                known = {m: float(v) for m, v in zip(window.machines, values_TM[row], strict=True) if np.isfinite(v)}
+                if known:
+                    rows.append((float(time_s), stepping, known))

@@ -23,25 +23,23 @@ Bytes that no kernel acknowledges, and an address that no peer reaches, are no p
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts import flows as flow_facts
-from minder.diagnose.verdicts.captures import PASSES_S
-from minder.diagnose.verdicts.flow_table import flow_lines, lines_as_evidence
-from minder.diagnose.verdicts.flows import FlowFinding
-from minder.diagnose.verdicts.looks import Looks
-from minder.diagnose.verdicts.together import shared_group
+from minder.diagnose.stacks.places import shared_group
+from minder.diagnose.verdicts.captures import PASSES_S, Looks
+from minder.diagnose.verdicts.flow_findings import FlowFinding, find_broken, find_cut_off, find_silent, find_unread, fuse_findings
+from minder.diagnose.verdicts.flows import Series, data_flows, flow_lines, lines_as_evidence
 from minder.model.evidence import Evidence, Suspect, Tier
 from minder.model.observation import Observation, RequestKind, RuleResult
 from minder.model.telemetry import Attempt, Flow, Window
 from minder.model.topology import Parallelism
 
-__all__ = ["StallRule", "fuse_findings"]
+__all__ = ["StallRule"]
 
 _NO_PROGRAMS = frozenset({"broken", "cut off"})
 _FROZEN_S = 2.0
@@ -222,9 +220,9 @@ class StallRule:
                 name: float(age_s) for name, age_s in newest_M.items() if np.isfinite(age_s) and (not machines or name in machines)
             }
 
-    def _series(self, observation: Observation) -> flow_facts.Series:
+    def _series(self, observation: Observation) -> Series:
         """The connections of the last seconds."""
-        return flow_facts.data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 5.0)
+        return data_flows(flow for flow in self._flows if flow.time_s > observation.now_s - 5.0)
 
     def _table(self, observation: Observation, machines: Collection[str], since_s: float) -> list[Evidence]:
         """The state of these machines' flows (none: of the job's), with their bytes: evidence only, they weigh in through the findings."""
@@ -238,18 +236,10 @@ class StallRule:
         margin_s = max(0.05, 4 * observation.clock_error_s, 0.3 * typical_s if typical_s == typical_s else 0.0)
         # An evaluation that nobody declared looks like this for a while, and a rank that waits for its own data loader does for ever.
         weight = 0.75 if stalled_s > _PATIENCE_S and not self._looks.program else 0.5
-        silent = [replace(item, weight=weight) for item in flow_facts.find_silent(series, margin_s)]
-        broken = flow_facts.find_broken(series)
+        silent = [replace(item, weight=weight) for item in find_silent(series, margin_s)]
+        broken = find_broken(series)
         self._torn = len(broken) > 1
-        return [*flow_facts.find_unread(series), *broken, *flow_facts.find_cut_off(self._attempts, series), *silent]
-
-
-def fuse_findings(findings: Sequence[FlowFinding]) -> list[tuple[str, float]]:
-    """(machine, confidence), surest first: independent findings about one machine add up, 1 - prod(1 - weight)."""
-    doubt: dict[str, float] = defaultdict(lambda: 1.0)
-    for item in findings:
-        doubt[item.machine] *= 1.0 - item.weight
-    return sorted(((machine, min(0.99, 1.0 - rest)) for machine, rest in doubt.items()), key=lambda pair: -pair[1])
+        return [*find_unread(series), *broken, *find_cut_off(self._attempts, series), *silent]
 
 
 def _distinct(ranked: Sequence[tuple[str, float]]) -> bool:

@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts import flows as flow_facts
-from minder.diagnose.verdicts.unmanned import is_unmanned
+from minder.diagnose.verdicts.absence import is_unmanned
+from minder.diagnose.verdicts.flow_findings import find_broken, find_silent, find_unreached, find_unread
+from minder.diagnose.verdicts.flows import data_flows
 from minder.model.evidence import Evidence, Suspect
 from minder.model.observation import Observation, RuleResult
 from minder.model.telemetry import Attempt
@@ -103,10 +104,10 @@ class StartRule:
         for suspect in (item for statement in observation.statements if statement.source != "round" for item in statement.suspects):
             if suspect.machines == (new,) and suspect.kind == "machine":
                 self._against += suspect.evidence
-        series = flow_facts.data_flows(observation.flows)
+        series = data_flows(observation.flows)
         self._attempts += observation.attempts
-        found = [*flow_facts.find_unread(series), *flow_facts.find_broken(series), *flow_facts.find_silent(series, _MARGIN_S)]
-        found += flow_facts.find_unreached(new, self._attempts, series)
+        found = [*find_unread(series), *find_broken(series), *find_silent(series, _MARGIN_S)]
+        found += find_unreached(new, self._attempts, series)
         if found and {item.machine for item in found} == {new}:
             self._against += [Evidence("flows", new, item.message) for item in found]
 

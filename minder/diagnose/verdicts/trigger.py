@@ -1,10 +1,10 @@
-"""Mycroft's trigger on a live job (SOSP'25, arXiv 2509.03018, Algorithm 1): of at most ten ranks, does each complete as often as it
-did, and does its machine move as many bytes? An alarm names nobody. It opens the sampling of connections every 100 ms and is told.
+"""Mycroft's trigger on a live job (SOSP'25, arXiv 2509.03018, Algorithm 1): of at most ten ranks, does each complete as often as it did,
+and does its machine move as many bytes? An alarm names no machine. It opens the sampling of connections every 100 ms and is recorded.
 
-Where a machine's agent reads the files of NCCL's Inspector, what completes are NCCL's operations, with the bytes of their messages. Else
-it is a step, as the launcher's heartbeat tells it; bytes are the machine's RDMA ports, or its network interfaces where it has none. The
-window is 10 s, longer where the job's own steps, or its pauses between operations, are too far apart for that. It lies within one
-generation, and its clock stands in declared phases, so that a restart or a checkpoint alarms nobody.
+Where a machine's agent reads the files of NCCL's Inspector (minder.edge.agent.nccl), what completes are NCCL's operations, with the bytes
+of their messages: closer than steps. Else it is a step, as the launcher's heartbeat reports it; bytes are the machine's RDMA ports, or its
+network interfaces where it has none. The window is 10 s, longer where the job's own steps, or its pauses between operations, are too far
+apart for that. It lies within one generation, and its clock stands in declared phases, so that a restart or a checkpoint raises no alarm.
 
 Unlike the paper's, what is normal is learned one window late, so that half of a fall does not hide the rest of it, and anew where a
 straggler alarm has lasted a minute: else a burst of other traffic, once taken for normal, would be missed for ever.
@@ -13,20 +13,86 @@ straggler alarm has lasted a minute: else a burst of other traffic, once taken f
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.normal_window import MOST_KEPT, Completions
-from minder.diagnose.verdicts.operations import Operations
-from minder.edge.signals.completions import WINDOW_S, Alarm, Completion, check_window
+from minder.edge.signals.completions import WINDOW_S, Alarm, Completion, Normal, check_window
 from minder.model.observation import MachineView, Observation, RuleResult
 from minder.model.telemetry import Window
 
-__all__ = ["TriggerRule"]
+__all__ = ["MOST_KEPT", "Completions", "Operations", "TriggerRule"]
+
+MOST_KEPT = 1000
+_ROWS = 300  # of telemetry
+
+
+class Completions:
+    """`learn` what a quiet window showed; `completions` are noted by those that know what completes."""
+
+    def __init__(self) -> None:
+        self.completions: deque[Completion] = deque(maxlen=MOST_KEPT)
+        self.traffic: deque[tuple[float, float]] = deque(maxlen=_ROWS)  # (time, bytes per second)
+        self.normal: Normal | None = None
+        self._next: tuple[float, Normal] | None = None  # when it was seen; normal after one quiet window more
+
+    def throughput(self, since_s: float) -> float:
+        """Mean bytes per second from then on; NaN where telemetry has none of it."""
+        values = [value for time_s, value in self.traffic if time_s > since_s]
+        return sum(values) / len(values) if values else math.nan
+
+    def learn(self, seen: Normal | None, now_s: float, window_s: float) -> None:
+        """Once a window, and one window late: what is half of a fall must not hide the rest of it. seen: None where it alarms."""
+        if seen is None or self._next is None:
+            self._next = None if seen is None else (now_s, seen)
+        elif now_s - self._next[0] >= window_s:
+            self.normal, self._next = self._next[1], (now_s, seen)
+
+
+_GAPS = 100  # looks at which something had completed
+_TIMES = 3.0  # the longest gap of late: a job that talks once in a step is silent in between
+
+
+class Operations(Completions):
+    """Feed it every row of telemetry. Times are those of the trigger's clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._total = math.nan
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
+        self._begun_s = math.nan
+
+    def note(self, total: float, bytes_per_s: float, watched_s: float) -> None:
+        """total: operations so far; a fall is an agent that began anew. bytes_per_s: of their messages, NaN if not told."""
+        grown, self._total = total - self._total, total
+        if math.isnan(self._begun_s):
+            self._begun_s = watched_s
+        if math.isfinite(bytes_per_s):
+            self.traffic.append((watched_s, bytes_per_s))
+        if grown > 0:  # not NaN
+            if self.completions:
+                self._gaps.append(watched_s - self.completions[-1].time_s)
+            self.completions.append(Completion(watched_s, 0, int(grown)))
+
+    def window_s(self) -> float:
+        return max(WINDOW_S, _TIMES * max(self._gaps, default=0.0))
+
+    def newest_s(self) -> float:
+        """When the last operation was counted; -inf before the first."""
+        return self.completions[-1].time_s if self.completions else -math.inf
+
+    def check(self, watched_s: float) -> Alarm | None:
+        """Worth nothing before `normal` is known: a machine whose records never came, or came once, says nothing."""
+        window_s = self.window_s()
+        if not self.completions or watched_s - self._begun_s < window_s:
+            return None
+        alarm, seen = check_window(self.completions, watched_s, True, self.normal, window_s, self.throughput(watched_s - window_s))
+        self.learn(None if alarm else seen, watched_s, window_s)
+        return alarm
+
 
 _MOST_RANKS = 10
 _HEARD_S = 5.0  # a launcher that was not heard for longer says nothing of what its ranks complete

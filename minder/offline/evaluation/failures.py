@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from minder.diagnose.verdicts.rule_failure import RuleFailure
+from minder.diagnose.verdicts.judge import RuleFailure
 from minder.model.errors import RuleFailedError
 
 __all__ = ["FailedRules"]

@@ -18,15 +18,13 @@ from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.default import DefaultDetector
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.captures import CapturesRule
+from minder.diagnose.verdicts.hang import StandingRule
 from minder.diagnose.verdicts.judge import Judge
-from minder.diagnose.verdicts.phased import PhasedRule
-from minder.diagnose.verdicts.ras import RasRule
-from minder.diagnose.verdicts.reports import ReportRule
+from minder.diagnose.verdicts.numeric import SpikeRule
+from minder.diagnose.verdicts.reports import RasRule, ReportRule
 from minder.diagnose.verdicts.signals import SignalRule
-from minder.diagnose.verdicts.spikes import SpikeRule
 from minder.diagnose.verdicts.stall import StallRule
-from minder.diagnose.verdicts.standing import StandingRule
-from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.diagnose.verdicts.telemetry import PhasedRule, TelemetryRule
 from minder.edge.signals.xid import load_xid_rules
 from minder.ingest.sources.spoken import with_spoken
 from minder.ingest.windows import align_columns, cut_rows, keep_machines, rows_of

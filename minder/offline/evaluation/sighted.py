@@ -9,10 +9,9 @@ import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.job_mode.tracker import JobTracker
-from minder.diagnose.verdicts.gate import GatedRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.live import live_rules
-from minder.diagnose.verdicts.telemetry import TelemetryRule
+from minder.diagnose.verdicts.telemetry import GatedRule, TelemetryRule
 from minder.edge.signals.xid import load_xid_rules
 from minder.ingest.windows import cut_rows
 from minder.model.evidence import Signal, Verdict

@@ -36,7 +36,7 @@ def add_link_flap(scene: Scene) -> None:
     for _ in range(int(rng.integers(1, 3))):
         at_s, lasts_s = rng.uniform(30.0, max(latest_s, 31.0)), rng.uniform(2.0, 10.0)
         if abs(at_s - before_s) <= _APART_S:
-            continue  # two so near each other are the beginning of a fault (minder/diagnose/verdicts/links.py)
+            continue  # two so near each other are the beginning of a fault (minder/diagnose/verdicts/signals.py)
         before_s = at_s
         rows = scene.span(at_s, lasts_s)
         scene.pace_T[rows] = 0.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from minder.diagnose.verdicts.flow_counters import FlowCounters, counters_of, flow_state
+from minder.diagnose.verdicts.flows import FlowCounters, counters_of, flow_state
 from minder.model.telemetry import Flow
 
 
