@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,49 @@ def test_every_module_stands_in_a_wing() -> None:
     inside = [path.relative_to(ROOT / "minder") for path in python_files("minder")]
     assert {path.parts[0] for path in inside if len(path.parts) > 1} == WINGS
     assert {path.stem for path in inside if len(path.parts) == 1} == {"__init__", "__main__", "config"}
+
+
+def only_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def run_imports(node: ast.AST) -> Iterator[str]:
+    """Names that importing or calling this code imports: an import inside a function hides a circle, it does not mend it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        elif not only_for_types(child):
+            yield from run_imports(child)
+
+
+def find_circle(imports: Mapping[str, set[str]]) -> list[str]:
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_a_circle_of_imports_is_seen() -> None:
+    code = "if TYPE_CHECKING:\n    from a import x\ndef f():\n    from b import y\nimport c"
+    assert set(run_imports(ast.parse(code))) == {"b.y", "c"}
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
+    assert find_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {
+        path: ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in python_files("minder", "serve")
+    }
+    modules = set(names.values())
+    imports = {
+        module: {found if found in modules else found.rpartition(".")[0] for found in run_imports(syntax_tree(path))} & modules - {module}
+        for path, module in names.items()
+    }
+    assert any(imports.values())
+    assert find_circle(imports) == []
 
 
 def loaded_by(statements: str, suspects: set[str]) -> set[str]:

@@ -12,16 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
 from minder.simulate.cluster.fleet import fleet_counts
-from minder.simulate.cluster.recipe import FaultRules
-from minder.simulate.cluster.scene import FaultPlan
-from minder.simulate.cluster.shape import JobShape
-from minder.simulate.cluster.streams import Streams, draw
 
-__all__ = ["FAULTS", "Fault", "draw_fault", "share_of"]
+__all__ = ["FAULTS", "Fault", "Mix", "share_of"]
 
+Mix = Literal["published", "fleet"]  # of two papers (this file), or as counted on 400 real servers (fleet.py)
 Effect = Literal["stall", "slow", "crash", "silent", "flapping"]
 
 
@@ -95,30 +90,8 @@ FAULTS: dict[str, Fault] = {
 }  # fmt: skip
 
 
-def draw_fault(rules: FaultRules, shape: JobShape, streams: Streams, duration_s: float) -> FaultPlan | None:
-    """The fault of a recording, or None for a healthy one."""
-    rng = streams.of("fault")
-    if rng.random() < rules.healthy_share:
-        return None
-    kinds = rules.kinds or tuple(kind for kind, fault in FAULTS.items() if not fault.held_out and share_of(kind, rules))
-    share = np.array([share_of(kind, rules) for kind in kinds])
-    kind = str(rng.choice(kinds, p=share / share.sum()))
-    onset_s = draw(rng, rules.early_onset_s if rng.random() < rules.early_share else rules.onset_s)
-    severity = draw(rng, rules.weak_severity if rng.random() < rules.weak_share else rules.severity)
-    culprit = int(rng.integers(len(shape.machines)))
-    echo_s = 0.0 if rng.random() < 0.3 else draw(rng, rules.echo_s)
-    return FaultPlan(kind, _hit(kind, culprit, shape), min(onset_s, duration_s - 120.0), severity, echo_s, draw(rng, rules.ramp_s))
-
-
-def share_of(kind: str, rules: FaultRules) -> float:
-    """How often the kind happens beside others: percent of the published mix, or faults counted in the fleet; 0.0 if never."""
-    if rules.even:
+def share_of(kind: str, mix: Mix, even: bool) -> float:
+    """How often the kind happens beside others: percent of the published mix, or faults counted in the fleet; 0.0 if never; 1.0 if even."""
+    if even:
         return 1.0
-    return FAULTS[kind].share if rules.mix == "published" else float(fleet_counts().get(kind, 0))
-
-
-def _hit(kind: str, culprit: int, shape: JobShape) -> tuple[int, ...]:
-    reach, count = FAULTS[kind].reach, len(shape.machines)
-    first = culprit // reach * reach
-    together = [m for m in range(first, min(first + reach, count)) if m != culprit]
-    return (culprit, *(together if len(together) < count // 2 else together[: max(0, count // 4 - 1)]))
+    return FAULTS[kind].share if mix == "published" else float(fleet_counts().get(kind, 0))

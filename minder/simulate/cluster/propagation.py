@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from minder.simulate.cluster.fault_plan import FaultPlan
 from minder.simulate.cluster.faults import FAULTS
-from minder.simulate.cluster.scene import FaultPlan, Scene
+from minder.simulate.cluster.scene import Scene
 from minder.simulate.cluster.streams import draw
 
 __all__ = ["propagate"]

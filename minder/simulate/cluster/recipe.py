@@ -3,15 +3,49 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from minder.model.errors import ConfigError, MinderError
 from minder.model.resources import find_resource
+from minder.simulate.cluster.faults import FAULTS, Mix, share_of
+from minder.simulate.cluster.levels import EXTRA_METRICS, METRICS
 
-__all__ = ["FaultRules", "JobRules", "MonitoringRules", "NuisanceRules", "Recipe", "ScheduleRules", "load_recipe", "recipe_names"]
+__all__ = [
+    "NUISANCE_KINDS",
+    "FaultRules",
+    "JobRules",
+    "MonitoringRules",
+    "NuisanceRules",
+    "Recipe",
+    "ScheduleRules",
+    "load_recipe",
+    "recipe_names",
+]
+
+# In the order in which they are applied: what the whole job does comes before what one machine does. nuisances/ says how.
+NUISANCE_KINDS = (
+    "start",
+    "evaluation",
+    "restart",
+    "congestion",
+    "wander",
+    "uneven_data",
+    "link_flap",
+    "drift",
+    "warm_slot",
+    "sidecar",
+    "page_cache",
+    "other_hardware",
+    "stuck_sensor",
+    "skewed_clock",
+    "dead_exporter",
+    "outage",
+    "late_dark",
+)
 
 
 def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -57,7 +91,7 @@ class FaultRules(_Rules):
     """Which faults, when and how strong. kinds empty: all that are not held out and that happen in the mix."""
 
     kinds: tuple[str, ...] = ()
-    mix: Literal["published", "fleet"] = "published"  # of two papers (faults.py), or as counted on 400 real servers (fleet.py)
+    mix: Mix = "published"
     even: bool = False  # every kind equally often instead of the mix
     healthy_share: Share = 0.25
     onset_s: Range = (300.0, 800.0)
@@ -113,8 +147,6 @@ class Recipe(_Rules):
     @field_validator("job")
     @classmethod
     def _possible_levels(cls, rules: JobRules) -> JobRules:
-        from minder.simulate.cluster.levels import EXTRA_METRICS, METRICS
-
         highest = {model.name: model.high for model in METRICS + EXTRA_METRICS}
         _known(tuple(rules.levels), highest, "levels")
         for name, (low, high) in rules.levels.items():
@@ -125,10 +157,8 @@ class Recipe(_Rules):
     @field_validator("faults")
     @classmethod
     def _known_faults(cls, rules: FaultRules) -> FaultRules:
-        from minder.simulate.cluster.faults import FAULTS, share_of
-
         _known(rules.kinds, FAULTS)
-        never = [kind for kind in rules.kinds if not share_of(kind, rules)]
+        never = [kind for kind in rules.kinds if not share_of(kind, rules.mix, rules.even)]
         if never:
             raise ValueError(f'{", ".join(never)} never happened in the mix "{rules.mix}": leave it out of kinds, or say even = true')
         return rules
@@ -136,13 +166,11 @@ class Recipe(_Rules):
     @field_validator("nuisances")
     @classmethod
     def _known_nuisances(cls, rules: NuisanceRules) -> NuisanceRules:
-        from minder.simulate.cluster.nuisances import NUISANCES
-
-        _known(rules.kinds, NUISANCES)
+        _known(rules.kinds, NUISANCE_KINDS)
         return rules
 
 
-def _known(kinds: tuple[str, ...], table: Any, where: str = "kinds") -> None:
+def _known(kinds: tuple[str, ...], table: Collection[str], where: str = "kinds") -> None:
     unknown = sorted(set(kinds) - set(table))
     if unknown:
         raise ValueError(f"{where} has unknown names {', '.join(unknown)}: known are {', '.join(sorted(table))}")

@@ -10,30 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minder.model.evidence import Signal
+from minder.simulate.cluster.fault_plan import FaultPlan
 from minder.simulate.cluster.levels import STATES, MetricModel
 from minder.simulate.cluster.recipe import Recipe
 from minder.simulate.cluster.shape import JobShape
 from minder.simulate.cluster.streams import Streams
 
-__all__ = ["TRAIN", "FaultPlan", "Phase", "Scene", "new_scene"]
+__all__ = ["TRAIN", "Phase", "Scene", "new_scene"]
 
 TRAIN = -1  # the mode of a machine that is in its iteration
-
-
-@dataclass(frozen=True, slots=True)
-class FaultPlan:
-    """The fault of a recording. machines: culprit first, then those that have it too. severity 1.0: as strong as published cases."""
-
-    kind: str
-    machines: tuple[int, ...]
-    onset_s: float
-    severity: float
-    echo_s: float
-    ramp_s: float
-
-    @property
-    def culprit(self) -> int:
-        return self.machines[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from minder.model.evidence import Signal
+from minder.simulate.cluster.fault_plan import FaultPlan
 from minder.simulate.cluster.faults import FAULTS
 from minder.simulate.cluster.iteration import Iteration
-from minder.simulate.cluster.scene import FaultPlan, Scene
+from minder.simulate.cluster.scene import Scene
 
 __all__ = ["tell", "told"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from minder.ingest.sources.events import Truth
 from minder.model.evidence import Signal
-from minder.simulate.cluster.faults import draw_fault
+from minder.simulate.cluster.fault_plan import draw_fault
 from minder.simulate.cluster.heartbeat import COUNTERS, count
 from minder.simulate.cluster.levels import EXTRA_METRICS, METRICS
 from minder.simulate.cluster.recipe import Recipe

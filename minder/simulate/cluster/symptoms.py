@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from minder.simulate.cluster.fault_plan import FaultPlan
 from minder.simulate.cluster.faults import FAULTS
 from minder.simulate.cluster.levels import STATES, TRAINING_GROUPS, level_table
-from minder.simulate.cluster.scene import FaultPlan, Scene
+from minder.simulate.cluster.scene import Scene
 
 __all__ = ["show_symptoms"]
 

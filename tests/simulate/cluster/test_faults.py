@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from minder.simulate.cluster.faults import FAULTS, draw_fault
+from minder.simulate.cluster.fault_plan import draw_fault
+from minder.simulate.cluster.faults import FAULTS
 from minder.simulate.cluster.fleet import FLEET, fleet_counts
 from minder.simulate.cluster.recipe import JobRules, Recipe, load_recipe
 from minder.simulate.cluster.shape import draw_shape

@@ -10,11 +10,15 @@ import pytest
 
 from minder.simulate.cluster.faults import FAULTS
 from minder.simulate.cluster.nuisances import HELD_OUT, NUISANCES
-from minder.simulate.cluster.recipe import load_recipe, recipe_names
+from minder.simulate.cluster.recipe import NUISANCE_KINDS, load_recipe, recipe_names
 
 
 def one(kind: str) -> dict[str, Any]:
     return {"nuisances": {"kinds": (kind,), "count": (1, 1)}}
+
+
+def test_a_recipe_may_name_the_nuisances_that_there_are() -> None:
+    assert tuple(NUISANCES) == NUISANCE_KINDS
 
 
 def test_held_out_kinds_are_in_held_out_recipes_only() -> None:

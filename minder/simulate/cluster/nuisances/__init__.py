@@ -25,7 +25,7 @@ from minder.simulate.cluster.scene import Scene
 
 __all__ = ["HELD_OUT", "NUISANCES", "add_nuisances"]
 
-# In the order in which they are applied: what the whole job does comes before what one machine does.
+# The kinds of recipe.py, in the same order.
 NUISANCES: dict[str, Callable[[Scene], None]] = {
     "start": add_start,
     "evaluation": add_evaluation,
