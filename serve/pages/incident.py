@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from minder.diagnose.stacks import analyse_captures, capture_from_agents
-from minder.diagnose.stacks.document import to_document
+from minder.diagnose.stacks.finding import to_document
 from minder.model.clock import format_time
 from minder.model.errors import MinderError
 from minder.model.evidence import Evidence

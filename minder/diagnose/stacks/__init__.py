@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from minder.diagnose.stacks.agree import analyse_captures, vote
-from minder.diagnose.stacks.blame import analyse
-from minder.diagnose.stacks.document import to_document, to_rows
-from minder.diagnose.stacks.finding import Accused, Finding, Group
-from minder.diagnose.stacks.live import capture_from_agents
-from minder.diagnose.stacks.reader import find_job_file, place_ranks, read_captures
+from minder.diagnose.stacks.blame import analyse, analyse_captures, judge_round, vote
+from minder.diagnose.stacks.finding import Accused, Finding, Group, suspects_from_stacks, to_document, to_rows
+from minder.diagnose.stacks.reader import capture_from_agents, find_job_file, place_ranks, read_captures
 from minder.diagnose.stacks.records import Capture, Frame, Process, Thread
-from minder.diagnose.stacks.rounds import judge_round
 from minder.diagnose.stacks.sniff import read_dumps
-from minder.diagnose.stacks.suspects import suspects_from_stacks
 
 __all__ = [
     "Accused",

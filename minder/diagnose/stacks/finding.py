@@ -1,14 +1,17 @@
-"""What a capture says in the end."""
+"""What a capture says in the end: as a record, as docs/stacks.md writes it, for reading, and as one voice among the verdict rules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from minder.diagnose.stacks.records import Kind, Process
 from minder.diagnose.stacks.rules import Blame
 from minder.diagnose.stacks.scene import Member
+from minder.model.evidence import Evidence, Suspect
 
-__all__ = ["Accused", "Finding", "Group", "accuse"]
+__all__ = ["Accused", "Finding", "Group", "accuse", "suspects_from_stacks", "to_document", "to_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +58,66 @@ def accuse(member: Member, confidence: float, reason: str | None = None) -> Accu
     return Accused(
         process.machine, process.pid, process.rank, reason or f"outside any collective: {member.role.reason}", round(confidence, 2)
     )
+
+
+def to_document(finding: Finding) -> dict[str, Any]:
+    """The JSON document; `because`, `without_stack`, `ignored` and `captures` are additions to the format."""
+    return {
+        "groups": [
+            {"size": len(group.processes), "kind": group.kind, "frames": list(group.frames), "processes": [p.name for p in group.processes]}
+            for group in finding.groups
+        ],
+        "suspects": [
+            {"machine": s.machine, "pid": s.pid, "rank": s.rank, "reason": s.reason, "confidence": s.confidence} for s in finding.suspects
+        ],
+        "evict": {"machines": list(finding.evict), "group": finding.group},
+        "blame": finding.blame,
+        "because": finding.because,
+        "without_stack": [{"process": process.name, "problem": process.problem} for process in finding.without_stack],
+        "ignored": list(finding.ignored),
+        "captures": finding.captures,
+    }
+
+
+def to_rows(finding: Finding) -> tuple[list[list[str]], list[str]]:
+    """Rows of the table of groups (the first is its header), and lines below it."""
+    rows = [["size", "kind", "innermost frames", "processes"]]
+    rows += [[str(len(g.processes)), g.kind, " < ".join(g.frames[:3]) or "-", _names(g.processes)] for g in finding.groups]
+    lines = [f"suspect  {s.machine}{_who(s.pid, s.rank)}: {s.reason} ({s.confidence:.2f})" for s in finding.suspects] or ["suspect  nobody"]
+    lines += [f"no stack {process.name}: {process.problem}" for process in finding.without_stack]
+    evict = ", ".join(finding.evict) or "nobody"
+    lines += [f"evict    {evict}{f' (group {finding.group})' if finding.group else ''}", f"blame    {finding.blame}"]
+    return rows, [*lines, f"because  {finding.because}"] if finding.because else lines
+
+
+def _who(pid: int | None, rank: int | None) -> str:
+    return (f" pid {pid}" if pid is not None else "") + (f" rank {rank}" if rank is not None else "")
+
+
+def _names(processes: Sequence[Process]) -> str:
+    names = [process.name for process in processes[:3]]
+    return ", ".join(names) + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")
+
+
+def suspects_from_stacks(finding: Finding, time_s: float, since_s: float | None = None) -> tuple[Suspect, ...]:
+    """What a finding accuses, for minder's verdicts. time_s: when the capture was known; since_s: when the stall began, if known.
+
+    An eviction is one suspect (machine, or group where a whole parallel group goes) of tier evict. Other suspects are watched, and
+    a fault of the software or the workload is the job's, whether or not it shows on one machine. Nobody is nobody. Work that passes by
+    itself, such as a checkpoint, may by itself not even page (`alone`).
+    """
+    begins_s = time_s if since_s is None else since_s
+    evidence = tuple(Evidence("stacks", suspect.machine, suspect.reason, since_s=begins_s) for suspect in finding.suspects)
+    if finding.evict:
+        confidence = max((suspect.confidence for suspect in finding.suspects), default=0.5)
+        kind: Literal["machine", "group"] = "group" if finding.group is not None else "machine"
+        return (Suspect(time_s, "stacks", kind, finding.evict, "stall", confidence, begins_s, "evict", evidence),)
+    machines = tuple(dict.fromkeys(suspect.machine for suspect in finding.suspects))
+    confidence = max((suspect.confidence for suspect in finding.suspects), default=0.5)
+    if finding.blame in ("software", "workload"):
+        evidence = evidence or (Evidence("stacks", None, finding.because, since_s=begins_s),)
+        alone: Literal["watch"] | None = "watch" if finding.passes else None
+        return (Suspect(time_s, "stacks", "job", (), "stall", confidence, begins_s, "watch", evidence, alone=alone),)
+    if not finding.suspects:
+        return ()
+    return (Suspect(time_s, "stacks", "machine", machines, "stall", confidence, begins_s, "watch", evidence),)

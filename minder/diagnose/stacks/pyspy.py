@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from minder.diagnose.stacks.newest import newest_run
-from minder.diagnose.stacks.normalise import make_frame
-from minder.diagnose.stacks.records import Frame, Thread
+from minder.diagnose.stacks.records import Frame, Thread, make_frame, newest_run
 
-__all__ = ["parse_json", "parse_json_text", "parse_text", "process_sections"]
+__all__ = ["holds_several", "json_documents", "parse_json", "parse_json_text", "parse_text", "process_sections"]
 
 # Thread 4079 (active+gil): "MainThread", Thread 0x7F0A (idle), Thread (idle): "MainThread"
 _THREAD = re.compile(r'^Thread(?: (?P<ident>0x[0-9a-fA-F]+|\d+))?(?: \((?P<state>[a-z+ ]+)\))?:?(?: "(?P<name>.*)")?\s*$')
@@ -135,3 +134,22 @@ def _json_frames(frames: list[Any]) -> tuple[Frame, ...]:
     files = [str(frame.get("short_filename") or frame.get("filename") or frame.get("module") or "") for frame in told]
     lines = [line if isinstance(line := frame.get("line"), int) else 0 for frame in told]
     return tuple(make_frame(frame["name"], file, line) for frame, file, line in zip(told, files, lines, strict=True))
+
+
+_JSON_BEGIN = re.compile(r'(?:^[ \t]*|(?<=[\]}]))(?=\[\s*\{|\{\s*")', re.MULTILINE)
+
+
+def holds_several(text: str) -> bool:
+    """Whether a text that begins like a JSON document may hold more than that one."""
+    return text.find("\n[", 1) >= 0 or text.find("\n{", 1) >= 0 or text.find("][") >= 0
+
+
+def json_documents(text: str) -> Iterator[Any]:
+    """JSON documents in a text, one after the other; what stands between them, and what is cut off, is passed over."""
+    decoder, at = json.JSONDecoder(), 0
+    while (found := _JSON_BEGIN.search(text, at)) is not None:
+        try:
+            document, at = decoder.raw_decode(text, found.end())
+            yield document
+        except (ValueError, RecursionError):
+            at = text.find("\n", found.end()) + 1 or len(text)

@@ -1,25 +1,33 @@
-"""A folder of dumps from disk (docs/stacks.md): one file per process, processes.json, captures in folders of their own."""
+"""Captures from dumps on disk, and from what the agents answer (docs/stacks.md).
+
+A folder holds one file per process, processes.json, and captures in folders of their own. A rank's log may be larger than what is worth
+reading: its newest dump stands last, so the end of a file is read.
+"""
 
 from __future__ import annotations
 
+import codecs
+import errno
+import gzip
 import json
 import logging
 import os
 import re
+import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from minder.diagnose.stacks.pyspy import parse_json
 from minder.diagnose.stacks.records import Capture, Process
 from minder.diagnose.stacks.sniff import Dump, read_dumps
-from minder.diagnose.stacks.tail import read_end
 from minder.model.errors import BadInputError
 from minder.model.topology import Topology
 
-__all__ = ["find_job_file", "place_ranks", "read_captures"]
+__all__ = ["capture_from_agents", "find_job_file", "place_ranks", "read_captures", "read_end"]
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"^(?P<machine>.+?)(?:[_-]pid[_-]?(?P<pid>\d+)|[-_]rank[_-]?(?P<rank>\d+))(?=$|[._-])")
@@ -199,3 +207,88 @@ def _placed(process: Process, topology: Topology | None, pid_ranks: Mapping[tupl
         ranks = topology.ranks_of(process.machine)
         rank = ranks[0] if len(ranks) == 1 else None
     return process if rank is None else process.with_rank(rank)
+
+
+_GZIP = b"\x1f\x8b"
+_BLOCK = 1 << 20
+_MOST_UNPACKED = 1 << 30  # a file that unpacks to more is no dump
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_end(path: Path, most_bytes: int) -> bytes:
+    """All of a file, or, where it is larger, its last bytes from the beginning of a line on; of a gzip what it unpacks to, also where its
+    end is missing. Raises OSError."""
+    with open(path, "rb", buffering=0) as file:
+        if file.read(len(_GZIP)) == _GZIP:
+            return _unpacked_end(file, most_bytes)
+        file.seek(0)
+        size = os.fstat(file.fileno()).st_size
+        if size <= most_bytes:
+            return file.read()
+        begin = file.read(len(_MARKS[0]))
+        file.seek(size - most_bytes + (size - most_bytes) % 2)  # an even place: letters of two bytes stay whole
+        end = file.read()
+    mark = begin if begin in _MARKS else b""
+    return mark + end[end.find(b"\n") + 1 :] if not mark else mark + end
+
+
+def _unpacked_end(file: BinaryIO, most_bytes: int) -> bytes:
+    """No more than twice `most_bytes` is in memory at once."""
+    file.seek(0)
+    kept, begin, total = b"", b"", 0
+    with gzip.open(file) as packed:
+        while True:
+            try:
+                block = packed.read(_BLOCK)
+            except EOFError:  # cut off: what was written before it is a dump all the same
+                break
+            except (gzip.BadGzipFile, zlib.error) as error:
+                raise OSError(errno.EILSEQ, f"its gzip is damaged ({error})") from error
+            if not block:
+                break
+            begin, total = begin or block[: len(_MARKS[0])], total + len(block)
+            if total > _MOST_UNPACKED:
+                raise OSError(errno.EFBIG, f"it unpacks to more than {_MOST_UNPACKED >> 20} MiB")
+            kept += block
+            if len(kept) > 2 * most_bytes:
+                kept = kept[len(kept) - most_bytes - (total - most_bytes) % 2 :]
+    if total <= most_bytes:
+        return kept
+    end = kept[len(kept) - most_bytes + (total - most_bytes) % 2 :]
+    return begin + end if begin in _MARKS else end[end.find(b"\n") + 1 :]
+
+
+def capture_from_agents(answers: Iterable[Mapping[str, Any]]) -> Capture:
+    """One capture from the answers of all machines (minder.edge.agent.capture). The states of the `processes` part go with the stacks.
+
+    A process that py-spy could not read keeps the reason as its problem. One below a rank (`parent`) that could not be read is left out
+    unless its state says something, and so is one of which only a state is known: most are helpers. The capture's time is that of the
+    latest answer.
+    """
+    processes: list[Process] = []
+    times: list[float] = []
+    for answer in answers:
+        states = {row["pid"]: str(row.get("state") or "") for row in _rows(answer, "processes") if isinstance(row.get("pid"), int)}
+        found = [_process(str(answer.get("machine", "")), row, states) for row in _rows(answer, "stacks")]
+        processes += [process for process in found if process.threads or not process.child or process.state[:1] in ("D", "T")]
+        times += [time_s] if isinstance(time_s := answer.get("time_s"), (int, float)) else []
+    return Capture(tuple(processes), max(times, default=None))
+
+
+def _rows(answer: Mapping[str, Any], part: str) -> Sequence[Mapping[str, Any]]:
+    rows = answer.get(part)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _process(machine: str, row: Mapping[str, Any], states: Mapping[int, str]) -> Process:
+    pid, rank = row.get("pid"), row.get("rank")
+    threads = parse_json(row.get("data")) if row.get("format") == "py-spy-json" else None
+    return Process(
+        machine,
+        pid if isinstance(pid, int) else None,
+        rank if isinstance(rank, int) else None,
+        states.get(pid, "") if isinstance(pid, int) else "",
+        threads or (),
+        "" if threads else str(row.get("data") or "the agent sent no stack")[:160],
+        child=isinstance(row.get("parent"), int),
+    )

@@ -1,4 +1,7 @@
-"""Which tool wrote a dump is seen from its content, never from the file's name."""
+"""Which tool wrote a dump is seen from its content, never from the file's name.
+
+A launcher or a log collector may have written a label before every line: `[rank3]: `, `3: `, `node-7: `, a time. The dump stands behind it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from minder.diagnose.stacks.gdb import parse_gdb
-from minder.diagnose.stacks.labels import without_labels
-from minder.diagnose.stacks.newest import holds_several, json_documents
-from minder.diagnose.stacks.pyspy import parse_json, parse_json_text, parse_text, process_sections
+from minder.diagnose.stacks.backtraces import parse_faulthandler, parse_gdb, parse_traceback
+from minder.diagnose.stacks.pyspy import holds_several, json_documents, parse_json, parse_json_text, parse_text, process_sections
 from minder.diagnose.stacks.records import Thread
-from minder.diagnose.stacks.traceback import parse_faulthandler, parse_traceback
 
-__all__ = ["Dump", "decode", "read_dumps"]
+__all__ = ["Dump", "decode", "read_dumps", "without_labels"]
 
 _SPY_THREAD = re.compile(r"^Thread(?: \w+)? \([a-z+ ]+\)|^Thread \d+ \(|^Process \d+: ", re.MULTILINE)
 _SPY_STATE = re.compile(r"^Thread(?: (?:0x[0-9a-fA-F]+|\d+))? \((?:idle|active)", re.MULTILINE)
@@ -34,7 +34,7 @@ _REFUSED = re.compile(
 _LOG = re.compile(r"\[|\d{4}-|frame #|RuntimeError|\w+Error: ")  # what a job's log begins its lines with
 _MOST_REASONS = 3
 _MOST_WORDS = 20_000  # a longer text is a log, whose errors are the job's
-_HEAD = 2000
+_BANNER_LETTERS = 2000
 _MOST_LETTERS = 200
 
 
@@ -104,7 +104,7 @@ def _from_spy(text: str) -> tuple[Dump, ...]:
 
 def _from_section(part: str, pid: int | None) -> Dump:
     found = _checked(parse_text(part, pid), part, pid)
-    return Dump(found.threads, pid, found.problem, _title(part), "\nParent Process " in part[:_HEAD])
+    return Dump(found.threads, pid, found.problem, _title(part), "\nParent Process " in part[:_BANNER_LETTERS])
 
 
 def _title(part: str) -> str:
@@ -161,3 +161,29 @@ def _refusal(text: str) -> str:
     told = [found.group().strip() for found in _REFUSED.finditer(text)] if len(text) < _MOST_WORDS else []
     words = "; ".join(dict.fromkeys(told[-_MOST_REASONS:]))
     return "".join(letter for letter in words if letter.isprintable() and letter != "\ufffd")[:_MOST_LETTERS]
+
+
+_HEAD = r"(?:(?:Current thread|Thread) (?:0x[0-9a-fA-F]+|\d+) ?[(\[]|Process \d+: )"
+_PLAIN = re.compile(rf"^{_HEAD}", re.MULTILINE)
+_LABELLED = re.compile(rf"^(?P<label>\S[^\n]{{0,79}}?|[ ]+\d+: ){_HEAD}", re.MULTILINE)
+_CLOCK = re.compile(r"\d:\d\d")
+
+
+def without_labels(text: str) -> str:
+    """The text without the label of its lines, which is seen from what stands before the first words of its threads.
+
+    A label is the same everywhere, or holds a time, whose digits may differ. Lines of several ranks in one file are left as they are.
+
+    >>> without_labels("[rank3]: Thread 0x7f01 (most recent call first):\\n[rank3]:   File \\"a.py\\", line 3 in wait\\n")
+    'Thread 0x7f01 (most recent call first):\\n  File "a.py", line 3 in wait\\n'
+    """
+    if _PLAIN.search(text):
+        return text
+    labels = {found["label"] for found in _LABELLED.finditer(text)}
+    if len(labels) == 1 and not any(_CLOCK.search(label) for label in labels):
+        pattern = re.escape(labels.pop())
+    elif labels and len(forms := {re.sub(r"\d+", "0", label) for label in labels}) == 1 and all(_CLOCK.search(label) for label in labels):
+        pattern = re.escape(forms.pop()).replace("0", r"\d+")
+    else:
+        return text
+    return re.sub(rf"^(?:{pattern.removesuffix(chr(92) + ' ')} ?)", "", text, flags=re.MULTILINE)

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.stacks import vote
-from minder.diagnose.stacks.agree import ROUNDS
+from minder.diagnose.stacks.blame import ROUNDS
 from minder.diagnose.stacks.places import Places, topology_of
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult

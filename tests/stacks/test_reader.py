@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minder.diagnose.stacks import read_captures
-from minder.diagnose.stacks.tail import read_end
+from minder.diagnose.stacks.reader import read_end
 
 DUMP = 'Process 4211: python train.py\nPython v3.11.2\n\nThread 4211 (idle): "MainThread"\n    read (data.py:7)\n    main (train.py:3)\n'
 LINES = b"".join(b"line %d\n" % number for number in range(1000))
