@@ -73,7 +73,7 @@ def equip_model(model: Model) -> MakeDetector:
 
     similarity = _configured(SimilarityConfig, model.parameters, f"detector {model.detector}")
     read = functools.partial(_read_weights, model)
-    choose_detector(model.detector, read, {}, similarity)  # what is missing is told now, not in the middle of a replay
+    choose_detector(model.detector, read, {}, similarity)  # what is missing is raised now, not in the middle of a replay
     return lambda stages: choose_detector(model.detector, read, stages, similarity)
 
 

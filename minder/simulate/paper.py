@@ -36,7 +36,7 @@ _SLOW = 1.8  # how much longer a step takes with a slow machine
 
 @dataclass(frozen=True, slots=True)
 class PaperFault:
-    """slow: the machine and with it the job; hang: the job stands still and only its own heartbeat went first; silent: it answers nobody.
+    """slow: the machine and with it the job; hang: the job stands still and only its own heartbeat went first; silent: it does not answer.
     Times are unix seconds. It ends at end_s, or as soon as its machine runs no rank any more."""
 
     kind: Literal["slow", "hang", "silent"]

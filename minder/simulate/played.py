@@ -29,7 +29,7 @@ _CAUSES: dict[str, tuple[Cause, str]] = {
     "nan": ("numeric", "its loss is not finite"),
     "slow": ("slowdown", "its GPUs draw less power than its peers'"),
 }
-_REPEATS, _WRONG, _TOLD = 0.2, 0.12, 0.75  # shares: faults that hit the weak machine again; evictions without a fault; outcomes told
+_REPEATS, _WRONG, _KNOWN = 0.2, 0.12, 0.75  # shares: faults that hit the weak machine again; evictions without a fault; outcomes known
 _STEP_S, _CAPTURE_S = 12.0, 4.0
 
 
@@ -114,10 +114,10 @@ class _Play:
 
     def _examine(self, machine: str, incident: str, time_s: float) -> None:
         """Most machines are examined; some turn out healthy; the weak one is always given back."""
-        if self._generator.random() < _TOLD:
+        if self._generator.random() < _KNOWN:
             wrong = machine != self._weak and self._generator.random() < _WRONG
-            told = {"machine": machine, "outcome": "no-fault-found" if wrong else "confirmed", "by": "repair"}
-            self._ledger.append(kinds.OUTCOME, told, job=self._job.name, incident=incident, time_s=time_s)
+            outcome = {"machine": machine, "outcome": "no-fault-found" if wrong else "confirmed", "by": "repair"}
+            self._ledger.append(kinds.OUTCOME, outcome, job=self._job.name, incident=incident, time_s=time_s)
         self._ledger.append(kinds.UNBARRED, {"machine": machine, "by": "repair"}, job=self._job.name, time_s=time_s + 60.0)
 
     def _victim(self) -> str:

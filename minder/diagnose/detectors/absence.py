@@ -2,8 +2,8 @@
 
 Silence speaks only with a second witness, the peers: they stall when a machine is lost, or within a step or two. A silent exporter alone
 says nothing, and where many are silent it is the monitoring that is out. On some sites GPUs that wait for a lost machine look like GPUs
-that rest: a rest counts as a stall once it has lasted, and `verdicts.telemetry` evicts nobody while it may be an evaluation. Where nobody
-else is odd in a stall that has lasted, silence that began minutes before it is worth a page (`at_once_s`). M machines.
+that rest: a rest counts as a stall once it has lasted, and `verdicts.telemetry` evicts no machine while it may be an evaluation. Where no
+other machine is odd in a stall that has lasted, silence that began minutes before it is worth a page (`at_once_s`). M machines.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["absence_M", "at_once_s"]
 _SAYS = 2.5  # what the silence of a machine says whose peers have stalled: more than two families do
 _EARLIER_INTERVALS, _EARLIER_S, _LATER_S = 2.0, 5.0, 75.0  # the peers stall at most so long before and after its last sample
 _SAYS_LATE = 1.5  # what it says that fell silent longer before the stall,
-_EARLY_S, _STANDS_S = 240.0, 90.0  # at most by so much, once the stall has lasted so long and nobody else is odd
+_EARLY_S, _STANDS_S = 240.0, 90.0  # at most by so much, once the stall has lasted so long and no other machine is odd
 _RESTS_S = 90.0  # a rest of all that lasts longer may be a stall: GPUs that wait for a lost machine are idle on some sites
 _WORKS_ON = 0.6  # share of the common fall by which a machine stands above its peers that has hardly followed them
 _FEW_AT_WORK = 0.05  # of the machines: a stuck sensor or two
 
 
 def absence_M(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase, time_s: float, others_odd: bool = False) -> np.ndarray:
-    """(M,): how strongly each machine's silence accuses it in this row; 0 for who is heard. others_odd: somebody who is heard is odd."""
-    nobody_M = np.zeros(len(seen.silent_M))
+    """(M,): how strongly each machine's silence accuses it in this row; 0 for those heard. others_odd: one that is heard is odd."""
+    none_M = np.zeros(len(seen.silent_M))
     if seen.outage or phase.effect < 0.5 or not phase.stalled or (phase.idle and phase.idle_s <= _RESTS_S):
-        return nobody_M
+        return none_M
     fell_silent_M = time_s - seen.silence_M
     together_M = np.zeros(len(fell_silent_M), dtype=bool)
     rests_since_s = time_s - phase.idle_s if phase.idle else np.nan
-    # a job may have been slow, as in a congestion, before it stood, and one that rests at once never seemed to suffer
+    # a job may have been slow, as in a congestion, before it stood, and one that rests at once never seemed to be slowed
     for began_s in (phase.effect_since_s, phase.stands_since_s, rests_since_s):
         later_M = began_s - fell_silent_M
         together_M |= (later_M > -_EARLIER_INTERVALS * seen.interval_s - _EARLIER_S) & (later_M < _LATER_S + seen.interval_s)
@@ -46,7 +46,7 @@ def absence_M(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase, time
         later_M = phase.stands_since_s - fell_silent_M
         together_M = seen.silent_M & (later_M > 0.0) & (later_M < _EARLY_S)
     if together_M.any() and _some_work_on(memory, traits, seen, phase):
-        return nobody_M
+        return none_M
     if not phase.idle and not _tells_rest(memory, traits):
         says *= phase.lasting / phase.effect  # it may be a checkpoint, until it has lasted
     return np.where(together_M, says, 0.0)
@@ -66,7 +66,7 @@ def _tells_rest(memory: Memory, traits: TraitTable) -> bool:
 
 
 def _some_work_on(memory: Memory, traits: TraitTable, seen: Seen, phase: Phase) -> bool:
-    """Several machines are heard that hardly followed what fell for the others: nobody waits for the silent one, as in an
+    """Several machines are heard that hardly followed what fell for the others: none waits for the silent one, as in an
     evaluation, which leaves one stage at work."""
     fallen_K = traits.activity_K & (phase.shift_K < STOOD)
     apart_KM = memory["all_quick_smooth_KM"][fallen_K]

@@ -1,7 +1,7 @@
 """The default detector: online, constant work and memory per grid row, a few passes of array arithmetic over (metrics, machines).
 
 A machine is anomalous as far as it differs from its peers more than it usually does, in several independent ways, for long enough,
-while the training suffers and nobody else differs as much. What each word means has its own module: presence, reference, deviants,
+while the training is slowed and no other machine differs as much. What each word means has its own module: presence, reference, deviants,
 phases, evidence. Legend: K metrics, M machines, F families, X machines that stand out in a row.
 """
 
@@ -52,19 +52,19 @@ class DefaultConfig:
     leak_s: how fast evidence that has ended is forgotten. smooth_s, slow_s: the two paces at which deviations are smoothed.
     far_z: what is farther off is not learned; relearn_s: after so long it is, as the machine's new usual place, unless it was called
     anomalous.
-    effect_boost: how much more evidence weighs while the training suffers since about then; eager_z: by how much smaller a deviation
+    effect_boost: how much more evidence weighs while the training is slowed since about then; eager_z: by how much smaller a deviation
     counts then. most_alone, most: the most families heard at once, without and with such an effect: a clock that is off by seconds
     looks like all of them for these seconds.
-    least_s: no verdict before the deviation is so old, links_least_s if only the network's metrics tell of it: links flap and heal;
+    least_s: no verdict before the deviation is so old, links_least_s if only the network's metrics show it: links flap and heal;
     lone_least_s if one metric is heard alone: it is off for half a minute now and then.
-    lasting_s: what stands apart plainly for so long, alone, is convicted even if it is no plain change and the training hardly suffers.
+    lasting_s: what stands apart plainly for so long, alone, is convicted even if it is no plain change and the training is hardly slowed.
     alone: weight of what neither reaches the training nor is a plain change: one such family never convicts, two take long.
     most_at_once: share of what convicts that one row may add; sure_at_once: of a machine that has plainly changed, while the training
     stands and for longer than a clock is off, where samples are far apart, so that two rows convict. kept: share that is left of it if
     all others move right after: where samples are far apart, one machine's shows a job-wide change before the others' do.
     lone_samples: of a family that is heard alone, one row adds no more than convicts after so many samples, times the logarithm of the
     number of series, and only what its newest sample shows: of many series, by chance one is off for a sample or three while the
-    training suffers for another reason.
+    training is slowed for another reason.
     together_s: machines that turn odd within this time were hit together; they are named after group_least_s at group_pace.
     """
 
@@ -207,7 +207,7 @@ class DefaultDetector:
         ordered = Ordered(scaled_KM, whole=seen.usable_KM is None)
         center_K = ordered.median_K()
         phase = phases.follow_phase(memory, traits, time_s, center_K, (seen.gap_s, seen.interval_s))
-        if phase.picks_up:  # what was learned of a rest tells nothing of work
+        if phase.picks_up:  # what was learned of a rest says nothing of work
             scaled_KM += memory["standing_KM"]
             ordered = Ordered(scaled_KM, whole=seen.usable_KM is None)
             memory.forget((*reference.FIELDS, *forerunner.FIELDS, *lasting.FIELDS, *out_of_step.FIELDS, "odd_KM", "score_M", "since_M"))
@@ -231,7 +231,7 @@ class DefaultDetector:
     def _smooth(self, distances: Mapping[str, np.ndarray], seen: Seen, phase: Phase) -> None:
         """Every yardstick at two paces: the quick one speaks in seconds, the slow one hears what noise drowns."""
         memory = self._memory
-        unsure = phase.idle or phase.moving or phase.grace  # a rest tells nothing of work
+        unsure = phase.idle or phase.moving or phase.grace  # a rest says nothing of work
         waited_s = min(memory.number("slow_waited_s"), _STEP_S) + seen.gap_s
         memory.set_number("slow_waited_s", 0.0 if waited_s >= _STEP_S else waited_s)
         quick = 1.0 - np.exp(-seen.gap_s / max(self.config.smooth_s, 1.2 * seen.interval_s))
@@ -244,7 +244,7 @@ class DefaultDetector:
             self._slow_out_M = None
 
     def _find(self, distances: Mapping[str, np.ndarray], phase: Phase) -> Deviants:
-        """The least deviation that counts is smaller while the training suffers."""
+        """The least deviation that counts is smaller while the training is slowed."""
         memory, config, start = self._memory, self.config, self._start_z
         least = start - config.eager_z
         if self._slow_out_M is None:
@@ -280,7 +280,7 @@ class DefaultDetector:
             joined_X = (suffers_X > 0.0) & ~afterwards_X & phases.joined(since_X, phase, seen.interval_s)
             boost_X = np.maximum(np.where(deviants.reached_X, 1.0, config.alone), suffers_X * np.where(joined_X, config.effect_boost, 1.0))
             limit_X = np.where(joined_X & (suffers_X > 0.5), config.most, config.most_alone)
-            alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training suffers
+            alone_X = np.where(joined_X, 0.5 * phase.lasting * total_X, 0.0)  # signs of the host alone: only if the training is slowed
             found.total_M[x] = np.minimum(np.maximum(np.where(reaching_X > 0.1, heard_X * boost_X, 0.0), alone_X), limit_X)
         if seen.silent_M.any():
             silence_M = absence_M(self._memory, self._traits, seen, phase, time_s, others_odd=bool((found.total_M >= _CALM).any()))
@@ -291,7 +291,7 @@ class DefaultDetector:
         return found
 
     def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
-        """Who went first goes on testifying while the training stands, if nobody else does."""
+        """Who went first goes on testifying while the training stands, if no other machine does."""
         if phase.idle or phase.grace or phase.moving:
             return
         if phase.effect < 0.25:
@@ -309,7 +309,7 @@ class DefaultDetector:
         score_M, since_M, total_M = memory["score_M"], memory["since_M"], strength.total_M
         unknown = np.isnan(since_M).all() and np.isnan(memory["odd_from_M"]).all()
         if unknown and not (total_M.any() or score_M.any() or memory["lasted_s_M"].any()):
-            return  # nobody is odd or was: all of what follows would leave everything as it is
+            return  # no machine is odd or was: all of what follows would leave everything as it is
         if phase.moving and memory.number("moving_since_s") == time_s:  # its sample came first of all, no more
             score_M = np.where(since_M > time_s - max(2.0, 1.2 * seen.interval_s), config.kept * score_M, score_M)
         told_M = seen.news_M | seen.silent_M
@@ -343,7 +343,7 @@ class DefaultDetector:
         memory["since_M"] = np.where((total_M < 0.1) & over_M, np.nan, since_M)
 
     def _lasted_x(self, strength: _Strength, waited_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
-        """Who has stood apart for so long, alone, that this convicts it. While the training suffers or rests, other rules hold."""
+        """Who has stood apart for so long, alone, that this convicts it. While the training is slowed or rests, other rules hold."""
         if not (phase.moving or phase.idle or phase.grace or seen.outage or phase.effect >= 0.25):
             lasting.follow_lasting(self._memory, strength.clear_M, waited_M, 1.5 * seen.interval_s)
         return np.flatnonzero(self._memory["lasted_s_M"] >= self.config.lasting_s)

@@ -22,8 +22,10 @@ _LARGE = 5  # machines that make a stage yardstick enough
 _CONFIRMS = 0.35  # share of the smoothed deviation that the newest sample must still show
 _RETURNED = 0.35
 _OWN = 0.5  # share of a plain change that a machine alone in its stage must have made itself when all others have all but ended
-_SUFFERS = 0.25  # from so much on the training suffers
-_UNFELT = 1.3  # how much larger a plain change of what computes or carries traffic is while nothing suffers: with short sequences it rests
+_HARMS = 0.25  # from so much on the training is slowed
+_UNFELT = (
+    1.3  # how much larger a plain change of what computes or carries traffic is while nothing is slowed: with short sequences it rests
+)
 _SHOWS = 0.5  # share of what is smoothed slowly that a sample must show to be counted in full
 
 
@@ -47,7 +49,7 @@ class Stages:
 
     def tainted_KM(self, withheld_KM: np.ndarray) -> np.ndarray | None:
         """Series of machines in a small stage of which some machine's is withheld; None if there are none. In a stage of two the
-        healthy one is as far from the sick one as the sick one from it, and would get used to it."""
+        healthy one is as far from the faulty one as the faulty one from it, and would get used to it."""
         withheld_M = withheld_KM.any(axis=0) & ~self.large_M
         if len(self.members) < 2 or not withheld_M.any():
             return None
@@ -89,9 +91,9 @@ class Deviants:
     jammed: bool = False
 
     def suffering_X(self, phase: Phase) -> np.ndarray:
-        """(X,): 0..1, how much the training suffers for a reason that may be this machine. Who has not plainly changed itself is not the
+        """(X,): 0..1, how much the training is slowed for a reason that may be this machine. Who has not plainly changed itself is not the
         reason in a jam of all, nor where work and traffic have only become more."""
-        return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.jammed else phase.suffers))
+        return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.jammed else phase.harm))
 
 
 def find_deviants(
@@ -108,7 +110,7 @@ def find_deviants(
     own_KX, slow_KX, newest_KX = _apart(memory, distances, x, large_X)
     confirmed_KX = newest_KX * np.sign(own_KX) > _CONFIRMS * np.abs(own_KX)
     lasts_KX = own_KX * np.sign(slow_KX) > 0.4 * np.abs(slow_KX)
-    if counting.unsettled:  # what the slow pace tells is of before the common move
+    if counting.unsettled:  # what the slow pace shows is of before the common move
         lasts_KX &= confirmed_KX
     shown_KX = _shown(newest_KX, slow_KX)
     jam_K = jammed_K(memory, traits, phase)
@@ -126,8 +128,8 @@ def find_deviants(
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
     # who has followed its peers a part of their way has not turned away from them either
     stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
-    # who works more than its peers, as uneven experts do, is not ill while nothing suffers; who works less has less to do
-    unfelt_K1 = traits.works_K1 & (phase.suffers < _SUFFERS)
+    # who works more than its peers, as uneven experts do, is not faulty while nothing is slowed; who works less has less to do
+    unfelt_K1 = traits.works_K1 & (phase.harm < _HARMS)
     harmless_K1 = traits.falls_K1 | unfelt_K1
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))
     counted_KX *= np.where(stayed_KX, 0.0 if phase.idle else counting.stayed, 1.0)

@@ -1,6 +1,6 @@
 """Have the live metrics left the range that a model was trained on? New GPUs, new firmware, a unit that changed: no fault of a machine.
 
-Per metric, the share of machines outside of the range is smoothed; more than half for long is told, once, until it has returned.
+Per metric, the share of machines outside of the range is smoothed; more than half for long is reported, once, until it has returned.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Track:
     share: float = 0.0
     seen_s: float | None = None
     since_s: float | None = None
-    told: bool = False
+    reported: bool = False
 
 
 class DriftMonitor:
@@ -55,7 +55,7 @@ class DriftMonitor:
         self._tracks = {name: _Track() for name in self._ranges}
 
     def observe(self, window: Window) -> list[Drift]:
-        """The metrics that are out of range since long enough, each told once."""
+        """The metrics that are out of range since long enough, each reported once."""
         found = []
         for k, name in enumerate(window.metrics):
             if name in self._ranges:
@@ -75,10 +75,10 @@ class DriftMonitor:
         track.share += (outside - track.share) * (1.0 - math.exp(-min(gap_s, self.config.pace_s) / self.config.pace_s))
         if track.share <= self.config.share:
             track.since_s = None
-            track.told = track.told and track.share > self.config.share / 4.0
+            track.reported = track.reported and track.share > self.config.share / 4.0
             return None
         track.since_s = time_s if track.since_s is None else track.since_s
-        if track.told or time_s - track.since_s < self.config.hold_s:
+        if track.reported or time_s - track.since_s < self.config.hold_s:
             return None
-        track.told = True
+        track.reported = True
         return Drift(time_s, name, track.share, float(np.median(values)), low, high, track.since_s)

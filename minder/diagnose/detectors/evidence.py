@@ -116,5 +116,5 @@ def summed(traits: TraitTable, families_FX: np.ndarray, names: Sequence[str]) ->
 
 def credit(seconds_M: np.ndarray, hurry: bool) -> np.ndarray:
     """Seconds of evidence in one sample that comes after so many seconds: a single sample never says as much as many do. hurry: the
-    training suffers, and a sample's seconds beyond the fourth are worth more."""
+    training is slowed, and a sample's seconds beyond the fourth are worth more."""
     return np.asarray(np.minimum(seconds_M, 4.0) + (0.5 if hurry else 0.15) * np.clip(seconds_M - 4.0, 0.0, 26.0))

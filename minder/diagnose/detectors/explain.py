@@ -47,8 +47,8 @@ def explain(memory: Memory, traits: TraitTable, row: Explained) -> Scores:
             evidence[name] = _silence(name, since[name], row.seen.silence_M[m])
             cause[name] = "absence"
         else:
-            told = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
-            evidence[name] = told or _went_first(memory, traits, m, since[name])
+            shown = _metrics(memory, traits, row, int(place[0]), since[name]) if len(place) else ()
+            evidence[name] = shown or _went_first(memory, traits, m, since[name])
             cause[name] = _cause(memory, traits, row, int(place[0])) if len(place) else "unknown"
     return Scores(row.time_s, memory.machines, score_M, row.threshold, evidence, since, cause, row.quiet, row.in_time_s)
 
@@ -59,7 +59,7 @@ def _silence(machine: str, since_s: float, silence_s: float) -> tuple[Evidence, 
 
 
 def _metrics(memory: Memory, traits: TraitTable, row: Explained, place: int, since_s: float) -> tuple[Evidence, ...]:
-    """The plainest first; of a metric and its smallest and largest device only the one that tells most."""
+    """The plainest first; of a metric and its smallest and largest device only the plainest one."""
     m = int(row.deviants.machines_X[place])
     weight_K = row.deviants.counted_KX[:, place] * traits.weight_K1[:, 0]
     far_K = np.abs(row.deviants.z_KX[:, place])
@@ -70,12 +70,12 @@ def _metrics(memory: Memory, traits: TraitTable, row: Explained, place: int, sin
         metric = traits.metrics[k].removesuffix(LOW).removesuffix(HIGH)
         if metric in found:
             continue
-        told = _plainest(traits, metric, row.deviants.newest_KX[:, place])
-        observed = float(memory["last_KM"][told, m])
-        distance = float(row.deviants.newest_KX[told, place])
-        scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[told, 0])
-        expected = traits.unscale(told, scaled - distance) if np.isfinite(distance) else None
-        device = _device(traits, row, told, m)
+        plainest = _plainest(traits, metric, row.deviants.newest_KX[:, place])
+        observed = float(memory["last_KM"][plainest, m])
+        distance = float(row.deviants.newest_KX[plainest, place])
+        scaled = float(traits.scale(memory["last_KM"][:, m : m + 1])[plainest, 0])
+        expected = traits.unscale(plainest, scaled - distance) if np.isfinite(distance) else None
+        device = _device(traits, row, plainest, m)
         found[metric] = Evidence("telemetry", memory.machines[m], "", metric, device, observed, expected, since_s)
     return tuple(found.values())
 
@@ -106,8 +106,8 @@ def _plainest(traits: TraitTable, metric: str, newest_K: np.ndarray) -> int:
     return best
 
 
-def _device(traits: TraitTable, row: Explained, told: int, m: int) -> str | None:
-    name = traits.metrics[told]
+def _device(traits: TraitTable, row: Explained, metric: int, m: int) -> str | None:
+    name = traits.metrics[metric]
     if row.deviating_KM is None or not name.endswith((LOW, HIGH)):
         return None
     index = int(row.deviating_KM[traits.place[name.removesuffix(LOW).removesuffix(HIGH)], m])
@@ -115,7 +115,7 @@ def _device(traits: TraitTable, row: Explained, told: int, m: int) -> str | None
 
 
 def _cause(memory: Memory, traits: TraitTable, row: Explained, place: int) -> Cause:
-    """A stall if the machine's own activity has all but ended, else a slowdown; unknown if its activity tells nothing."""
+    """A stall if the machine's own activity has all but ended, else a slowdown; unknown if its activity says nothing."""
     own_K = memory["all_quick_smooth_KM"][:, row.deviants.machines_X[place]] + memory["shift_K"]
     told_K = traits.activity_K & (row.deviants.counted_KX[:, place] > 0.0) & np.isfinite(own_K)
     if not told_K.any():

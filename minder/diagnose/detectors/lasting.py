@@ -1,4 +1,4 @@
-"""What stays as it is: a machine that stands apart in one way alone, while the training hardly suffers, too little to be a plain change.
+"""What stays as it is: a machine that stands apart in one way alone, while the training is hardly slowed, too little to be a plain change.
 
 Minutes of it are evidence that seconds are not: jitters, wandering activity and housekeeping pass. Minder asks for four minutes of the
 same candidate for the same reason (section 6, continuity). M machines.
@@ -21,7 +21,7 @@ _MOST_S = 300.0  # longer is remembered as this: what has ended must be forgotte
 
 def follow_lasting(memory: Memory, clear_M: np.ndarray, waited_M: np.ndarray, most_s: float) -> None:
     """Sums up `lasted_s_M`, the seconds for which each machine has stood apart, alone. clear_M: 0..1, its evidence in this row; waited_M:
-    seconds since its last news, 0 without, of which most_s count. Rows that tell nothing are left out: they neither add nor interrupt."""
+    seconds since its last news, 0 without, of which most_s count. Rows that say nothing are left out: they neither add nor interrupt."""
     lasted_s_M = memory["lasted_s_M"]
     x = np.flatnonzero((lasted_s_M > 0.0) | (clear_M >= _CLEAR))
     if len(x):  # few: speed is memory traffic

@@ -66,7 +66,7 @@ class Ordered:
     def distance_KM(self) -> np.ndarray:
         """How far each value lies outside the two middle values of the others; NaN where there is no other.
 
-        With an even number of others one of the two middle values may be the sick one: the nearer of them is believed. For a value
+        With an even number of others one of the two middle values may be the faulty one: the nearer of them is believed. For a value
         below the middle that is the lower of the two, `below`; for one above it the upper one, `above`.
         """
         others_K = self._count_K - 1

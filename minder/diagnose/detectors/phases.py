@@ -1,6 +1,6 @@
 """What all machines do together: checkpoints, evaluations, restarts, congestion, and the echo of a fault in everybody's step.
 
-`moving`: the common level is on its way; machines whose samples lag look odd for a moment and nobody is judged.
+`moving`: the common level is on its way; machines whose samples lag look odd for a moment and no machine is judged.
 `idle`: the GPUs of (nearly) everybody rest, as in a checkpoint, an evaluation or a restart; spinning in a stalled collective is not
 idle. `picks_up`: work has begun after a rest that was taken for the usual level. `effect`: 0..1, how plainly the common level of the
 training has left its usual place: the second witness of a fault.
@@ -67,8 +67,8 @@ class Phase:
     stalled: some part of the training has all but ended for everybody. lasting: the effect, as far as it has lasted beyond what a
     phase or a hiccup would. arrived: the common level moves no more since the last row, though `moving` still grants lagging samples
     their time. since_move_s: how long ago the last common move began. over: the training stood for a while and works again; the effect
-    only echoes. stands_since_s: when it came to stand, NaN while it does not. suffers: the effect, but for work and traffic that
-    have only become more for everybody: a job that does more than it usually does suffers from nobody.
+    only echoes. stands_since_s: when it came to stand, NaN while it does not. harm: the effect, but for work and traffic that
+    have only become more for all machines: a job that does more than it usually does is harmed by none.
     """
 
     moving: bool
@@ -85,7 +85,7 @@ class Phase:
     since_move_s: float = np.inf
     over: bool = False
     stands_since_s: float = np.nan
-    suffers: float = 0.0
+    harm: float = 0.0
 
 
 def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np.ndarray, pace: tuple[float, float]) -> Phase:
@@ -103,14 +103,14 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
         shift_K = memory["shift_K"]
     grace = time_s < memory.number("grace_until_s")
     # what a phase leaves behind for a moment is no effect of a fault
-    effect, suffers = (0.0, 0.0) if grace else _effect(memory, watched_K, traits.works_K1[:, 0])
+    effect, harm = (0.0, 0.0) if grace else _effect(memory, watched_K, traits.works_K1[:, 0])
     if idle or grace:
         pass
     elif effect < 0.25:
         memory.set_number("effect_since_s", np.nan)
     elif isnan(memory.number("effect_since_s")):
         memory.set_number("effect_since_s", time_s)
-    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up, suffers=suffers)
+    phase = Phase(moving, idle, idle_s, grace, effect, memory.number("effect_since_s"), shift_K, picks_up=picks_up, harm=harm)
     phase.arrived, phase.since_move_s = moving and not moves, time_s - memory.number("moving_since_s")
     phase.stalled = bool((shift_K[watched_K] < STOOD).any())
     _note_standing(memory, phase, time_s, gap_s)
@@ -122,7 +122,7 @@ def follow_phase(memory: Memory, traits: TraitTable, time_s: float, center_K: np
 
 
 def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
-    """Mask (X,): what began then, in seconds, may be why the training suffers, or why it came to stand after it had suffered."""
+    """Mask (X,): what began then, in seconds, may be why the training is slowed, or why it came to stand after it had been."""
     joined_X = np.zeros(len(since_X), dtype=bool)
     for effect_s in {phase.effect_since_s, phase.stands_since_s}:
         after_X = since_X - effect_s
@@ -132,7 +132,7 @@ def joined(since_X: np.ndarray, phase: Phase, interval_s: float) -> np.ndarray:
 
 def jammed_K(memory: Memory, traits: TraitTable, phase: Phase) -> np.ndarray:
     """Mask (K,) of the congestion counters that have risen for all machines: to twice their usual, or less, but for half a minute, plainly,
-    and while the training suffers."""
+    and while the training is slowed."""
     long_K = memory["long_shift_K"]
     least_K = np.maximum(_COUNTS_Z * _known(memory["long_wobble_K"]), traits.floor_K1[:, 0])
     return np.asarray(traits.jams_K & ((phase.shift_K > _JAMMED) | ((phase.effect >= 0.25) & (long_K > least_K))))
@@ -245,15 +245,15 @@ def _known(usual_K: np.ndarray) -> np.ndarray:
 
 
 def _effect(memory: Memory, watched_K: np.ndarray, works_K: np.ndarray) -> tuple[float, float]:
-    """(effect, suffers) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall is suffered from."""
-    effect, suffers = 0.0, 0.0
+    """(effect, harm) by the plainer of the two smoothed shifts. works_K: metrics of which only a fall does harm."""
+    effect, harm = 0.0, 0.0
     for shift, wobble, _, least in _SHIFTS:
         z_K = (memory[shift] / np.maximum(_known(memory[wobble]), least))[watched_K]
         size_K = np.abs(z_K)
         if len(z_K) and size_K.max() > _COUNTS_Z:
             effect = max(effect, _certainty(size_K))
-            suffers = max(suffers, _certainty(np.where(works_K[watched_K], -z_K, size_K)))
-    return effect, suffers
+            harm = max(harm, _certainty(np.where(works_K[watched_K], -z_K, size_K)))
+    return effect, harm
 
 
 def _certainty(size_K: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""What is known of each machine right now: fresh samples told from held ones, stuck sensors, silence.
+"""What is known of each machine right now: fresh samples apart from held ones, stuck sensors, silence.
 
 A grid row repeats a machine's last sample until the next one comes (minder.ingest.windows). Only a change is news: evidence grows by
 news, never by repetition. A value that repeats far longer than this metric usually does is a stuck sensor: no data.
@@ -113,7 +113,7 @@ def told_s(memory: Memory, seen: Seen, machines_X: np.ndarray, loud_KX: np.ndarr
     slow_KX = loud_KX & seldom_K1
     held_X = (slow_KX & (repeats_KX > 0.0) & (repeats_KX < _HELD * rows_K1)).any(axis=0)
     waited_X = (np.where(slow_KX & (repeats_KX == 0.0), stood_KX + 1.0, 0.0)).max(axis=0, initial=0.0)
-    again_X = slow_KX.any(axis=0) & ~held_X  # a sensor that stands, such as a power cap: nothing else tells when it was looked at
+    again_X = slow_KX.any(axis=0) & ~held_X  # a sensor that stands, such as a power cap: nothing else shows when it was looked at
     always_X = (loud_KX & ~seldom_K1).any(axis=0) | ~loud_KX.any(axis=0)
     return np.asarray(np.where(always_X, np.nan, seen.gap_s * np.maximum(waited_X, again_X)))
 

@@ -41,7 +41,7 @@ class Lesson:
     """What may be learned from a row. taught_KM: there is data and nothing forbids to learn it; gap_s: seconds that it stands for.
     moved_KM: has been far for so long that it is the machine's new place.
 
-    tainted_KM: a machine of the same small stage is not learned from, so how far they are from it tells nothing of the others
+    tainted_KM: a machine of the same small stage is not learned from, so how far they are from it says nothing of the others
     (None: nowhere).
     """
 

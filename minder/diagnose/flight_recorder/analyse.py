@@ -79,7 +79,7 @@ def analyse(collection: Collection) -> Analysis:
 
 
 def _ends(case: _Case) -> tuple[dict[int, list[Wait]], list[int], list[int]]:
-    """Ranks at the ends of the chains with the waits for them, ranks at ends where nobody can be named, and those of them that wait for
+    """Ranks at the ends of the chains with the waits for them, ranks at ends where none can be named, and those of them that wait for
     one another in collectives of which each comes first."""
     blamed: dict[int, list[Wait]] = {}
     undecided: list[int] = []
@@ -106,14 +106,14 @@ def _lags_in_its_stall(case: _Case, rank: int, waits: Sequence[Wait]) -> bool:
 
 
 def _without_needless_missing(case: _Case, blamed: dict[int, list[Wait]]) -> dict[int, list[Wait]]:
-    """A rank without a dump is blamed if somebody waits for it first of all; where all who wait for it wait for a rank that is known
+    """A rank without a dump is blamed if another rank waits for it first of all; where all that wait for it wait for a rank that is known
     to be late, its dump may simply be lost."""
     dumps = case.collection.dumps
     needed = {}
     for rank, waits in blamed.items():
         fronts = [wait for wait in waits if case.progress.pending[wait.waiter][0] is wait.op]
-        tells = rank in dumps and any(wait.why != "missing" for wait in waits)
-        if tells or fronts or not any(other in dumps for other in blamed):
+        is_known = rank in dumps and any(wait.why != "missing" for wait in waits)
+        if is_known or fronts or not any(other in dumps for other in blamed):
             needed[rank] = waits
     return needed
 
@@ -142,15 +142,15 @@ def _first_arrivals_only(case: _Case, culprits: Sequence[Culprit]) -> bool:
 
 
 def _say_ahead(case: _Case) -> str:
-    """Who has launched what, and that a look a moment later tells what it is."""
+    """Who has launched what, and that a look a moment later shows what it is."""
     fronts = {rank: case.progress.pending[rank][0] for rank in sorted(case.graph.waits) if case.progress.pending.get(rank)}
-    told = []
+    launched = []
     for rank, op in list(fronts.items())[:_SHOWN_RANKS]:
         group = case.collection.groups[op.group].label
-        told.append(f"rank {rank} has launched {case.collection.signatures[op.signature].name} {op.sequence} of {group}")
+        launched.append(f"rank {rank} has launched {case.collection.signatures[op.signature].name} {op.sequence} of {group}")
     more = f" and {len(fronts) - _SHOWN_RANKS} more ranks wait" if len(fronts) > _SHOWN_RANKS else ""
     meaning = "no hang yet, or, if it stays so, the program calls it on too few ranks"
-    return f"{'; '.join(told)}{more}, and most ranks are idle before it: {meaning}"
+    return f"{'; '.join(launched)}{more}, and most ranks are idle before it: {meaning}"
 
 
 def _culprit(case: _Case, rank: int, waits: Sequence[Wait]) -> Culprit:
@@ -250,12 +250,12 @@ def _nobody_waited_for(case: _Case, undecided: Sequence[int], locked: Sequence[i
         return Analysis((), "unknown", 0.3, mismatches, detail, frozenset(case.graph.waits))
     whys = {wait.why for blockers in case.graph.waits.values() for wait in blockers.values()}
     if whys - {"earlier"}:
-        detail = "everybody launched, nobody completed, others wait behind: the network or the device, not a rank that these dumps can name"
+        detail = "all ranks launched, none completed, others wait behind: the network or the device, not a rank that these dumps can name"
         return Analysis((), "unknown", 0.3, mismatches, detail, frozenset(case.graph.waits))
     if any(case.progress.pending.values()):
         return Analysis((), "none", 0.6, mismatches, "in flight with the same sequence everywhere")
     entries = any(dump.entries or dump.status for dump in case.collection.dumps.values())
-    return Analysis((), "none" if entries else "unknown", 0.9 if entries else 0.0, mismatches, "nobody waits in a collective")
+    return Analysis((), "none" if entries else "unknown", 0.9 if entries else 0.0, mismatches, "no rank waits in a collective")
 
 
 def _say_deadlock(case: _Case, ranks: Sequence[int]) -> str:

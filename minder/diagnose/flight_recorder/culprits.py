@@ -1,4 +1,4 @@
-"""The ends of the chains: strongly connected sets of ranks that others wait for and that wait for nobody outside."""
+"""The ends of the chains: strongly connected sets of ranks that others wait for and that wait for none outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["break_cycle", "final_sets", "is_deadlock"]
 
 
 def final_sets(graph: WaitGraph) -> list[list[int]]:
-    """Strongly connected sets with somebody waiting outside or inside and no wait that leaves them (Tarjan, without recursion)."""
+    """Strongly connected sets with a rank waiting outside or inside and no wait that leaves them (Tarjan, without recursion)."""
     nodes = sorted(set(graph.waits) | {blocker for blockers in graph.waits.values() for blocker in blockers})
     edges = {node: sorted(graph.waits.get(node, ())) for node in nodes}
     order: dict[int, int] = {}
@@ -62,8 +62,8 @@ def _is_final(ranks: Sequence[int], edges: dict[int, list[int]]) -> bool:
 def break_cycle(collection: Collection, progress: Progress, graph: WaitGraph, ranks: Sequence[int]) -> list[int]:
     """Who of a set that waits for itself is to blame; empty where the dumps do not tell.
 
-    A receive that was posted early holds nobody: where a rank's own history shows that it goes on while such an operation is open,
-    the wait is dropped. Who then waits for nobody is to blame. A ring of waits that remains is closed by each of its ranks alike,
+    A receive that was posted early holds no rank: where a rank's own history shows that it goes on while such an operation is open,
+    the wait is dropped. A rank that then waits for none is to blame. A ring of waits that remains is closed by each of its ranks alike,
     however many wait for one of them: a call that one rank left out or made twice looks the same from both ends.
     """
     inside = [wait for rank in ranks for blocker, wait in graph.waits.get(rank, {}).items() if blocker in ranks]

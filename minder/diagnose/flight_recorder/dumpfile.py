@@ -80,7 +80,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _created_s(entry: Any) -> float:
-    """inf where it is not told: the entry stays."""
+    """inf where it is not written: the entry stays."""
     value = entry.get("time_created_ns") if isinstance(entry, Mapping) else None
     return value / 1e9 if isinstance(value, (int, float)) and value > 0 else float("inf")
 
@@ -151,14 +151,14 @@ def _counter(value: Any) -> int | None:
 
 
 def _groups(value: Any) -> tuple[Group, ...]:
-    """pg_config by name, with a group's ranks alone or among what else is told of it. gloo's single nameless entry without ranks says
+    """pg_config by name, with a group's ranks alone or among what else is written of it. gloo's single nameless entry without ranks says
     nothing."""
     found = []
     for key, item in value.items() if isinstance(value, Mapping) else ():
-        told = item if isinstance(item, Mapping) else {"ranks": item}
-        ranks, name = _ranks(told.get("ranks")), str(told.get("name", key))
+        entry = item if isinstance(item, Mapping) else {"ranks": item}
+        ranks, name = _ranks(entry.get("ranks")), str(entry.get("name", key))
         if name and ranks:
-            found.append(Group(name, str(told.get("desc", "")), ranks))
+            found.append(Group(name, str(entry.get("desc", "")), ranks))
     return tuple(found)
 
 

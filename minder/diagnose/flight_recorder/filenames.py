@@ -38,7 +38,7 @@ def dump_files(folder: Path) -> dict[int, list[Path]]:
 
 
 def _stem(path: Path) -> str:
-    """The name without what tells its format; a suffix of digits is a rank."""
+    """The name without what shows its format; a suffix of digits is a rank."""
     name = path.name[: -len(path.suffix)] if path.suffix.lower() in _PACKED else path.name
     suffix = Path(name).suffix
     return name.removesuffix(suffix) if suffix and not suffix[1:].isdigit() else name

@@ -69,7 +69,7 @@ def with_local_peers(dumps: Mapping[int, RankDump], groups: Sequence[Group]) -> 
 
 
 def _fill(name: str, description: str, seen: set[int], world: Sequence[int], parallelism: Parallelism | None) -> tuple[int, ...]:
-    """The ranks of a group that nobody configured: the world for the default group; else the smallest parallel group of the job
+    """The ranks of a group that was not configured: the world for the default group; else the smallest parallel group of the job
     that holds all ranks which used it; else those ranks."""
     if description == "default_pg" or (name in _DEFAULT_NAMES and description in ("", "undefined")):
         return tuple(world)

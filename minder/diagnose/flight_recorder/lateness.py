@@ -36,7 +36,7 @@ class Late:
 
 
 def stragglers(collection: Collection, progress: Progress) -> list[Late]:
-    """The rank that is persistently late, or nobody where several could be it.
+    """The rank that is persistently late, or none where several could be it.
 
     Groups whose ranks do different work (pipeline stages) do not count. A rank that is late in one group because it waits for the
     late one in another is a victim; of several late ranks the busy one has waited least, by a fifth or more. One that exchanges

@@ -1,8 +1,8 @@
 """Ranks that entered one collective with different operations, sizes or data types.
 
 Only what the operation needs to agree on is compared, by number of elements: an all_to_all of uneven splits, a reshaped tensor and
-a barrier mismatch with nobody. Of a message only what is in flight counts. The first difference of a group counts; what follows it
-are its echoes. The minority is to blame; where there is none, nobody is.
+a barrier mismatch with no other call. Of a message only what is in flight counts. The first difference of a group counts; what follows it
+are its echoes. The minority is to blame; where there is none, no rank is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MIX = 0x9E3779B97F4A7C15
 class Mismatch:
     """One difference. is_message: of a send and its receive, whose sequence is that of point to point.
 
-    by_rank: what each rank gave; minority: empty where nobody is outnumbered; pending: not complete somewhere.
+    by_rank: what each rank gave; minority: empty where no rank is outnumbered; pending: not complete somewhere.
     """
 
     group: int

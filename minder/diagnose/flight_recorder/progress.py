@@ -136,8 +136,8 @@ def _track(dump: RankDump, rows: np.ndarray, status: Status | None) -> Track:
         if status is not None:
             return Track(status.enqueued, status.completed, status.enqueued, status.completed)
         lost = dump.entries > 0 and not dump.is_from_the_start
-        tells = not lost and (dump.counts_operations or not dump.status)
-        return Track(0, 0, 0, 0) if tells else Track(None, None, None, None)
+        is_unused = not lost and (dump.counts_operations or not dump.status)
+        return Track(0, 0, 0, 0) if is_unused else Track(None, None, None, None)
     kinds, states = dump.kind_E[rows], dump.state_E[rows]
     sequences, p2p = dump.sequence_E[rows], dump.p2p_E[rows]
     is_collective = kinds == COLLECTIVE

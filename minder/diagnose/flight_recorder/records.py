@@ -31,7 +31,7 @@ __all__ = [
 
 COLLECTIVE, SEND, RECEIVE, COALESCED = 0, 1, 2, 3
 SCHEDULED, STARTED, COMPLETED = 1, 2, 3
-# After one rank completed such an operation, all had given their part: whoever still has it open waits for nobody but itself.
+# After one rank completed such an operation, all had given their part: a rank that still has it open waits for no other.
 NEEDS_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "allreduce_coalesced"})
 Sizes = tuple[tuple[int, ...], ...]
 
@@ -81,7 +81,7 @@ class Group:
     @property
     def label(self) -> str:
         """Its description, where its maker gave it one; else its name."""
-        described = "" if self.description == "undefined" else self.description  # what torch calls a group that nobody described
+        described = "" if self.description == "undefined" else self.description  # what torch calls a group without a description
         return described or f"group {self.name}"
 
 

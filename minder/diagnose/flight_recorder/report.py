@@ -72,5 +72,5 @@ def group_progress(collection: Collection, analysis: Analysis) -> tuple[str, dic
         pair = (track.enqueued, track.completed) if collective else (track.p2p_enqueued, track.p2p_completed)
         if pair[0] is not None and pair[1] is not None:
             found[rank] = (pair[0], pair[1])
-    described = "" if group.description == "undefined" else group.description  # what torch calls a group that nobody described
+    described = "" if group.description == "undefined" else group.description  # what torch calls a group without a description
     return f"{group.name} {described}".strip(), found

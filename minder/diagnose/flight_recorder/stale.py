@@ -44,7 +44,9 @@ def _behind(collection: Collection, members: Mapping[int, Track]) -> set[int]:
     complete = [_complete(collection, rank, track, families <= NEEDS_ALL) for rank, track in members.items()]
     together = max(complete, default=0)
     return {
-        rank for rank, track in members.items() if track.enqueued is not None and _tells(collection, rank) and track.enqueued < together
+        rank
+        for rank, track in members.items()
+        if track.enqueued is not None and _has_records(collection, rank) and track.enqueued < together
     }
 
 
@@ -53,7 +55,7 @@ def _collectives(collection: Collection, rank: int, track: Track) -> np.ndarray:
     return rows
 
 
-def _tells(collection: Collection, rank: int) -> bool:
+def _has_records(collection: Collection, rank: int) -> bool:
     """A dump without entries and counters is no old one: it says that its rank has launched nothing."""
     return bool(collection.dumps[rank].entries or collection.dumps[rank].status)
 

@@ -2,7 +2,7 @@
 
 A rank waits for the ranks that have not launched an operation which it has; failing those, for the ranks that entered it with
 something else, for ranks without a dump, for ranks whose device has not reached it, and for ranks that are still held by an earlier
-operation. Followed from rank to rank across groups, the chain ends at whoever waits for nobody: that is who holds the job up.
+operation. Followed from rank to rank across groups, the chain ends at a rank that waits for none: it holds the job up.
 After Mycroft (arXiv 2509.03018: shared ranks are followed between groups) and the paper's remark that the reporting rank must not be
 taken to be innocent.
 """
@@ -37,7 +37,7 @@ class Wait:
 class WaitGraph:
     """waits[waiter][blocker] is the first reason found, front-most operation first.
 
-    stalls: operations that everybody launched and nobody completed, by rank; those too that no majority entered alike.
+    stalls: operations that all ranks launched and none completed, by rank; those too that no majority entered alike.
     """
 
     waits: dict[int, dict[int, Wait]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class _States:
         return self.levels(op).is_done_somewhere
 
     def is_held_by_itself(self, rank: int) -> bool:
-        """Whether its front-most operation is complete elsewhere: it waits for nobody, whatever is not known of operations behind that."""
+        """Whether its front-most operation is complete elsewhere: it waits for no rank, whatever is not known of operations behind that."""
         return rank in self.fronts and self.completed_elsewhere(self.fronts[rank])
 
     def same(self, one: Pending, other: Pending) -> bool:

@@ -9,7 +9,7 @@ The rules:
   minutes). So a heartbeat, a key of the store or a system monitor beside the script is no activity, also where it comes in small bursts;
   the bursts of a job with long steps are. Where no level is usual yet, any counts.
 - Only what belongs to the job counts. The traffic of a machine's network interfaces counts where neither the job's own connections nor
-  RDMA are told: others use them too.
+  RDMA are reported: others use them too.
 - The job is quiet while no machine of it shows any activity. A quiet stretch is too long from twice the longest that the job ever
   survived at work, and from `quiet_floor_s`. What a declared phase, a start or a restart held up does not count as survived.
 - No data is neither activity nor quiet: the stretch ends with the newest row that says something.
@@ -52,7 +52,7 @@ class Activity:
 
     def __init__(self, limits: Thresholds = THRESHOLDS) -> None:
         self._limits = limits
-        self.has_gpus = False  # any metric of a GPU was told
+        self.has_gpus = False  # any metric of a GPU was reported
         self.survived_s = 0.0  # the longest quiet stretch after which the job went on
         self.active_s = math.nan  # the newest row with activity
         self.newest_s = math.nan  # the newest row that says anything
@@ -154,22 +154,22 @@ class Activity:
 
     def _learn(self, name: str, row_K: np.ndarray) -> None:
         known = self._machines[name]
-        told_K = ~np.isnan(row_K)
-        known.rows_K = np.minimum(known.rows_K + told_K, self._limits.activity_usual_rows)
-        weight_K = np.divide(1.0, known.rows_K, out=np.zeros_like(known.rows_K), where=told_K & (known.rows_K > 0))
-        known.usual_K += weight_K * np.where(told_K, row_K - known.usual_K, 0.0)
+        finite_K = ~np.isnan(row_K)
+        known.rows_K = np.minimum(known.rows_K + finite_K, self._limits.activity_usual_rows)
+        weight_K = np.divide(1.0, known.rows_K, out=np.zeros_like(known.rows_K), where=finite_K & (known.rows_K > 0))
+        known.usual_K += weight_K * np.where(finite_K, row_K - known.usual_K, 0.0)
 
 
 def _mean(rows: list[np.ndarray]) -> np.ndarray:
-    """Of each metric, where it is told; 0 where it never is."""
+    """Of each metric, where it is known; 0 where it never is."""
     values_RK = np.array(rows)
-    told_RK = ~np.isnan(values_RK)
-    mean_K: np.ndarray = np.where(told_RK, values_RK, 0.0).sum(axis=0) / np.maximum(told_RK.sum(axis=0), 1)
+    finite_RK = ~np.isnan(values_RK)
+    mean_K: np.ndarray = np.where(finite_RK, values_RK, 0.0).sum(axis=0) / np.maximum(finite_RK.sum(axis=0), 1)
     return mean_K
 
 
 def _row(values_K: np.ndarray, places: list[int]) -> np.ndarray:
-    """By _METRICS, NaN where nothing is told."""
+    """By _METRICS, NaN where nothing is known."""
     row_K = np.array([values_K[place] if place >= 0 else np.nan for place in places], dtype=float)
     if not np.isnan(row_K[[_METRICS.index(name) for name in _OWN]]).all():
         row_K[_METRICS.index(_OTHERS)] = np.nan

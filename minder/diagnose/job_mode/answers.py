@@ -59,7 +59,7 @@ class Silence:
         return [machine for machine in machines if machine in self._quiet and not self._is_acquitted(machine, observation)]
 
     def unheard(self, observation: Observation) -> frozenset[str]:
-        """All that have not answered for half the limit: whoever lives does, and what falls silent together is not silent for
+        """All that have not answered for half the limit: what lives does, and what falls silent together is not silent for
         `limit_s` at the same moment (each was last asked at another one)."""
         if observation.job is None or not observation.fleet:
             return frozenset()

@@ -1,4 +1,4 @@
-"""Does the whole job stand still, by its telemetry? A hang leaves no machine working, whoever it began with.
+"""Does the whole job stand still, by its telemetry? A hang leaves no machine working, wherever it began.
 
 What training moves is its traffic between GPUs and its tensor work: of the job's median machine they fall to a small share of what they
 were. Power, duty cycle and PCIe traffic do not tell: a collective that waits spins.
@@ -45,11 +45,11 @@ class CommonLevel:
             values_MK = window.values_TMK[row][members]
             self._add(float(time_s), np.array([_median(values_MK[:, k]) if k >= 0 else np.nan for k in places]))
 
-    def state(self, now_s: float) -> Literal["stands", "works", "not told"]:
-        """Now; "not told" where telemetry has nothing of the job's work, or too little yet."""
+    def state(self, now_s: float) -> Literal["stands", "works", "unknown"]:
+        """Now; "unknown" where telemetry has nothing of the job's work, or too little yet."""
         if self.since_s is not None and now_s - self.since_s >= self._limits.level_stands_s:
             return "stands"
-        return "not told" if math.isnan(self._share) else "works"
+        return "unknown" if math.isnan(self._share) else "works"
 
     def _add(self, time_s: float, level_K: np.ndarray) -> None:
         if np.isnan(level_K).all():

@@ -26,14 +26,14 @@ class Halt:
 
     def __init__(self, steps: StepClock, phases: DeclaredPhases, level: CommonLevel, limits: Thresholds = THRESHOLDS) -> None:
         self._steps, self._phases, self._level, self._limits = steps, phases, level, limits
-        self._gaps: deque[float] = deque(maxlen=200)  # between steps that events told of
-        self._told_step, self._stepped_s = -math.inf, math.nan
+        self._gaps: deque[float] = deque(maxlen=200)  # between steps that events reported
+        self._reported_step, self._stepped_s = -math.inf, math.nan
         self.longest_s = 0.0  # the longest time without a step, or without work, that the job came through
         self.since_s: float | None = None  # None: it does not stand, or nothing is known
         self.knows_steps = False
-        self.work: Literal["stands", "works", "not told"] = "not told"  # what telemetry shows
+        self.work: Literal["stands", "works", "unknown"] = "unknown"  # what telemetry shows
         self._phase_s = -math.inf  # the newest word of a phase, or of who belongs to the job
-        self.ended = False  # a worker ended well, or the job was told to have ended: it does not stand, it is over
+        self.ended = False  # a worker ended well, or the job was reported to have ended: it does not stand, it is over
 
     def update(self, observation: Observation) -> None:
         self._hear(observation)
@@ -65,10 +65,10 @@ class Halt:
                 self._take_step(float(signal.data["step"]), signal.time_s)
 
     def _take_step(self, step: float, time_s: float) -> None:
-        if step > self._told_step and time_s > self._stepped_s:
+        if step > self._reported_step and time_s > self._stepped_s:
             self._gaps.append(time_s - self._stepped_s)
-        if step != self._told_step:
-            self._told_step, self._stepped_s = step, time_s
+        if step != self._reported_step:
+            self._reported_step, self._stepped_s = step, time_s
             self.ended = False
 
     def _decide(self, observation: Observation) -> None:

@@ -107,7 +107,7 @@ class ModeClock:
     def _of_level(self, tracker: JobTracker, now_s: float) -> _Guess:
         level = tracker.level
         if level.since_s is None:
-            return _Guess("none", {}) if level.state(now_s) == "not told" else _Guess("common level", {"stepping": 1.0})
+            return _Guess("none", {}) if level.state(now_s) == "unknown" else _Guess("common level", {"stepping": 1.0})
         stalled = self._sure((now_s - level.since_s) / self._limits.level_stands_s)
         return _Guess("common level", {"stalled": stalled, "stepping": 1.0 - stalled}, level.since_s if stalled > 0.5 else None)
 

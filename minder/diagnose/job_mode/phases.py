@@ -36,7 +36,7 @@ class DeclaredPhases:
     def update(self, observation: Observation) -> None:
         """Phases of this generation only: one that dangles from an earlier one neither protects nor accuses anybody.
 
-        A machine whose launcher tells of its workers is believed by that: an agent that dies never tells a phase's end.
+        A machine whose launcher reports its workers is believed by that: an agent that dies never reports a phase's end.
         """
         job = observation.job
         started_s = job.generation_start_s if job is not None else -math.inf

@@ -32,7 +32,7 @@ class StepClock:
         kept = limits.kept_steps
         self._durations: deque[tuple[float, float]] = deque(maxlen=kept)  # (at, seconds per step), healthy steps only
         self._recent: deque[tuple[float, float]] = deque(maxlen=kept)
-        self._gaps: deque[tuple[float, float]] = deque(maxlen=kept)  # (at, seconds since the step before): a log may tell every tenth
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=kept)  # (at, seconds since the step before): a log may report every tenth
 
     def update(self, observation: Observation) -> None:
         """Note the newest step of an observation."""
@@ -68,7 +68,7 @@ class StepClock:
 
     def stall_limit_s(self) -> float:
         """Silence longer than this is a stall: three times the job's own P99 step, and at least `min_stall_s`. A job whose log
-        tells of every tenth step is silent in between."""
+        reports every tenth step is silent in between."""
         limits, p99_s = self._limits, self.p99_s
         if math.isnan(p99_s):
             return limits.min_stall_s
@@ -119,7 +119,7 @@ class StepClock:
         return len(self._durations) >= self._limits.fewest_timed_steps
 
     def _usual_gap_s(self) -> float:
-        """How long it mostly takes until a newer step is told of; 0 before there are five."""
+        """How long it mostly takes until a newer step is reported; 0 before there are five."""
         known = len(self._gaps) >= self._limits.fewest_timed_steps
         return float(np.quantile([seconds for _, seconds in self._gaps], 0.95)) if known else 0.0
 

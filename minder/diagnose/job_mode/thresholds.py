@@ -66,7 +66,7 @@ class Thresholds:
     level_stands_s: float = _real(15.0, "a pause between two steps, and most checkpoints, are shorter")
 
     # Halt (halt.py)
-    fewest_step_gaps: int = _count(3, "before there are so many, events tell no step time")
+    fewest_step_gaps: int = _count(3, "before there are so many, events give no step time")
     halt_least_s: float = _real(10.0, "no stop of steps is called one before")
     halt_times: float = _real(3.0, "of the longest usual time between two steps")
 

@@ -77,7 +77,7 @@ class JobTracker:
         return self._silences.setdefault(limit_s, Silence(self.steps, limit_s, limits=self.limits))
 
     def stalled_s(self, observation: Observation) -> float:
-        """Seconds beyond which nobody stepped; 0 while the job steps, starts, recovers or is in a declared phase. Without steps: seconds
+        """Seconds beyond which no rank stepped; 0 while the job steps, starts, recovers or is in a declared phase. Without steps: seconds
         without any activity, once stacks have shown that nothing moves."""
         if not self.steps.reads_steps:
             quiet_s = self.quiet_s(observation)

@@ -1,7 +1,7 @@
 """The controller's end of the way to Ray: a process of its own that talks to the cluster (ray_driver.py), begun when first needed.
 
 Ray ends the process that drives it when the cluster is lost, and sets signal handlers of its own. Neither may happen to a controller.
-That process is begun again, ever more slowly, as long as somebody asks.
+That process is begun again, ever more slowly, as long as it is asked.
 """
 
 from __future__ import annotations
@@ -126,16 +126,16 @@ class _Child:
 
     def _take(self, connection: Connection) -> None:
         head, _, body = connection.recv_bytes(_MOST_BYTES).partition(b"\n")
-        told = json.loads(head)
-        if "number" not in told:
-            self.why = str(told["lost"])
+        answer = json.loads(head)
+        if "number" not in answer:
+            self.why = str(answer["lost"])
             return
         with self._lock:
-            future = self._pending.pop(int(told["number"]), None)
+            future = self._pending.pop(int(answer["number"]), None)
         if future is None:
             return
-        if "lost" in told:
-            future.set_exception(ScoringLostError(str(told["lost"])))
+        if "lost" in answer:
+            future.set_exception(ScoringLostError(str(answer["lost"])))
         else:
             self.answered = True
             future.set_result(body)

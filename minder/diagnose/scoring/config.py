@@ -29,7 +29,7 @@ class ScoringConfig(BaseModel):
             return None
         host, _, port = address.rpartition(":")
         if "//" in address or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ValueError(f'"{address}" is no address of a Ray head: give one like 10.0.0.7:6379, as `ray start --head` tells it')
+            raise ValueError(f'"{address}" is no address of a Ray head: give one like 10.0.0.7:6379, as `ray start --head` prints it')
         return address
 
     @model_validator(mode="after")

@@ -72,11 +72,11 @@ def _line(what: str, error: BaseException) -> str:
 
 
 def _connect(address: str) -> Any:
-    """The module `ray`, connected. Raises OSError if nobody listens there."""
+    """The module `ray`, connected. Raises OSError if no server listens there."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host, int(port)), _REACH_S).close()  # Ray itself tries for minutes
     if is_loopback(host):
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else Ray asks this machine's outward address, where nobody listens
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else Ray asks this machine's outward address, where no server listens
     import ray
 
     ray.init(address=address, log_to_driver=False, configure_logging=False)

@@ -19,7 +19,7 @@ _WAITS = Patience(180.0, MinderError)
 
 
 class RayScoring:
-    """Raises MissingExtraError where Ray is not installed; that its cluster does not answer is told by `trouble`."""
+    """Raises MissingExtraError where Ray is not installed; that its cluster does not answer is in `trouble`."""
 
     def __init__(self, address: str, cpus: float, patience: Patience) -> None:
         if importlib.util.find_spec("ray") is None:

@@ -93,7 +93,7 @@ class RemoteDetector:
     def _ask(self, window: Window | None) -> dict[str, Any]:
         """The host's answer to this window. Sent once; sent again, with all of the past, to a host that lost its own."""
         if self._asked is not None and self._asked[0] is not window:
-            self._asked, self._whole = None, True  # nobody waits for that answer: the host may be ahead of us
+            self._asked, self._whole = None, True  # no row waits for that answer: the host may be ahead of us
         deadline_s = time.monotonic() + (min(_GLANCE_S, self._patience.seconds) if self.trouble else self._patience.seconds)
         while True:
             if self._asked is None:

@@ -55,8 +55,10 @@ def _newest_visit(text: str) -> str:
     if text.count(" detached]") < 2 and text.rstrip().endswith("]"):
         return text
     visits = _DETACHED.split(text)
-    told = [number for number, visit in enumerate(visits) if "#" in visit]
-    return text if len(told) < 2 else visits[told[-1]] + "".join(_DETACHED.findall(text)[told[-1] : told[-1] + 1])
+    with_frames = [number for number, visit in enumerate(visits) if "#" in visit]
+    return (
+        text if len(with_frames) < 2 else visits[with_frames[-1]] + "".join(_DETACHED.findall(text)[with_frames[-1] : with_frames[-1] + 1])
+    )
 
 
 def _thread_of(section: tuple[re.Match[str] | None, str]) -> object:

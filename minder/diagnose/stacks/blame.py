@@ -152,7 +152,7 @@ def _is_explained(findings: Sequence[Finding], last: Finding) -> bool:
 
 
 def _stands(findings: Sequence[Finding]) -> bool:
-    """Nobody has left its place between the first capture and the last."""
+    """No process has left its place between the first capture and the last."""
     places = [{process.name: group.frames for group in finding.groups for process in group.processes} for finding in findings]
     return all(place == places[0] for place in places)
 
@@ -211,7 +211,7 @@ _HELD = ("D", "T")
 
 
 def judge_round(capture: Capture, topology: Topology | None = None) -> Finding:
-    """As `analyse`, without an eviction of whoever others cannot be seen to wait for.
+    """As `analyse`, without the eviction of a machine that others cannot be seen to wait for.
 
     Where a job hangs, an outlier among those that wait has missed what its peers are in. Where it moves, it is as likely the one that is
     early: one rank that is quick among slow ones waits alone, in every round. So who is accused must be at work itself, or in the
@@ -230,7 +230,7 @@ def judge_round(capture: Capture, topology: Topology | None = None) -> Finding:
     telling = all(_name(member) in busy or (member.role.stance == "may wait" and all_wait) for member in ours)
     if telling and len(waiting) >= _SEEN_WAITING * len(others):
         return finding
-    early = "who stands out may as well be early: the job moves, and nobody is seen to wait for it"
+    early = "who stands out may as well be early: the job moves, and no rank is seen to wait for it"
     return replace(finding, suspects=(), evict=(), group=None, blame="unknown", because=early)
 
 

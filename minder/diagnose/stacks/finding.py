@@ -83,9 +83,9 @@ def to_rows(finding: Finding) -> tuple[list[list[str]], list[str]]:
     """Rows of the table of groups (the first is its header), and lines below it."""
     rows = [["size", "kind", "innermost frames", "processes"]]
     rows += [[str(len(g.processes)), g.kind, " < ".join(g.frames[:3]) or "-", _names(g.processes)] for g in finding.groups]
-    lines = [f"suspect  {s.machine}{_who(s.pid, s.rank)}: {s.reason} ({s.confidence:.2f})" for s in finding.suspects] or ["suspect  nobody"]
+    lines = [f"suspect  {s.machine}{_who(s.pid, s.rank)}: {s.reason} ({s.confidence:.2f})" for s in finding.suspects] or ["suspect  none"]
     lines += [f"no stack {process.name}: {process.problem}" for process in finding.without_stack]
-    evict = ", ".join(finding.evict) or "nobody"
+    evict = ", ".join(finding.evict) or "none"
     lines += [f"evict    {evict}{f' (group {finding.group})' if finding.group else ''}", f"blame    {finding.blame}"]
     return rows, [*lines, f"because  {finding.because}"] if finding.because else lines
 
@@ -103,7 +103,7 @@ def suspects_from_stacks(finding: Finding, time_s: float, since_s: float | None 
     """What a finding accuses, for minder's verdicts. time_s: when the capture was known; since_s: when the stall began, if known.
 
     An eviction is one suspect (machine, or group where a whole parallel group goes) of tier evict. Other suspects are watched, and
-    a fault of the software or the workload is the job's, whether or not it shows on one machine. Nobody is nobody. Work that passes by
+    a fault of the software or the workload is the job's, whether or not it shows on one machine. No suspect is none. Work that passes by
     itself, such as a checkpoint, may by itself not even page (`alone`).
     """
     begins_s = time_s if since_s is None else since_s

@@ -165,7 +165,7 @@ def _is_one_a_machine(busy: Sequence[Member], scene: Scene) -> bool:
 
 
 def _have_met(scene: Scene) -> bool:
-    """The others are at a barrier: they have been sent there to wait for what somebody does."""
+    """The others are at a barrier: they have been sent there to wait for what another rank does."""
     met = [member for member in scene.passive if any(frame.function in _MEETINGS for frame in member.role.frames)]
     return len(met) >= _MEETING_SHARE * len(scene.passive) > 0
 
@@ -193,7 +193,7 @@ def judge_outsiders(scene: Scene) -> Finding:
 
 
 def _several(scene: Scene, suspects: Sequence[Member]) -> Finding:
-    """Two or more machines: one cause that they share. A shared disk or service is nobody's machine."""
+    """Two or more machines: one cause that they share. A shared disk or service is no machine of the job."""
     accused = tuple(accuse(member, 0.5) for member in suspects)
     domain = scene.places.domain(machines_of(suspects))
     if domain is not None:
@@ -232,12 +232,12 @@ def _confidence(member: Member, share: float) -> float:
 
 
 def judge_crowd(scene: Scene) -> Finding:
-    """Most processes are busy: that is what the job does now, and nobody is taken away for it."""
+    """Most processes are busy: that is what the job does now, and no machine is evicted for it."""
     kinds = Counter(member.role.kind for member in scene.busy)
     kind, count = kinds.most_common(1)[0]
     ours = [member for member in scene.busy if member.role.kind == kind]
     blame: Blame = Counter(member.role.blame for member in ours).most_common(1)[0][0]
-    if kind == "data loading":  # a file that all of them read is the job's storage, whoever reads it
+    if kind == "data loading":  # a file that all of them read is the job's storage, whichever rank reads it
         blame = "workload"
     because = f"{count} of {scene.size} are busy with the same: {ours[0].role.reason}"
     if blame == "machine" or any(member.role.stance == "unclear" for member in ours):

@@ -47,8 +47,8 @@ def parse_text(text: str, pid: int | None = None) -> tuple[Thread, ...]:
 
 
 def _thread(header: re.Match[str], lines: str, pid: int | None) -> Thread:
-    name, told = header.group("name") or "", header.group("ident")
-    ident = int(told, 0) if told else None
+    name, number = header.group("name") or "", header.group("ident")
+    ident = int(number, 0) if number else None
     state = header.group("state")
     return Thread(
         _frames(lines),
@@ -62,8 +62,8 @@ def _thread(header: re.Match[str], lines: str, pid: int | None) -> Thread:
 @functools.lru_cache(maxsize=16384)
 def _frames(lines: str) -> tuple[Frame, ...]:
     """Thousands of processes stand in the same place: each list of lines is read once. Deeper lines are local variables."""
-    told = (line for line in lines.splitlines() if line.startswith(" ") and not line.startswith("      "))
-    return tuple(frame for line in told if (frame := _frame(line.strip())))
+    frame_lines = (line for line in lines.splitlines() if line.startswith(" ") and not line.startswith("      "))
+    return tuple(frame for line in frame_lines if (frame := _frame(line.strip())))
 
 
 def _frame(text: str) -> Frame | None:
@@ -130,10 +130,10 @@ def _json_thread(item: dict[str, Any]) -> Thread:
 
 def _json_frames(frames: list[Any]) -> tuple[Frame, ...]:
     """A frame without a name is passed over; a line that is no number is 0."""
-    told = [frame for frame in frames if isinstance(frame, dict) and isinstance(frame.get("name"), str)]
-    files = [str(frame.get("short_filename") or frame.get("filename") or frame.get("module") or "") for frame in told]
-    lines = [line if isinstance(line := frame.get("line"), int) else 0 for frame in told]
-    return tuple(make_frame(frame["name"], file, line) for frame, file, line in zip(told, files, lines, strict=True))
+    named = [frame for frame in frames if isinstance(frame, dict) and isinstance(frame.get("name"), str)]
+    files = [str(frame.get("short_filename") or frame.get("filename") or frame.get("module") or "") for frame in named]
+    lines = [line if isinstance(line := frame.get("line"), int) else 0 for frame in named]
+    return tuple(make_frame(frame["name"], file, line) for frame, file, line in zip(named, files, lines, strict=True))
 
 
 _JSON_BEGIN = re.compile(r'(?:^[ \t]*|(?<=[\]}]))(?=\[\s*\{|\{\s*")', re.MULTILINE)

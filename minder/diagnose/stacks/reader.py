@@ -117,7 +117,7 @@ def _read_capture(folder: Path) -> Capture:
             found = _read_file(folder / name, known.pop(name, None))
             processes += found
             ignored += [] if found else [name]
-    for name, entry in known.items():  # told of, but not dumped
+    for name, entry in known.items():  # listed, but not dumped
         machine = entry.machine or name
         processes.append(Process(machine, entry.pid, entry.rank, entry.state, problem="there is no dump of it", file=name))
     return Capture(tuple(processes), _time_s(folder), folder.name, tuple(ignored))
@@ -134,7 +134,7 @@ def _time_s(folder: Path) -> float | None:
 
 
 def _read_file(path: Path, entry: _Known | None) -> list[Process]:
-    """The processes of one file; none if it is no dump and nobody said that it is one."""
+    """The processes of one file; none if it is no dump and processes.json does not list it."""
     name = _EXACT.match(path.name) or _NAME.match(path.name)
     if entry is None and name is None and path.suffix.lower() in _NO_SUFFIXES:
         return []

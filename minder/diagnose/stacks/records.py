@@ -32,7 +32,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Frames innermost first. `main`: the dump itself says so. `active`: on a processor; None: not told."""
+    """Frames innermost first. `main`: the dump itself says so. `active`: on a processor; None: unknown."""
 
     frames: tuple[Frame, ...]
     name: str = ""
@@ -43,7 +43,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the job. `state` is the kernel's letter (R, S, D, T, Z), "" where nobody told. `problem`: why there is no stack.
+    """One process of the job. `state` is the kernel's letter (R, S, D, T, Z), "" where it is unknown. `problem`: why there is no stack.
     `child`: a training process started it, so that it is none itself. `title`: its command line, where the dump shows it."""
 
     machine: str
@@ -98,7 +98,7 @@ def make_frame(function: str, file: str, line: int = 0) -> Frame:
     if _SOURCE.search(file) or (not file and "::" in function) or _ADDRESS.match(function):
         return native_frame(function, file)
     name = function.strip()
-    if "." in name and not name.startswith("<"):  # newer interpreters tell qualified names: Class.method, outer.<locals>.inner
+    if "." in name and not name.startswith("<"):  # newer interpreters give qualified names: Class.method, outer.<locals>.inner
         name = name.rsplit(".", 1)[1] or name
     return Frame(name, _place(file), line)
 

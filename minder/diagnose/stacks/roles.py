@@ -179,8 +179,8 @@ def _python_doing(frames: Sequence[Frame]) -> Rule | None:
 
 def _caller(frames: Sequence[Frame]) -> Rule | None:
     """What the nearest frame that says something does."""
-    told = (read_frame(frame) for frame in frames if not frame.native)
-    return next((meaning.doing for meaning in told if not meaning.plumbing), None)
+    meanings = (read_frame(frame) for frame in frames if not frame.native)
+    return next((meaning.doing for meaning in meanings if not meaning.plumbing), None)
 
 
 def _within(frames: Sequence[Frame]) -> Rule | None:
@@ -189,12 +189,12 @@ def _within(frames: Sequence[Frame]) -> Rule | None:
     importing = next(((index, rule) for index, rule in rules if rule.imports), None)
     if importing is not None and not any(frame.function in _IN_THE_PROGRAM for frame in frames[: importing[0]]):
         return importing[1]
-    told = [rule for _, rule in rules if not rule.imports]
-    return next((rule for rule in told if not rule.weak), told[0] if told else None)
+    called = [rule for _, rule in rules if not rule.imports]
+    return next((rule for rule in called if not rule.weak), called[0] if called else None)
 
 
 def _is_start(frames: Sequence[Frame]) -> bool:
-    """Some outer frame is part of the job's start, whatever the innermost ones do: a model's file that is read is no sick disk."""
+    """Some outer frame is part of the job's start, whatever the innermost ones do: a model's file that is read is no faulty disk."""
     return any((rule := read_frame(frame).within) is not None and rule.start and not rule.imports for frame in frames)
 
 

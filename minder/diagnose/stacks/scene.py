@@ -156,9 +156,9 @@ def _crowded(members: Sequence[Member]) -> set[object]:
 
 
 def is_at_work(scene: Scene) -> bool:
-    """True where nobody but computing ranks is busy, and each of them may be what its own pipeline waits for.
+    """True where only computing ranks are busy, and each of them may be what its own pipeline waits for.
 
-    With the job's groups: every pipeline that still exchanges messages has somebody who computes, and nobody computes alone among
+    With the job's groups: every pipeline that still exchanges messages has a rank that computes, and none computes alone among
     tensor-parallel peers that wait for it; or whole stages compute, in all replicas. Without them: several machines compute while others
     wait for messages.
     """
@@ -184,7 +184,7 @@ def is_at_work(scene: Scene) -> bool:
 
 
 def _fills_stages(scene: Scene) -> bool:
-    """Whoever shares a stage with one that computes does so too, and other stages wait: faults do not strike by stage."""
+    """All ranks that share a stage with one that computes do so too, and other stages wait: faults do not strike by stage."""
     stages = {scene.places.stage(member.process) for member in scene.busy}
     return bool(stages) and None not in stages and not any(scene.places.stage(member.process) in stages for member in scene.passive)
 
@@ -195,7 +195,7 @@ def _replica(parallelism: Parallelism, rank: int) -> int:
 
 
 def _works(members: Sequence[Member]) -> bool:
-    """It has nothing to wait for but somebody in it that computes. One that has met its replicas in a collective is done with that."""
+    """It has nothing to wait for but a rank in it that computes. One that has met its replicas in a collective is done with that."""
     computing = any(member.role.kind == "compute" for member in members)
     messages = any(member.role.kind == "point to point" for member in members)
     return computing and (messages or any(member.role.stance != "waits" for member in members))

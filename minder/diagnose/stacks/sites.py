@@ -59,7 +59,7 @@ def _outliers(scene: Scene) -> list[Member]:
 
 
 def _is_alone_in_its_stage(scene: Scene, member: Member, stages: Mapping[int | None, Counter[object]]) -> bool:
-    """One replica of one rank a stage: nobody does what it does, so that no message of it stands out."""
+    """One replica of one rank a stage: no other rank does what it does, so that no message of it stands out."""
     stage = scene.places.stage(member.process)
     return stage is not None and len(stages) > 1 and stages[stage].total() == 1
 
@@ -134,10 +134,10 @@ def _judge_lines(scene: Scene) -> Finding:
             peer = next(member for member in same if _lines(member.role.frames) == usual)
             odd += [(member, peer) for member in same if _lines(member.role.frames) != usual]
     if len(odd) != 1:
-        return Finding(because="everybody waits in its usual place: nobody stands out")
+        return Finding(because="all ranks wait in their usual places: no machine stands out")
     member, peer = odd[0]
     if _is_other_version(member.role.frames, peer.role.frames):
-        return Finding(because="everybody waits in its usual place: nobody stands out")
+        return Finding(because="all ranks wait in their usual places: no machine stands out")
     side = compare_sites(member.role.frames, peer.role.frames) or "at another line than its peers"
     return Finding(
         (accuse(member, 0.5, f"{member.role.reason}, {side}"),),
@@ -203,7 +203,7 @@ def _judge_ways(scene: Scene) -> Finding | None:
 
 
 def _judge_domain(scene: Scene) -> Finding | None:
-    """One place holds all ranks of a rack or switch, and nobody else."""
+    """One place holds all ranks of a rack or switch, and no other rank."""
     for side in _sides(scene.members)[1:] if not _has_messages(scene) else ():
         domain = scene.places.domain(machines_of(side))
         if domain is not None:
@@ -276,8 +276,8 @@ def name_sides(members: Sequence[Member]) -> str:
     """ "5 in reduce_scatter_tensor (ranks 0, 1, 2, 3, 7); 3 in all_reduce (ranks 4, 5, 6)"."""
     sides = _sides(members)
     inner = Counter(side[0].role.key[0][0] for side in sides)
-    told = [f"{len(side)} in {_place(side[0], sides, inner)} ({_names(side)})" for side in sides[:_SHOWN_SIDES]]
-    return "; ".join(told) + (f"; {len(sides) - _SHOWN_SIDES} more places" if len(sides) > _SHOWN_SIDES else "")
+    places = [f"{len(side)} in {_place(side[0], sides, inner)} ({_names(side)})" for side in sides[:_SHOWN_SIDES]]
+    return "; ".join(places) + (f"; {len(sides) - _SHOWN_SIDES} more places" if len(sides) > _SHOWN_SIDES else "")
 
 
 def _place(member: Member, sides: Sequence[Sequence[Member]], inner: Counter[str]) -> str:

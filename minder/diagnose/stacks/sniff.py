@@ -22,7 +22,7 @@ _SPY_STATE = re.compile(r"^Thread(?: (?:0x[0-9a-fA-F]+|\d+))? \((?:idle|active)"
 _SPY_FRAME = re.compile(r"^\s*\S.* \(\S+:\d+\)$", re.MULTILINE)
 _GDB = re.compile(r"^#\d+\s+\S|^\(gdb\)|^[* ]\s*\d+\s+Thread 0x", re.MULTILINE)
 _JSON = re.compile(r"\s*(?:\[\s*(?:\{|\]|$)|\{)")
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]|\x1b\(B")  # what a terminal was told, when its output was kept
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]|\x1b\(B")  # a terminal's colours, where its output was kept
 _FAULT = re.compile(r"hread 0x[0-9a-fA-F]+.*\(most recent call first\)|^Stack \(most recent call first\)", re.MULTILINE)
 _DETACHED = re.compile(r"\(process (\d+)\) detached")
 _BANNER = re.compile(r"Process \d+: (?P<title>.*)")
@@ -158,8 +158,8 @@ def _checked(threads: tuple[Thread, ...], text: str, pid: int | None = None) -> 
 
 def _refusal(text: str) -> str:
     """What a tool that could not dump said of it: its error, and the reason below it. "" where it said nothing of the kind."""
-    told = [found.group().strip() for found in _REFUSED.finditer(text)] if len(text) < _MOST_WORDS else []
-    words = "; ".join(dict.fromkeys(told[-_MOST_REASONS:]))
+    lines = [found.group().strip() for found in _REFUSED.finditer(text)] if len(text) < _MOST_WORDS else []
+    words = "; ".join(dict.fromkeys(lines[-_MOST_REASONS:]))
     return "".join(letter for letter in words if letter.isprintable() and letter != "\ufffd")[:_MOST_LETTERS]
 
 

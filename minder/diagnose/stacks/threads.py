@@ -73,7 +73,7 @@ def main_thread(threads: Sequence[Thread]) -> Thread:
 
 
 def program_of(process: Process) -> str:
-    """What tells a process's program from others: the file in which it begins, without its folder; behind a starter of any program, the
+    """What marks a process's program: the file in which it begins, without its folder; behind a starter of any program, the
     actor's class or the first function that is called. "" where the dump does not show it."""
     if not any(thread.frames for thread in process.threads):
         return ""
@@ -100,7 +100,7 @@ def _read_threads(threads: tuple[Thread, ...]) -> Role:
         idle = replace(role, kind="idle", stance="idle", reason="idle: nothing is asked of it", blame="software", weight=0.5)
         return _foremost(working) or idle
     if _holds_elsewhere(main.frames):
-        device = [told for thread in others if (told := read_stack((*thread.frames, *main.frames))).stance == "may wait"]
+        device = [behind for thread in others if (behind := read_stack((*thread.frames, *main.frames))).stance == "may wait"]
         return device[0] if device else role
     if not _defers(main.frames):
         trainers = [thread for thread in others if _is_trainer(thread)] if _only_watches(main.frames, role) else []
@@ -111,9 +111,9 @@ def _read_threads(threads: tuple[Thread, ...]) -> Role:
 def _behind(main: Thread, role: Role, others: Sequence[Thread]) -> Role:
     """The thread that the main one waits for, as far as the dump shows it."""
     deciding = [thread for thread in others if _may_decide(thread, main.frames)]
-    told = [read_stack((*thread.frames, *main.frames)) for thread in sorted(deciding, key=lambda thread: not is_training(thread.frames))]
+    known = [read_stack((*thread.frames, *main.frames)) for thread in sorted(deciding, key=lambda thread: not is_training(thread.frames))]
     for stance in _STANCES[:3]:
-        for other in told:
+        for other in known:
             if other.stance == stance and other.key != role.key:
                 return other
     return _foremost([thread for thread in deciding if _is_trainer(thread)]) or role
@@ -142,15 +142,17 @@ def _helps(frames: Sequence[Frame]) -> bool:
 
 def _rests(frames: Sequence[Frame]) -> bool:
     """Whether a thread waits to be called: its innermost function, or the one that this selects or sleeps for, is such a loop."""
-    told = [read_frame(frame) for frame in telling(frames)]
+    meanings = [read_frame(frame) for frame in telling(frames)]
     if not any(not frame.native for frame in frames):
-        return any(meaning.rest for meaning in told) and not any(meaning.doing is not None and not meaning.doing.weak for meaning in told)
-    waits = bool(told) and told[0].doing is not None and told[0].doing.weak
-    return any(meaning.rest for meaning in told[: 2 if waits else 1])
+        return any(meaning.rest for meaning in meanings) and not any(
+            meaning.doing is not None and not meaning.doing.weak for meaning in meanings
+        )
+    waits = bool(meanings) and meanings[0].doing is not None and meanings[0].doing.weak
+    return any(meaning.rest for meaning in meanings[: 2 if waits else 1])
 
 
 def _holds_elsewhere(frames: Sequence[Frame]) -> bool:
-    """A mutex that does not say whose it is: whoever holds it may be a thread that waits for the device."""
+    """A mutex that does not say whose it is: its holder may be a thread that waits for the device."""
     doing = doing_of(frames)
     return doing is not None and doing.bare and doing.stance == "outside" and frames[0].native
 
@@ -203,13 +205,13 @@ def complete_roles(processes: Sequence[Process], roles: Sequence[Role]) -> list[
     """The roles, those of cut-off dumps put right. Nothing changes where most stacks do not reach a beginning."""
     stacks = [main_thread(process.threads).frames if role.key else () for process, role in zip(processes, roles, strict=True)]
     whole = [bool(frames) and frames[-1].function in (_NATIVE_ROOTS if frames[-1].native else _PYTHON_ROOTS) for frames in stacks]
-    told = [number for number, frames in enumerate(stacks) if frames]
-    cut = [number for number in told if not whole[number] and not roles[number].part]
-    if not cut or len(cut) * 2 >= len(told):
+    readable = [number for number, frames in enumerate(stacks) if frames]
+    cut = [number for number in readable if not whole[number] and not roles[number].part]
+    if not cut or len(cut) * 2 >= len(readable):
         return list(roles)
     sizes: Counter[_Place] = Counter()
     homes: dict[_Place, Role] = {}
-    for number in told:
+    for number in readable:
         if whole[number] and not roles[number].part:
             for place in _forms(stacks[number]):
                 sizes[place] += 1

@@ -24,12 +24,12 @@ def advise(analysis: Analysis) -> str:
     if finding.cause == WORKER:
         return f"{_name_workers(analysis)}: look at the machine, or evict it. {gain}"
     if finding.cause == STAGE:
-        return f"{_name_stage(analysis)}: nobody is to blame. Move layers to the other stages. {gain}"
+        return f"{_name_stage(analysis)}: no machine is to blame. Move layers to the other stages. {gain}"
     if finding.cause == SEQUENCE:
         return (
             f"Microbatches differ in length (forward and backward time rise together, correlation {analysis.balance.within_worker:.2f};"
-            f" the longest takes {analysis.balance.longest_microbatch:.1f} times the mean): nobody is to blame. Spread long sequences over"
-            f" ranks and microbatches by the sum of squared lengths. {gain}"
+            f" the longest takes {analysis.balance.longest_microbatch:.1f} times the mean): no machine is to blame. Spread long sequences"
+            f" over ranks and microbatches by the sum of squared lengths. {gain}"
         )
     if finding.cause == COMMUNICATION:
         return f"{_name_link(analysis)} {gain}"
@@ -99,7 +99,7 @@ def _name_stage(analysis: Analysis) -> str:
     stage_P = analysis.balance.stage_P
     stage = int(stage_P.argmax())
     last = " (the last: it has the output layer)" if stage == len(stage_P) - 1 else ""
-    alone = " With one data-parallel rank it cannot be told from a slow machine" if analysis.trace.layout.dp_size == 1 else ""
+    alone = " With one data-parallel rank it looks the same as a slow machine" if analysis.trace.layout.dp_size == 1 else ""
     return f"Stage {stage}{last} computes {stage_P[stage]:.2f} times as long as the mean stage, on all of its ranks.{alone}".rstrip(".")
 
 

@@ -13,7 +13,7 @@ from minder.diagnose.step_traces.trace import StepTrace
 
 __all__ = ["ideal_costs", "own_costs"]
 
-_CLOCK_ERROR_S = 0.010  # a transfer that ended this long before it began tells of clocks, not of the transfer (public artifact)
+_CLOCK_ERROR_S = 0.010  # a transfer that ended this long before it began is about clocks, not about the transfer (public artifact)
 
 
 def own_costs(trace: StepTrace, graph: StepGraph) -> np.ndarray:

@@ -133,7 +133,7 @@ def _pair_transfers(draft: _Draft) -> list[Group]:
     groups: list[Group] = []
     chunks = [operation.model_chunk for operation in draft.operations if operation.kind == "forward-compute"]
     for direction, onward in (("forward", 1), ("backward", -1)):
-        # The chunk that receives from nobody in this direction, and the one that sends to nobody.
+        # The first chunk in this direction, which receives nothing, and the last one, which sends nothing.
         source, sink = (min(chunks), max(chunks)) if onward == 1 else (max(chunks), min(chunks))
         sends = _serve(draft, f"{direction}-send", sink)
         receives = _serve(draft, f"{direction}-recv", source)

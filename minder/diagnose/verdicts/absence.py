@@ -38,7 +38,7 @@ class AbsenceRule:
 
     def __init__(self, tracker: JobTracker) -> None:
         self._tracker = tracker
-        self._told: set[str] = set()
+        self._named: set[str] = set()
         self._generation = -1
         self._echo_s: float | None = None
 
@@ -47,7 +47,7 @@ class AbsenceRule:
         if job is None or job.phase not in ("running", "starting"):
             return RuleResult()
         if job.generation != self._generation:
-            self._generation, self._told, self._echo_s = job.generation, set(), None
+            self._generation, self._named, self._echo_s = job.generation, set(), None
         self._note_echoes(observation)
         outage = self._tracker.outage
         silent = [machine for machine in self._tracker.silence.silent(observation) if machine not in outage.returning]
@@ -56,10 +56,10 @@ class AbsenceRule:
         witness = self._witness(silent, observation)
         if not witness:
             return RuleResult()
-        new = tuple(m for m in silent if m not in self._told)
+        new = tuple(m for m in silent if m not in self._named)
         if not new:
             return RuleResult()
-        self._told |= set(new)
+        self._named |= set(new)
         return RuleResult((self._suspect(new, witness, observation),))
 
     def _note_echoes(self, observation: Observation) -> None:
@@ -114,7 +114,7 @@ class _Gone:
     machine: str
     time_s: float
     message: str
-    bad: bool | None  # None: nobody saw how it ended
+    bad: bool | None  # None: unknown how it ended
 
 
 class VanishedRule:
@@ -128,14 +128,14 @@ class VanishedRule:
         self._silence = tracker.silence_after(max(_SILENT_S, 3 * interval_s))
         self._generation = -1
         self._gone: list[_Gone] = []
-        self._told = False
+        self._reported = False
 
     def observe(self, observation: Observation) -> RuleResult:
         job = observation.job
         if job is None:
             return RuleResult()
         if job.generation != self._generation:
-            self._generation, self._gone, self._told = job.generation, [], False
+            self._generation, self._gone, self._reported = job.generation, [], False
         self._gone += [
             _read(signal)
             for signal in observation.signals
@@ -148,9 +148,9 @@ class VanishedRule:
         failed = sorted((item for item in self._gone if item.bad is not False), key=lambda item: item.time_s)
         late = any(self._silence.seconds(machine, observation) > _LATE_S for machine in job.machines)
         settle_s = _SETTLE_S + (max(_SILENT_S, 3 * self._interval_s) if late else 0.0)
-        if self._told or not failed or observation.now_s - failed[0].time_s < settle_s:
+        if self._reported or not failed or observation.now_s - failed[0].time_s < settle_s:
             return RuleResult()
-        self._told = True
+        self._reported = True
         silent = [machine for machine in self._silence.silent(observation) if self._may_be_first(machine, failed[0], observation)]
         suspect = self._lost(silent, failed, observation) if silent else self._suspect(failed, observation)
         return RuleResult((suspect,) if suspect is not None else ())
@@ -163,7 +163,7 @@ class VanishedRule:
         others = [item for item in self._gone if item.machine != first.machine]
         together = [item for item in others if item.time_s - first.time_s <= margin_s]
         if together or len(observation.job.machines) < 2:
-            return self._nobody(failed, observation) if any(item.bad for item in failed) else None
+            return self._job_down(failed, observation) if any(item.bad for item in failed) else None
         evidence = [Evidence("exit", first.machine, f"vanished first: {first.message}", since_s=first.time_s)]
         for item in sorted(others, key=lambda item: item.time_s)[:5]:
             message = f"{item.time_s - first.time_s:+.1f} s later: {item.message}"
@@ -174,7 +174,7 @@ class VanishedRule:
         )
 
     def _may_be_first(self, machine: str, first: _Gone, observation: Observation) -> bool:
-        """A job without steps acquits nobody: then a silence that began long before the first exit is somebody else's story."""
+        """A job without steps acquits no machine: then a silence that began long before the first exit is another matter."""
         if any(item.machine == machine for item in self._gone):
             return False
         since_s = observation.now_s - self._silence.seconds(machine, observation)
@@ -182,14 +182,14 @@ class VanishedRule:
 
     def _lost(self, silent: list[str], failed: list[_Gone], observation: Observation) -> Suspect:
         if len(silent) > 1:
-            return self._nobody(failed, observation)
+            return self._job_down(failed, observation)
         silent_s = self._silence.seconds(silent[0], observation)
         message = f"agent silent for {silent_s:.1f} s, since before {len(failed)} processes of its peers vanished or with them"
         evidence = (Evidence("fleet", silent[0], message, since_s=observation.now_s - silent_s),)
         return Suspect(observation.now_s, self.name, "machine", (silent[0],), "absence", 0.6, failed[0].time_s, "page", evidence)
 
-    def _nobody(self, failed: list[_Gone], observation: Observation) -> Suspect:
-        """They failed together, or there is only one machine: the job is down, and nobody was first."""
+    def _job_down(self, failed: list[_Gone], observation: Observation) -> Suspect:
+        """They failed together, or there is only one machine: the job is down, and no machine was first."""
         evidence = tuple(Evidence("exit", item.machine, item.message, since_s=item.time_s) for item in failed[:8])
         return Suspect(observation.now_s, self.name, "job", (), "explicit", 0.5, failed[0].time_s, "page", evidence)
 

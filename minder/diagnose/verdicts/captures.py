@@ -39,14 +39,20 @@ from minder.model.observation import Observation, RequestKind, RuleResult
 
 __all__ = ["PASSES_S", "Answer", "CapturesRule", "Looks", "passes"]
 
-_JobState = Literal["stands", "works", "not told", "no telemetry"]
+_JobState = Literal["stands", "works", "unknown", "no telemetry"]
 _PATIENCE_S, _LIVE_PATIENCE_S = 30.0, 15.0
-_LOOKS_S = (1.0, 25.0, 60.0, 120.0, 300.0)  # after the limit of a stall: when the job's processes are looked at, as long as nobody is named
+_LOOKS_S = (
+    1.0,
+    25.0,
+    60.0,
+    120.0,
+    300.0,
+)  # after a stall's limit: when processes are looked at, as long as no machine is named
 _NOTICED_S = 30.0  # telemetry may notice a stall this much later than who took the capture
 _HOLD_S = 300.0  # what a capture said of a job that does not stand is of no use later
 PASSES_S = 300.0  # an undeclared checkpoint, evaluation or preparation of data is given so long
-_STEPPED_S = 5.0  # steps are told of with a delay, and clocks differ
-_SURE, _LIKELY, _DOUBTFUL = 0.9, 0.7, 0.5  # to page for a capture by itself; to evict whom it names; to call the program sick
+_STEPPED_S = 5.0  # steps are reported with a delay, and clocks differ
+_SURE, _LIKELY, _DOUBTFUL = 0.9, 0.7, 0.5  # to page for a capture by itself; to evict whom it names; to call the program faulty
 
 
 class CapturesRule:
@@ -63,7 +69,7 @@ class CapturesRule:
         self._asks = asks
         self._looks = 0  # answers heard since the job stalled
         self._heard: dict[str, Statement] = {}
-        self._signalled_s = -math.inf  # the newest step or phase that an event told of
+        self._signalled_s = -math.inf  # the newest step or phase that an event reported
         self._generation: int | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
@@ -148,7 +154,7 @@ def passes(suspect: Suspect) -> bool:
 
 
 def _own_tier(suspect: Suspect) -> Tier:
-    """What the capture itself would do: who is blamed at less than _LIKELY is looked at first; a sick job is a person's to mend."""
+    """What the capture itself would do: who is blamed at less than _LIKELY is looked at first; a faulty program is a person's to mend."""
     if suspect.kind == "job":
         return "page" if suspect.confidence >= _DOUBTFUL else "watch"
     return "page" if suspect.tier == "evict" and suspect.confidence < _LIKELY else suspect.tier
@@ -160,7 +166,7 @@ def _tiers(own: Tier, state: _JobState, ready: bool) -> tuple[Tier, Tier | None]
         return own, None
     if state == "no telemetry":
         return ("page" if ready else "watch"), None
-    return own, ("page" if ready and state == "not told" else "watch")
+    return own, ("page" if ready and state == "unknown" else "watch")
 
 
 def _is_here(suspect: Suspect, observation: Observation) -> bool:
@@ -169,7 +175,7 @@ def _is_here(suspect: Suspect, observation: Observation) -> bool:
 
 Answer = Literal["waits", "agrees", "program", "another", "unknown"]
 _SECOND_S = 20.0  # so long a second look is waited for where the first one could not tell
-_STOPS_AT = 0.5  # of a capture that calls the program sick
+_STOPS_AT = 0.5  # of a capture that calls the program faulty
 
 
 class Looks:
@@ -202,7 +208,7 @@ class Looks:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """What the newest stacks say, whoever it is about."""
+        """What the newest stacks say of any machine."""
         return tuple(item for suspect in self._newest or () for item in suspect.evidence)
 
     def answer(self, machine: str, now_s: float, wait_s: float) -> Answer:

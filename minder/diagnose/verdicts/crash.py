@@ -232,7 +232,7 @@ def _same_everywhere(culprits: Sequence[_Failure], ranks: int) -> list[_Failure]
 
 
 _DEADLY = frozenset({4, 7, 8, 9, 11})  # SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV; SIGABRT is mostly a watchdog's echo
-_BEFORE_S = 5.0  # an echo may be told before the end of whoever caused it is noticed
+_BEFORE_S = 5.0  # an echo may be reported before the end that caused it is noticed
 _FIRST_BY_S = 1.0  # clocks of recordings are no better
 _DEADLY_SETTLE_S = 3.0
 _HANGS_S = 30.0  # a job that stands for so long after a deadly exit stands because of it
@@ -253,7 +253,7 @@ class FirstExit:
 
     def __init__(self) -> None:
         self._exits: list[Signal] = []
-        self._echoes: list[Signal] = []  # errors that point at somebody else, by their own words
+        self._echoes: list[Signal] = []  # errors that point at another rank, by their own words
         self._restart_s = float("-inf")
         self._steps = 0
         self._generation: int | None = None
@@ -273,7 +273,7 @@ class FirstExit:
             self._echoes.append(signal)
 
     def named(self, observation: Observation, stands_s: Callable[[float], float]) -> Named | None:
-        """Whoever was first, once that is clear. stands_s: how long the job has stood since about a time, 0 if it does not."""
+        """The exit that was first, once that is clear. stands_s: how long the job has stood since about a time, 0 if it does not."""
         generation = None if observation.job is None else observation.job.generation
         if generation != self._generation:
             self._generation = generation

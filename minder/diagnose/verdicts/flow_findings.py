@@ -57,7 +57,7 @@ def fuse_findings(findings: Sequence[FlowFinding]) -> list[tuple[str, float]]:
 def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
     """Machines whose receive queues keep unread bytes for `held_s` or longer while nothing is read.
 
-    Not those that retransmit themselves: they are stuck behind somebody else, and that backs up to their own senders.
+    Not those that retransmit themselves: they are stuck behind another machine, and that backs up to their own senders.
     """
     unread: dict[str, float] = defaultdict(float)
     behind = {key[0] for key, samples in series.items() if _unanswered(samples[-1])}
@@ -71,7 +71,7 @@ def find_unread(series: Series, held_s: float = 0.5) -> list[FlowFinding]:
 
 
 def find_broken(series: Series) -> list[FlowFinding]:
-    """The end that all connections share whose bytes nobody acknowledges; nobody where only one such connection is seen."""
+    """The end that all connections share whose bytes are not acknowledged; none where only one such connection is seen."""
     edges: set[frozenset[str]] = set()
     worst: Counter[str] = Counter()
     for key, samples in series.items():
@@ -93,7 +93,7 @@ def find_broken(series: Series) -> list[FlowFinding]:
         tied = [top]
     return [
         FlowFinding(
-            machine, "broken", weight, f"{degrees[machine]} of {len(edges)} connections whose bytes nobody acknowledges end here",
+            machine, "broken", weight, f"{degrees[machine]} of {len(edges)} connections whose bytes are not acknowledged end here",
             float(degrees[machine]), 0.0,
         )
         for machine in tied
@@ -101,9 +101,9 @@ def find_broken(series: Series) -> list[FlowFinding]:
 
 
 def find_cut_off(attempts: Iterable[Attempt], series: Series) -> list[FlowFinding]:
-    """The end that all failed tries share, where other tries succeed; nobody where tries fail between others too.
+    """The end that all failed tries share, where other tries succeed; none where tries fail between others too.
 
-    Where nothing at all can be reached, a firewall speaks and no machine is told apart. A pair counts by its newest try.
+    Where nothing at all can be reached, a firewall is the reason and no machine stands out. A pair counts by its newest try.
     """
     newest = _newest_tries(attempts, series)
     failed = {frozenset(pair) for pair, attempt in newest.items() if not attempt.reached}

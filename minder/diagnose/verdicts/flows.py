@@ -141,7 +141,7 @@ def counters_of(flow: Flow, receiver: Flow | None = None) -> FlowCounters:
     waiting = flow.send_queue_bytes
     unsent = min(flow.unsent_bytes, waiting) or (0 if flow.unacked_segments > 0 else waiting)
     unread = None if receiver is None else receiver.receive_queue_bytes
-    done = 0 if flow.bytes_acked == 1 else flow.bytes_acked  # whoever opened the connection has 1 before it sent anything: its SYN
+    done = 0 if flow.bytes_acked == 1 else flow.bytes_acked  # the end that opened the connection has 1 before it sent anything: its SYN
     return FlowCounters(done + waiting, done + waiting - unsent, done, unread)
 
 
@@ -192,18 +192,18 @@ def flow_lines(series: Series) -> list[FlowLine]:
 
 
 def lines_as_evidence(lines: Sequence[FlowLine], machines: Collection[str], since_s: float) -> list[Evidence]:
-    """Of each of these machines, its worst lines; of the whole job, where nobody is named. observed: bytes that are stuck.
+    """Of each of these machines, its worst lines; of the whole job, where no machine is named. observed: bytes that are stuck.
 
-    A line between two of them is told once.
+    A line between two of them comes once.
     """
     if not machines:
         return [Evidence("flows", None, line.message(), None, None, line.stuck_bytes(), 0.0, since_s) for line in lines[:_MOST_LINES]]
-    rest, told = list(lines), list[Evidence]()
+    rest, found = list(lines), list[Evidence]()
     for machine in machines:
         own = [line for line in rest if line.concerns(machine)][:_MOST_LINES]
         rest = [line for line in rest if line not in own]
-        told += [Evidence("flows", machine, line.message(), None, None, line.stuck_bytes(), 0.0, since_s) for line in own]
-    return told
+        found += [Evidence("flows", machine, line.message(), None, None, line.stuck_bytes(), 0.0, since_s) for line in own]
+    return found
 
 
 def _sum(counters: Sequence[FlowCounters]) -> FlowCounters:

@@ -80,7 +80,7 @@ class HangRule:
         return RuleResult(self._page(self.standing, observation), requests)
 
     def _changing(self, observation: Observation) -> tuple[Suspect, ...]:
-        """Stacks move, and nothing else has for very long: a loop that nobody knows, which is for a person to judge."""
+        """Stacks move, and nothing else has for very long: a loop that no rule knows, which is for a person to judge."""
         tracker, now_s = self._tracker, observation.now_s
         if tracker.steps.reads_steps or not tracker.quiet_s(observation) or math.isnan(tracker.activity.active_s):
             return ()
@@ -92,7 +92,7 @@ class HangRule:
         return (Suspect(now_s, self.name, "job", (), "stall", 0.5, since_s, "page", evidence),)
 
     def _hear(self, statements: Sequence[Statement]) -> None:
-        """A capture in which nobody stands apart takes nothing back of what another one of the same stretch showed."""
+        """A capture in which no rank stands apart takes nothing back of what another one of the same stretch showed."""
         for statement in statements:
             if statement.source in ("look", "stacks"):
                 self._said = tuple(item for suspect in statement.suspects for item in suspect.evidence) or self._said
@@ -181,7 +181,7 @@ class StandingRule:
         if math.isnan(memory) and duty < _IDLE:
             return max(least_s, _STEPS_ALONE_S) if halt.knows_steps else math.inf
         if halt.knows_steps and halt.work != "stands":
-            return max(least_s, _STEPS_ALONE_S if halt.work == "not told" else _AT_WORK_S)
+            return max(least_s, _STEPS_ALONE_S if halt.work == "unknown" else _AT_WORK_S)
         return least_s
 
     def _share(self, metric: str) -> float:

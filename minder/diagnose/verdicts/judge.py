@@ -4,9 +4,9 @@
   into `against` and the tier falls to page.
 - A suspicion may need a second witness (Suspect.alone): without another source that names the same machines for at least a page,
   its tier is no higher than that. A capture cannot tell slow from hung; two sources that agree can.
-- An episode opens with its first verdict of tier page or evict and lasts until nobody has suspected its machines for `recovered_s`;
+- An episode opens with its first verdict of tier page or evict and lasts until no rule has suspected its machines for `recovered_s`;
   then one `recovered` verdict closes it. Suspicions of tier watch open nothing: they would be noise. A page that grows into an
-  evict is told again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
+  evict is a verdict again (same machines, same since_s), since it changes what may be done; `minder replay` prints the first line only.
 - In the shadow of an open episode, and for `shadow_s` after it, no other machine is named: peers that stall or go dark behind the
   culprit are its victims. Three things end the shadow: the episode's machines left the job, an explicit sign of tier evict about another
   machine while the open episode only pages or names no machine, or, once the episode is over, a job that is down and names none.
@@ -54,7 +54,7 @@ class RuleFailure:
 
 
 _EXPLICIT = frozenset({"explicit", "numeric"})
-_STOPS_NOTHING = frozenset({"spikes", "notices", "standing"})  # sources whose word hides nobody: training goes on, or nobody is named
+_STOPS_NOTHING = frozenset({"spikes", "notices", "standing"})  # they hide no later suspect: training goes on, or no machine is named
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ class Judge:
             if _STOPS_NOTHING.issuperset(episode.verdict.sources):
                 continue
             if episode.closed_s is not None and (_same(episode.verdict, verdict) or not verdict.machines):
-                continue  # the same machine fell ill again, or the job is down, and nobody is named for it
+                continue  # the same machine failed again, or the job is down, and no machine is named for it
             if verdict.tier == "evict" and verdict.cause in _EXPLICIT and (episode.verdict.tier == "page" or not episode.verdict.machines):
                 continue  # a job that is restarted for an unknown failure must not hide the machine's own evidence
             return True
@@ -232,7 +232,7 @@ def _tier(item: Suspect, agreeing: Sequence[Suspect]) -> Tier:
 
 
 def _contradicts(item: Suspect, target: Suspect) -> bool:
-    """Another rule's suspicion of somebody else that is worth a page; a sick job contradicts nobody."""
+    """Another rule's suspicion of another machine that is worth a page; a suspicion of the job contradicts none."""
     disjoint = bool(item.machines) and bool(target.machines) and not set(item.machines) & set(target.machines)
     return disjoint and item.source not in {target.source, *_STOPS_NOTHING} and _tier(item, ()) != "watch"
 

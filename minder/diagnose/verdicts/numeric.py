@@ -47,7 +47,7 @@ class NumericRule:
     def __init__(self) -> None:
         self._generation = -1
         self._seen: dict[str, tuple[float, int | None, int | None]] = {}
-        self._told = False
+        self._reported = False
         self._what = "gradient"
         self._loss_ranks: set[int | None] = set()  # ranks that reported a valid loss
 
@@ -56,7 +56,7 @@ class NumericRule:
         if job is None:
             return RuleResult()
         if job.generation != self._generation:
-            self._generation, self._seen, self._told, self._loss_ranks, self._what = job.generation, {}, False, set(), "gradient"
+            self._generation, self._seen, self._reported, self._loss_ranks, self._what = job.generation, {}, False, set(), "gradient"
         self._loss_ranks |= {item.rank for view in observation.fleet.values() for item in view.workers if item.loss is not None}
         for signal in observation.signals:
             current = signal.generation in (None, job.generation) and signal.time_s >= job.generation_start_s
@@ -67,9 +67,9 @@ class NumericRule:
                         continue  # the gradient is the nearer witness
                     self._what, self._seen = what, {}
                 self._note(signal.machine, (signal.time_s, signal.rank, signal.data.get("step")))
-        if self._told or not self._seen or observation.now_s - min(item[0] for item in self._seen.values()) < self._settle_s:
+        if self._reported or not self._seen or observation.now_s - min(item[0] for item in self._seen.values()) < self._settle_s:
             return RuleResult()
-        self._told = True
+        self._reported = True
         return RuleResult((self._suspect(observation),))
 
     @property
@@ -112,10 +112,10 @@ class NumericRule:
         return Suspect(observation.now_s, self.name, "machine", machines, "numeric", 0.95, since_s, "evict", evidence, failures=failures)
 
 
-_SPIKE_SETTLE_S = 4.0  # agents that sample every second have told by then
+_SPIKE_SETTLE_S = 4.0  # agents that sample every second have reported by then
 _REPEATS = 3  # steps at which one machine alone spiked, after which it is no odd batch any more
 _ECHO_STEPS = 32  # as long as the usual value takes to be another one
-_FRESH_S = 10.0  # an agent that did not answer for so long cannot have told of a spike
+_FRESH_S = 10.0  # an agent that did not answer for so long cannot have reported a spike
 _SINGLE, _REPEATED, _WHOLE_JOB = 0.6, 0.85, 0.6
 _DATA = "look at the data of that step: roll back, and leave its batches out"
 _HARDWARE = "an odd batch of that rank, or hardware that computes wrongly: test the machine when the job stops"
@@ -150,7 +150,7 @@ class SpikeRule:
         self._series: dict[tuple[str | None, int | None], StepSpikes] = {}
         self._reports: list[_Report] = []
         self._alone: dict[str, list[_Report]] = {}
-        self._judged: deque[int] = deque(maxlen=64)  # steps: whoever tells of one much later is not the only one
+        self._judged: deque[int] = deque(maxlen=64)  # steps: a machine that reports one much later is not the only one
         self._alone_step = self._all_step = -math.inf  # of the newest spike of one machine, of all
 
     def observe(self, observation: Observation) -> RuleResult:
@@ -221,7 +221,7 @@ class SpikeRule:
                     self._all_step = max(self._all_step, step)
                     yield self._whole_job(reports[:8], observation.now_s, f"{len(machines)} of {count} machines at once; {_DATA}")
             elif not _others_answer(machines, observation):
-                yield self._whole_job(reports[:8], observation.now_s, "most other machines' agents do not answer, so nobody is named")
+                yield self._whole_job(reports[:8], observation.now_s, "most other machines' agents do not answer, so no machine is named")
             else:
                 yield self._few(machines, reports, observation.now_s)
 
@@ -239,14 +239,14 @@ class SpikeRule:
         return Suspect(now_s, self.name, "machine", machines, "numeric", _REPEATED if sure else _SINGLE, _since(known), tier, evidence)
 
     def _judge_job(self, ripe: Sequence[_Report], observation: Observation) -> Iterator[Suspect]:
-        """Loss and gradient norm: where several machines tell theirs, a reduced one is the same on all. One rank's own loss is not
+        """Loss and gradient norm: where several machines report theirs, a reduced one is the same on all. One rank's own loss is not
         the job's, and too noisy to page for."""
         found: list[_Report] = []
         for what in (LOSS, GRADIENT_NORM):
             reports = [item for item in ripe if item.what == what]
-            tellers = {name for name, view in observation.fleet.items() if any(worker.loss is not None for worker in view.workers)}
-            told = {item.machine for item in reports}
-            if reports and (None in told or 2 * len(told) >= len(tellers)):
+            with_loss = {name for name, view in observation.fleet.items() if any(worker.loss is not None for worker in view.workers)}
+            spiked = {item.machine for item in reports}
+            if reports and (None in spiked or 2 * len(spiked) >= len(with_loss)):
                 found.append(min(reports, key=lambda item: (item.step, item.rank or 0)))
         found = [item for item in found if not 0 <= item.step - self._alone_step <= _ECHO_STEPS]
         if found:
@@ -259,7 +259,7 @@ class SpikeRule:
 
 
 def _others_answer(machines: Sequence[str], observation: Observation) -> bool:
-    """Whether most other machines would have told of a spike of theirs. A recording without views of the fleet is taken as it is."""
+    """Whether most other machines would have reported a spike of theirs. A recording without views of the fleet is taken as it is."""
     assert observation.job is not None
     others = [observation.fleet.get(name) for name in observation.job.machines if name not in machines]
     answering = [view for view in others if view is not None and view.agent_age_s is not None and view.agent_age_s <= _FRESH_S]

@@ -55,8 +55,8 @@ class ReportRule:
         return any(not self._is_everywhere(name, machines) for owner, name, _ in self._standing if owner == machine)
 
     def _is_everywhere(self, name: str, machines: tuple[str, ...]) -> bool:
-        told = {owner for owner, other, _ in self._standing if other == name and owner in machines}
-        return len(told) > 1 and 2 * len(told) >= len(machines)
+        owners = {owner for owner, other, _ in self._standing if other == name and owner in machines}
+        return len(owners) > 1 and 2 * len(owners) >= len(machines)
 
     def _suspect(self, machine: str, now_s: float) -> Suspect:
         own = sorted((item for (owner, _, _), item in self._standing.items() if owner == machine), key=lambda item: item.time_s)
@@ -98,7 +98,7 @@ class RasRule:
         return RuleResult((Suspect(observation.now_s, self.name, "machine", machines, "stall", confidence, since_s, "watch", evidence),))
 
     def _machines(self, heard: Signal, side: str, observation: Observation) -> dict[str, str]:
-        """Process as told, to the machine it is on; those that cannot be placed are left out."""
+        """Process as reported, to the machine it is on; those that cannot be placed are left out."""
         rows = heard.data.get(side)
         placed: dict[str, str] = {}
         for row in rows if isinstance(rows, (list, tuple)) else ():

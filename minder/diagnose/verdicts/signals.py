@@ -54,17 +54,17 @@ class LinkFinding:
 @dataclass(slots=True)
 class _Port:
     down: Signal | None = None
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass(slots=True)
 class LinkWatch:
-    """Feed `note` every link signal of a machine and ask `findings` at every observation; each is told once."""
+    """Feed `note` every link signal of a machine and ask `findings` at every observation; each is returned once."""
 
     limits: LinkLimits = field(default_factory=LinkLimits)
     _ports: dict[tuple[str, str | None], _Port] = field(default_factory=dict)
     _flaps: dict[str, list[Signal]] = field(default_factory=dict)  # by machine, one an event
-    _told_flaps_s: dict[str, float] = field(default_factory=dict)
+    _reported_flaps_s: dict[str, float] = field(default_factory=dict)
 
     def note(self, signal: Signal) -> None:
         machine = signal.machine or ""
@@ -76,7 +76,7 @@ class LinkWatch:
             flaps = self._flaps.setdefault(machine, [])
             if all(abs(port.down.time_s - item.time_s) > _SAME_S for item in flaps):
                 flaps.append(port.down)
-        port.down, port.told = None, False
+        port.down, port.reported = None, False
 
     def findings(self, now_s: float) -> Iterator[LinkFinding]:
         yield from self._lasting(now_s)
@@ -85,11 +85,11 @@ class LinkWatch:
     def _lasting(self, now_s: float) -> Iterator[LinkFinding]:
         down = {key: port for key, port in self._ports.items() if port.down is not None}
         for (_, device), port in down.items():
-            if port.told or port.down is None or now_s - port.down.time_s < self.limits.down_s:
+            if port.reported or port.down is None or now_s - port.down.time_s < self.limits.down_s:
                 continue
             since_s = port.down.time_s
             machines = {name for (name, _), other in down.items() if other.down and abs(other.down.time_s - since_s) <= _SAME_S}
-            port.told = True
+            port.reported = True
             message = " ".join(f"link {device or ''} down for {now_s - since_s:.0f} s".split())
             yield LinkFinding("link.down", port.down, tuple(sorted(machines)), message)
 
@@ -100,9 +100,9 @@ class LinkWatch:
         self._flaps = {name: [item for item in flaps if now_s - item.time_s <= window_s] for name, flaps in self._flaps.items()}
         for machine, flaps in self._flaps.items():
             alone = [item for item in flaps if not self._is_shared(machine, item)]
-            if len(alone) < self.limits.flaps or now_s - self._told_flaps_s.get(machine, float("-inf")) <= window_s:
+            if len(alone) < self.limits.flaps or now_s - self._reported_flaps_s.get(machine, float("-inf")) <= window_s:
                 continue
-            self._told_flaps_s[machine] = now_s
+            self._reported_flaps_s[machine] = now_s
             names = sorted({item.device or "a link" for item in alone})
             message = f"{len(alone)} flaps of {', '.join(names)} in {now_s - alone[0].time_s:.0f} s"
             yield LinkFinding("link.flap", alone[-1], (machine,), message)
@@ -131,7 +131,7 @@ class _Item:
     key: str
     message: str
     newest_s: float
-    machines: tuple[str, ...] = ()  # that share it, where something else has told already
+    machines: tuple[str, ...] = ()  # that share it, where something else has said so already
 
     @property
     def machine(self) -> str:
@@ -202,7 +202,7 @@ class SignalRule:
             self._add(_Item(signal, row, key, message, signal.time_s))
 
     def _event_of(self, signal: Signal) -> tuple[str | None, str, str]:
-        """(row, what is the same on another machine, what is told)"""
+        """(row, what is the same on another machine, the message)"""
         event = event_of(signal)
         if signal.kind == "xid" and isinstance(signal.data.get("code"), int):
             rule = find_xid_rule(signal.data["code"], self._xid_rules)
@@ -215,7 +215,7 @@ class SignalRule:
         return event, str(event), signal.message or str(event)
 
     def _add(self, item: _Item) -> None:
-        """A signal that is repeated stands longer; a kill is told by two lines, of which the one that knows more counts."""
+        """A signal that is repeated stands longer; a kill comes as two lines, of which the one that knows more counts."""
         place = "" if item.row.event.startswith("oom") else item.signal.device
         known = self._items.setdefault((item.machine, item.key, place), item)
         known.newest_s = max(known.newest_s, item.newest_s)

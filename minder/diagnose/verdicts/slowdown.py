@@ -52,7 +52,7 @@ class SlowdownRule:
         self._hold_s = hold_s
         self._past = Past(tuple(_WITNESSES))
         self._flows: deque[Flow] = deque(maxlen=200_000)
-        self._told = False
+        self._named = False
         self._leader: tuple[str, float] | None = None  # who, since when
 
     def observe(self, observation: Observation) -> RuleResult:
@@ -62,15 +62,15 @@ class SlowdownRule:
         is_slow = spell.update(observation.now_s, self._tracker.watches(observation))
         if spell.since_s is None:
             self._leader = None
-            self._told = False
+            self._named = False
             self._flows.clear()
             return RuleResult()
         slow_s = observation.now_s - spell.since_s
-        if self._told or not is_slow or slow_s < self._hold_s - _LEAD_S:
-            return RuleResult((), frozenset() if self._told else frozenset({"flows"}))
+        if self._named or not is_slow or slow_s < self._hold_s - _LEAD_S:
+            return RuleResult((), frozenset() if self._named else frozenset({"flows"}))
         suspects = self._name(observation, spell.since_s)
-        self._told = bool(suspects)
-        return RuleResult(suspects, frozenset() if self._told else frozenset({"flows"}))
+        self._named = bool(suspects)
+        return RuleResult(suspects, frozenset() if self._named else frozenset({"flows"}))
 
     def _name(self, observation: Observation, since_s: float) -> tuple[Suspect, ...]:
         findings = [item for metric in _WITNESSES if (item := self._deviator(metric, since_s, observation)) is not None]

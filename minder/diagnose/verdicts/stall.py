@@ -74,8 +74,8 @@ class StallRule:
         self._attempts: deque[Attempt] = deque(maxlen=20_000)
         self._looks = Looks()  # what stacks and collectives have said of this stall
         self._noticed_s = math.nan  # when this stall was first noticed
-        self._torn = False  # two ends share a dead connection, and nothing yet tells which of them is cut off
-        self._told: tuple[Suspect, ...] = ()  # said again as long as this stall lasts: the job has not recovered
+        self._torn = False  # two ends share a dead connection, and nothing yet shows which of them is cut off
+        self._named: tuple[Suspect, ...] = ()  # said again as long as this stall lasts: the job has not recovered
         self._stalled = False
         self._silence = tracker.silence_after(tracker.limits.gone_s)
         self._ages: dict[str, float] = {}  # seconds since each machine's training process ran, as telemetry says
@@ -87,7 +87,7 @@ class StallRule:
         if not stalled_s:
             self._stalled = False
             self._looks.clear()
-            self._told = ()
+            self._named = ()
             self._flows.clear()
             self._attempts.clear()
             return RuleResult()
@@ -98,13 +98,13 @@ class StallRule:
         self._attempts.extend(observation.attempts)
         self._looks.hear(observation.statements, since_s)
         waited_s = self._waited_s(observation.now_s, stalled_s)
-        if self._told:
-            return RuleResult(tuple(replace(suspect, time_s=observation.now_s) for suspect in self._told))
+        if self._named:
+            return RuleResult(tuple(replace(suspect, time_s=observation.now_s) for suspect in self._named))
         if not self._flows and waited_s < self._tracker.steps.stall_limit_s() + self._wait_for_flows_s:
             return RuleResult((), frozenset({"flows"}))  # one witness more before anybody is named
         suspects = self._name(observation, since_s, waited_s)
         settled = bool(suspects) and all(suspect.tier != "watch" for suspect in suspects)
-        self._told = suspects if settled else ()
+        self._named = suspects if settled else ()
         requests: frozenset[RequestKind] = frozenset({"flows", "reach"}) if self._torn else frozenset({"flows"})
         if suspects and not settled:
             requests |= {"stacks"}
@@ -172,7 +172,7 @@ class StallRule:
 
     @property
     def _patience_s(self) -> float:
-        """After so long a person is told, whoever can be named."""
+        """After so long a person is paged, whether or not a machine can be named."""
         return max(self._page_after_s, PASSES_S) if self._looks.passes else self._page_after_s
 
     def _several_at_once(
@@ -203,7 +203,7 @@ class StallRule:
         return Suspect(observation.now_s, self.name, "group", machines, "stall", confidence, since_s, tier, tuple(evidence), against)
 
     def _from_telemetry(self, observation: Observation) -> list[FlowFinding]:
-        """The machine whose training process has not run while its peers' have: from samples, where no launcher tells."""
+        """The machine whose training process has not run while its peers' have: from samples, where no launcher reports it."""
         ages = self._ages
         frozen = [machine for machine, age_s in ages.items() if age_s > _FROZEN_S]
         if len(ages) < 3 or len(frozen) * 2 > len(ages):
@@ -234,7 +234,7 @@ class StallRule:
             return []
         typical_s = self._tracker.steps.typical_s
         margin_s = max(0.05, 4 * observation.clock_error_s, 0.3 * typical_s if typical_s == typical_s else 0.0)
-        # An evaluation that nobody declared looks like this for a while, and a rank that waits for its own data loader does for ever.
+        # An evaluation that was not declared looks like this for a while, and a rank that waits for its own data loader does for ever.
         weight = 0.75 if stalled_s > _PATIENCE_S and not self._looks.program else 0.5
         silent = [replace(item, weight=weight) for item in find_silent(series, margin_s)]
         broken = find_broken(series)

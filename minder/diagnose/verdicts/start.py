@@ -4,7 +4,7 @@ The rules:
 
 - A standby can be bad too, but to be new is no evidence: a second deadlock after a swap is the program's. The only new machine is evicted
   where something of its own speaks against it: its processes do not come up although all others run, stacks name it, or its connections
-  do. Else, and where several are new or none, a person is told.
+  do. Else, and where several are new or none, a person is paged.
 - Where the generation before, with other machines, did not come to its first step either, no machine is named.
 - Time counts from when all the others run: while a survivor still starts its worker, everybody waits for that one. How long is too long
   the job itself has shown: loading a checkpoint, building communicators and compiling take some jobs seconds, others minutes.
@@ -34,7 +34,7 @@ _MARGIN_S = 0.5
 class StartRule:
     """Speaks once per generation (types.Rule).
 
-    limit_s: the least time from when every machine that is not new runs its worker (the generation's start where nobody tells of
+    limit_s: the least time from when every machine that is not new runs its worker (the generation's start where no launcher reports
     workers) to the first step; three times what an earlier generation took, if that is more. first_limit_s: the same while no
     generation's start has been seen, and for workers that do not come to run at all.
     """
@@ -49,7 +49,7 @@ class StartRule:
         self._before: frozenset[str] = frozenset()
         self._now: frozenset[str] = frozenset()
         self._ready_s = math.inf  # when all machines that are not new were first seen to run
-        self._told = False
+        self._reported = False
         self._failed_with: frozenset[str] | None = None  # machines of a generation that never came to its first step
         self._asked_s = math.inf  # when witnesses were asked for
         self._against: list[Evidence] = []  # what speaks against the only new machine
@@ -65,12 +65,12 @@ class StartRule:
             self._failed_with = self._now if self._starting else None
             self._before, self._now = self._now, frozenset(job.machines)
             self._asked_s, self._against, self._attempts = math.inf, [], []
-            self._generation, self._told, self._ready_s, self._starting = job.generation, False, math.inf, False
+            self._generation, self._reported, self._ready_s, self._starting = job.generation, False, math.inf, False
         if job.phase != "starting" or self._tracker.steps.steps_in_generation > 0:
             self._learn(observation)
             return RuleResult()
         self._starting = True
-        if self._told:
+        if self._reported:
             return RuleResult()
         idle = self._idle(observation)
         if not idle:
@@ -86,7 +86,7 @@ class StartRule:
                 return RuleResult((), frozenset({"stacks", "dumps", "flows", "reach"}))
         if not self._against and self._is_busy(observation):
             return RuleResult()
-        self._told = True
+        self._reported = True
         return RuleResult((self._suspect(observation, idle),))
 
     def _is_busy(self, observation: Observation) -> bool:
@@ -121,7 +121,7 @@ class StartRule:
         return self._now - self._before if self._before else frozenset()
 
     def _idle(self, observation: Observation) -> list[str]:
-        """Machines, other than new ones, of which no worker runs in this generation; none where nobody tells of workers."""
+        """Machines, other than new ones, of which no worker runs in this generation; none where no launcher reports workers."""
         if not observation.fleet:
             return []
         running = {

@@ -51,7 +51,7 @@ class TelemetryRule:
     """Feeds windows to a detector row by row (types.Rule): score, judge, learn from everybody who was not just called anomalous.
 
     A detector that works elsewhere may not answer (ScoringLostError). Then the rule is blind, its rows wait, at most 300 of them, and
-    what they say is said once the newest is scored. It is blind, too, while nobody's telemetry comes: no data is not healthy.
+    what they say is said once the newest is scored. It is blind, too, while no machine's telemetry comes: no data is not healthy.
     """
 
     name = "telemetry"
@@ -60,7 +60,7 @@ class TelemetryRule:
         self._detector = detector
         self._accused: frozenset[str] = frozenset()
         self._waiting: deque[Window] = deque()
-        self._heard_s = math.nan  # when somebody's sample last came
+        self._heard_s = math.nan  # when any machine's sample last came
         self.scores: Scores | None = None  # of the newest row, for displays
 
     def observe(self, observation: Observation) -> RuleResult:
@@ -220,7 +220,7 @@ _BEFORE_S = 20.0  # a deviation that is older than the phase by this much does n
 
 
 class PhasedRule:
-    """A telemetry rule that hears `phase` signals (types.Rule): of a recording, where no launcher tells what the workers do.
+    """A telemetry rule that hears `phase` signals (types.Rule): of a recording, where no launcher reports what the workers do.
 
     tracker: shared, and updated before every observation.
     """
@@ -235,6 +235,6 @@ class PhasedRule:
         result, now_s, phases = self._rule.observe(observation), observation.now_s, self._tracker.idle_phases
         quiet, older_s = phases.is_quiet(now_s), phases.began_s - _BEFORE_S
         self._standing = {machines: seen_s for machines, seen_s in self._standing.items() if now_s - seen_s <= _STANDS_S}
-        told = tuple(item for item in result.suspects if not quiet or item.machines in self._standing or item.since_s < older_s)
-        self._standing.update({item.machines: now_s for item in told})
-        return RuleResult(told, result.requests, result.blind)
+        passed = tuple(item for item in result.suspects if not quiet or item.machines in self._standing or item.since_s < older_s)
+        self._standing.update({item.machines: now_s for item in passed})
+        return RuleResult(passed, result.requests, result.blind)

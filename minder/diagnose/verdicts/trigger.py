@@ -66,7 +66,7 @@ class Operations(Completions):
         self._begun_s = math.nan
 
     def note(self, total: float, bytes_per_s: float, watched_s: float) -> None:
-        """total: operations so far; a fall is an agent that began anew. bytes_per_s: of their messages, NaN if not told."""
+        """total: operations so far; a fall is an agent that began anew. bytes_per_s: of their messages, NaN if unknown."""
         grown, self._total = total - self._total, total
         if math.isnan(self._begun_s):
             self._begun_s = watched_s
@@ -97,7 +97,7 @@ class Operations(Completions):
 _MOST_RANKS = 10
 _HEARD_S = 5.0  # a launcher that was not heard for longer says nothing of what its ranks complete
 _RELEARN_S = 60.0
-_LAG_S = 3.0  # by which a step may be told sooner than the operations in it
+_LAG_S = 3.0  # by which a step may be reported sooner than the operations in it
 _ASKS_S = 60.0  # of one alarm; a hang that lasts is the stall rule's to look into
 _PORTS = ("rdma_throughput_bytes_per_second", "tcp_throughput_bytes_per_second")  # the first one that a machine has
 _OPERATIONS, _OPERATION_BYTES = "nccl_operations_total", "nccl_throughput_bytes_per_second"
@@ -113,7 +113,7 @@ class _Rank(Completions):
 
     @property
     def steps(self) -> bool:
-        """Whether anybody ever told a step of it."""
+        """Whether any step of it was ever reported."""
         return self._step is not None
 
     def note(self, step: int, watched_s: float, age_s: float, counts: bool) -> None:
@@ -208,8 +208,8 @@ class TriggerRule:
         for machine in sorted(members):
             view = observation.fleet.get(machine)
             for worker in view.workers if view is not None else ():
-                told = worker.step is not None and worker.step_time_s is not None
-                if worker.state != "running" or not (told or machine in self._operations):
+                has_step = worker.step is not None and worker.step_time_s is not None
+                if worker.state != "running" or not (has_step or machine in self._operations):
                     continue
                 if self._generation is not None and worker.generation != self._generation:
                     continue
@@ -228,13 +228,13 @@ class TriggerRule:
                     values_K = window.values_TMK[row, index]
                     self._note_row(machine, {name: float(values_K[k]) for name, k in places if np.isfinite(values_K[k])})
 
-    def _note_row(self, machine: str, told: Mapping[str, float]) -> None:
-        port = next((told[name] for name in _PORTS if name in told), None)
+    def _note_row(self, machine: str, values: Mapping[str, float]) -> None:
+        port = next((values[name] for name in _PORTS if name in values), None)
         if port is not None:
             self._ports.setdefault(machine, Completions()).traffic.append((self._watched_s, port))
-        if _OPERATIONS in told:
+        if _OPERATIONS in values:
             known = self._operations.setdefault(machine, Operations())
-            known.note(told[_OPERATIONS], told.get(_OPERATION_BYTES, math.nan), self._watched_s)
+            known.note(values[_OPERATIONS], values.get(_OPERATION_BYTES, math.nan), self._watched_s)
 
 
 def _is_heard(view: MachineView | None) -> bool:

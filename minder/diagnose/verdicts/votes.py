@@ -1,16 +1,16 @@
-"""Fail-slow voting: a job that steps on, but slowly, is looked at every 10 s, five times; whoever holds it up in most of them is told.
+"""Fail-slow voting: a job that steps on, but slowly, is looked at every 10 s, five times; what holds it up in most of them is named.
 
-A single look at a job that moves shows somebody who computes while others already wait, by chance. Who is alone in more than half of
+A single look at a job that moves shows some rank that computes while others already wait, by chance. One that is alone in more than half of
 the rounds is waited for more than half of the time. Source: ByteRobust (SOSP'25, arXiv 2509.16293), section 7.2.
 Where we differ: the paper evicts the group with most flags. Here, as for every capture of a job that does not stand (`captures.py`):
 
 | the rounds | lead to | without a second source that names the same |
 |---|---|---|
-| four or five flag the same, or three and the others nobody | what they say: an eviction | a page |
-| three flag the same, another one somebody else | the same | nothing |
-| no majority, a tie, too few rounds, no outliers, the program's own doing | nobody | nobody |
+| four or five flag the same, or three and the others none | what they say: an eviction | a page |
+| three flag the same, another one another machine | the same | nothing |
+| no majority, a tie, too few rounds, no outliers, the program's own doing | no machine | no machine |
 
-A round flags whom a single capture would evict (docs/stacks.md), so that a wait for data, a lock or rank 0's work for all is nobody's.
+A round flags whom a single capture would evict (docs/stacks.md), so that a wait for data, a lock or rank 0's work for all flags no machine.
 Rounds are asked for only while the job steps slowly and declares no phase, and end with the slowness. After a vote there is none for ten
 minutes, whatever it said: rounds hold processes up for a moment.
 """
@@ -43,7 +43,7 @@ class VotesRule:
     """Asks for rounds, and speaks for their vote as long as the job is slow (types.Rule). Live and in a replay of what a controller saw.
 
     tracker: shared, and updated before every observation. parallelism: the job's axes, for its parallel groups.
-    A controller that ends in the middle of a vote leaves half of one, which names nobody: the next begins anew.
+    A controller that ends in the middle of a vote leaves half of one, which names no machine: the next begins anew.
     """
 
     name = "votes"
@@ -54,12 +54,12 @@ class VotesRule:
         self._rounds: list[Statement] = []
         self._began_s: float | None = None  # when the vote's first round was asked for
         self._asked_s = self._quiet_until_s = -math.inf
-        self._told: Suspect | None = None
+        self._voted: Suspect | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
         if self._tracker.pace.since_s is None:
             self._end(observation.now_s + _AGAIN_S)
-            self._told = None
+            self._voted = None
             return RuleResult()
         if self._tracker.stalled_s(observation):  # then it hangs: other rules ask other questions
             self._end(observation.now_s + _AGAIN_S)
@@ -75,7 +75,7 @@ class VotesRule:
         fresh = [item for item in observation.statements if item.source == "round" and item.time_s >= self._began_s]
         self._rounds = [*self._rounds, *fresh][:ROUNDS]
         if len(self._rounds) == ROUNDS:
-            self._told = self._count(observation, since_s)
+            self._voted = self._count(observation, since_s)
             self._end(observation.now_s + _PAUSE_S)
         elif observation.now_s - self._began_s > _LAST_S:
             self._end(observation.now_s + _PAUSE_S)
@@ -96,10 +96,10 @@ class VotesRule:
 
     def _speak(self, observation: Observation) -> tuple[Suspect, ...]:
         """Every time: a second source may name the same later."""
-        told, job = self._told, observation.job
-        if told is None or (job is not None and not set(told.machines) <= set(job.machines)):
+        voted, job = self._voted, observation.job
+        if voted is None or (job is not None and not set(voted.machines) <= set(job.machines)):
             return ()
-        return (replace(told, time_s=observation.now_s),)
+        return (replace(voted, time_s=observation.now_s),)
 
     def _count(self, observation: Observation, since_s: float) -> Suspect | None:
         job = observation.job
@@ -131,8 +131,8 @@ def _says(rounds: Sequence[Statement], machine: str) -> str:
     count = sum(machine in _flagged(statement) for statement in rounds)
     pieces = [piece for statement in rounds for item in statement.suspects if item.tier == "evict" for piece in item.evidence]
     places = Counter(piece.message for piece in pieces if piece.machine == machine)
-    told = f"flagged in {count} of {len(rounds)} rounds, {_ROUND_S:.0f} s apart"
+    flags = f"flagged in {count} of {len(rounds)} rounds, {_ROUND_S:.0f} s apart"
     if not places:
-        return told
+        return flags
     (where, many), *_ = places.most_common(1)
-    return f"{told}; {'each time in the same place' if many >= count else f'in {many} of them'}: {where}"
+    return f"{flags}; {'each time in the same place' if many >= count else f'in {many} of them'}: {where}"

@@ -17,7 +17,7 @@ from minder.simulate.cluster.nuisances import add_nuisances
 from minder.simulate.cluster.propagation import propagate
 from minder.simulate.cluster.scene import Scene
 from minder.simulate.cluster.schedule import add_breathing, add_checkpoints, add_housekeeping, add_jitters
-from minder.simulate.cluster.signals import tell
+from minder.simulate.cluster.signals import announce
 from minder.simulate.cluster.symptoms import show_symptoms
 from minder.simulate.cluster.thermal import heat
 
@@ -33,7 +33,7 @@ def act(scene: Scene) -> Iteration:
     add_nuisances(scene)
     scene.before = (scene.pace_T.copy(), scene.wait_TM.copy())
     propagate(scene)
-    tell(scene)
+    announce(scene)
     add_checkpoints(scene)
     add_jitters(scene)
     add_housekeeping(scene)

@@ -37,7 +37,7 @@ class Scene:
     mode_TM: the state (index into STATES) of a machine, TRAIN while it iterates. depth_TM: how completely. pace_T: steps, relative to
     an undisturbed job. wait_TM: share of time in which a machine waits for others. activity_TM: work relative to its usual. gain_TMK:
     what multiplies a metric. silent_TM: nothing is scraped. skew_M: seconds that a machine's clock is ahead. signals: what the
-    machines tell, times in seconds since the start. frozen: sensors (machine, metric, from tick, to tick) that repeat themselves.
+    machines report, times in seconds since the start. frozen: sensors (machine, metric, from tick, to tick) that repeat themselves.
     before: pace_T and wait_TM without the fault.
     """
 

@@ -41,7 +41,7 @@ class Rows:
 
 
 def draw_site(rules: MonitoringRules, models: tuple[MetricModel, ...], rng: np.random.Generator) -> Site:
-    """One site; it exports something of the GPUs, the network or the sockets, or nobody could watch a job there."""
+    """One site; it exports something of the GPUs, the network or the sockets, or no job there could be watched."""
     low, high = rules.few if rng.random() < rules.few_share else rules.metrics
     count = min(int(rng.integers(low, high + 1)), len(models))
     telling = [k for k, model in enumerate(models) if model.group in ("duty", "power", "compute", "fabric")]

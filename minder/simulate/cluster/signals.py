@@ -12,13 +12,13 @@ from minder.simulate.cluster.faults import FAULTS
 from minder.simulate.cluster.iteration import Iteration
 from minder.simulate.cluster.scene import Scene
 
-__all__ = ["tell", "told"]
+__all__ = ["announce", "recorded_signals"]
 
 _LOGS = {"hdfs": "HDFS read failed: could not obtain block", "mount": "mount point does not respond: stale file handle"}
 _STEP_EVERY_S = 10.0
 
 
-def tell(scene: Scene) -> None:
+def announce(scene: Scene) -> None:
     """Let the fault speak, at the onset or some seconds later."""
     plan = scene.fault
     if plan is None or not FAULTS[plan.kind].signal:
@@ -55,7 +55,7 @@ def _first_rank(scene: Scene, machine: str) -> int:
     return scene.shape.machines.index(machine) * scene.shape.gpus_per_machine
 
 
-def told(scene: Scene, iteration: Iteration, begin_s: float, with_signals: bool) -> list[Signal]:
+def recorded_signals(scene: Scene, iteration: Iteration, begin_s: float, with_signals: bool) -> list[Signal]:
     """Everything that goes into events.jsonl, in time order, in unix seconds."""
     found = [*_phases(scene), *_steps(scene, iteration), *(scene.signals if with_signals else ())]
     inside = [signal for signal in found if 0.0 <= signal.time_s < scene.duration_s]

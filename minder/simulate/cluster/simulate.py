@@ -18,7 +18,7 @@ from minder.simulate.cluster.render import act, render
 from minder.simulate.cluster.scene import Scene, new_scene
 from minder.simulate.cluster.scrape import Rows, Site, draw_site, scrape
 from minder.simulate.cluster.shape import draw_shape
-from minder.simulate.cluster.signals import told
+from minder.simulate.cluster.signals import recorded_signals
 from minder.simulate.cluster.streams import Streams, draw
 from minder.simulate.cluster.writer import prepare_folder, write_events, write_recording, write_truths
 
@@ -63,7 +63,7 @@ def make(recipe: Recipe, seed: int, index: int) -> Made:
         site = replace(site, models=site.models + COUNTERS)
         values_TMK = np.concatenate([values_TMK, count(scene, iteration)], axis=2)
     begin_ms = 1000 * _BEGIN_S + int(times.integers(86_400_000))
-    signals = told(scene, iteration, begin_ms / 1000.0, site.signals) if site.events else []
+    signals = recorded_signals(scene, iteration, begin_ms / 1000.0, site.signals) if site.events else []
     return Made(f"r{index:04d}", scene, site, scrape(scene, site, values_TMK), begin_ms, signals)
 
 

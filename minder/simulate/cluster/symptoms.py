@@ -40,7 +40,7 @@ def show_symptoms(scene: Scene, factor_TMK: np.ndarray, training_TMK: np.ndarray
 
 
 def _visible(scene: Scene, plan: FaultPlan, rng: np.random.Generator) -> set[str]:
-    """Groups that show the fault; never none of those that this site exports, or nobody could find it."""
+    """Groups that show the fault; never none of those that this site exports, or it could not be found."""
     fault = FAULTS[plan.kind]
     chances = {group: rng.random() < chance for group, chance in fault.shows.items()}
     exported = {model.group for model in scene.models}

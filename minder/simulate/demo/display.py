@@ -108,7 +108,7 @@ class PlainDisplay(Display):
 
 def open_display(feed: Feed, as_json: bool) -> Display:
     """Live on a terminal, lines in a pipe. With JSON standard output is the document's alone: the same on standard error,
-    and there only for somebody who watches."""
+    and there only where it is watched."""
     stream = sys.stderr if as_json else sys.stdout
     console = Console(file=stream)
     if stream.isatty() and not console.is_dumb_terminal:

@@ -1,4 +1,4 @@
-"""What a running demo tells of itself: the controller's status and the ledger, read a few times a second and cheaply."""
+"""What a running demo shows of itself: the controller's status and the ledger, read a few times a second and cheaply."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Feed:
         self.fault_detail = "by the training script itself"
 
     def _read_ledger(self, path: Path) -> list[LedgerEvent]:
-        """New events, captured evidence without its data: it may be large and nobody shows it."""
+        """New events, captured evidence without its data: it may be large and is never shown."""
         if not self._status_stamp:  # the controller writes its status after it has made the ledger
             return []
         since = self.events[-1].id if self.events else 0

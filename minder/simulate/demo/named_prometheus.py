@@ -1,4 +1,4 @@
-"""A Prometheus that somebody else runs scrapes the lab: it finds the agents in a file (file_sd), and is waited for."""
+"""A Prometheus that another owner runs scrapes the lab: it finds the agents in a file (file_sd), and is waited for."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def prometheus_with_past(recording: Recording, folder: Path, now_s: float, mappi
 def write_openmetrics(recording: Recording, path: Path, now_s: float, mapping: MetricMapping) -> None:
     """Every sample under the name that the mapping reads it from, in the exporter's unit, its time moved so that the newest is `now_s`.
 
-    Metrics that the mapping has no plain gauge for are left out: a counter's past cannot be told from its growth.
+    Metrics that the mapping has no plain gauge for are left out: a counter's past does not follow from its growth.
     """
     frames = recording.frames
     rules = _gauges(mapping)

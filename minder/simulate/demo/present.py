@@ -65,7 +65,7 @@ def make_run_folder(root: Path, fault: str, seed: int) -> Path:
 
 
 def note_truth(recording: Path, played: Played) -> None:
-    """truth.json of the recording: what really happened. A lost agent is no fault of a machine: nobody may be accused."""
+    """truth.json of the recording: what really happened. A lost agent is no fault of a machine: no machine may be accused."""
     fault = None if played.options.fault in ("none", "agent-lost") else played.options.fault
     onset_s = None if fault is None else played.fault_s
     machines = (played.target,) if played.target else ()
@@ -79,7 +79,7 @@ def _check_record(record: Path | None) -> None:
 
 
 def _conclude(played: Played, display: Display) -> Report:
-    """Everything that is done after the lab is gone. What fails here is told in the report; the run itself stands."""
+    """Everything that is done after the lab is gone. What fails here is written in the report; the run itself stands."""
     options, feed = played.options, display.feed
     played, not_compared = _compared(played, display)
     out = options.out.absolute()
@@ -137,5 +137,5 @@ def _draw(report: Report, path: Path) -> None:
         parts.append(f"found after {outcome.detect_s:.1f} s")
     if outcome.first_step_s is not None:
         parts.append(f"training again after {outcome.first_step_s:.1f} s")
-    title = parts[0] + (": " + ", ".join(parts[1:]) if parts[1:] else ": nobody was accused" if not report.incidents else "")
+    title = parts[0] + (": " + ", ".join(parts[1:]) if parts[1:] else ": no machine was accused" if not report.incidents else "")
     draw_picture(report.recording, path, title, report.incidents, report.milestones)

@@ -1,4 +1,4 @@
-"""A quiet lab: everything that a healthy job goes through, and nobody may be accused.
+"""A quiet lab: everything that a healthy job goes through, and no machine may be accused.
 
 Checkpoints at every step, evaluation pauses of six seconds, a CPU burst beside one machine's workers, an agent that is killed
 and started again, and, where there is one, a Prometheus that is stopped for some seconds.

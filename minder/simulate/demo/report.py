@@ -182,7 +182,7 @@ def _facts(report: Report) -> Iterator[str]:
         when = "" if report.fault_s is None else f" at {format_time(report.fault_s)}"
         detail = f": {report.fault_detail}" if report.fault_detail else ""
         yield _row("fault", f"{outcome.fault}{where} after step {played.options.injected_at}{when}{detail}")
-    evicted = ", ".join(outcome.evicted) or "nobody"
+    evicted = ", ".join(outcome.evicted) or "none"
     replaced = [name for incident in report.incidents for name in incident.replacements]
     place = f", {', '.join(replaced)} in its place" if replaced else ""
     generations = f"{outcome.generations} generation{'s' if outcome.generations != 1 else ''}"

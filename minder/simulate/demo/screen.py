@@ -71,8 +71,8 @@ def _header(feed: Feed) -> Text:
     text.append("  " + " · ".join(fact for fact in facts if fact) + f"  {feed.elapsed_s:5.1f} s", style="dim")
     # while it simply runs, the controller's last words are those of the start
     quiet = feed.status.get("phase") == "running" and _newest_verdict(feed.events) is None
-    told = feed.message if quiet else str(feed.status.get("message") or feed.message)
-    return text.append(f"\n{clean(feed.shortened(told))}")
+    message = feed.message if quiet else str(feed.status.get("message") or feed.message)
+    return text.append(f"\n{clean(feed.shortened(message))}")
 
 
 def _machines(feed: Feed) -> Table:
@@ -141,7 +141,7 @@ def _newest_decision(events: Sequence[LedgerEvent]) -> Decision | None:
 
 
 def _verdict(feed: Feed, verdict: Verdict) -> Text:
-    who = ", ".join(feed.short(machine) for machine in verdict.machines) or "nobody (the job is sick)"
+    who = ", ".join(feed.short(machine) for machine in verdict.machines) or "no machine (the job fails)"
     text = Text("\nverdict ", style="bold").append(who, style="bold magenta")
     text.append(f"  {verdict.cause}, {verdict.tier}, confidence {verdict.confidence:.2f}", style="")
     for title, items in (("for", verdict.evidence), ("against", verdict.against)):

@@ -1,4 +1,4 @@
-"""The service on loopback for as long as a block lasts, with a token for whoever opened it."""
+"""The service on loopback for as long as a block lasts, with a token for its opener."""
 
 from __future__ import annotations
 

@@ -195,8 +195,8 @@ class Stage:
             self.prometheus = self._stack.enter_context(server)
             wanted = server.url
         else:
-            told = self.folder.parent / "prometheus"
-            self._stack.enter_context(NamedPrometheus(wanted, told, targets, self._token, options.scrape_interval_s))
+            targets_folder = self.folder.parent / "prometheus"
+            self._stack.enter_context(NamedPrometheus(wanted, targets_folder, targets, self._token, options.scrape_interval_s))
         return {"source": "prometheus", "url": wanted, "interval_s": options.scrape_interval_s}
 
     def _job_toml(self, telemetry: dict[str, Any]) -> str:

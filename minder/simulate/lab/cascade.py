@@ -25,7 +25,7 @@ _GIVE_UP_S = 10.0  # a signal takes effect when the process next leaves the kern
 
 
 class Cascade:
-    """Made before the first death: whoever trains in the victim's job on `machines` is its peer."""
+    """Made before the first death: every machine that trains in the victim's job on `machines` is its peer."""
 
     def __init__(self, machines: Sequence[LabMachine], victim: TrainingWorker) -> None:
         found: list[TrainingWorker] = []

@@ -59,7 +59,7 @@ class LocalDaemons(ABC):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on, all different."""
+    """Ports of loopback without a listener, all different."""
     with ExitStack() as stack:
         found = []
         for _ in range(count):

@@ -42,7 +42,7 @@ from minder.simulate.lab.workers import job_processes, process_tree, training_wo
 
 __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 
-SCRIPT_KINDS = ("exception", "nan")  # the training script does these, told by its environment
+SCRIPT_KINDS = ("exception", "nan")  # the training script does these, which its environment asks for
 _NEEDS: Mapping[str, str] = {"slow-cpu": "cpu-quota", "oom": "memory-limit", "slow-link": "slow-link", "dead-link": "dead-link"}
 _HOG_DEADLINE_S = 20.0
 _KERNEL_LOG = Path("/dev/kmsg")
@@ -160,12 +160,12 @@ def _crash_sticky(machine: LabMachine, fault: Fault) -> InjectionRecord:
                     _send(pid, signal.SIGKILL)
 
     threading.Thread(target=kill_again, name="lab-crash-sticky", daemon=True).start()
-    told = f"{first.detail}; later ones {_STICKY_S:.0f} s after they began to train, or {_STICKY_IDLE_S:.0f} s of waiting"
-    return replace(first, detail=told, undo=healed.set)
+    both_waits = f"{first.detail}; later ones {_STICKY_S:.0f} s after they began to train, or {_STICKY_IDLE_S:.0f} s of waiting"
+    return replace(first, detail=both_waits, undo=healed.set)
 
 
 def _xid(machine: LabMachine, fault: Fault) -> InjectionRecord:
-    """The line goes through the host's own kernel log; the process that it names tells the agents whose it is."""
+    """The line goes through the host's own kernel log; the process that it names shows the agents whose it is."""
     victim = training_workers(machine)[0]
     line = (
         f"NVRM: Xid (PCI:0000:3b:00): 48, pid={victim.pid}, name=python, An uncorrectable double bit error (DBE) has been detected on GPU"

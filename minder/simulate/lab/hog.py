@@ -1,4 +1,4 @@
-"""A memory hog, run as a file of its own: takes memory in its cgroup until the kernel has killed somebody, then ends.
+"""A memory hog, run as a file of its own: takes memory in its cgroup until the kernel has killed a process, then ends.
 
 Arguments: the file whose line `oom_kill N` counts the kernel's kills, and the most bytes to take. Ends with 0 after a kill, 3 without one.
 """

@@ -1,5 +1,5 @@
 """What stands in for kubelets and a job's operator at a real API server: nodes are kept ready, pods run as soon as they are placed and end
-when they are told to, and pods of a PyTorchJob that are missing are made anew. No container runs.
+when they are asked to, and pods of a PyTorchJob that are missing are made anew. No container runs.
 
 The PyTorchJob's own object stands beside the API server, too: 1.20 built with Go 1.19 dies of any custom resource (docs/experiments.md).
 """
@@ -102,7 +102,7 @@ class Kubelets:
     def _run(self) -> None:
         beaten_s = 0.0
         while not self._ending.wait(_EVERY_S):
-            with contextlib.suppress(ActuatorError):  # the server was stopped, or somebody was faster: the next turn sees it
+            with contextlib.suppress(ActuatorError):  # the server was stopped, or another client was faster: the next turn sees it
                 if time.monotonic() - beaten_s > _BEAT_S:
                     beaten_s = time.monotonic()
                     self._beat()

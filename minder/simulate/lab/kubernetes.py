@@ -35,8 +35,8 @@ current-context: lab
 
 
 def _cache() -> Path:
-    told = os.environ.get("MINDER_KUBERNETES")
-    return Path(told) if told else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "minder" / "kubernetes"
+    answer = os.environ.get("MINDER_KUBERNETES")
+    return Path(answer) if answer else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "minder" / "kubernetes"
 
 
 def missing_programs() -> str:
@@ -69,7 +69,7 @@ class LocalKubernetes(LocalDaemons):
         return KubernetesCalls(deadline_s, str(kubeconfig or self.kubeconfig))
 
     def write_kubeconfig(self, name: str, token: str) -> Path:
-        """For somebody else, by their token."""
+        """For another user, by their token."""
         path = self.folder / f"{name}.yaml"
         path.touch(mode=0o600)
         path.write_text(_KUBECONFIG.format(port=self._port, certificate=self.folder / "certificates" / "apiserver.crt", token=token))
@@ -134,7 +134,7 @@ class LocalKubernetes(LocalDaemons):
         ]
 
     def _await_server(self, limit_s: float = 60.0) -> None:
-        end_s, told = time.monotonic() + limit_s, ""
+        end_s, answer = time.monotonic() + limit_s, ""
         while time.monotonic() < end_s:
             died = next((name for name, process in self._processes.items() if process.poll() is not None), None)
             if died is not None:
@@ -143,9 +143,9 @@ class LocalKubernetes(LocalDaemons):
                 self.calls(2.0).call("GET", "/api/v1/namespaces/default")  # there only once the server has begun its work
                 return
             except ActuatorError as error:
-                told = str(error)
+                answer = str(error)
             time.sleep(0.1)
-        raise LabError(f"the API server does not answer after {limit_s:.0f} s: {told}")
+        raise LabError(f"the API server does not answer after {limit_s:.0f} s: {answer}")
 
 
 def _etcd_flags(folder: Path, port: int, peers: int) -> list[str]:

@@ -203,7 +203,7 @@ class Lab:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
-            # Whoever has set a handler of its own has its own way of ending, which must lead to `close` as well.
+            # A program that has set a handler of its own has its own way of ending, which must lead to `close` as well.
             if signal.getsignal(number) is signal.SIG_DFL:
                 self._handlers[number] = signal.signal(number, _leave)
 

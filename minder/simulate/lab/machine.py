@@ -30,7 +30,7 @@ exec nsenter --net="$space" -- "$@"
 
 @dataclass(frozen=True, slots=True)
 class MachinePlace:
-    """What tells one machine from another. In process mode both addresses are one of 127.0.0.0/8 and data_interface is lo."""
+    """What sets one machine apart from another. In process mode both addresses are one of 127.0.0.0/8 and data_interface is lo."""
 
     name: str
     label: str
@@ -50,7 +50,7 @@ class LabMachine:
     owner: str
     network: LabNetwork | None = None
     cgroup: Cgroup | None = None
-    on_spawn: Callable[[int, int], None] | None = None  # told (pid, start ticks) of every process group's leader
+    on_spawn: Callable[[int, int], None] | None = None  # called with (pid, start ticks) of every process group's leader
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     agent: subprocess.Popen[bytes] | None = None
     launcher: subprocess.Popen[bytes] | None = None

@@ -49,7 +49,7 @@ class LabNetwork:
     def build(self, labels: Sequence[str], owner: str) -> None:
         """Create everything for machines `labels`; machine i gets host address i + 1 in both networks.
 
-        The management bridge comes first and carries the owner in its alias: whoever finds the lab without its record knows whose it is.
+        The management bridge comes first and carries the owner in its alias: a finder of the lab without its record knows whose it is.
         """
         bridge, switch = self.management_bridge, self.switch
         _batch(
@@ -97,7 +97,7 @@ class LabNetwork:
         _run(["tc", "-n", self.switch, "qdisc", "delete", "dev", f"{self.switch}{label}", "root"])
 
     def drop_data_link(self, label: str) -> None:
-        """Packets over `data0` vanish in both directions, the link stays up, nobody is told (no reset, no ICMP)."""
+        """Packets over `data0` vanish in both directions, the link stays up, neither end hears of it (no reset, no ICMP)."""
         rules = (
             "table inet mdr {\n"
             "  chain in { type filter hook input priority 0; iifname data0 drop; }\n"

@@ -52,7 +52,7 @@ def reference_losses(seed: int, steps: int, world_size: int, cache_dir: str | os
         try:
             draft.rename(folder)
         except OSError:
-            if not (folder / "final.json").exists():  # otherwise somebody else computed the same meanwhile
+            if not (folder / "final.json").exists():  # otherwise another process computed the same meanwhile
                 raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)

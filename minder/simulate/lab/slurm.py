@@ -97,17 +97,17 @@ class LocalSlurm(LocalDaemons):
 
     def await_states(self, states: Sequence[str], limit_s: float = 60.0) -> None:
         """Wait until every node that answers is in one of these states ("idle", ...)."""
-        end_s, told = time.monotonic() + limit_s, ""
+        end_s, answer = time.monotonic() + limit_s, ""
         while time.monotonic() < end_s:
             try:
-                told = self.commands().call(["sinfo", "-h", "-N", "-n", ",".join(self.nodes), "-o", "%N %T"])
+                answer = self.commands().call(["sinfo", "-h", "-N", "-n", ",".join(self.nodes), "-o", "%N %T"])
             except ActuatorError as error:
-                told = str(error)
-            found = dict(line.split() for line in told.splitlines() if len(line.split()) == 2)
+                answer = str(error)
+            found = dict(line.split() for line in answer.splitlines() if len(line.split()) == 2)
             if all(found.get(node) in states for node in self.nodes):
                 return
             time.sleep(0.2)
-        raise LabError(f"Slurm's nodes are not {' or '.join(states)} after {limit_s:.0f} s: {' '.join(told.split())[:300]}")
+        raise LabError(f"Slurm's nodes are not {' or '.join(states)} after {limit_s:.0f} s: {' '.join(answer.split())[:300]}")
 
     def _start(self) -> None:
         missing = [name for name in ("munged", "slurmctld", "slurmd", "scontrol") if shutil.which(name) is None]

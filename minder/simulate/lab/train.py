@@ -136,7 +136,7 @@ def _generation() -> int:
 
 
 def _train_step(job: Job, step: int) -> None:
-    _raise_if_told(job, step)
+    _raise_if_asked(job, step)
     poison = _poison_if_told(job, step)
     job.ddp.train()
     loss = job.ddp(*model.batch(job.corpus, job.options.seed, step, job.rank))
@@ -182,13 +182,13 @@ def _finish(job: Job) -> None:
 
 def _fault() -> tuple[str, int, int]:
     """What MINDER_LAB_FAULT asks for: (kind, step, rank); ("", 0, 0) for nothing."""
-    told = os.environ.get("MINDER_LAB_FAULT", "")
-    kind, _, place = told.partition("@")
+    wanted = os.environ.get("MINDER_LAB_FAULT", "")
+    kind, _, place = wanted.partition("@")
     step, _, rank = place.partition(":")
     return (kind, int(step), int(rank or 0)) if step.isdigit() else ("", 0, 0)
 
 
-def _raise_if_told(job: Job, step: int) -> None:
+def _raise_if_asked(job: Job, step: int) -> None:
     kind, at_step, _ = _fault()
     if kind != "exception" or step != at_step:
         return
@@ -216,7 +216,7 @@ def _poison_if_told(job: Job, step: int) -> Any:
 
 
 def _warm_up(options: argparse.Namespace) -> None:
-    """Pay for lazy imports and first calls before the barrier, where nobody waits for them."""
+    """Pay for lazy imports and first calls before the barrier, where no peer waits for them."""
     if not options.plain:
         import minder.simulate.lab.watched  # noqa: F401
     module = model.CharacterModel(len(corpus.ALPHABET))

@@ -27,7 +27,7 @@ class TrainingWorker:
 def training_workers(machine: LabMachine) -> list[TrainingWorker]:
     """Workers with a rank that live on this machine, by job and slot. Raises LabError if there is none.
 
-    A pid counts only if it belongs to this machine: a stale file may name one that has been given to somebody else since.
+    A pid counts only if it belongs to this machine: a stale file may name one that has been given to another process since.
     """
     alive = set(machine.pids())
     found = [

@@ -123,7 +123,7 @@ def test_a_quiet_run_has_no_incident(make_report) -> None:  # type: ignore[no-un
     assert report.milestones == (), "no fault was injected, whatever the clock says"
     text = report_text(report)
     assert "No incident" in text
-    assert "evicted         nobody; 1 generation; the job ran to its end" in text
+    assert "evicted         none; 1 generation; the job ran to its end" in text
     document = report_json(report)
     assert document["incidents"] == []
     assert document["injected"] is None

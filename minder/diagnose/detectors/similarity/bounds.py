@@ -1,4 +1,4 @@
-"""Who is the candidate of a window, told without working out the distance of every pair, where bounds are enough to tell.
+"""Which machine is the candidate of a window, without the distance of every pair, where bounds are enough.
 
 Machines are put into groups along the direction in which they differ most. For the distances of one machine to the members of a group,
 Jensen's inequality gives both
@@ -27,21 +27,21 @@ _ROUNDING = 1e-3  # relative: distances are worked out in 32 bits, here and wher
 
 
 def near_sums(vectors_TMD: np.ndarray, known_TM: np.ndarray, config: SimilarityConfig) -> tuple[np.ndarray, np.ndarray]:
-    """(T,) bool and (T, M): for which windows of a lane, in order, candidates are told, and sums that have the same candidates as the
+    """(T,) bool and (T, M): for which windows of a lane, in order, candidates are known, and sums that have the same candidates as the
     exact ones (NaN in the others)."""
     sums_TM = np.full(known_TM.shape, np.nan)
     machines, in_vain = known_TM.shape[1], 0
     if machines > _FEWEST and config.distance == "euclidean":
         for t in np.flatnonzero(known_TM.all(axis=1)).tolist():
             if in_vain < _IN_VAIN or t % _AGAIN == 0:
-                found_M = _told(vectors_TMD[t].astype(np.float32), config)
+                found_M = _sums_M(vectors_TMD[t].astype(np.float32), config)
                 in_vain = in_vain + 1 if found_M is None else 0
                 if found_M is not None:
                     sums_TM[t] = found_M
     return ~np.isnan(sums_TM).any(axis=1), sums_TM
 
 
-def _told(vectors_MD: np.ndarray, config: SimilarityConfig) -> np.ndarray | None:
+def _sums_M(vectors_MD: np.ndarray, config: SimilarityConfig) -> np.ndarray | None:
     """(M,) sums, or None where a doubt is left."""
     machines, needed = len(vectors_MD), config.needed(len(vectors_MD))
     middle_D = np.full(machines, 1.0 / machines, dtype=np.float32) @ vectors_MD  # a product: of few columns a mean is slow
@@ -53,7 +53,7 @@ def _told(vectors_MD: np.ndarray, config: SimilarityConfig) -> np.ndarray | None
         return middle_M  # all count as equal
     std, doubt = float(middle_M.std()), float(np.sqrt(np.mean(half_M**2)))
     if float(upper_M.max()) - least_mean < needed * (std - doubt) and least_mean > 2.0 * machines * config.least_spread:
-        return middle_M  # nobody
+        return middle_M  # no candidate
     farthest = int(np.argmax(lower_M))
     nearer = float(np.delete(upper_M, farthest).max())
     plain = lower_M[farthest] > nearer and float(lower_M[farthest]) - most_mean > needed * (std + doubt)
@@ -68,8 +68,8 @@ def _bounds(centered_MD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     np.einsum("md,md->m", centered_MD, centered_MD, out=columns[dims])
     along_M = np.linalg.eigh(centered_MD.T @ centered_MD)[1][:, -1] @ columns[:dims]
     first_G, size_G = _groups(machines)
-    told = np.add.reduceat(np.take(columns, np.argsort(along_M), axis=1), first_G, axis=1) / size_G
-    middle_DG, mean_square_G = told[:dims], told[dims]
+    sums = np.add.reduceat(np.take(columns, np.argsort(along_M), axis=1), first_G, axis=1) / size_G
+    middle_DG, mean_square_G = sums[:dims], sums[dims]
     square_G = (middle_DG**2).sum(axis=0)
     square_GM = _squares(middle_DG, square_G, columns)
     lower_M = (size_G @ np.sqrt(square_GM)).astype(np.float64)

@@ -37,7 +37,7 @@ class Runs:
         self._memory.follow(machines, lanes)
 
     def advance(self, candidate_LM: np.ndarray | None, fresh_L: np.ndarray, gap_s: float) -> np.ndarray:
-        """(L, M) after one more row; a lane without any fresh data stands still. None: nobody looked, the last candidates stand."""
+        """(L, M) after one more row; a lane without any fresh data stands still. None: no look was taken, the last candidates stand."""
         run_LM = self._memory["run"]
         if candidate_LM is None:
             candidate_LM = self._memory["candidate"] > 0.5

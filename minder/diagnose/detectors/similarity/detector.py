@@ -91,7 +91,7 @@ class SimilarityDetector:
         return found_LTM
 
     def _conclude(self, at: tuple[float, int], run_LM: np.ndarray, stretch: Stretch, machines: tuple[str, ...]) -> Scores:
-        """The first lane, in order of priority, that accuses somebody decides; others may not accuse anybody else beside it."""
+        """The first lane, in order of priority, that accuses a machine decides; others may not accuse another one beside it."""
         time_s, t = at
         threshold = max(self.config.continuity_s, 1e-3)
         score_M = run_LM.max(axis=0).astype(np.float64)

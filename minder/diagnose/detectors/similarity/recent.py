@@ -23,7 +23,7 @@ _LOWEST, _HIGHEST = -1.0, 4.0  # scaled values stay between: a surge past its me
 class Stretch:
     """New rows with the ones before them. Window t covers rows t .. t + width - 1 of rows_KSM, so T windows in all.
 
-    rows_KSM: scaled, float32, without gaps. known_KTM: the machine has ever had the metric. fresh_KT: somebody has new data.
+    rows_KSM: scaled, float32, without gaps. known_KTM: the machine has ever had the metric. fresh_KT: some machine has new data.
     gap_T: seconds since the row before. times_T: of the new rows.
     """
 

@@ -1,4 +1,4 @@
-"""Changes that last and harm nobody."""
+"""Changes that last and harm no machine."""
 
 from __future__ import annotations
 

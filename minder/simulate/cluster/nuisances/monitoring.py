@@ -40,7 +40,7 @@ def add_dead_exporter(scene: Scene) -> None:
 
 
 def add_outage(scene: Scene) -> None:
-    """Nobody is scraped for a while."""
+    """No machine is scraped for a while."""
     rng = scene.streams.of("outage")
     scene.silent_TM[scene.span(rng.uniform(100.0, scene.duration_s - 120.0), rng.uniform(30.0, 150.0))] = True
 

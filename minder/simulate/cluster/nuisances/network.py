@@ -13,7 +13,7 @@ _APART_S = 310.0
 
 
 def add_congestion(scene: Scene) -> None:
-    """Another job shares the fabric for minutes: everybody is slower, nobody quite as much as the other."""
+    """Another job shares the fabric for minutes: all machines are slower, no two by quite the same."""
     rng = scene.streams.of("congestion")
     lasts_s = rng.uniform(40.0, 300.0)
     at_s = scene.quiet_spot(rng, lasts_s)
