@@ -93,7 +93,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(ledger: Path, role: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
+def serving(ledger: Path | str, role: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
     """A service on a ledger for as long as the block lasts: its process, its URL, and a token of that role."""
     tokens = TokenStore(ledger)
     token = tokens.create(TokenRecord(new_id(), "bench", role, SystemClock().now_s(), "bench"))
@@ -103,8 +103,8 @@ def serving(ledger: Path, role: str, *words: str) -> Iterator[tuple[subprocess.P
     try:
         while service.poll() is None:
             with suppress(httpx.HTTPError):
-                httpx.get(f"http://{address}/v1/ready", timeout=5.0)
-                break
+                if httpx.get(f"http://{address}/v1/ready", timeout=5.0).status_code == 200:
+                    break
             time.sleep(0.2)
         yield service, f"http://{address}", token
     finally:

@@ -36,13 +36,17 @@ from serve.state import open_service
 MACHINES, RANKS = 1500, 8
 PAGES = ("/", "/incidents", "/incidents?state=open", "/incidents/big-{last}", "/jobs/big", "/machines", "/machines/node-0007", "/standbys",
          "/pauses", "/policy?job=big", "/models", "/audit", "/audit?kind=all")  # fmt: skip
-NAMES = [f"node-{index:04d}" for index in range(MACHINES)]
 
 
-def write_ledger(path: Path, incidents: int, now_s: float) -> None:
+def machine_names(machines: int = MACHINES) -> list[str]:
+    return [f"node-{index:04d}" for index in range(machines)]
+
+
+def write_ledger(path: Path | str, incidents: int, now_s: float, machines: int = MACHINES) -> None:
     """A month of a large job: every incident with verdict, decision, intent, result, evidence and recovery; the newest three open."""
     store = EventStore(path)
     begin_s = now_s - 30 * 86_400.0
+    names = machine_names(machines)
     rows: list[dict[str, Any]] = []
 
     def put(kind: str, payload: Any, time_s: float, incident: str | None = None, operation: str | None = None) -> None:
@@ -50,20 +54,22 @@ def write_ledger(path: Path, incidents: int, now_s: float) -> None:
             {"time_s": time_s, "kind": kind, "payload": json.dumps(payload), "job": "big", "incident": incident, "operation_id": operation}
         )
 
-    ranks = {str(rank): NAMES[rank // RANKS] for rank in range(MACHINES * RANKS)}
-    domains = {name: {"rack": f"r{index // 40}", "switch": f"leaf-{index // 20}"} for index, name in enumerate(NAMES)}
-    put("job_registered", {"machines": NAMES, "standbys": ["spare-1", "spare-2"], "gpus": MACHINES * RANKS, "domains": domains}, begin_s)
+    ranks = {str(rank): names[rank // RANKS] for rank in range(machines * RANKS)}
+    domains = {name: {"rack": f"r{index // 40}", "switch": f"leaf-{index // 20}"} for index, name in enumerate(names)}
+    put("job_registered", {"machines": names, "standbys": ["spare-1", "spare-2"], "gpus": machines * RANKS, "domains": domains}, begin_s)
     put("generation_started", {"generation": 1, "rank_machine": ranks}, begin_s + 1)
     for number in range(1, incidents + 1):
         time_s = begin_s + 86_400.0 * 29.9 * number / incidents
-        write_incident(put, number, time_s, is_open=number > incidents - 3, ranks=ranks if number == incidents - 3 else {})
+        machine = names[number * 7 % machines]
+        write_incident(put, number, time_s, machine, is_open=number > incidents - 3, ranks=ranks if number == incidents - 3 else {})
     with writing(store._engine) as connection:
-        connection.execute(EVENTS.insert(), rows)
+        for begin in range(0, len(rows), 20_000):  # PostgreSQL takes a bounded number of parameters at once
+            connection.execute(EVENTS.insert(), rows[begin : begin + 20_000])
     store.close()
 
 
-def write_incident(put: Any, number: int, time_s: float, is_open: bool, ranks: dict[str, str]) -> None:
-    name, machine, operation = f"big-{number}", NAMES[number * 7 % MACHINES], f"evict-big-{number}"
+def write_incident(put: Any, number: int, time_s: float, machine: str, is_open: bool, ranks: dict[str, str]) -> None:
+    name, operation = f"big-{number}", f"evict-big-{number}"
     evidence = {"source": "telemetry", "machine": machine, "metric": "gpu_power_draw_watts", "device": "gpu3", "observed": 131.2,
                 "expected": 548.0, "since_s": time_s - 9}  # fmt: skip
     verdict = {"time_s": time_s, "kind": "machine", "tier": "evict", "machines": [machine], "cause": "stall", "confidence": 0.97,
@@ -91,11 +97,11 @@ def write_incident(put: Any, number: int, time_s: float, is_open: bool, ranks: d
     put("unbarred", {"machine": machine, "by": "alice", "note": "replaced"}, time_s + 61, name)
 
 
-def write_status(folder: Path, now_s: float) -> None:
+def write_status(folder: Path, now_s: float, machines: int = MACHINES) -> None:
     """What a controller of that job would have written: three machines stand out."""
-    shares = dict.fromkeys(range(MACHINES), 0.02) | {7: 1.6, 300: 0.7, 901: 0.3}
+    shares = dict.fromkeys(range(machines), 0.02) | {7: 1.6, 300: 0.7, 901: 0.3}
     rows = [{"name": name, "role": "training", "agent_age_s": 0.4, "launcher_age_s": 0.4, "workers": ["running"] * RANKS, "step": 10_000,
-             "score": shares[index]} for index, name in enumerate(NAMES)]  # fmt: skip
+             "score": shares[index]} for index, name in enumerate(machine_names(machines))]  # fmt: skip
     rows += [{"name": f"spare-{n}", "role": "standby", "agent_age_s": 0.4, "launcher_age_s": 0.4, "workers": ["waiting"] * RANKS, "step": None,
               "score": None} for n in (1, 2)]  # fmt: skip
     status = {"job": "big", "now_s": now_s, "generation": 3, "phase": "running", "machines": rows, "message": "", "step": 10_000,
@@ -108,7 +114,7 @@ def write_status(folder: Path, now_s: float) -> None:
         falls = [usual * w * (0.24 if row > 80 and number in (0, 5) else 1.0) for row, w in enumerate(wave)]
         metrics[metric] = {"low": [usual * w * 0.95 for w in wave], "middle": [usual * w for w in wave], "high": [usual * w * 1.05 for w in wave],
                            "lines": {"node-0007": falls, "node-0300": [usual * w * 0.97 for w in wave]}}  # fmt: skip
-    live = {"now_s": now_s, "machines": MACHINES, "standouts": ["node-0007", "node-0300"], "times": times, "metrics": metrics}
+    live = {"now_s": now_s, "machines": machines, "standouts": ["node-0007", "node-0300"], "times": times, "metrics": metrics}
     (folder / "status.json").write_text(json.dumps(status))
     (folder / "live.json").write_text(json.dumps(live))
 
@@ -121,14 +127,14 @@ def _keep_writing(folder: Path) -> None:
             write_status(folder, SystemClock().now_s())
 
 
-def write_job(folder: Path) -> Path:
-    machines = "".join(
+def write_job(folder: Path, machines: int = MACHINES) -> Path:
+    members = "".join(
         f'[[machines]]\nname = "{name}"\nrack = "r{index // 40}"\nswitch = "leaf-{index // 20}"\nserial = "SN{index:06d}"\n'
-        for index, name in enumerate(NAMES)
+        for index, name in enumerate(machine_names(machines))
     )
     head = f'name = "big"\nranks_per_machine = {RANKS}\nstate_dir = "{folder}"\n'
     path = folder / "job.toml"
-    path.write_text(f"{head}{machines}[parallelism]\ntensor = 8\npipeline = 10\n")
+    path.write_text(f"{head}{members}[parallelism]\ntensor = 8\npipeline = 10\n")
     return path
 
 
@@ -259,8 +265,8 @@ def main() -> None:
             url = f"http://{address}"
             for _ in range(300):
                 try:
-                    httpx.get(f"{url}/v1/ready", timeout=5.0)
-                    break
+                    if httpx.get(f"{url}/v1/ready", timeout=5.0).status_code == 200:
+                        break
                 except httpx.HTTPError:
                     time.sleep(0.2)
             http = sign_in(url, token)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import NAMES, write_incident
+from pages import machine_names, write_incident
 
 from minder.model.evidence import Verdict
 from minder.record.incidents import Ledger, kinds
@@ -39,9 +39,11 @@ def write_past(ledger: str, incidents: int, now_s: float) -> int:
             put(kinds.APPROVAL_SETTLED, said, time_s, incident, payload["operation_id"])
 
     begin_s = now_s - 30 * 86_400.0
-    put(kinds.JOB_REGISTERED, {"machines": NAMES, "standbys": [], "gpus": len(NAMES)}, begin_s)
+    names = machine_names()
+    put(kinds.JOB_REGISTERED, {"machines": names, "standbys": [], "gpus": len(names)}, begin_s)
     for number in range(1, incidents + 1):
-        write_incident(put, number, begin_s + 86_400.0 * 29.9 * number / incidents, is_open=number > incidents - 3, ranks={})
+        machine, time_s = names[number * 7 % len(names)], begin_s + 86_400.0 * 29.9 * number / incidents
+        write_incident(put, number, time_s, machine, is_open=number > incidents - 3, ranks={})
     with writing(store._engine) as connection:
         connection.execute(EVENTS.insert(), rows)
     store.close()
@@ -67,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="minder-past-") as folder:
         place, now_s = given.ledger or str(Path(folder) / "ledger.db"), time.time()
         found: dict[str, Any] = {"incidents": given.incidents, "events": write_past(place, given.incidents, now_s)}
-        verdict = Verdict(now_s, "machine", "page", (NAMES[3],), "stall", 0.9, now_s)
+        verdict = Verdict(now_s, "machine", "page", (machine_names()[3],), "stall", 0.9, now_s)
         with Ledger(place) as ledger, Ledger(place) as other:
 
             def pause() -> None:

@@ -86,7 +86,7 @@ def keep_alive(folder: Path, ledger: Path, stopping: threading.Event) -> None:
             opened.append(kinds.NOTE, {"text": "a second has passed", "told_s": time.time()}, job="big")
 
 
-def tokens_of(ledger: Path, count: int) -> list[str]:
+def tokens_of(ledger: Path | str, count: int) -> list[str]:
     """Everybody has their own: rates are limited for each."""
     store = TokenStore(ledger)
     now_s = SystemClock().now_s()
@@ -104,7 +104,7 @@ async def look(url: str, people: Sequence[tuple[str, httpx.Cookies]], seconds: f
     return seen
 
 
-def told(seconds: list[float]) -> dict[str, Any]:
+def ranked_seconds(seconds: list[float]) -> dict[str, Any]:
     ranked = sorted(seconds)
     if not ranked:
         return {"count": 0}
@@ -142,9 +142,9 @@ def main() -> None:
                     "seconds": round(took_s, 1),
                     "service_cores": round((spent.user + spent.system - used.user - used.system) / took_s, 3),
                     "service_MiB": round(memory / 2**20),
-                    "reads": {path: told(values) for path, values in seen.reads.items()},
+                    "reads": {path: ranked_seconds(values) for path, values in seen.reads.items()},
                     "unchanged": seen.unchanged,
-                    "events_heard": told(seen.delays),
+                    "events_heard": ranked_seconds(seen.delays),
                     "failures": {name: seen.failures.count(name) for name in sorted(set(seen.failures))},
                 },
                 indent=1,

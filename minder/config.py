@@ -6,6 +6,7 @@ import os
 import re
 import ssl
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -229,8 +230,7 @@ class JobConfig(_Strict):
 
     @model_validator(mode="after")
     def _counts_agree(self) -> JobConfig:
-        names = [machine.name for machine in self.machines]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(machine.name for machine in self.machines).items() if count > 1)
         if twice:
             raise ValueError(f"machine {twice[0]} stands twice in [[machines]]: name each once")
         if self.engine is not None:  # it says which of them the job runs on

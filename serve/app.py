@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 
 from fastapi import Depends, FastAPI
@@ -41,13 +42,14 @@ def build_app(service: Service) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(service.tail.follow())
-        reading = asyncio.create_task(_read_past(service))
+        service.reading_past = True
+        threading.Thread(target=_read_past, args=(service,), name="past", daemon=True).start()  # the end waits for no long ledger
         watching = asyncio.create_task(Watchers(service).run())
         service.outboxes.start()
         try:
             yield
         finally:
-            for task in (following, reading, watching):
+            for task in (following, watching):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
@@ -77,10 +79,13 @@ def build_app(service: Service) -> FastAPI:
     return app
 
 
-async def _read_past(service: Service) -> None:
-    """The first page of a large ledger need not wait for it. Where the ledger cannot be read now, whoever asks is told."""
-    with contextlib.suppress(LedgerError):
-        await asyncio.to_thread(service.read_past)
+def _read_past(service: Service) -> None:
+    """So that no page has to. Where the ledger cannot be read now, each request says so."""
+    try:
+        with contextlib.suppress(LedgerError):
+            service.read_past()
+    finally:
+        service.reading_past = False
 
 
 def _describe_problem(app: FastAPI) -> None:

@@ -3,11 +3,12 @@ service was told of that."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from minder.model.history import LedgerEvent
 from minder.offline.plots.excerpt import draw_excerpt
 from minder.record.incidents import Incident
 from minder.record.incidents.bundle import vendor_bundle
-from minder.record.incidents.places import find_places
 from minder.record.store.events import EventQuery
 from serve.state import Service
 
@@ -20,14 +21,10 @@ def bundle_of(service: Service, found: Incident) -> bytes:
     return vendor_bundle(events, registered_of(service, found), places_of(service, found), draw_excerpt)
 
 
-def places_of(service: Service, found: Incident) -> dict[str, dict[str, str]]:
+def places_of(service: Service, found: Incident) -> Mapping[str, Mapping[str, str]]:
     """Machine to {"rack", "switch", "serial", ...}; what is not known is not in it."""
-    places = find_places(registered_of(service, found))
-    config = service.known.config(found.job or "")
-    for machine in config.machines if config is not None else ():
-        told = {"rack": machine.rack, "switch": machine.switch, "serial": machine.serial}
-        places.setdefault(machine.name, {}).update({key: value for key, value in told.items() if value})
-    return places
+    shape = service.shape(found.job or "")
+    return {} if shape is None else shape.places
 
 
 def registered_of(service: Service, found: Incident) -> list[LedgerEvent]:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 
 from minder import __version__
-from minder.act.controller.status import read_status, status_age_s
+from minder.act.controller.status import status_age_s
 from serve.state import Service
 
 __all__ = ["render_gauges"]
@@ -49,7 +49,7 @@ class _Sight(CollectorRegistry):
         ages = GaugeMetricFamily("minder_service_controller_status_age_seconds", about, labels=["training_job"])
         for job, path in sorted(self._service.known.status_files().items()):
             if self._sees(job):
-                status = read_status(path)
+                status = self._service.status_files.read(path)
                 if status is not None and status.get("phase") in ("finished", "failed"):
                     continue  # nobody writes it any more
                 ours = status if status is not None and status.get("job") == job else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from minder.model.clock import format_time
@@ -88,11 +88,12 @@ class IncidentIndex:
                 self._wholes.popitem(last=False)
         return found
 
-    def naming(self, machine: str) -> list[Listed]:
-        """Those that name a machine, newest first."""
-        wanted = set(self._events.incidents_saying((kinds.VERDICT, kinds.INTENT), machine))
-        spans = [span for span in reversed(self._read_spans()) if span.incident in wanted]
-        return [item for item in self._chunks(spans) if machine in (*item.summary.machines, *item.summary.evicted)]
+    def listed(self, incidents: Collection[str]) -> list[Listed]:
+        """Those of these that the ledger has, newest first."""
+        self._read_spans()
+        with self._lock:
+            spans = [self._spans[name] for name in incidents if name in self._spans]
+        return list(self._chunks(sorted(spans, key=lambda span: span.first_id, reverse=True)))
 
     def _read_spans(self) -> list[IncidentSpan]:
         """Every incident, oldest first."""

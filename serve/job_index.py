@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minder.act.controller.state import JobState, fold_job
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.record.store.events import EventQuery, EventStore
+from minder.record.store.follow import EventFollower
 
 __all__ = ["JOB_KINDS", "JobIndex", "JobPast"]
 
@@ -77,14 +79,13 @@ class JobIndex:
             self._pasts |= {name: self._kept[name].fold(name) for name in changed}
             return dict(self._pasts)
 
-    def _new(self) -> list[LedgerEvent]:
-        """Oldest first. The first time, what was replaced since is not read at all."""
-        if self._read_id is not None:
-            found = self._events.select(EventQuery(since_id=self._read_id, kinds=JOB_KINDS))
-            self._read_id = found[-1].id if found else self._read_id
-            return found
-        upto_id = self._events.last_id()
-        lasting = self._events.select(EventQuery(kinds=_LASTING, before_id=upto_id + 1))
-        replaced = self._events.newest_by_job(_REPLACED)  # one that is newer than upto_id comes once more: no harm
-        self._read_id = upto_id
-        return sorted([*lasting, *replaced], key=lambda event: event.id)
+    def _new(self) -> Iterator[LedgerEvent]:
+        """Each kind oldest first. The first time, what was replaced since is not read at all."""
+        if self._read_id is None:
+            lasting = EventFollower(self._events, _LASTING)
+            yield from lasting.new()
+            yield from self._events.newest_by_job(_REPLACED)  # one that is newer than the lasting ones comes once more: no harm
+            self._read_id = lasting.read_id
+        for event in self._events.select(EventQuery(since_id=self._read_id, kinds=JOB_KINDS)):
+            yield event
+            self._read_id = event.id

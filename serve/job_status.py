@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minder.act.controller.status import read_status
 from serve.heard import Heard
 from serve.state import Service
 
@@ -15,7 +14,7 @@ __all__ = ["controller_heard", "job_status"]
 def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
     """What its controller wrote last; None where the service does not see that."""
     path = service.known.status_file(name)
-    status = None if path is None else read_status(path)
+    status = None if path is None else service.status_files.read(path)
     return status if status is not None and status.get("job") == name else None
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections import OrderedDict
 
 from minder.model.history import LedgerEvent
-from minder.record.incidents.machines import MACHINE_KINDS, RETEST_PREFIX, MachineRecord, fold_machines
+from minder.record.incidents import kinds
+from minder.record.incidents.machines import MACHINE_KINDS, RETEST_PREFIX, MachineFold, MachineRecord
 from minder.record.incidents.retests import PastRetest, fold_retests
-from minder.record.store.events import EventQuery, EventStore
+from minder.record.store.events import EventStore
+from minder.record.store.follow import EventFollower
 
 __all__ = ["MachineIndex"]
 
-_TESTED = ("detail", "by", "reason")  # of tests that were ordered, besides
-_KEPT = ("action", "machines", "machine", "outcome")
 _MOST_FOLDS = 32
 
 
@@ -22,42 +21,52 @@ class MachineIndex:
     """Safe for several threads."""
 
     def __init__(self, events: EventStore) -> None:
-        self._events = events
-        self._slim: list[LedgerEvent] = []
-        self._tests: list[LedgerEvent] = []  # of _slim, what is of tests
-        self._folds: OrderedDict[tuple[str, ...] | None, tuple[int, dict[str, MachineRecord]]] = OrderedDict()
+        self._follower = EventFollower(events, (*MACHINE_KINDS, kinds.VERDICT))
+        self._fold = MachineFold()
+        self._newest_id = 0
+        self._named: dict[str, dict[str, None]] = {}  # machine to the incidents whose verdicts or actions name it, oldest first
+        self._tests: list[LedgerEvent] = []
+        self._records: OrderedDict[tuple[str, ...] | None, tuple[int, dict[str, MachineRecord]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def records(self, jobs: tuple[str, ...] | None) -> dict[str, MachineRecord]:
         """Machine to record, as far as these jobs (None: all) know of it. Not to be changed by who is given it."""
         with self._lock:
             self._read()
-            newest_id = self._slim[-1].id if self._slim else 0
-            read_id, records = self._folds.pop(jobs, (-1, {}))
-            if read_id != newest_id:
-                records = fold_machines([event for event in self._slim if jobs is None or event.job is None or event.job in jobs])
-            self._folds[jobs] = (newest_id, records)
-            if len(self._folds) > _MOST_FOLDS:
-                self._folds.popitem(last=False)
+            read_id, records = self._records.pop(jobs, (-1, {}))
+            if read_id != self._newest_id:
+                records = self._fold.records(jobs)
+            self._records[jobs] = (self._newest_id, records)
+            if len(self._records) > _MOST_FOLDS:
+                self._records.popitem(last=False)
             return records
 
+    def record(self, machine: str, jobs: tuple[str, ...] | None) -> MachineRecord | None:
+        """Of one machine; None where these jobs (None: any) know nothing of it."""
+        with self._lock:
+            self._read()
+            return self._fold.record(machine, jobs)
+
+    def incidents_naming(self, machine: str) -> list[str]:
+        """Incidents with a verdict or an action that names the machine, oldest first."""
+        with self._lock:
+            self._read()
+            return list(self._named.get(machine, ()))
+
     def retests(self, jobs: tuple[str, ...] | None, machine: str) -> list[PastRetest]:
-        """Every test of a machine that one of these jobs (None: any) was told to have done, oldest first."""
+        """Every test of a machine that was ordered from one of these jobs (None: any), oldest first."""
         with self._lock:
             self._read()
             return fold_retests([event for event in self._tests if jobs is None or event.job in jobs], machine)
 
     def _read(self) -> None:
-        since_id = self._slim[-1].id if self._slim else 0
-        new = [_slim(event) for event in self._events.select(EventQuery(since_id=since_id, kinds=MACHINE_KINDS))]
-        self._slim += new
-        self._tests += [event for event in new if _is_of_test(event)]
-
-
-def _is_of_test(event: LedgerEvent) -> bool:
-    return (event.operation_id or "").startswith(RETEST_PREFIX)
-
-
-def _slim(event: LedgerEvent) -> LedgerEvent:
-    kept = (*_KEPT, *_TESTED) if _is_of_test(event) else _KEPT
-    return dataclasses.replace(event, payload={key: event.payload[key] for key in kept if key in event.payload})
+        for event in self._follower.new():
+            if event.kind in (kinds.VERDICT, kinds.INTENT) and event.incident is not None:
+                for machine in event.payload.get("machines") or ():
+                    self._named.setdefault(str(machine), {})[event.incident] = None
+            if event.kind == kinds.VERDICT:
+                continue
+            self._fold.add(event)
+            self._newest_id = event.id
+            if (event.operation_id or "").startswith(RETEST_PREFIX):
+                self._tests.append(event)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from minder.model.clock import format_time
 from minder.record.api.access import Caller
 from minder.record.api.machines import MachineJob, MachineSignal
 from minder.record.incidents import kinds
-from minder.record.incidents.places import find_places
 from minder.record.incidents.timeline import describe
 from minder.record.store.events import EventQuery
 from serve.access import sees
-from serve.job_index import JobPast
+from serve.job_shapes import JobShape
 from serve.job_status import job_status
 from serve.state import Service
 
@@ -28,31 +27,19 @@ def jobs_of_machine(service: Service, caller: Caller, machine: str) -> list[Mach
     """The jobs that run on it, keep it as a standby, or had it, by name; as far as the caller may see."""
     found = []
     for name, past in sorted(service.jobs.pasts().items()):
-        if sees(caller, name) and machine in (names := set(_names(service, name, past))):
-            found.append(_job(service, name, past, machine, len(names)))
+        if not sees(caller, name):
+            continue
+        shape, status = service.shapes.of(name, past, service.known.config(name)), job_status(service, name) or {}
+        row = next((row for row in status.get("machines") or () if row.get("name") == machine), None)
+        if row is not None or machine in shape.names:
+            found.append(_job(name, shape, status, row or {}, machine))
     return found
 
 
-def _names(service: Service, name: str, past: JobPast) -> Iterator[str]:
-    payload: Mapping[str, Any] = {} if past.registered is None else past.registered.payload
-    yield from past.machines
-    yield from past.state.barred
-    for key in ("machines", "standbys"):
-        yield from map(str, payload.get(key) or ())
-    config = service.known.config(name)
-    yield from (item.name for item in (config.machines if config is not None else ()))
-    yield from (str(row.get("name")) for row in (job_status(service, name) or {}).get("machines") or ())
-
-
-def _job(service: Service, name: str, past: JobPast, machine: str, machines: int) -> MachineJob:
-    status = job_status(service, name) or {}
-    row: Mapping[str, Any] = next((row for row in status.get("machines") or () if row.get("name") == machine), {})
-    place = dict(find_places([past.registered] if past.registered is not None else []).get(machine, {}))
-    config = service.known.config(name)
-    for item in config.machines if config is not None else ():
-        if item.name == machine:
-            place |= {key: value for key in _KINDS if (value := getattr(item, key))}
-    ranks = tuple(sorted(rank for rank, owner in past.state.rank_machine.items() if owner == machine))
+def _job(name: str, shape: JobShape, status: Mapping[str, Any], row: Mapping[str, Any], machine: str) -> MachineJob:
+    past, place = shape.past, shape.places.get(machine, {})
+    ranks = shape.ranks.get(machine, ()) if past.state.rank_machine else ()
+    others = {str(other.get("name")) for other in status.get("machines") or ()}
     role = "evicted" if machine in past.state.barred else "training" if ranks else str(row.get("role") or "not in it now")
     seen_s = status.get("now_s") if row else None
     return MachineJob(
@@ -60,7 +47,7 @@ def _job(service: Service, name: str, past: JobPast, machine: str, machines: int
         phase=past.state.phase,
         role=role,
         ranks=ranks,
-        machines=machines,
+        machines=len(shape.names | others),
         score=row.get("score"),
         seen=format_time(float(seen_s)) if isinstance(seen_s, (int, float)) else None,
         **{key: place.get(key) for key in _KINDS},

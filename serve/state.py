@@ -21,6 +21,7 @@ from serve.identity.code_flow import CodeFlow
 from serve.identity.oidc import Oidc
 from serve.incident_index import IncidentIndex
 from serve.job_index import JobIndex
+from serve.job_shapes import JobShape, JobShapes
 from serve.machine_index import MachineIndex
 from serve.metrics import Metrics
 from serve.models import ModelList
@@ -32,6 +33,7 @@ from serve.question_index import QuestionIndex
 from serve.scoring.pool import ScoringPool
 from serve.settings import Settings
 from serve.shared_parts import SharedParts
+from serve.status_files import StatusFiles
 from serve.tail import Tail
 from serve.watching.known import KnownJobs
 
@@ -66,13 +68,21 @@ class Service:
     models: ModelList = field(default_factory=ModelList)
     outboxes: Outboxes = field(default_factory=Outboxes)
     parts: SharedParts = field(default_factory=SharedParts)
+    status_files: StatusFiles = field(default_factory=StatusFiles)
+    shapes: JobShapes = field(default_factory=JobShapes)
     open_streams: int = 0
+    reading_past: bool = False  # a process that has just begun, on a long ledger
     registering: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def known(self) -> KnownJobs:
         """The jobs whose configuration this service has."""
-        return KnownJobs(self.settings, self.jobs)
+        return KnownJobs(self.settings, self.jobs, self.status_files)
+
+    def shape(self, job: str) -> JobShape | None:
+        """Where a job's machines stand and which ranks they run; None where the ledger knows no such job."""
+        past = self.jobs.pasts().get(job)
+        return None if past is None else self.shapes.of(job, past, self.known.config(job))
 
     @property
     def location(self) -> str:
@@ -86,6 +96,11 @@ class Service:
         next(self.incidents.unfinished(), None)
         next(self.incidents.newest_first(), None)
         self.machines.records(None)
+        for name in self.jobs.pasts():
+            if (shape := self.shape(name)) is not None:
+                shape.titles("pp")
+            if (path := self.known.status_file(name)) is not None:
+                self.status_files.read(path)
 
     def close(self) -> None:
         for store in (self.events, self.tokens, self.sessions, self.answers, self.listening):

@@ -51,6 +51,19 @@ class Parallelism:
         sizes = {"tp": self.tensor, "cp": self.context, "dp": self.data, "pp": self.pipeline}
         return tuple((axis, sizes[axis]) for axis in order)
 
+    def stride(self, axis: str) -> tuple[int, int]:
+        """(ranks between neighbours, size) of an axis: a rank's place on it is rank // stride % size. Raises BadInputError.
+
+        >>> Parallelism(tensor=2, pipeline=2, data=2).stride("pp")
+        (4, 2)
+        """
+        stride = 1
+        for name, size in self.axes():
+            if name == axis:
+                return stride, size
+            stride *= size
+        raise BadInputError(f'no parallel axis "{axis}": use one of {", ".join(name for name, _ in self.axes())}')
+
     def coordinates(self, rank: int) -> dict[str, int]:
         """Position of a rank on every axis.
 
@@ -64,13 +77,9 @@ class Parallelism:
 
     def group(self, axis: str, rank: int) -> tuple[int, ...]:
         """All ranks that differ from `rank` only on `axis`: its parallel group."""
-        stride = 1
-        for name, size in self.axes():
-            if name == axis:
-                base = rank - (rank // stride) % size * stride
-                return tuple(base + k * stride for k in range(size))
-            stride *= size
-        raise BadInputError(f'no parallel axis "{axis}": use one of {", ".join(name for name, _ in self.axes())}')
+        stride, size = self.stride(axis)
+        base = rank - rank // stride % size * stride
+        return tuple(base + k * stride for k in range(size))
 
 
 @dataclass(frozen=True, slots=True)

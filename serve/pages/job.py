@@ -5,31 +5,31 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.act.controller.status import read_status
 from minder.model.metrics import find_metric
-from minder.model.topology import Parallelism
 from minder.record.api.fields import JobName
 from minder.record.api.jobs import JobDetail
 from serve.access import demand_job
+from serve.job_shapes import AXES, NO_LAYOUT, NO_RACK
 from serve.pages.fleet import health_of
 from serve.pages.render import part_answer, shared_fragment, show
 from serve.pages.session import Seen
-from serve.routes.jobs import job_detail, job_ranks
+from serve.routes.jobs import job_detail
 from serve.state import Service, service_of
+from serve.status_files import file_version
 
 __all__ = ["Cell", "Doing", "Group", "doing_of", "router"]
 
 router = APIRouter(prefix="/jobs")
 Name = Annotated[JobName, Path(max_length=63)]
 By = Annotated[Literal["pp", "dp", "tp", "rack"], Query()]
-_AXES = {"pp": "pipeline stage", "dp": "data-parallel rank", "tp": "tensor rank", "rack": "rack"}
 _LEVELS = ((1.0, "s3", "!!"), (0.5, "s2", "!"), (0.25, "s1", "·"))
 _DOES = {
     "start": "starts",
@@ -48,6 +48,8 @@ _BY = {
     "none": "by nothing else",
 }
 _MOST_PANELS = 6
+_MOST_CELLS = 3000  # a screen full; more would be no picture and megabytes of page
+_ORDER = {"s3": 0, "s2": 1, "s1": 2, "none": 3}
 _MOST_TOP = 8
 
 
@@ -76,7 +78,16 @@ class Group:
     """Machines with the same work."""
 
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...]  # that are drawn
+    levels: Mapping[str, int]  # of all its machines
+
+    @property
+    def size(self) -> int:
+        return sum(self.levels.values())
+
+    @property
+    def undrawn(self) -> int:
+        return self.size - len(self.cells)
 
 
 @router.get("/{name}")
@@ -93,7 +104,7 @@ def job_now(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Respo
     demand_job(visitor.caller, name)
 
     def state() -> Hashable:
-        return service.events.last_id(), *map(_changed, _files(service, name)), int(service.clock.now_s())
+        return service.events.last_id(), *map(file_version, _files(service, name)), int(service.clock.now_s())
 
     return shared_fragment(
         request, (name, by), state, "parts/job.html", lambda: _values(service, job_detail(service, visitor.caller, name), by)
@@ -111,7 +122,7 @@ def telemetry(request: Request, visitor: Seen, name: Name) -> Response:
         return json.dumps(None if live is None else live | {"metrics": _telling(live)}).encode()
 
     def state() -> Hashable:
-        return tuple(map(_changed, _files(service, name)))
+        return tuple(map(file_version, _files(service, name)))
 
     return part_answer(request, service.parts.get(("telemetry", name), state, build), "application/json")
 
@@ -121,15 +132,14 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
     health = health_of(service, detail.name, detail.phase)
     blind = health.word in ("silent", "unknown")
     groups = _groups(service, detail, rows, by, blind)
-    cells = [cell for group in groups for cell in group.cells]
     scored = sorted((row for row in rows.values() if row.get("score") is not None), key=lambda row: -float(row["score"]))
     return {
         "job": detail,
         "health": health,
         "by": by,
-        "axes": _AXES,
+        "axes": AXES,
         "groups": groups,
-        "levels": {level: sum(cell.level == level for cell in cells) for level in ("s0", "s1", "s2", "s3", "none")},
+        "levels": {level: sum(group.levels.get(level, 0) for group in groups) for level in ("s0", "s1", "s2", "s3", "none")},
         "top": [] if blind else scored[:_MOST_TOP],
         "live": _live(service, detail.name),
         "doing": doing_of(detail.status or {}),
@@ -152,22 +162,29 @@ def doing_of(status: Mapping[str, Any]) -> Doing | None:
 
 
 def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str, Any]], by: str, blind: bool) -> list[Group]:
-    config = service.known.config(detail.name)
-    parallelism = None if config is None else config.topology().parallelism
-    racks = {} if config is None else {machine.name: machine.rack or "no rack is recorded" for machine in config.machines}
-    placed: dict[str, set[int]] = {}
-    for rank, machine in job_ranks(service, detail.name).items():
-        placed.setdefault(machine, set()).add(rank)
+    """Of a job of thousands of machines only those that stand out are drawn, as many as a person can look at; the others are counted."""
+    shape = service.shape(detail.name)
+    titles = {} if shape is None else shape.titles(by)
+    other = NO_RACK if by == "rack" else NO_LAYOUT
     accused = {name: item.summary.id for item in service.incidents.unfinished(job=detail.name) for name in item.summary.machines}
-    found: dict[str, list[Cell]] = {}
     shared = _shared_length(detail.machines)
+    cells: dict[str, list[Cell]] = {}
     for machine in detail.machines:
-        title = racks.get(machine, "no rack is recorded") if by == "rack" else _title(placed.get(machine, set()), parallelism, by)
-        cell = _cell(machine, rows.get(machine), blind)
+        cell = _cell(machine, rows.get(machine), blind, machine[shared:])
         if machine in accused and cell.mark != "x":
-            cell = Cell(machine, "s3", "!!", f"accused in {accused[machine]}")
-        found.setdefault(title, []).append(replace(cell, short=machine[shared:]))
-    return [Group(title, tuple(cells)) for title, cells in found.items()]
+            cell = Cell(machine, "s3", "!!", f"accused in {accused[machine]}", machine[shared:])
+        cells.setdefault(titles.get(machine, other), []).append(cell)
+    drawn = _worst(cells, _MOST_CELLS) if len(detail.machines) > _MOST_CELLS else None
+    return [
+        Group(title, tuple(cell for cell in own if drawn is None or cell.name in drawn), Counter(cell.level for cell in own))
+        for title, own in cells.items()
+    ]
+
+
+def _worst(cells: Mapping[str, Sequence[Cell]], most: int) -> set[str]:
+    """Names of those that are unlike their peers, the worst first; "no data" says less than a score."""
+    standing_out = [cell for own in cells.values() for cell in own if cell.level != "s0"]
+    return {cell.name for cell in sorted(standing_out, key=lambda cell: _ORDER[cell.level])[:most]}
 
 
 def _shared_length(names: Sequence[str]) -> int:
@@ -177,51 +194,34 @@ def _shared_length(names: Sequence[str]) -> int:
     return next((end for end in range(min(same, len(first) - 1), 0, -1) if not first[end - 1].isalnum()), 0)
 
 
-def _title(ranks: set[int], parallelism: Parallelism | None, by: str) -> str:
-    if parallelism is None or not ranks or max(ranks) >= parallelism.world_size:
-        return "machines, in order of their ranks"
-    places = sorted({parallelism.coordinates(rank)[by] for rank in ranks})
-    span = str(places[0]) if len(places) == 1 else f"{places[0]} to {places[-1]}"
-    return f"{_AXES[by]} {span}"
-
-
-def _cell(name: str, row: Mapping[str, Any] | None, blind: bool) -> Cell:
+def _cell(name: str, row: Mapping[str, Any] | None, blind: bool, short: str) -> Cell:
     """Nothing that is not known looks well."""
     if row is None or blind:
-        return Cell(name, "none", "?", "no data")
+        return Cell(name, "none", "?", "no data", short)
     if row.get("role") == "evicted":
-        return Cell(name, "s3", "x", "evicted")
-    score, ages = row.get("score"), [row.get("agent_age_s"), row.get("launcher_age_s")]
-    if all(age is None for age in ages):
-        return Cell(name, "none", "?", "no data: neither agent nor launcher was heard")
+        return Cell(name, "s3", "x", "evicted", short)
+    score = row.get("score")
+    if row.get("agent_age_s") is None and row.get("launcher_age_s") is None:
+        return Cell(name, "none", "?", "no data: neither agent nor launcher was heard", short)
     if score is None:
-        return Cell(name, "none", "-", "heard, but not scored yet")
+        return Cell(name, "none", "-", "heard, but not scored yet", short)
     for least, level, mark in _LEVELS:
         if float(score) >= least:
             said = "over the threshold" if least == 1.0 else "over half the threshold" if least == 0.5 else "slightly unlike its peers"
-            return Cell(name, level, mark, said)
-    return Cell(name, "s0", "", "like its peers")
+            return Cell(name, level, mark, said, short)
+    return Cell(name, "s0", "", "like its peers", short)
 
 
 def _live(service: Service, name: str) -> dict[str, Any] | None:
     """What its controller wrote last of the telemetry; None where the service does not see that."""
     path = service.known.status_file(name)
-    return None if path is None else read_status(path.with_name("live.json"))
+    return None if path is None else service.status_files.read(path.with_name("live.json"))
 
 
 def _files(service: Service, name: str) -> tuple[pathlib.Path, ...]:
     """What the job's controller writes for this page."""
     path = service.known.status_file(name)
     return () if path is None else (path, path.with_name("live.json"))
-
-
-def _changed(path: pathlib.Path) -> Hashable:
-    """Another value whenever the file is another one: it is replaced, never written into."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _telling(live: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from minder.record.api.fields import Answer
 from serve.access import AnyCaller, Viewer, sees
 from serve.gauges import render_gauges
 from serve.metrics import CONTENT_TYPE
+from serve.problems import refuse
 from serve.state import service_of
 
 __all__ = ["Health", "router"]
@@ -33,8 +34,11 @@ async def health() -> Health:
 
 @router.get("/ready")
 def ready(request: Request) -> Health:
-    """The ledger can be read; 503 where it cannot. Needs no token."""
-    service_of(request).events.last_id()
+    """The ledger can be read, and its past has been; 503 until then. Needs no token."""
+    service = service_of(request)
+    service.events.last_id()
+    if service.reading_past:
+        raise refuse(503, "the service has just begun and reads the ledger's past: ask again in some seconds")
     return Health(status="ok", version=__version__)
 
 

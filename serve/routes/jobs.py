@@ -35,7 +35,7 @@ from serve.watching.allowed import read_document
 from serve.watching.register import JOB_BODY, plan_end, plan_register
 from serve.watching.settings import host_in
 
-__all__ = ["job_detail", "job_ranks", "jobs_page", "plan_restart", "plan_standby", "router"]
+__all__ = ["job_detail", "jobs_page", "plan_restart", "plan_standby", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Name = Annotated[JobName, Path(max_length=63)]
@@ -157,16 +157,6 @@ def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
     return JobDetail.model_validate(fields)
 
 
-def job_ranks(service: Service, name: str) -> Mapping[int, str]:
-    """Rank to machine now."""
-    past = service.jobs.pasts().get(name)
-    if past is None:
-        return {}
-    config = service.known.config(name) if past.watched is not None else None
-    known = config is not None and config.engine is None
-    return past.state.rank_machine or (config.topology().rank_machine if config is not None and known else {})
-
-
 def _open_incidents(service: Service) -> dict[str | None, list[str]]:
     found: dict[str | None, list[str]] = {}
     for listed in service.incidents.unfinished():
@@ -177,7 +167,8 @@ def _open_incidents(service: Service) -> dict[str | None, list[str]]:
 def _fields(service: Service, name: str, past: JobPast, opened: Mapping[str | None, Sequence[str]]) -> dict[str, object]:
     state, watched = past.state, past.watched is not None
     phase = _watched_phase(service, name) if watched else state.phase
-    machines = past.machines or (tuple(dict.fromkeys(job_ranks(service, name).values())) if watched else ())
+    shape = service.shapes.of(name, past, service.known.config(name)) if watched else None
+    machines = past.machines or (tuple(shape.ranks) if shape is not None else ())
     return {
         "name": name,
         "phase": phase,

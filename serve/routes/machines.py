@@ -65,7 +65,9 @@ def show_machine(request: Request, caller: Viewer, name: Name) -> Response:
 
 def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail:
     """404 where nothing is known that the caller may see."""
-    named = [item.summary for item in service.incidents.naming(name) if sees(caller, item.span.job)]
+    listed = service.incidents.listed(service.machines.incidents_naming(name))
+    own = (item.summary for item in listed if sees(caller, item.span.job))
+    named = [item for item in own if name in (*item.machines, *item.evicted)]
     record = _records(service, caller).get(name)
     jobs = jobs_of_machine(service, caller, name)
     if record is None and not named and not jobs:

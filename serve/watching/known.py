@@ -6,13 +6,13 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
-from minder.act.controller.status import read_status
 from minder.app.watch_folder import status_places
 from minder.config import JobConfig, parse_config
 from minder.model.errors import ConfigError
 from minder.model.history import LedgerEvent
 from serve.job_index import JobIndex
 from serve.settings import Settings
+from serve.status_files import StatusFiles
 from serve.watching.settings import watch_dir
 
 __all__ = ["KnownJobs", "registered_config"]
@@ -21,8 +21,8 @@ __all__ = ["KnownJobs", "registered_config"]
 class KnownJobs:
     """Asked anew each time: registrations come and go. A job of the command line goes before a registered one of that name."""
 
-    def __init__(self, settings: Settings, jobs: JobIndex) -> None:
-        self._settings, self._jobs = settings, jobs
+    def __init__(self, settings: Settings, jobs: JobIndex, files: StatusFiles) -> None:
+        self._settings, self._jobs, self._files = settings, jobs, files
 
     def config(self, job: str) -> JobConfig | None:
         """Without tokens, as far as it was registered. Raises LedgerError."""
@@ -45,7 +45,7 @@ class KnownJobs:
             return watch_dir(job) / "watch" / "status.json" if job in self.registered() else None
         found = [each for each in status_places(path, job) if each.exists()]
         if len(found) > 1:  # several jobs may share one folder
-            found = [each for each in found if (read_status(each) or {}).get("job") == job]
+            found = [each for each in found if (self._files.read(each) or {}).get("job") == job]
         return max(found, key=_written_s, default=path)
 
     def status_files(self) -> dict[str, Path]:

@@ -134,7 +134,7 @@ class Writer:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_followed_is_what_the_whole_ledger_says(database: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minder.record.incidents.past._WINDOW", 37)
+    monkeypatch.setattr("minder.record.store.follow._WINDOW", 37)
     store = EventStore(database)
     writer, chance = Writer(store, seed), random.Random(seed)
     with Ledger(database) as followed:
@@ -181,7 +181,7 @@ def test_a_database_that_fails_once_hides_nothing(tmp_path: Any, monkeypatch: py
     from minder.model.errors import LedgerError
 
     database = str(tmp_path / "ledger.db")
-    monkeypatch.setattr("minder.record.incidents.past._WINDOW", 5)
+    monkeypatch.setattr("minder.record.store.follow._WINDOW", 5)
     store = EventStore(database)
     writer, select, calls = Writer(store, 7), EventStore.select, 0
     writer.write(40)

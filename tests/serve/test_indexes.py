@@ -79,9 +79,13 @@ def test_they_agree_with_the_ledger_while_it_grows(ledger: Ledger, service: Serv
 def test_an_incident_is_found_by_the_machine_that_it_names(service: Service, ledger: Ledger) -> None:
     for machine in ("m%", "m_", "m", 'm"x', "m\\x"):
         ledger.open_incident(verdict_of(machine, NOW_S), job="llm", time_s=NOW_S)
-    assert [item.summary.machines for item in service.incidents.naming("m2")] == [("m2",)]
+
+    def naming(machine: str) -> list[tuple[str, ...]]:
+        return [item.summary.machines for item in service.incidents.listed(service.machines.incidents_naming(machine))]
+
+    assert naming("m2") == [("m2",)]
     for machine in ("m%", "m_", "m", 'm"x', "m\\x"):
-        assert [item.summary.machines for item in service.incidents.naming(machine)] == [(machine,)]
+        assert naming(machine) == [(machine,)]
 
 
 def test_what_is_older_than_the_index_is_read_once(service: Service, ledger: Ledger, monkeypatch: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from minder.record.incidents import kinds
 from minder.record.incidents.fold import fold_incident
 from minder.record.incidents.history import HISTORY_KINDS, HistoryFold, fold_suspects
 from minder.record.incidents.record import Incident
+from minder.record.store.follow import EventFollower
 from minder.record.store.rows import EventQuery
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Past"]
 
-_WINDOW = 2_000  # ids: a job of thousands of ranks has events of 200 kB
 _CHUNK = 100
 _KEPT_S = 3600.0  # verdicts older than what was asked for by more than this are let go
 _ENDS = (kinds.FIRST_STEP, kinds.CLOSED)
@@ -39,32 +39,14 @@ class _Folded:
     incident: Incident
 
 
-class _Reader:
-    """Follows the events of some kinds. What was taken is not given again, and what was not taken is."""
-
-    def __init__(self, events: EventStore, names: Sequence[str]) -> None:
-        self._events, self._names = events, tuple(names)
-        self.read_id = 0
-
-    def new(self) -> Iterator[LedgerEvent]:
-        """In windows, so that not all of a long past is in memory at once."""
-        last_id = self._events.last_id()
-        while self.read_id < last_id:
-            end_id = min(self.read_id + _WINDOW, last_id)
-            for event in self._events.select(EventQuery(since_id=self.read_id, before_id=end_id + 1, kinds=self._names)):
-                yield event
-                self.read_id = event.id
-            self.read_id = end_id
-
-
 class Past:
     """Safe for several threads. Every method raises LedgerError where the database cannot be read."""
 
     def __init__(self, events: EventStore) -> None:
         self._events = events
-        self._fold, self._history = HistoryFold(), _Reader(events, HISTORY_KINDS)
+        self._fold, self._history = HistoryFold(), EventFollower(events, HISTORY_KINDS)
         self._verdicts: deque[LedgerEvent] = deque()
-        self._accusations, self._from_s = _Reader(events, (kinds.VERDICT,)), float("inf")
+        self._accusations, self._from_s = EventFollower(events, (kinds.VERDICT,)), float("inf")
         self._maybe_open: dict[str, _Folded | None] | None = None  # None: to be folded anew
         self._incident_id = 0
         self._lock = threading.Lock()

@@ -119,13 +119,6 @@ class EventStore(OpenedStore):
         with reading(self._engine) as connection:
             return [IncidentSpan(row.incident, row.job, row.first, row.last, row.time_s) for row in connection.execute(opening)]
 
-    def incidents_saying(self, kinds: Sequence[str], words: str) -> list[str]:
-        """Incidents with an event of these kinds whose payload holds a JSON string like this."""
-        text = json.dumps(words).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        wanted = EVENTS.c.incident.is_not(None) & EVENTS.c.kind.in_(tuple(kinds)) & EVENTS.c.payload.like(f"%{text}%", escape="\\")
-        with reading(self._engine) as connection:
-            return [str(row.incident) for row in connection.execute(select(EVENTS.c.incident).where(wanted).distinct())]
-
     def last_id(self) -> int:
         """The id of the newest event; 0 in an empty ledger."""
         with reading(self._engine) as connection:
