@@ -78,7 +78,7 @@ def build_app(service: Service) -> FastAPI:
 
 
 async def _read_past(service: Service) -> None:
-    """The first page of a large ledger need not wait for it. Where the ledger cannot be read now, whoever asks is told."""
+    """The first page of a large ledger need not wait for it. Where the ledger cannot be read now, each request says so."""
     with contextlib.suppress(LedgerError):
         await asyncio.to_thread(service.read_past)
 

@@ -1,5 +1,5 @@
 """What a vendor gets of an incident, and where its machines stand: as the job registered them, and as its job.toml says where the
-service was told of that."""
+service was started with that."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def places_of(service: Service, found: Incident) -> dict[str, dict[str, str]]:
     places = find_places(registered_of(service, found))
     config = service.known.config(found.job or "")
     for machine in config.machines if config is not None else ():
-        told = {"rack": machine.rack, "switch": machine.switch, "serial": machine.serial}
-        places.setdefault(machine.name, {}).update({key: value for key, value in told.items() if value})
+        own = {"rack": machine.rack, "switch": machine.switch, "serial": machine.serial}
+        places.setdefault(machine.name, {}).update({key: value for key, value in own.items() if value})
     return places
 
 

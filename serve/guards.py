@@ -29,8 +29,8 @@ class BodyBounds:
             await self._app(scope, receive, send)
             return
         most = self._most(scope["path"])
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if told.isdigit() and int(told[:20]) > most:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > most:
             await problem(413, f"the body is larger than the {most} bytes that are taken here", {"Connection": "close"})(
                 scope, receive, send
             )

@@ -42,7 +42,7 @@ class MachineIndex:
             return records
 
     def retests(self, jobs: tuple[str, ...] | None, machine: str) -> list[PastRetest]:
-        """Every test of a machine that one of these jobs (None: any) was told to have done, oldest first."""
+        """Every test of a machine that was ordered of one of these jobs (None: any), oldest first."""
         with self._lock:
             self._read()
             return fold_retests([event for event in self._tests if jobs is None or event.job in jobs], machine)

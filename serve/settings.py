@@ -1,4 +1,4 @@
-"""What `minder serve` is told."""
+"""What `minder serve` is started with."""
 
 from __future__ import annotations
 

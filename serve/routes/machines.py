@@ -93,7 +93,7 @@ def plan_outcome(service: Service, caller: Caller, name: str, body: OutcomeReque
         meant = record.incident
     found = find_incident(service, caller, meant)
     if name not in (*found.machines, *found.evicted):
-        raise refuse(422, f"incident {found.id} does not name {name}: it names {', '.join(found.machines) or 'nobody'}")
+        raise refuse(422, f"incident {found.id} does not name {name}: it names {', '.join(found.machines) or 'no machine'}")
     payload = {"machine": name, "outcome": body.outcome, "note": body.note}
     return [Planned(kinds.OUTCOME, payload, found.job, found.id)], f"{name}: {body.outcome} (incident {found.id})"
 
@@ -122,8 +122,8 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
         raise refuse(409, f"{unfit}: mend and test it again, or say force with the reason why it is fit all the same")
     payload = {"machine": name, "note": body.reason} | ({"forced": unfit} if unfit is not None else {})
     planned = [Planned(kinds.UNBARRED, payload, event.job, event.incident) for event in meant]
-    told = f"{name} may work again{_from(body.job).replace('from', 'in')}"
-    return planned, f"{told}: it waits as a standby as soon as its launcher has started its workers"
+    detail = f"{name} may work again{_from(body.job).replace('from', 'in')}"
+    return planned, f"{detail}: it waits as a standby as soon as its launcher has started its workers"
 
 
 @router.post("/{name}/evict", status_code=201, response_model=Recorded)
@@ -142,8 +142,8 @@ def plan_evict(service: Service, caller: Caller, name: str, body: EvictRequest) 
     if name not in machines:
         raise refuse(409, f"{name} runs no rank of {body.job}: {', '.join(machines[:8])} do")
     payload = order_payload(name, caller.name, body.reason, service.clock.now_s())
-    told = f"the controller of {body.job} evicts {name} at its next tick, if budgets, pauses and standbys allow it"
-    return [Planned(kinds.SIGNAL, payload, body.job)], told
+    detail = f"the controller of {body.job} evicts {name} at its next tick, if budgets, pauses and standbys allow it"
+    return [Planned(kinds.SIGNAL, payload, body.job)], detail
 
 
 @router.post("/{name}/retest", status_code=201, response_model=Recorded)
@@ -153,7 +153,7 @@ def retest(request: Request, caller: Operator, name: Name, body: RetestRequest, 
 
 
 def plan_retest(service: Service, caller: Caller, name: str, body: RetestRequest) -> tuple[list[Planned], str]:
-    """404 where nothing is known of the machine, 409 while it is tested, 422 where no job is told."""
+    """404 where nothing is known of the machine, 409 while it is tested, 422 where no job is named."""
     record = _records(service, caller).get(name)
     job = body.job or (_known_job(record, caller) if record is not None else None)
     if record is None and body.job is None:
@@ -200,7 +200,7 @@ def _retest_fields(found: Retest) -> dict[str, str]:
 
 
 def _test_fields(item: PastRetest) -> dict[str, object]:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "operation": item.operation_id,
         "state": item.state,
         "job": item.job,
@@ -209,4 +209,4 @@ def _test_fields(item: PastRetest) -> dict[str, object]:
         "detail": item.detail,
     }
     times = {"asked": item.asked_s, "begun": item.begun_s, "ended": item.ended_s}
-    return told | {name: None if time_s is None else format_time(time_s) for name, time_s in times.items()}
+    return fields | {name: None if time_s is None else format_time(time_s) for name, time_s in times.items()}

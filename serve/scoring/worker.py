@@ -52,8 +52,8 @@ def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]
         check_size(recording, limits)
         seen = recording if until_s is None else recording.until(until_s)
         verdicts = [verdict_line(name, verdict) for verdict in replay_recording(seen, until_s)]
-    told = {"rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": notes}
-    return {"recording": name, **told, "not_judged": not_judged(seen)}
+    counts = {"rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": notes}
+    return {"recording": name, **counts, "not_judged": not_judged(seen)}
 
 
 def read_dumps(what: str, folder: Path) -> dict[str, Any]:
@@ -71,13 +71,13 @@ def read_dumps(what: str, folder: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def _noting(folder: Path) -> Iterator[list[str]]:
     """A list that has, afterwards, what minder warned of meanwhile."""
-    handler, told = _Notes(), list[str]()
+    handler, notes = _Notes(), list[str]()
     logging.getLogger("minder").addHandler(handler)
     try:
-        yield told
+        yield notes
     finally:
         logging.getLogger("minder").removeHandler(handler)
-        told += [_plain(line, folder) for line in handler.lines]
+        notes += [_plain(line, folder) for line in handler.lines]
 
 
 def _plain(text: str, folder: Path) -> str:

@@ -49,8 +49,8 @@ def plan_register(service: Service, caller: Caller, document: Mapping[str, Any],
         raise refuse(409, f"{len(registered)} jobs are watched already, as many as [jobs] allows: end one, or raise jobs.most")
     content = config.model_dump(mode="json", exclude_defaults=True)
     watched = Planned(kinds.JOB_WATCHED, {"config": content, "reason": reason}, config.name)
-    told = "evicting for real" if settings.act and config.engine is not None else "in dry run"
-    return [Planned(kinds.JOB_REGISTERED, _run(config), config.name), watched], f"{config.name} is watched from now on, {told}"
+    mode = "evicting for real" if settings.act and config.engine is not None else "in dry run"
+    return [Planned(kinds.JOB_REGISTERED, _run(config), config.name), watched], f"{config.name} is watched from now on, {mode}"
 
 
 def plan_end(service: Service, caller: Caller, name: str, reason: str) -> tuple[list[Planned], str]:
