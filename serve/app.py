@@ -10,7 +10,8 @@ from fastapi import Depends, FastAPI
 
 from minder import __version__
 from minder.model.errors import LedgerError
-from minder.record.api.problem import MEDIA_TYPE, Problem
+from minder.record.api.problem import MEDIA_TYPE
+from serve.contract import complete
 from serve.guards import BodyBounds, Measured
 from serve.pages import add_pages
 from serve.pages.errors import error_page
@@ -18,7 +19,6 @@ from serve.parameters import operation_id, refuse_unknown
 from serve.problems import add_problems
 from serve.routes import decisions, events, health, incidents, jobs, machines, maintenance, pauses, policy, scores, signals, standbys
 from serve.state import Service
-from serve.watching.register import JOB_SCHEMAS
 from serve.watching.watchers import Watchers
 
 __all__ = ["build_app"]
@@ -73,7 +73,7 @@ def build_app(service: Service) -> FastAPI:
     add_problems(app, error_page)
     app.add_middleware(BodyBounds, limits=service.settings.limits)
     app.add_middleware(Measured, metrics=service.metrics)
-    _describe_problem(app)
+    app.openapi = complete(app.openapi)  # type: ignore[method-assign]
     return app
 
 
@@ -81,15 +81,3 @@ async def _read_past(service: Service) -> None:
     """The first page of a large ledger need not wait for it. Where the ledger cannot be read now, each request says so."""
     with contextlib.suppress(LedgerError):
         await asyncio.to_thread(service.read_past)
-
-
-def _describe_problem(app: FastAPI) -> None:
-    """What routes name and no route's signature has: put it into the document once."""
-    plain = app.openapi
-
-    def openapi() -> dict[str, object]:
-        document = plain()
-        document.setdefault("components", {}).setdefault("schemas", {}).update({"Problem": Problem.model_json_schema(), **JOB_SCHEMAS})
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -38,12 +38,17 @@ from serve.watching.settings import host_in
 __all__ = ["job_detail", "job_ranks", "jobs_page", "plan_restart", "plan_standby", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-Name = Annotated[JobName, Path(max_length=63)]
+Name = Annotated[JobName, Path(max_length=63, description="Name of the job.")]
 Reason = Annotated[Text, Query(description="Why; it stands in the audit trail.")]
 
 
 @router.get("", response_model=Page[Job])
-def list_jobs(request: Request, caller: Viewer, limit: Limit = 50, cursor: Annotated[JobName | None, Query()] = None) -> Response:
+def list_jobs(
+    request: Request,
+    caller: Viewer,
+    limit: Limit = 50,
+    cursor: Annotated[JobName | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
     """Every job that was ever registered, by name."""
     return tagged(request, jobs_page(service_of(request), caller, limit, cursor))
 

@@ -31,7 +31,7 @@ from serve.state import Service, service_of
 __all__ = ["machine_detail", "machines_page", "plan_evict", "plan_outcome", "plan_retest", "plan_return", "router"]
 
 router = APIRouter(prefix="/v1/machines", tags=["machines"])
-Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
+Name = Annotated[MachineName, Path(pattern=NAME, max_length=255, description="Name of the machine.")]
 _MOST_RETESTS = 20
 _MOST_INCIDENTS = 100
 
@@ -42,7 +42,7 @@ def list_machines(
     caller: Viewer,
     barred: Annotated[bool | None, Query(description="Only those that are (or are not) barred now.")] = None,
     limit: Limit = 50,
-    cursor: Annotated[MachineName | None, Query()] = None,
+    cursor: Annotated[MachineName | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
     """Every machine that was ever evicted or barred, by name."""
     return tagged(request, machines_page(service_of(request), caller, barred, limit, cursor))
@@ -77,7 +77,7 @@ def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail
 
 
 @router.post("/{name}/outcome", status_code=201, response_model=Recorded)
-def tell_outcome(request: Request, caller: Operator, name: Name, body: OutcomeRequest, act: Act) -> Response:
+def record_outcome(request: Request, caller: Operator, name: Name, body: OutcomeRequest, act: Act) -> Response:
     """Record what the repair found: was the eviction right?"""
 
     return act.perform(lambda: plan_outcome(service_of(request), caller, name, body))
@@ -99,7 +99,7 @@ def plan_outcome(service: Service, caller: Caller, name: str, body: OutcomeReque
 
 
 @router.post("/{name}/return", status_code=201, response_model=Recorded)
-def give_back(request: Request, caller: Operator, name: Name, body: ReturnRequest, act: Act) -> Response:
+def return_machine(request: Request, caller: Operator, name: Name, body: ReturnRequest, act: Act) -> Response:
     """Let a barred machine work again."""
     return act.perform(lambda: plan_return(service_of(request), caller, name, body))
 
@@ -127,7 +127,7 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
 
 
 @router.post("/{name}/evict", status_code=201, response_model=Recorded)
-def evict(request: Request, caller: Operator, name: Name, body: EvictRequest, act: Act) -> Response:
+def evict_machine(request: Request, caller: Operator, name: Name, body: EvictRequest, act: Act) -> Response:
     """Order a machine out of a job. Its controller does it, if budgets, pauses and standbys allow, and unless it is in dry run."""
     return act.perform(lambda: plan_evict(service_of(request), caller, name, body))
 
@@ -147,7 +147,7 @@ def plan_evict(service: Service, caller: Caller, name: str, body: EvictRequest) 
 
 
 @router.post("/{name}/retest", status_code=201, response_model=Recorded)
-def retest(request: Request, caller: Operator, name: Name, body: RetestRequest, act: Act) -> Response:
+def retest_machine(request: Request, caller: Operator, name: Name, body: RetestRequest, act: Act) -> Response:
     """Have a machine that is out of its job tested by its agent; `retest` of the machine says what came of it."""
     return act.perform(lambda: plan_retest(service_of(request), caller, name, body))
 

@@ -27,7 +27,11 @@ router = APIRouter(prefix="/v1/policy", tags=["policy"])
 
 
 @router.get("", response_model=PolicySettings)
-def show_policy(request: Request, caller: Viewer, job: Annotated[JobName | None, Query()] = None) -> Response:
+def show_policy(
+    request: Request,
+    caller: Viewer,
+    job: Annotated[JobName | None, Query(description="Job whose settings are meant; the defaults if not given.")] = None,
+) -> Response:
     """The settings of a job whose job.toml the service knows; the defaults for any other."""
     return tagged(request, policy_settings(service_of(request), caller, job))
 
@@ -52,7 +56,7 @@ def policy_settings(service: Service, caller: Caller, job: str | None) -> Policy
 
 
 @router.post("/dry-run")
-def dry_run(request: Request, caller: Viewer, body: DryRunRequest) -> DryRun:
+def try_settings(request: Request, caller: Viewer, body: DryRunRequest) -> DryRun:
     """Take the job's past decisions again with other settings. Writes nothing and acts on nothing."""
     return try_policy(service_of(request), caller, body)
 

@@ -16,7 +16,7 @@ from minder.model.clock import parse_time
 from minder.model.errors import BadInputError
 from minder.record.api.dumps import CollectivesResult, StacksResult
 from minder.record.api.fields import JobName
-from minder.record.api.scores import PARTS, ScoreRequest, ScoreResult
+from minder.record.api.scores import PARTS, ScoreResult
 from serve.access import Viewer
 from serve.problems import refuse
 from serve.scoring.pool import Busy, Order, What
@@ -32,13 +32,13 @@ _PARTS = {"type": "object", "properties": {name: {"type": "string", "format": "b
 _DUMP = {"type": "object", "properties": {"dump": {"type": "array", "items": _BINARY["schema"]}}, "required": ["dump"]}
 _DUMPS: dict[str, Any] = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _DUMP}}}}
 _CONTENT: dict[str, Any] = {kind: _BINARY for kind in BODY_TYPES if kind != "application/json"} | {
-    "application/json": {"schema": ScoreRequest.model_json_schema(ref_template="#/components/schemas/{model}")},
+    "application/json": {"schema": {"$ref": "#/components/schemas/ScoreRequest"}},
     "multipart/form-data": {"schema": _PARTS},
 }
 
 
 @router.post("/scores", openapi_extra={"requestBody": {"required": True, "content": _CONTENT}})
-async def score(
+async def score_upload(
     request: Request,
     caller: Viewer,
     name: Annotated[JobName, Query(description="What the verdicts call the recording.")] = "upload",
