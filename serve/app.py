@@ -17,7 +17,21 @@ from serve.pages import add_pages
 from serve.pages.errors import error_page
 from serve.parameters import operation_id, refuse_unknown
 from serve.problems import add_problems
-from serve.routes import decisions, events, health, incidents, jobs, machines, maintenance, pauses, policy, scores, signals, standbys
+from serve.routes import (
+    decisions,
+    events,
+    health,
+    incidents,
+    jobs,
+    machines,
+    maintenance,
+    pauses,
+    policy,
+    score_sessions,
+    scores,
+    signals,
+    standbys,
+)
 from serve.state import Service
 from serve.watching.watchers import Watchers
 
@@ -52,6 +66,7 @@ def build_app(service: Service) -> FastAPI:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
             await service.scoring.close()
+            await asyncio.to_thread(service.scored.close)
             await asyncio.to_thread(service.outboxes.stop)
 
     app = FastAPI(
@@ -65,7 +80,21 @@ def build_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for room in (health, incidents, events, machines, decisions, pauses, maintenance, jobs, policy, scores, signals, standbys):
+    for room in (
+        health,
+        incidents,
+        events,
+        machines,
+        decisions,
+        pauses,
+        maintenance,
+        jobs,
+        policy,
+        scores,
+        score_sessions,
+        signals,
+        standbys,
+    ):
         app.include_router(
             room.router, responses=_PROBLEMS, dependencies=[Depends(refuse_unknown)], generate_unique_id_function=operation_id
         )

@@ -14,6 +14,7 @@ from serve.settings import Limits
 __all__ = ["UPLOAD_PATHS", "BodyBounds", "Measured"]
 
 UPLOAD_PATHS = ("/v1/scores", "/v1/stacks", "/v1/collectives")
+SESSIONS_PATH = "/v1/scores/sessions"
 SIGNALS_PATH = "/v1/signals"
 JOBS_PATH = "/v1/jobs"
 
@@ -38,7 +39,7 @@ class BodyBounds:
         await self._app(scope, _Bounded(receive, most, self._limits.body_s), send)
 
     def _most(self, path: str) -> int:
-        if path in UPLOAD_PATHS:
+        if path in UPLOAD_PATHS or path.startswith(f"{SESSIONS_PATH}/"):
             return self._limits.upload_bytes
         if path == JOBS_PATH:
             return self._limits.job_bytes

@@ -38,13 +38,15 @@ OPERATIONS = [
     "list_pauses", "start_pause", "end_pause", "list_maintenance", "add_maintenance", "end_maintenance",
     "list_jobs", "show_job", "register_job", "end_job", "restart_job", "add_standby", "list_standbys", "list_models",
     "show_policy", "try_settings",
-    "score_upload", "analyse_stacks", "analyse_collectives",
+    "score_upload", "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
+    "analyse_stacks", "analyse_collectives",
     "report_signals", "report_alerts", "report_health_events", "report_gpud",
 ]  # fmt: skip
 # In this order, since one makes what the next one ends; the others may come in any.
 IN_ORDER = [
     "start_pause", "end_pause", "add_maintenance", "end_maintenance", "return_machine", "evict_machine", "restart_job", "register_job",
     "end_job", "retest_machine",
+    "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
 ]  # fmt: skip
 ENDLESS, FILES = {"stream_events"}, {"analyse_stacks", "analyse_collectives"}
 
@@ -151,6 +153,8 @@ def test_every_operation_called_by_its_example_answers_what_it_promises(
     names = {"incident": f"{JOB}-1", "name": "m2"}
     keys = itertools.count()
 
+    alice = as_("admin")  # a session is its token's own
+
     def call(operation: str) -> httpx.Response:
         method, path, part = found[operation]
         own = {"approve_decision": "evict-a", "reject_decision": "evict-b", "show_decision": "evict-a", "evict_machine": "m1"}.get(
@@ -160,26 +164,31 @@ def test_every_operation_called_by_its_example_answers_what_it_promises(
         body = json.loads(json.dumps(example(document, part)).replace("node-0002", "m2"))
         if operation == "register_job":
             body["name"] = "new"
-        headers = as_(role_of(operation)) | {"Idempotency-Key": f"k{next(keys)}"}
+        headers = (as_("source") if operation.startswith("report_") else alice) | {"Idempotency-Key": f"k{next(keys)}"}
         query = {
             item["name"]: {"machine": "m2"}.get(item["name"], "why")
             for item in part.get("parameters", ())
             if item["in"] == "query" and item["required"]
         }
+        rows = part.get("requestBody", {}).get("content", {}).get("application/x-ndjson")
+        sent = {"json": body} if body is not None else {"content": rows["example"]} if rows else {}
+        headers |= {"Content-Type": "application/x-ndjson"} if rows else {}
         address = path.format(**names | ({"name": own} if own else {}))
-        return http.request(method.upper(), address, params=query, headers=headers, **({} if body is None else {"json": body}))
+        return http.request(method.upper(), address, params=query, headers=headers, **sent)
 
     for operation in [*sorted(set(found) - set(IN_ORDER) - ENDLESS - FILES), *IN_ORDER]:
         answer = call(operation)
         assert answer.is_success, (operation, answer.text)
-        promised = found[operation][2]["responses"][str(answer.status_code)]["content"]
+        answers = found[operation][2]["responses"][str(answer.status_code)]
+        if answer.status_code == 204:
+            assert "content" not in answers and not answer.content
+            continue
+        promised = answers["content"]
         kind = answer.headers["content-type"].partition(";")[0]
         assert kind in promised, (operation, kind)
         if kind == "application/json":
             check(document, promised[kind]["schema"], answer.json())
+        if operation == "begin_session":
+            names["session"] = answer.json()["id"]
         if operation == "add_maintenance":
             names["window"] = http.get("/v1/maintenance", headers=as_()).json()["items"][0]["id"]
-
-
-def role_of(operation: str) -> str:
-    return "source" if operation.startswith("report_") else "admin"
