@@ -120,8 +120,9 @@ class DetectorConfig(_Strict):
 
 
 class SignalsConfig(_Strict):
-    """When links call a person. link_flaps: so many on one machine within link_flap_window_s, 0 never; link_down_s: so long down is no
-    flap. What every other signal leads to stands in minder/edge/signals/signal_rules.toml."""
+    """When links call a person. link_flaps: so many on one machine within link_flap_window_s, 0 never. link_flap_window_s: seconds within
+    which they are counted. link_down_s: so many seconds down is no flap. What every other signal leads
+    to stands in minder/edge/signals/signal_rules.toml."""
 
     link_flaps: int = Field(default=2, ge=0)
     link_flap_window_s: float = Field(default=300.0, gt=0)

@@ -98,7 +98,7 @@ def admit(request: Request, record: TokenRecord) -> Caller:
 
 
 def authenticate_again(service: Service, header: str | None) -> bool:
-    """Whether the token of a long answer is still valid; it is if nobody can tell."""
+    """Whether the token of a long answer is still valid; it is where that cannot be read."""
     token = (header or "").partition(" ")[2].strip()
     if service.oidc is not None and looks_foreign(token):
         try:

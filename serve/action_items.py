@@ -1,4 +1,4 @@
-"""What waits for a person: answers, machines that nobody examined, pools that are too small, jobs that nobody hears."""
+"""What waits for a person: answers, machines that were not examined, pools that are too small, jobs that are not heard."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def _answers(service: Service, caller: Caller) -> list[ActionItem]:
 
 
 def _unheard(service: Service, pasts: dict[str, JobPast]) -> list[ActionItem]:
-    """A job of which nothing is heard may be well or dead: nobody knows."""
+    """A job of which nothing is heard may be well or dead: that is not known."""
     alive = [name for name, past in pasts.items() if past.state.phase not in _OVER and (past.registered or past.watched)]
     silent = [name for name in alive[:_MOST_JOBS] if controller_heard(service, name).state == "silent"]
     return [
-        ActionItem("no data", f"{name}: its controller is not heard, nobody watches it", f"/jobs/{name}", urgent=True) for name in silent
+        ActionItem("no data", f"{name}: its controller is not heard, nothing watches it", f"/jobs/{name}", urgent=True) for name in silent
     ]
 
 
 def _pools(service: Service, caller: Caller, pasts: dict[str, JobPast]) -> list[ActionItem]:
-    """Fewer ready standbys than the job was planned with. Where nobody can tell, that is no data, told above."""
+    """Fewer ready standbys than the job was planned with. Where no controller reports, that is no data, listed above."""
     pools: dict[str, Counter[str]] = {}
     for item in standbys_page(service, caller).items:
         pools.setdefault(item.job, Counter())[item.state] += 1
@@ -79,5 +79,5 @@ def _unexamined(service: Service, caller: Caller) -> list[ActionItem]:
     records = service.machines.records(caller.jobs).values()
     waiting = [item for item in records if item.barred_in and item.outcome is None and item.retest is None]
     waiting.sort(key=lambda item: (item.last_eviction_s or 0.0, item.machine))
-    told = [f"{item.machine}: kept out of {', '.join(item.barred_in)}, and nobody said what was found" for item in waiting]
-    return [ActionItem("barred, not examined", what, f"/machines/{item.machine}") for item, what in zip(waiting, told, strict=True)]
+    lines = [f"{item.machine}: kept out of {', '.join(item.barred_in)}, and no finding is recorded" for item in waiting]
+    return [ActionItem("barred, not examined", what, f"/machines/{item.machine}") for item, what in zip(waiting, lines, strict=True)]

@@ -11,15 +11,29 @@ from fastapi import Depends, FastAPI
 
 from minder import __version__
 from minder.model.errors import LedgerError
-from minder.record.api.problem import MEDIA_TYPE, Problem
+from minder.record.api.problem import MEDIA_TYPE
+from serve.contract import complete
 from serve.guards import BodyBounds, Measured
 from serve.pages import add_pages
 from serve.pages.errors import error_page
 from serve.parameters import operation_id, refuse_unknown
 from serve.problems import add_problems
-from serve.routes import decisions, events, health, incidents, jobs, machines, maintenance, pauses, policy, scores, signals, standbys
+from serve.routes import (
+    decisions,
+    events,
+    health,
+    incidents,
+    jobs,
+    machines,
+    maintenance,
+    pauses,
+    policy,
+    score_sessions,
+    scores,
+    signals,
+    standbys,
+)
 from serve.state import Service
-from serve.watching.register import JOB_SCHEMAS
 from serve.watching.watchers import Watchers
 
 __all__ = ["build_app"]
@@ -54,6 +68,7 @@ def build_app(service: Service) -> FastAPI:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
             await service.scoring.close()
+            await asyncio.to_thread(service.scored.close)
             await asyncio.to_thread(service.outboxes.stop)
 
     app = FastAPI(
@@ -67,7 +82,21 @@ def build_app(service: Service) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for room in (health, incidents, events, machines, decisions, pauses, maintenance, jobs, policy, scores, signals, standbys):
+    for room in (
+        health,
+        incidents,
+        events,
+        machines,
+        decisions,
+        pauses,
+        maintenance,
+        jobs,
+        policy,
+        scores,
+        score_sessions,
+        signals,
+        standbys,
+    ):
         app.include_router(
             room.router, responses=_PROBLEMS, dependencies=[Depends(refuse_unknown)], generate_unique_id_function=operation_id
         )
@@ -75,7 +104,7 @@ def build_app(service: Service) -> FastAPI:
     add_problems(app, error_page)
     app.add_middleware(BodyBounds, limits=service.settings.limits)
     app.add_middleware(Measured, metrics=service.metrics)
-    _describe_problem(app)
+    app.openapi = complete(app.openapi)  # type: ignore[method-assign]
     return app
 
 
@@ -86,15 +115,3 @@ def _read_past(service: Service) -> None:
             service.read_past()
     finally:
         service.reading_past = False
-
-
-def _describe_problem(app: FastAPI) -> None:
-    """What routes name and no route's signature has: put it into the document once."""
-    plain = app.openapi
-
-    def openapi() -> dict[str, object]:
-        document = plain()
-        document.setdefault("components", {}).setdefault("schemas", {}).update({"Problem": Problem.model_json_schema(), **JOB_SCHEMAS})
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,5 +1,5 @@
 """What a vendor gets of an incident, and where its machines stand: as the job registered them, and as its job.toml says where the
-service was told of that."""
+service was started with that."""
 
 from __future__ import annotations
 

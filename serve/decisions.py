@@ -53,25 +53,25 @@ def questions_page(
 
 
 def plan_answer(service: Service, caller: Caller, name: str, answer: Answer, reason: str) -> tuple[list[Planned], str]:
-    """409 where nobody can answer any more."""
+    """409 where no answer is taken any more."""
     found = find_question(service, caller, name)
     if (why := refusal(found, service.clock.now_s())) is not None:
         raise refuse(409, why)
     heard = controller_heard(service, found.job)
     state = is_led(service.settings.ledger, found.job) if heard.state == "unknown" else heard.state == "heard"
-    told = told_after(found, answer, state, "" if heard.last_s is None else format_time(heard.last_s))
-    return [Planned(kinds.APPROVAL_SETTLED, {"answer": answer, "reason": reason}, found.job, found.incidents[0], name)], told
+    detail = told_after(found, answer, state, "" if heard.last_s is None else format_time(heard.last_s))
+    return [Planned(kinds.APPROVAL_SETTLED, {"answer": answer, "reason": reason}, found.job, found.incidents[0], name)], detail
 
 
 def give_answer(act: Action, name: str, answer: Answer, reason: str) -> Response:
-    """Once, whoever else answers at the same moment. 404, 403 and 409 as of plan_answer."""
+    """Once, also where others answer at the same moment. 404, 403 and 409 as of plan_answer."""
     plan = functools.partial(plan_answer, act.service, act.caller, name, answer, reason)
     try:
         return act.perform(plan)
     except LedgerError as error:
         if not is_second(error):
             raise
-        plan()  # somebody answered since we looked: it raises
+        plan()  # another answer came since we looked: it raises
         raise
 
 

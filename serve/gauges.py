@@ -51,7 +51,7 @@ class _Sight(CollectorRegistry):
             if self._sees(job):
                 status = self._service.status_files.read(path)
                 if status is not None and status.get("phase") in ("finished", "failed"):
-                    continue  # nobody writes it any more
+                    continue  # nothing writes it any more
                 ours = status if status is not None and status.get("job") == job else {}
                 ages.add_metric([job], status_age_s(ours, now_s))
         return ages

@@ -14,6 +14,7 @@ from serve.settings import Limits
 __all__ = ["UPLOAD_PATHS", "BodyBounds", "Measured"]
 
 UPLOAD_PATHS = ("/v1/scores", "/v1/stacks", "/v1/collectives")
+SESSIONS_PATH = "/v1/scores/sessions"
 SIGNALS_PATH = "/v1/signals"
 JOBS_PATH = "/v1/jobs"
 
@@ -29,8 +30,8 @@ class BodyBounds:
             await self._app(scope, receive, send)
             return
         most = self._most(scope["path"])
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if told.isdigit() and int(told[:20]) > most:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > most:
             await problem(413, f"the body is larger than the {most} bytes that are taken here", {"Connection": "close"})(
                 scope, receive, send
             )
@@ -38,7 +39,7 @@ class BodyBounds:
         await self._app(scope, _Bounded(receive, most, self._limits.body_s), send)
 
     def _most(self, path: str) -> int:
-        if path in UPLOAD_PATHS:
+        if path in UPLOAD_PATHS or path.startswith(f"{SESSIONS_PATH}/"):
             return self._limits.upload_bytes
         if path == JOBS_PATH:
             return self._limits.job_bytes

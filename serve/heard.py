@@ -19,7 +19,7 @@ _MOST_JOBS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """state: "heard" now, "silent", or "unknown": nobody could tell yet. last_s: unix seconds of the last sign, None where
+    """state: "heard" now, "silent", or "unknown": it cannot be known yet. last_s: unix seconds of the last sign, None where
     there was none."""
 
     state: Literal["heard", "silent", "unknown"]
@@ -58,7 +58,7 @@ class Listening:
         return Heard("unknown" if any(stood < PATIENCE_S for stood in stands) else "silent", last_s)
 
     def _note(self, name: str, lease: Lease | None, now_s: float) -> _Watched | None:
-        """None where nobody holds the lease."""
+        """None where the lease is free."""
         if lease is None or lease.released:
             self._seen.pop(name, None)
             return None

@@ -24,7 +24,7 @@ JOB_KINDS = (*_LASTING, *_REPLACED)
 @dataclass(frozen=True, slots=True)
 class JobPast:
     """What a job's events lead to; not to be changed. registered: its newest registration. machines: by rank, each once.
-    watched: by which the service was told to watch it, None where it does not."""
+    watched: the event by which it is registered to be watched, None where it does not."""
 
     registered: LedgerEvent | None
     state: JobState

@@ -20,5 +20,5 @@ def job_status(service: Service, name: str) -> Mapping[str, Any] | None:
 
 def controller_heard(service: Service, name: str) -> Heard:
     """By its status and by its lease. Raises LedgerError."""
-    told = (job_status(service, name) or {}).get("now_s")
-    return service.listening.heard(name, float(told) if isinstance(told, (int, float)) else None)
+    written_s = (job_status(service, name) or {}).get("now_s")
+    return service.listening.heard(name, float(written_s) if isinstance(written_s, (int, float)) else None)

@@ -57,6 +57,6 @@ def _job(name: str, shape: JobShape, status: Mapping[str, Any], row: Mapping[str
 def signals_of_machine(service: Service, caller: Caller, machine: str) -> list[MachineSignal]:
     """What was reported of it, newest first, out of the newest reports of all."""
     query = EventQuery(kinds=(kinds.SIGNAL,), newest_first=True, limit=_MOST_READ)
-    told = [event for event in service.events.select(query) if sees(caller, event.job)]
-    own = [event for event in told if (event.payload.get("signal") or {}).get("machine") == machine][:_MOST_SIGNALS]
+    seen = [event for event in service.events.select(query) if sees(caller, event.job)]
+    own = [event for event in seen if (event.payload.get("signal") or {}).get("machine") == machine][:_MOST_SIGNALS]
     return [MachineSignal(time=format_time(event.time_s), job=event.job, what=describe(event)) for event in own]

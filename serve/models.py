@@ -59,6 +59,6 @@ def _ask() -> Registered:
 
 
 def _version(item: Mapping[str, Any]) -> ModelVersion:
-    told = {name: value[:500] for name, value in item["training"].items() if not name.startswith("mlflow.")}
-    training = dict(list(told.items())[:_MOST_TRAINING])
+    kept = {name: value[:500] for name, value in item["training"].items() if not name.startswith("mlflow.")}
+    training = dict(list(kept.items())[:_MOST_TRAINING])
     return ModelVersion(version=item["version"], champion=item["champion"], training=training, judged=item.get("judged", {}))

@@ -17,7 +17,7 @@ from minder.record.api.problem import MEDIA_TYPE, Problem
 
 __all__ = ["PageMaker", "add_problems", "first_error", "problem", "refuse"]
 
-# (request, status, detail, headers) -> the answer for somebody who looks at a page
+# (request, status, detail, headers) -> the answer for a person who looks at a page
 PageMaker = Callable[[Request, int, str, Mapping[str, str]], Response]
 
 _log = logging.getLogger("minder.serve")

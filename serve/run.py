@@ -1,4 +1,4 @@
-"""Runs the service until it is told to stop. Nothing listens beyond this machine without being told to, and never without a token."""
+"""Runs the service until it is stopped. Nothing listens beyond this machine unless the settings say so, and never without a token."""
 
 from __future__ import annotations
 

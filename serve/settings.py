@@ -1,4 +1,4 @@
-"""What `minder serve` is told."""
+"""What `minder serve` is started with."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ class Limits:
     scoring_bytes: int = 2 * 1024 * 1024 * 1024
     scoring_workers: int = 1
     scoring_queue: int = 8
+    score_sessions: int = 32
+    score_sessions_of_one: int = 8  # of one token
+    score_session_idle_s: float = 3600.0  # without use, until it ends
 
 
 @dataclass(frozen=True, slots=True)

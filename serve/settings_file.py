@@ -1,4 +1,4 @@
-"""`minder serve --settings service.toml`: what the service is told besides its command line. Unknown keys are errors."""
+"""`minder serve --settings service.toml`: what the service is set to besides its command line. Unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FILE_KEYS = (
 
 
 class ServiceFile(BaseModel):
-    """What the service is told besides its command line. public_url: where people reach the service's pages; links in messages begin
-    with it. notify: who is told of verdicts, a [[notify]] table for each. oidc: an identity provider whose tokens count too, and with
+    """What the service is set to besides its command line. public_url: where people reach the service's pages; links in messages begin
+    with it. notify: who is notified of verdicts, a [[notify]] table for each. oidc: an identity provider whose tokens count too, and with
     whom people may sign in to the pages. jobs: jobs may be registered through the API, within what it says.
     standby_hosts: where a machine may listen that an operator adds to a job's pool through the API, as [jobs] hosts; empty: nowhere."""
 

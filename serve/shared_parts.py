@@ -39,6 +39,6 @@ class SharedParts:
             if kept is None or kept[0] != now:
                 kept = (now, Part.of(build()))
             self._kept[key] = kept
-            while len(self._kept) > _MOST:  # what nobody asked for longest
+            while len(self._kept) > _MOST:  # what was not asked for longest
                 del self._kept[next(iter(self._kept))]
             return kept[1]

@@ -31,6 +31,7 @@ from serve.notify.send import Sender
 from serve.notify.targets import Target
 from serve.question_index import QuestionIndex
 from serve.scoring.pool import ScoringPool
+from serve.scoring.sessions import ScoreSessions
 from serve.settings import Settings
 from serve.shared_parts import SharedParts
 from serve.status_files import StatusFiles
@@ -57,6 +58,7 @@ class Service:
     listening: Listening
     tail: Tail
     scoring: ScoringPool
+    scored: ScoreSessions
     requests: Buckets
     failures: Buckets
     signals_by_caller: Buckets
@@ -126,6 +128,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         listening=Listening(LeaseStore(settings.ledger), clock),
         tail=Tail(events),
         scoring=ScoringPool(limits),
+        scored=ScoreSessions(limits, time.monotonic),
         requests=Buckets(limits.rate, limits.burst, time.monotonic),
         failures=Buckets(limits.failure_rate, limits.failure_burst, time.monotonic),
         sign_ins=Buckets(limits.sign_in_rate, limits.sign_in_burst, time.monotonic),

@@ -28,7 +28,7 @@ class Tail:
         self.failures = 0
 
     async def follow(self) -> None:
-        """Read new events for ever. While the ledger cannot be read, nothing is told, and `failures` counts."""
+        """Read new events for ever. While the ledger cannot be read, nothing is passed on, and `failures` counts."""
         self._last_id = self._begun_id = await self._retry_last_id()
         while True:
             try:

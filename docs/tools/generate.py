@@ -127,19 +127,13 @@ def _service_tables() -> tuple[tuple[str, str, Any], ...]:
 
 def _tables(tables: tuple[tuple[str, str, Any], ...], heading: str = "##") -> Iterator[str]:
     """A section for each model: title, name of its table, keys."""
+    from serve.contract import split_meanings
+
     for title, table, model in tables:
         about, meanings = split_meanings(inspect.getdoc(model) or "", list(model.model_fields))
         intro = ": ".join(part for part in (f"`{table}`" if table else "", _cell(about)) if part)
         yield f"{heading} {title}\n\n{intro}\n\n| key | type | default | meaning |\n|---|---|---|---|"
         yield "\n".join(_field(name, field, meanings.get(name, "")) for name, field in model.model_fields.items()) + "\n"
-
-
-def split_meanings(text: str, keys: list[str]) -> tuple[str, dict[str, str]]:
-    """A docstring's sentences before its first "key: " or "key, key: ", and what it says of each key."""
-    one = "|".join(sorted(map(re.escape, keys), key=len, reverse=True))
-    pieces = re.split(rf"(?:^|(?<=[.;]) )((?:{one})(?:, (?:{one}))*): ", " ".join(text.split()))
-    told = {name: meaning.rstrip(".;") for names, meaning in zip(pieces[1::2], pieces[2::2], strict=True) for name in names.split(", ")}
-    return pieces[0].strip(), told
 
 
 def _field(name: str, field: Any, meaning: str) -> str:

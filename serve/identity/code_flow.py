@@ -30,7 +30,7 @@ _WORD = re.compile(r"[a-z_]{1,40}")
 
 
 class SignInError(Exception):
-    """Why somebody is not signed in, in one line for the page. status: 401 where it or we said no, 503 where nobody could tell."""
+    """Why a person is not signed in, in one line for the page. status: 401 where it or we said no, 503 where it could not be decided."""
 
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
@@ -159,5 +159,5 @@ def _with(address: str, query: Mapping[str, str]) -> str:
 
 
 def _of(error: object) -> str:
-    """A code of OAuth's; nothing else that somebody wrote is repeated."""
+    """A code of OAuth's; no other text of the answer is repeated."""
     return f" ({error})" if isinstance(error, str) and _WORD.fullmatch(error) else ""

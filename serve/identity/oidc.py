@@ -56,8 +56,8 @@ class Oidc:
     def verify_id_token(self, token: str, client_id: str, nonce: str) -> Caller:
         """Who signed in, of an ID token that came from the provider itself. Raises RefusedTokenError."""
         claims = self._claims(token, client_id, at_once=True)
-        told = claims.get("nonce")
-        if not isinstance(told, str) or not hmac.compare_digest(told.encode("utf-8", "replace"), nonce.encode()):
+        answered = claims.get("nonce")
+        if not isinstance(answered, str) or not hmac.compare_digest(answered.encode("utf-8", "replace"), nonce.encode()):
             raise RefusedTokenError("the token answers another sign-in (nonce)")
         several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if claims.get("azp", None if several else client_id) != client_id:
@@ -111,8 +111,8 @@ class Oidc:
         return claims
 
     def _role(self, claims: Mapping[str, Any]) -> Any:
-        told = _words(_at(claims, self._settings.roles_claim))
-        roles = {self._settings.roles[word] for word in told if word in self._settings.roles}
+        claimed = _words(_at(claims, self._settings.roles_claim))
+        roles = {self._settings.roles[word] for word in claimed if word in self._settings.roles}
         return max(roles, key=_LADDER.index, default=None)
 
     def _jobs(self, claims: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ class SignInSettings(BaseModel):
     """People sign in to the pages with the provider. client_id: whom the provider knows us as, and whom its ID tokens
     are for. client_secret_file: a file with the secret; without one we are a public client. scopes: what is asked for; "openid" must be
     one of them. label: what the provider is called on the sign-in page.
-    session_s: when they have to sign in again; until then their roles count as they were. sign_out_there: whoever signs out here is
+    session_s: when they have to sign in again; until then their roles count as they were. sign_out_there: who signs out here is
     sent to the provider to sign out there too (OpenID Connect RP-Initiated Logout 1.0)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,9 +91,9 @@ class OidcSettings(BaseModel):
 
     @field_validator("jwks_url", "discovery_url")
     @classmethod
-    def _is_address(cls, url: str | None, told: ValidationInfo) -> str | None:
+    def _is_address(cls, url: str | None, info: ValidationInfo) -> str | None:
         if url is not None:
-            demand_address(url, str(told.field_name))
+            demand_address(url, str(info.field_name))
         return url
 
     @model_validator(mode="after")
@@ -103,5 +103,5 @@ class OidcSettings(BaseModel):
         if self.sign_in is not None or (self.jwks_url is None and self.jwks_file is None):
             demand_address(self.discovery_address, "without jwks_url or jwks_file, or with sign_in, issuer")
         if not self.algorithms or not self.roles:
-            raise ValueError("algorithms and roles must not be empty: nobody could come in")
+            raise ValueError("algorithms and roles must not be empty: no token would be taken")
         return self

@@ -85,8 +85,8 @@ def _document(target: Target, labels: dict[str, str], alert: _Alert, extra: dict
     who = labels.get("machine", "no machine to blame")
     notes = {"summary": f"{who}: {verdict.cause}, confidence {verdict.confidence:.2f}"}
     if target.evidence:
-        told = "; ".join(describe_evidence(item) for item in verdict.evidence)
-        notes["description"] = redact(told, target.redact)[:_MOST_LETTERS]
+        measured = "; ".join(describe_evidence(item) for item in verdict.evidence)
+        notes["description"] = redact(measured, target.redact)[:_MOST_LETTERS]
     notes |= extra
     ends_s = now_s + target.hold_s if alert.ended_s is None else alert.ended_s
     return {

@@ -68,11 +68,11 @@ def _kind(events: Sequence[LedgerEvent], incident: Incident) -> Literal["verdict
 
 
 def _reached(target: Target, events: Sequence[LedgerEvent], kind: str) -> bool:
-    """A verdict speaks for itself; what follows is told where some verdict of the incident was."""
+    """A verdict speaks for itself; what follows is sent where some verdict of the incident was."""
     verdicts = [event for event in events if event.kind == kinds.VERDICT and event.payload.get("kind") != "recovered"]
     meant = verdicts[-1:] if kind == "verdict" else verdicts
     tiers = {str(event.payload.get("tier")) for event in meant}
-    return bool(tiers & set(target.tiers)) or any(tier not in TIER_ORDER for tier in tiers)  # a newer version's tier is told to all
+    return bool(tiers & set(target.tiers)) or any(tier not in TIER_ORDER for tier in tiers)  # a newer version's tier is sent to all
 
 
 def _title(kind: str, incident: Incident) -> str:
@@ -95,4 +95,4 @@ def _plain(kind: str, incident: Incident) -> str:
         return "an operator is asked: minder decision list"
     if kind == "action":
         return f"{incident.results[-1].outcome.replace('_', ' ')}" if incident.results else "acted"
-    return f"verdict {verdict.tier}: {', '.join(verdict.machines) or 'nobody to blame'}, {verdict.cause}" if verdict else "a verdict"
+    return f"verdict {verdict.tier}: {', '.join(verdict.machines) or 'no machine stands out'}, {verdict.cause}" if verdict else "a verdict"

@@ -1,4 +1,4 @@
-"""What is not told yet, for one receiver. The ledger says how far it was told; a service that was killed goes on from there.
+"""What is not sent yet, for one receiver. The ledger says how far it was sent; a service that was killed goes on from there.
 
 Every notice is sent until it was taken: at least once, in the ledger's order. A receiver forgets what it has seen by the notice's id.
 """
@@ -76,17 +76,17 @@ class Outbox:
         return self._renew()
 
     def _find_cursor(self) -> int:
-        """How far this receiver was told, by whichever service. One that is new is told of what comes from now on."""
+        """How far notices were sent to this receiver, by any service. A new receiver gets what comes from now on."""
         found = self.events.select(EventQuery(kinds=(kinds.NOTIFIED,)))
-        told = [int(event.payload.get("upto", 0)) for event in found if event.payload.get("target") == self.target.name]
-        if told:
-            return max(told)
+        sent = [int(event.payload.get("upto", 0)) for event in found if event.payload.get("target") == self.target.name]
+        if sent:
+            return max(sent)
         newest = self.events.last_id()
-        self._write(newest, "begun", "told of what comes from now on")
+        self._write(newest, "begun", "it gets what comes from now on")
         return newest
 
     def _fetch(self) -> bool:
-        """More events, past those that another service on this ledger has told meanwhile."""
+        """More events, past those that another service on this ledger has sent meanwhile."""
         while not self._queue:
             assert self._cursor is not None
             query = EventQuery(since_id=self._cursor, kinds=(*TOLD_KINDS, kinds.NOTIFIED), limit=_BATCH)
@@ -134,7 +134,7 @@ class Outbox:
             self.waiting_since_s = self.clock.now_s()
         _log.warning("notify %s: attempt %d: %s", self.target.name, self.failures, attempt.detail)
         if self.failures == _TOLD_AFTER:
-            text = f"{self.target.name} is not told of what happens: {attempt.detail}; it is tried again until it answers"
+            text = f"{self.target.name} gets no notices: {attempt.detail}; it is tried again until it answers"
             payload = json.dumps({"what": "notify", "detail": text})
             self.events.insert(EventRow(self.clock.now_s(), kinds.DEGRADED, payload, event.job if event else None))
         return max(attempt.wait_s, min(_LONGEST_PAUSE_S, 2.0 ** min(self.failures - 1, 10)))
@@ -144,7 +144,7 @@ class Outbox:
         self._cursor = event.id
 
     def _renew(self) -> float:
-        """Alertmanager forgets what it is not told again."""
+        """Alertmanager forgets what is not sent again."""
         now_s = self.clock.now_s()
         if self.target.kind != "alertmanager" or now_s < self._renewed_s + _RENEW_S:
             return _POLL_S

@@ -95,6 +95,6 @@ def _judge(answer: httpx.Response) -> Attempt:
         return Attempt(True, f"HTTP {status}")
     if 300 <= status < 400:
         return Attempt(False, f"HTTP {status}: it sends us elsewhere, which is not followed; configure the address that is meant")
-    told = answer.headers.get("retry-after", "")
-    wait_s = min(_LONGEST_WAIT_S, float(told)) if told.isascii() and told.isdigit() else 0.0
+    asked = answer.headers.get("retry-after", "")
+    wait_s = min(_LONGEST_WAIT_S, float(asked)) if asked.isascii() and asked.isdigit() else 0.0
     return Attempt(False, f"HTTP {status}", refused=status in _CONTENT_REFUSED, wait_s=wait_s)

@@ -1,4 +1,4 @@
-"""Who is told of what: the [[notify]] tables of the service's settings."""
+"""Who gets which notices: the [[notify]] tables of the service's settings."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Target(BaseModel):
         if self.kind != "webhook" and self.secret_file is not None:
             raise ValueError("secret_file signs webhooks: this kind has no signature")
         if not self.tiers or not self.tell:
-            raise ValueError("tiers and tell must not be empty: a receiver that is told nothing is a mistake")
+            raise ValueError("tiers and tell must not be empty: a receiver that gets nothing is a mistake")
         return self
 
     def wants_job(self, job: str | None) -> bool:

@@ -41,7 +41,7 @@ _MOST_ACTIONS = 12
 @dataclass(frozen=True, slots=True)
 class Health:
     """How a job's controller is. word: "fresh", "silent", "over" or "unknown". troubles: what it says of itself.
-    dry_run: it evicts nobody; None where it does not say. ahead: its last word is dated later than now. no_steps: why no step
+    dry_run: it evicts no machine; None where it does not say. ahead: its last word is dated later than now. no_steps: why no step
     is known, and what to do."""
 
     word: str
@@ -55,7 +55,7 @@ class Health:
 
 
 def health_of(service: Service, job: str, phase: str) -> Health:
-    """Silence is never health: a status that nobody writes any more, or that nobody can see, says so."""
+    """Silence is never health: a status that is no longer written, or that cannot be seen, says so."""
     status = job_status(service, job)
     if status is None:
         return Health("over" if phase in ("finished", "failed") else "unknown", None)
@@ -71,7 +71,7 @@ def health_of(service: Service, job: str, phase: str) -> Health:
         _troubles(status),
         int(step) if known and step is not None else None,
         str(status.get("message") or ""),
-        told if isinstance(told := status.get("dry_run"), bool) else None,
+        said if isinstance(said := status.get("dry_run"), bool) else None,
         heard_s > now_s + _STALE_S,
         str(status.get("no_steps") or "") if fresh and not over else "",
     )

@@ -1,4 +1,4 @@
-"""One incident, for somebody who was woken by it: the first screen answers, what follows proves it."""
+"""One incident, for a person who was woken by it: the first screen answers, what follows proves it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _DOES = {
 }
 _BY = {
     "step counter": "by its steps",
-    "phase event": "by what it told of itself",
+    "phase event": "by what it reported of itself",
     "activity": "by its traffic, input and output",
     "common level": "by the work of its median machine",
     "none": "by nothing else",
@@ -55,7 +55,7 @@ _MOST_TOP = 8
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A machine of the grid. level: a style; mark: the same as a sign; said: the same in words; short: what tells it from the others."""
+    """A machine of the grid. level: a style; mark: the same as a sign; said: the same in words; short: what only its name has."""
 
     name: str
     level: str
@@ -149,7 +149,7 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
 
 
 def doing_of(status: Mapping[str, Any]) -> Doing | None:
-    """None where the controller does not know, is of an older version, or tells of a mode that this version does not know."""
+    """None where the controller does not know, is of an older version, or reports a mode that this version does not know."""
     mode = status.get("mode")
     if not isinstance(mode, Mapping) or mode.get("likeliest") not in _DOES:
         return None
@@ -225,7 +225,7 @@ def _files(service: Service, name: str) -> tuple[pathlib.Path, ...]:
 
 
 def _telling(live: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics in which somebody is furthest from the band now, with their unit."""
+    """The metrics in which a machine is furthest from the band now, with their unit."""
     panels: Mapping[str, Mapping[str, Any]] = live.get("metrics") or {}
     order = sorted(panels, key=lambda metric: -_distance(panels[metric]))[:_MOST_PANELS]
     return {metric: {**panels[metric], "unit": getattr(find_metric(metric), "unit", "")} for metric in order}

@@ -69,7 +69,7 @@ def _target(fields: dict[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A running job's standbys by their state (minder.record.api.standbys). heard_s: when its controller last told; None: unseen."""
+    """A running job's standbys by their state (minder.record.api.standbys). heard_s: when its controller last wrote; None: unseen."""
 
     job: str
     machines: dict[str, tuple[str, ...]]
@@ -78,7 +78,7 @@ class Pool:
 
 @router.get("/standbys")
 def standbys(request: Request, visitor: Seen) -> Response:
-    """Of a job that is over, whoever stood by is nobody's standby any more."""
+    """Of a job that is over, no machine is a standby any more."""
     service = service_of(request)
     found = [_pool(service, visitor, item.name) for item in jobs_page(service, visitor.caller, _MOST_JOBS).items if item.phase not in _OVER]
     return show(request, visitor, "standbys.html", pools=found)
@@ -126,12 +126,12 @@ def models(request: Request, visitor: Seen, versions: bool = False) -> Response:
     """Which detector reads each job's telemetry, which looks on, and what these said of themselves. versions: and what is registered,
     which the page asks for by itself where scripts run: the registry may take its time."""
     service = service_of(request)
-    told = sorted((name, config.detector) for name, config in service.known.configs().items() if sees(visitor.caller, name))
+    named = sorted((name, config.detector) for name, config in service.known.configs().items() if sees(visitor.caller, name))
     query = EventQuery(kinds=(kinds.SHADOW, kinds.DRIFT), newest_first=True, limit=200)
     events: list[LedgerEvent] = [event for event in service.events.select(query) if sees(visitor.caller, event.job)]
     newest = {(event.job, event.kind): event for event in reversed(events)}
     known = registered_models(service, visitor.caller) if versions else None
-    return show(request, visitor, "models.html", told=told, events=events[:40], newest=newest, known=known)
+    return show(request, visitor, "models.html", named=named, events=events[:40], newest=newest, known=known)
 
 
 @router.get("/models/versions")

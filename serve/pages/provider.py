@@ -87,11 +87,11 @@ def come_back(
 
 
 def _begin(service: Service, flow: CodeFlow, caller: Caller) -> str:
-    """The session and the event that tells of it are one transaction: nobody is signed in unseen."""
+    """The session and its event are one transaction: no sign-in goes unrecorded."""
     now_s = service.clock.now_s()
     jobs = None if caller.jobs is None else list(caller.jobs)
-    told = {"name": caller.name, "role": caller.role, "jobs": jobs} | caller.signature()
-    row = EventRow(now_s, kinds.SIGNED_IN, json.dumps(told, separators=(",", ":")))
+    signed = {"name": caller.name, "role": caller.role, "jobs": jobs} | caller.signature()
+    row = EventRow(now_s, kinds.SIGNED_IN, json.dumps(signed, separators=(",", ":")))
     person = Person(
         token=caller.token,
         name=caller.name,
@@ -105,6 +105,6 @@ def _begin(service: Service, flow: CodeFlow, caller: Caller) -> str:
 
 
 def _refused(request: Request, error: SignInError, wanted: str) -> Response:
-    _log.warning("oidc: nobody was signed in: %s", error)
+    _log.warning("oidc: a sign-in was refused: %s", error)
     service_of(request).metrics.refused.labels("provider").inc()
     return sign_in_page(request, wanted, error.status, str(error))

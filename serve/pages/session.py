@@ -41,7 +41,7 @@ _MOST_FIELDS = 50
 
 
 class SignInNeeded(Exception):
-    """Nobody is signed in: the page of whom this is raised is shown after they are."""
+    """No one is signed in: the page of whom this is raised is shown after they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,14 @@ async def read_form(request: Request) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Somebody who sends a form of ours."""
+    """A person who sends a form of ours."""
 
     visitor: Visitor
     fields: dict[str, str]
 
 
 def inside(wanted: str) -> str:
-    """A path of this service; anything else is the first page: nobody is sent elsewhere."""
+    """A path of this service; anything else is the first page: a browser is never sent elsewhere."""
     plain = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable() and "\\" not in wanted
     return wanted if plain and len(wanted) < 1000 else "/"
 

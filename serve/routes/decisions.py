@@ -20,7 +20,7 @@ from serve.state import service_of
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/decisions", tags=["decisions"])
-Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255)]
+Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255, description="Id of the decision.")]
 State = Annotated[QuestionState | None, Query(description='"waiting": an answer is taken, or was not given in time.')]
 
 
@@ -28,7 +28,7 @@ State = Annotated[QuestionState | None, Query(description='"waiting": an answer 
 def list_decisions(
     request: Request,
     caller: Viewer,
-    job: Annotated[JobName | None, Query()] = None,
+    job: Annotated[JobName | None, Query(description="Only of this job.")] = None,
     state: State = None,
     limit: Limit = 50,
     cursor: Annotated[IncidentId | None, Query(description="`next` of the page before.")] = None,
@@ -45,12 +45,12 @@ def show_decision(request: Request, caller: Viewer, name: Id) -> Response:
 
 
 @router.post("/{name}/approve", status_code=201, response_model=Recorded)
-def approve(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
+def approve_decision(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
     """Let the controller carry it out at its next tick, if it still holds then."""
     return give_answer(act, name, "approved", body.reason)
 
 
 @router.post("/{name}/reject", status_code=201, response_model=Recorded)
-def reject(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
+def reject_decision(request: Request, caller: Operator, name: Id, body: AnswerRequest, act: Act) -> Response:
     """Keep the machine in the job. The same trouble is not asked about again until the job's next restart."""
     return give_answer(act, name, "rejected", body.reason)

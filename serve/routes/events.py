@@ -34,10 +34,10 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 _SILENCE_S = 15.0
 _RECHECK_S = 30.0
 _BATCH = 1000
-Job = Annotated[JobName | None, Query()]
+Job = Annotated[JobName | None, Query(description="Only of this job.")]
 Kinds = Annotated[list[str] | None, Query(alias="kind", max_length=40, description="Only these kinds; may stand several times.")]
 EventLimit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
-InIncident = Annotated[IncidentId | None, Query()]
+InIncident = Annotated[IncidentId | None, Query(description="Only of this incident.")]
 LastSeen = Annotated[EventId | None, Header(alias="Last-Event-ID", description="Go on after this event; the newest if not given.")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from minder import __version__
@@ -20,20 +21,20 @@ router = APIRouter(prefix="/v1", tags=["service"])
 
 
 class Health(Answer):
-    """status "ok". version: of minder."""
+    """The process answers."""
 
-    status: str
-    version: str
+    status: str = Field(description='"ok": anything else is no answer of this route.')
+    version: str = Field(description="Version of minder.")
 
 
 @router.get("/health")
-async def health() -> Health:
+async def get_health() -> Health:
     """The process answers. It says nothing of the ledger: see readiness. Needs no token."""
     return Health(status="ok", version=__version__)
 
 
 @router.get("/ready")
-def ready(request: Request) -> Health:
+def get_readiness(request: Request) -> Health:
     """The ledger can be read, and its past has been; 503 until then. Needs no token."""
     service = service_of(request)
     service.events.last_id()
@@ -43,7 +44,7 @@ def ready(request: Request) -> Health:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def metrics(request: Request, caller: Viewer) -> Response:
+def get_metrics(request: Request, caller: Viewer) -> Response:
     """The service's own metrics, in Prometheus' text format; of single jobs only those that the token covers."""
     service = service_of(request)
     gauges = render_gauges(service, lambda job: sees(caller, job))
@@ -51,6 +52,6 @@ def metrics(request: Request, caller: Viewer) -> Response:
 
 
 @router.get("/whoami")
-def whoami(caller: AnyCaller) -> Caller:
+def get_caller(caller: AnyCaller) -> Caller:
     """Whom this token speaks for."""
     return caller

@@ -43,14 +43,14 @@ Limit = Annotated[int, Query(ge=1, le=200, description="How many at most.")]
 Cursor = Annotated[str | None, Query(max_length=32, description="`next` of the page before.")]
 Since = Annotated[str | None, Query(max_length=40, description="ISO 8601; a time without a zone is UTC.")]
 State = Annotated[Literal["open", "acting", "recovering", "closed"] | None, Query(description='"open": not closed.')]
-Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255)]
+Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255, description="Id of the incident.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which incidents a list is about: query parameters."""
 
-    job: Annotated[JobName | None, Query()] = None
+    job: Annotated[JobName | None, Query(description="Only of this job.")] = None
     state: State = None
     since: Since = None
 
@@ -122,7 +122,7 @@ def captures_page(service: Service, caller: Caller, incident: str, limit: int, c
 
 
 @router.get("/{incident}/bundle", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
-def vendor_bundle(request: Request, caller: Viewer, incident: Id) -> Response:
+def get_bundle(request: Request, caller: Viewer, incident: Id) -> Response:
     """A ZIP for the vendor: the accused machines' evidence, without the job, other machines, addresses, paths and secrets."""
     service = service_of(request)
     return zipped(service, find_incident(service, caller, incident))

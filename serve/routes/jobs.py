@@ -38,12 +38,17 @@ from serve.watching.settings import host_in
 __all__ = ["job_detail", "jobs_page", "plan_restart", "plan_standby", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-Name = Annotated[JobName, Path(max_length=63)]
+Name = Annotated[JobName, Path(max_length=63, description="Name of the job.")]
 Reason = Annotated[Text, Query(description="Why; it stands in the audit trail.")]
 
 
 @router.get("", response_model=Page[Job])
-def list_jobs(request: Request, caller: Viewer, limit: Limit = 50, cursor: Annotated[JobName | None, Query()] = None) -> Response:
+def list_jobs(
+    request: Request,
+    caller: Viewer,
+    limit: Limit = 50,
+    cursor: Annotated[JobName | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
     """Every job that was ever registered, by name."""
     return tagged(request, jobs_page(service_of(request), caller, limit, cursor))
 
@@ -59,7 +64,7 @@ def jobs_page(service: Service, caller: Caller, limit: int, cursor: str | None =
 
 @router.get("/{name}", response_model=JobDetail)
 def show_job(request: Request, caller: Viewer, name: Name) -> Response:
-    """One job, with its controller's last status where the service was told of its job.toml."""
+    """One job, with its controller's last status where the service knows its job.toml."""
     return tagged(request, job_detail(service_of(request), caller, name))
 
 
@@ -109,9 +114,9 @@ def plan_standby(service: Service, caller: Caller, name: str, body: StandbyReque
         check_join(service.events.select(EventQuery(job=name, kinds=JOIN_KINDS)), name, wanted)
     except BadInputError as error:
         raise refuse(409, str(error)) from error
-    told = f"{body.machine} is to join {name} as a standby: its controller takes it in once agent and launcher answer"
+    detail = f"{body.machine} is to join {name} as a standby: its controller takes it in once agent and launcher answer"
     payload = join_payload(wanted) | {"reason": body.reason}
-    return [Planned(kinds.STANDBY_ADDED, payload, name, None, operation_id := new_join())], f"{operation_id}: {told}"
+    return [Planned(kinds.STANDBY_ADDED, payload, name, None, operation_id := new_join())], f"{operation_id}: {detail}"
 
 
 def _host(what: str, url: str) -> str:
@@ -140,8 +145,8 @@ def plan_restart(service: Service, caller: Caller, name: str, body: RestartReque
     fresh = status is not None and status_age_s(status, now_s) < HEARD_S
     if not fresh and not is_led(service.settings.ledger, name):
         raise refuse(409, f"no controller of {name} is heard: start it, then ask again")
-    told = f"the controller of {name} starts it again in place at its next tick, if restarts, pauses and --act allow it"
-    return [Planned(kinds.RESTART_ASKED, {"reason": body.reason}, name)], told
+    detail = f"the controller of {name} starts it again in place at its next tick, if restarts, pauses and --act allow it"
+    return [Planned(kinds.RESTART_ASKED, {"reason": body.reason}, name)], detail
 
 
 def job_detail(service: Service, caller: Caller, name: str) -> JobDetail:
@@ -183,6 +188,6 @@ def _fields(service: Service, name: str, past: JobPast, opened: Mapping[str | No
 
 
 def _watched_phase(service: Service, name: str) -> str:
-    """Nobody tells the ledger how a job stands that is only watched: its watcher does."""
-    told = (job_status(service, name) or {}).get("phase")
-    return str(told) if told in ("running", "recovering") else "starting"
+    """The ledger does not say how a job stands that is only watched: its watcher's status does."""
+    phase = (job_status(service, name) or {}).get("phase")
+    return str(phase) if phase in ("running", "recovering") else "starting"

@@ -31,7 +31,7 @@ from serve.state import Service, service_of
 __all__ = ["machine_detail", "machines_page", "plan_evict", "plan_outcome", "plan_retest", "plan_return", "router"]
 
 router = APIRouter(prefix="/v1/machines", tags=["machines"])
-Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
+Name = Annotated[MachineName, Path(pattern=NAME, max_length=255, description="Name of the machine.")]
 _MOST_RETESTS = 20
 _MOST_INCIDENTS = 100
 
@@ -42,7 +42,7 @@ def list_machines(
     caller: Viewer,
     barred: Annotated[bool | None, Query(description="Only those that are (or are not) barred now.")] = None,
     limit: Limit = 50,
-    cursor: Annotated[MachineName | None, Query()] = None,
+    cursor: Annotated[MachineName | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
     """Every machine that was ever evicted or barred, by name."""
     return tagged(request, machines_page(service_of(request), caller, barred, limit, cursor))
@@ -79,7 +79,7 @@ def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail
 
 
 @router.post("/{name}/outcome", status_code=201, response_model=Recorded)
-def tell_outcome(request: Request, caller: Operator, name: Name, body: OutcomeRequest, act: Act) -> Response:
+def record_outcome(request: Request, caller: Operator, name: Name, body: OutcomeRequest, act: Act) -> Response:
     """Record what the repair found: was the eviction right?"""
 
     return act.perform(lambda: plan_outcome(service_of(request), caller, name, body))
@@ -95,13 +95,13 @@ def plan_outcome(service: Service, caller: Caller, name: str, body: OutcomeReque
         meant = record.incident
     found = find_incident(service, caller, meant)
     if name not in (*found.machines, *found.evicted):
-        raise refuse(422, f"incident {found.id} does not name {name}: it names {', '.join(found.machines) or 'nobody'}")
+        raise refuse(422, f"incident {found.id} does not name {name}: it names {', '.join(found.machines) or 'no machine'}")
     payload = {"machine": name, "outcome": body.outcome, "note": body.note}
     return [Planned(kinds.OUTCOME, payload, found.job, found.id)], f"{name}: {body.outcome} (incident {found.id})"
 
 
 @router.post("/{name}/return", status_code=201, response_model=Recorded)
-def give_back(request: Request, caller: Operator, name: Name, body: ReturnRequest, act: Act) -> Response:
+def return_machine(request: Request, caller: Operator, name: Name, body: ReturnRequest, act: Act) -> Response:
     """Let a barred machine work again."""
     return act.perform(lambda: plan_return(service_of(request), caller, name, body))
 
@@ -124,12 +124,12 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
         raise refuse(409, f"{unfit}: mend and test it again, or say force with the reason why it is fit all the same")
     payload = {"machine": name, "note": body.reason} | ({"forced": unfit} if unfit is not None else {})
     planned = [Planned(kinds.UNBARRED, payload, event.job, event.incident) for event in meant]
-    told = f"{name} may work again{_from(body.job).replace('from', 'in')}"
-    return planned, f"{told}: it waits as a standby as soon as its launcher has started its workers"
+    detail = f"{name} may work again{_from(body.job).replace('from', 'in')}"
+    return planned, f"{detail}: it waits as a standby as soon as its launcher has started its workers"
 
 
 @router.post("/{name}/evict", status_code=201, response_model=Recorded)
-def evict(request: Request, caller: Operator, name: Name, body: EvictRequest, act: Act) -> Response:
+def evict_machine(request: Request, caller: Operator, name: Name, body: EvictRequest, act: Act) -> Response:
     """Order a machine out of a job. Its controller does it, if budgets, pauses and standbys allow, and unless it is in dry run."""
     return act.perform(lambda: plan_evict(service_of(request), caller, name, body))
 
@@ -144,18 +144,18 @@ def plan_evict(service: Service, caller: Caller, name: str, body: EvictRequest) 
     if name not in machines:
         raise refuse(409, f"{name} runs no rank of {body.job}: {', '.join(machines[:8])} do")
     payload = order_payload(name, caller.name, body.reason, service.clock.now_s())
-    told = f"the controller of {body.job} evicts {name} at its next tick, if budgets, pauses and standbys allow it"
-    return [Planned(kinds.SIGNAL, payload, body.job)], told
+    detail = f"the controller of {body.job} evicts {name} at its next tick, if budgets, pauses and standbys allow it"
+    return [Planned(kinds.SIGNAL, payload, body.job)], detail
 
 
 @router.post("/{name}/retest", status_code=201, response_model=Recorded)
-def retest(request: Request, caller: Operator, name: Name, body: RetestRequest, act: Act) -> Response:
+def retest_machine(request: Request, caller: Operator, name: Name, body: RetestRequest, act: Act) -> Response:
     """Have a machine that is out of its job tested by its agent; `retest` of the machine says what came of it."""
     return act.perform(lambda: plan_retest(service_of(request), caller, name, body))
 
 
 def plan_retest(service: Service, caller: Caller, name: str, body: RetestRequest) -> tuple[list[Planned], str]:
-    """404 where nothing is known of the machine, 409 while it is tested, 422 where no job is told."""
+    """404 where nothing is known of the machine, 409 while it is tested, 422 where no job is named."""
     record = _records(service, caller).get(name)
     job = body.job or (_known_job(record, caller) if record is not None else None)
     if record is None and body.job is None:
@@ -202,7 +202,7 @@ def _retest_fields(found: Retest) -> dict[str, str]:
 
 
 def _test_fields(item: PastRetest) -> dict[str, object]:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "operation": item.operation_id,
         "state": item.state,
         "job": item.job,
@@ -211,4 +211,4 @@ def _test_fields(item: PastRetest) -> dict[str, object]:
         "detail": item.detail,
     }
     times = {"asked": item.asked_s, "begun": item.begun_s, "ended": item.ended_s}
-    return told | {name: None if time_s is None else format_time(time_s) for name, time_s in times.items()}
+    return fields | {name: None if time_s is None else format_time(time_s) for name, time_s in times.items()}

@@ -86,7 +86,11 @@ def _plan_add(service: Service, caller: Caller, body: MaintenanceRequest) -> tup
 
 @router.post("/{window}/end", status_code=201, response_model=Recorded)
 def end_maintenance(
-    request: Request, caller: Operator, window: Annotated[str, Path(pattern=NAME, max_length=63)], body: EndMaintenanceRequest, act: Act
+    request: Request,
+    caller: Operator,
+    window: Annotated[str, Path(pattern=NAME, max_length=63, description="Id of the window.")],
+    body: EndMaintenanceRequest,
+    act: Act,
 ) -> Response:
     """End a window before its time, or take back one that is still to come."""
 

@@ -36,7 +36,7 @@ def pauses_page(service: Service, caller: Caller) -> Page[Pause]:
 
 
 @router.post("", status_code=201, response_model=Recorded)
-def pause(request: Request, caller: Operator, body: PauseRequest, act: Act) -> Response:
+def start_pause(request: Request, caller: Operator, body: PauseRequest, act: Act) -> Response:
     """Stop actions, never alarms, until the pause ends by itself. A later pause of the same scope takes the place of the earlier."""
     return act.perform(lambda: plan_pause(service_of(request), caller, body))
 

@@ -27,8 +27,12 @@ router = APIRouter(prefix="/v1/policy", tags=["policy"])
 
 
 @router.get("", response_model=PolicySettings)
-def show_policy(request: Request, caller: Viewer, job: Annotated[JobName | None, Query()] = None) -> Response:
-    """The settings of a job whose job.toml the service was told of; the defaults for any other."""
+def show_policy(
+    request: Request,
+    caller: Viewer,
+    job: Annotated[JobName | None, Query(description="Job whose settings are meant; the defaults if not given.")] = None,
+) -> Response:
+    """The settings of a job whose job.toml the service knows; the defaults for any other."""
     return tagged(request, policy_settings(service_of(request), caller, job))
 
 
@@ -39,7 +43,7 @@ def policy_settings(service: Service, caller: Caller, job: str | None) -> Policy
     source = (
         f"job.toml of {job}"
         if job is not None and service.known.config(job) is not None
-        else "defaults: the service was not told of a job.toml"
+        else "defaults: the service knows no job.toml of it"
     )
     settings = dataclasses.asdict(_settings(service, job))
     status = None if job is None else job_status(service, job)
@@ -47,12 +51,12 @@ def policy_settings(service: Service, caller: Caller, job: str | None) -> Policy
         settings["dry_run"] = status["dry_run"]  # --act says so, not job.toml
         source += ", and its controller's last word on dry_run"
     elif job is not None:
-        del settings["dry_run"]  # nobody here knows
+        del settings["dry_run"]  # it is not known here
     return PolicySettings(job=job, source=source if job is not None else "defaults", settings=settings)
 
 
 @router.post("/dry-run")
-def dry_run(request: Request, caller: Viewer, body: DryRunRequest) -> DryRun:
+def try_settings(request: Request, caller: Viewer, body: DryRunRequest) -> DryRun:
     """Take the job's past decisions again with other settings. Writes nothing and acts on nothing."""
     return try_policy(service_of(request), caller, body)
 

@@ -16,7 +16,7 @@ from minder.model.clock import parse_time
 from minder.model.errors import BadInputError
 from minder.record.api.dumps import CollectivesResult, StacksResult
 from minder.record.api.fields import JobName
-from minder.record.api.scores import PARTS, ScoreRequest, ScoreResult
+from minder.record.api.scores import PARTS, ScoreResult
 from serve.access import Viewer
 from serve.problems import refuse
 from serve.scoring.pool import Busy, Order, What
@@ -24,29 +24,30 @@ from serve.scoring.receive import BODY_TYPES, receive, receive_dumps
 from serve.scoring.worker import DUMPS
 from serve.state import service_of
 
-__all__ = ["router"]
+__all__ = ["Until", "router", "until_seconds", "upload_folder"]
 
 router = APIRouter(prefix="/v1", tags=["scores"])
+Until = Annotated[str | None, Query(max_length=40, description="Only what was known at this time (ISO 8601, inclusive).")]
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _PARTS = {"type": "object", "properties": {name: {"type": "string", "format": "binary"} for name in PARTS}, "required": ["job"]}
 _DUMP = {"type": "object", "properties": {"dump": {"type": "array", "items": _BINARY["schema"]}}, "required": ["dump"]}
 _DUMPS: dict[str, Any] = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _DUMP}}}}
 _CONTENT: dict[str, Any] = {kind: _BINARY for kind in BODY_TYPES if kind != "application/json"} | {
-    "application/json": {"schema": ScoreRequest.model_json_schema(ref_template="#/components/schemas/{model}")},
+    "application/json": {"schema": {"$ref": "#/components/schemas/ScoreRequest"}},
     "multipart/form-data": {"schema": _PARTS},
 }
 
 
 @router.post("/scores", openapi_extra={"requestBody": {"required": True, "content": _CONTENT}})
-async def score(
+async def score_upload(
     request: Request,
     caller: Viewer,
     name: Annotated[JobName, Query(description="What the verdicts call the recording.")] = "upload",
-    until: Annotated[str | None, Query(max_length=40, description="Only what was known at this time (ISO 8601, inclusive).")] = None,
+    until: Until = None,
 ) -> ScoreResult:
     """The verdict lines of `minder replay` for a table (Parquet, Arrow), a JSON document, or the files of a recording (multipart)."""
-    async with _upload(request) as folder:
-        order = Order(folder, name, _until(until))
+    async with upload_folder(request) as folder:
+        order = Order(folder, name, until_seconds(until))
         await receive(request, folder)
         return ScoreResult.model_validate(await service_of(request).scoring.score(order))
 
@@ -66,13 +67,13 @@ async def analyse_collectives(request: Request, caller: Viewer) -> CollectivesRe
 
 
 async def _analyse(request: Request, what: What) -> dict[str, Any]:
-    async with _upload(request) as folder:
+    async with upload_folder(request) as folder:
         await receive_dumps(request, folder / DUMPS)
         return await service_of(request).scoring.score(Order(folder, what, what=what))
 
 
 @asynccontextmanager
-async def _upload(request: Request) -> AsyncIterator[Path]:
+async def upload_folder(request: Request) -> AsyncIterator[Path]:
     """A folder for one upload, gone afterwards; what cannot be read in it is refused."""
     service = service_of(request)
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="minder-upload-"))
@@ -94,7 +95,8 @@ async def _upload(request: Request) -> AsyncIterator[Path]:
         await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
-def _until(until: str | None) -> float | None:
+def until_seconds(until: str | None) -> float | None:
+    """Unix seconds. 422 for what is no time."""
     try:
         return None if until is None else parse_time(until)
     except (ValueError, OverflowError):

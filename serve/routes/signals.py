@@ -13,7 +13,16 @@ from minder.record.api.fields import JobName, MachineName
 from minder.record.api.signals import MOST_SIGNALS, SignalsRequest, SignalsTaken
 from serve.access import AnyCaller
 from serve.problems import refuse
-from serve.signals.foreign import AlertmanagerMessage, GpudComponent, HealthEvents, read_alerts, read_gpud, read_health_events
+from serve.signals.foreign import (
+    GPUD,
+    HEALTH_EVENTS,
+    AlertmanagerMessage,
+    GpudComponent,
+    HealthEvents,
+    read_alerts,
+    read_gpud,
+    read_health_events,
+)
 from serve.signals.intake import demand_reporter, running_machines, take_signals
 from serve.state import service_of
 
@@ -21,11 +30,10 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
 Job = Annotated[JobName | None, Query(description="Of the machines; every job that has them if not given.")]
-_EVENT = {"type": "object", "properties": {"nodeName": {"type": "string"}}, "additionalProperties": True}
 
 
 @router.post("", status_code=202)
-def report(request: Request, caller: AnyCaller, body: SignalsRequest) -> SignalsTaken:
+def report_signals(request: Request, caller: AnyCaller, body: SignalsRequest) -> SignalsTaken:
     """Tell of machines. An agent's or launcher's token speaks for its own machine; one of role source for every machine of its jobs."""
     service = service_of(request)
     demand_reporter(service, caller)
@@ -42,7 +50,9 @@ def report_alerts(request: Request, caller: AnyCaller, body: AlertmanagerMessage
 
 
 @router.post("/nvsentinel", status_code=202)
-def report_health_events(request: Request, caller: AnyCaller, body: Annotated[dict[str, Any], Body()], job: Job = None) -> SignalsTaken:
+def report_health_events(
+    request: Request, caller: AnyCaller, body: Annotated[dict[str, Any], Body(examples=[HEALTH_EVENTS])], job: Job = None
+) -> SignalsTaken:
     """NVSentinel's health events: one, {"events": [...]}, or a CloudEvent around either. An Xid in one is judged by minder's own list."""
     service = service_of(request)
     demand_reporter(service, caller)
@@ -61,7 +71,7 @@ def report_gpud(
     request: Request,
     caller: AnyCaller,
     machine: Annotated[MachineName, Query(description="Where this gpud runs: its documents do not say.")],
-    body: Annotated[tuple[GpudComponent, ...], Field(max_length=MOST_SIGNALS)],
+    body: Annotated[tuple[GpudComponent, ...], Body(examples=[GPUD]), Field(max_length=MOST_SIGNALS)],
     job: Job = None,
 ) -> SignalsTaken:
     """What gpud answers at /v1/events or /v1/states, as it is."""

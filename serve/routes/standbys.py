@@ -28,8 +28,10 @@ _OLD_S = 30.0
 
 
 @router.get("/standbys", response_model=Page[Standby])
-def list_standbys(request: Request, caller: Viewer, job: Annotated[JobName | None, Query()] = None) -> Response:
-    """The standbys of running jobs. "ready" is what a job's controller saw lately; where none tells, it is unknown."""
+def list_standbys(
+    request: Request, caller: Viewer, job: Annotated[JobName | None, Query(description="Only of this job.")] = None
+) -> Response:
+    """The standbys of running jobs. "ready" is what a job's controller saw lately; where none reports, it is unknown."""
     if job is not None:
         demand_job(caller, job)
     return tagged(request, standbys_page(service_of(request), caller, job))

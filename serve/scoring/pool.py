@@ -21,7 +21,7 @@ __all__ = ["Busy", "Order", "ScoringPool", "What"]
 
 _log = logging.getLogger("minder.serve")
 _START_S = 60.0
-What = Literal["scores", "stacks", "collectives"]
+What = Literal["scores", "rows", "stacks", "collectives"]
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 _THREADS = {"POLARS_MAX_THREADS": "2", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
@@ -32,12 +32,14 @@ class Busy(MinderError):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One upload to read. until_s: only what was known then (unix seconds). what: telemetry to score, or dumps of one kind."""
+    """One upload to read. until_s: only what was known then (unix seconds). what: telemetry to score, rows of a session, or dumps of one
+    kind. newest_s: time of the session's newest row."""
 
     folder: Path
     name: str
     until_s: float | None = None
     what: What = "scores"
+    newest_s: float | None = None
 
 
 class ScoringPool:
@@ -50,7 +52,8 @@ class ScoringPool:
         self._waiting = 0
 
     async def score(self, order: Order) -> dict[str, Any]:
-        """Fields of ScoreResult, StacksResult or CollectivesResult. Raises BadInputError with one line for the sender, Busy."""
+        """Fields of ScoreResult, StacksResult or CollectivesResult, or what serve.scoring.rows says. Raises BadInputError with one line for
+        the sender, Busy."""
         async with self._place():
             self._free = [worker for worker in self._free if worker.returncode is None]  # one may have been killed meanwhile
             worker = self._free.pop() if self._free else await self._start()
@@ -95,9 +98,15 @@ class ScoringPool:
             "span_s": limits.upload_span_s,
             "cells": limits.upload_cells,
         }
-        message = {"what": order.what, "folder": str(order.folder), "name": order.name, "until_s": order.until_s, "bounds": bounds}
+        message = {
+            "what": order.what,
+            "folder": str(order.folder),
+            "name": order.name,
+            "until_s": order.until_s,
+            "newest_s": order.newest_s,
+        }
         with contextlib.suppress(ConnectionError):  # it died before: the empty answer says so
-            worker.stdin.write(json.dumps(message).encode() + b"\n")
+            worker.stdin.write(json.dumps(message | {"bounds": bounds}).encode() + b"\n")
             await worker.stdin.drain()
         if await worker.stdout.readline() != b"done\n":
             raise BadInputError("the upload cannot be read: what read it died of it, or needed more memory than an upload may take")

@@ -14,8 +14,9 @@ from starlette.datastructures import UploadFile
 from minder.record.api.dumps import DUMP_NAME, MOST_DUMPS
 from minder.record.api.scores import PARTS
 from serve.problems import refuse
+from serve.scoring.layout import ROWS
 
-__all__ = ["BODY_TYPES", "receive", "receive_dumps"]
+__all__ = ["BODY_TYPES", "receive", "receive_dumps", "receive_rows"]
 
 BODY_TYPES = {
     "application/json": "upload.json",
@@ -24,6 +25,7 @@ BODY_TYPES = {
     "application/vnd.apache.arrow.file": "upload.arrow",
     "application/vnd.apache.arrow.stream": "upload.arrow",
 }
+_ROW_TYPES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 _TEXT_PART_BYTES = 1024 * 1024
 _DUMP_NAME = re.compile(DUMP_NAME)
 
@@ -34,11 +36,23 @@ async def receive(request: Request, folder: Path) -> None:
     if kind == "multipart/form-data":
         await _receive_parts(request, folder)
     elif kind in BODY_TYPES:
-        with (folder / BODY_TYPES[kind]).open("wb") as file:
-            async for block in request.stream():
-                await asyncio.to_thread(file.write, block)
+        await _receive_stream(request, folder / BODY_TYPES[kind])
     else:
         raise refuse(415, f"Content-Type must be one of {', '.join(BODY_TYPES)} or multipart/form-data")
+
+
+async def receive_rows(request: Request, folder: Path) -> None:
+    """Write rows of NDJSON into `folder` as they come. 415 for another type."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind not in _ROW_TYPES:
+        raise refuse(415, "Content-Type must be application/x-ndjson: send one JSON object a line")
+    await _receive_stream(request, folder / ROWS)
+
+
+async def _receive_stream(request: Request, path: Path) -> None:
+    with path.open("wb") as file:
+        async for block in request.stream():
+            await asyncio.to_thread(file.write, block)
 
 
 async def _receive_parts(request: Request, folder: Path) -> None:

@@ -20,12 +20,13 @@ from minder.model.clock import parse_time
 from minder.model.errors import BadInputError, RecordingError
 from minder.model.topology import Parallelism
 from minder.record.api.scores import ScoreJob, ScoreRequest
+from serve.scoring.layout import SEGMENTS, SESSION
 
-__all__ = ["Bounds", "check_size", "unpack"]
+__all__ = ["MOST_COLUMNS", "YEARS_S", "Bounds", "check_size", "table_of", "unpack"]
 
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
-_MOST_COLUMNS = 2000
-_YEARS_S = (0.0, 4_102_444_800.0)  # 1970 to 2100
+MOST_COLUMNS = 2000
+YEARS_S = (0.0, 4_102_444_800.0)  # 1970 to 2100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class Bounds:
 
 def unpack(folder: Path, name: str, bounds: Bounds) -> None:
     """Make `folder` a recording called `name` if its job does not say. Raises BadInputError with one line."""
-    if (folder / "upload.json").exists():
+    if (folder / SESSION).exists():
+        _unpack_session(folder, name, bounds)
+    elif (folder / "upload.json").exists():
         _unpack_json(folder, name, bounds)
     elif (folder / "upload.parquet").exists():
         _demand_magic(folder / "upload.parquet", "Parquet", (_PARQUET,))
@@ -76,8 +79,8 @@ def _check_parquet(path: Path, bounds: Bounds) -> None:
 def _demand_size(name: str, rows: int, columns: int, bounds: Bounds) -> None:
     if rows > bounds.rows:
         raise BadInputError(f"{name} has {rows} rows: send {bounds.rows} at most, such as a shorter time")
-    if columns > _MOST_COLUMNS:
-        raise BadInputError(f"{name} has {columns} columns: send {_MOST_COLUMNS} at most")
+    if columns > MOST_COLUMNS:
+        raise BadInputError(f"{name} has {columns} columns: send {MOST_COLUMNS} at most")
     if rows * columns > bounds.cells:
         raise BadInputError(f"{name} has {rows} rows of {columns} columns: send {bounds.cells} values at most, such as a shorter time")
 
@@ -104,6 +107,19 @@ def _machines(path: Path) -> tuple[str, ...]:
     return tuple(found["machine"].to_list())
 
 
+def _unpack_session(folder: Path, name: str, bounds: Bounds) -> None:
+    """The newest rows of a session, as many as may be scored."""
+    job = ScoreJob.model_validate_json((folder / SESSION).read_bytes())
+    paths = sorted((folder / SEGMENTS).glob("*.parquet"))
+    table = pl.concat([pl.read_parquet(path) for path in paths], how="diagonal_relaxed")
+    oldest = table["timestamp"].max() - pl.duration(seconds=bounds.span_s)
+    table = table.filter(pl.col("timestamp") >= oldest).tail(bounds.rows)
+    _demand_size("the session", table.height, table.width, bounds)
+    table.write_parquet(folder / "telemetry.parquet")
+    machines = job.machines or tuple(sorted(set(table["machine"].unique().to_list()) - set(job.standbys)))
+    write_job(folder / "job.toml", _job(job, job.name or name, machines))
+
+
 def _unpack_json(folder: Path, name: str, bounds: Bounds) -> None:
     try:
         request = ScoreRequest.model_validate_json((folder / "upload.json").read_bytes())
@@ -117,15 +133,16 @@ def _unpack_json(folder: Path, name: str, bounds: Bounds) -> None:
         machines = tuple(sorted({str(row["machine"]) for row in request.samples if row.get("machine")} - set(request.job.standbys)))
     write_job(folder / "job.toml", _job(request.job, request.job.name or name, machines))
     if request.samples:
-        _table(request.samples).write_parquet(folder / "telemetry.parquet")
+        table_of(request.samples).write_parquet(folder / "telemetry.parquet")
     if request.events:
         (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in request.events))
 
 
-def _table(samples: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def table_of(samples: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Rows as a table with a timestamp in milliseconds. Raises BadInputError that names the entry."""
     names = list(dict.fromkeys(key for row in samples for key in row))
-    if len(names) > _MOST_COLUMNS:
-        raise BadInputError(f"samples name {len(names)} metrics: send {_MOST_COLUMNS} at most")
+    if len(names) > MOST_COLUMNS:
+        raise BadInputError(f"samples name {len(names)} metrics: send {MOST_COLUMNS} at most")
     columns: dict[str, list[Any]] = {name: [row.get(name) for row in samples] for name in names}
     for name, values in columns.items():
         if name == "timestamp":
@@ -146,7 +163,7 @@ def _milliseconds(value: Any, row: int) -> int:
         time_s = parse_time(value) if isinstance(value, str) else float(value)
     except (ValueError, TypeError, OverflowError):
         time_s = float("nan")
-    if not _YEARS_S[0] <= time_s <= _YEARS_S[1]:
+    if not YEARS_S[0] <= time_s <= YEARS_S[1]:
         raise BadInputError(f"samples, entry {row}: timestamp is no time: give ISO 8601 or unix seconds, between 1970 and 2100")
     return round(time_s * 1000)
 
@@ -172,7 +189,7 @@ def check_size(recording: Recording, bounds: Bounds) -> None:
     begin_s, end_s = recording.start_s, recording.end_s
     if begin_s is None or end_s is None:
         return
-    if not (_YEARS_S[0] <= begin_s and end_s <= _YEARS_S[1]):
+    if not (YEARS_S[0] <= begin_s and end_s <= YEARS_S[1]):
         raise BadInputError("a timestamp lies before 1970 or after 2100: mend the clock, or the unit of the column")
     span_s = end_s - begin_s
     if span_s > bounds.span_s:

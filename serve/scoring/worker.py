@@ -1,6 +1,7 @@
 """The process that reads uploads: no ledger, no tokens, a limit on memory. It may die of what it reads; the service starts another.
 
-One line of JSON per upload on standard input: {what, folder, name, until_s, bounds}. The answer is result.json in that folder, and a line.
+One line of JSON per upload on standard input: {what, folder, name, until_s, newest_s, bounds}. The answer is result.json in that
+folder, and a line.
 """
 
 from __future__ import annotations
@@ -52,8 +53,16 @@ def score(folder: Path, name: str, until_s: float | None, bounds: dict[str, Any]
         check_size(recording, limits)
         seen = recording if until_s is None else recording.until(until_s)
         verdicts = [verdict_line(name, verdict) for verdict in replay_recording(seen, until_s)]
-    told = {"rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": notes}
-    return {"recording": name, **told, "not_judged": not_judged(seen)}
+    counts = {"rows": len(seen.frames.times_N), "machines": len(seen.machines), "verdicts": verdicts, "notes": notes}
+    return {"recording": name, **counts, "not_judged": not_judged(seen)}
+
+
+def append(folder: Path, newest_s: float | None, bounds: dict[str, Any]) -> dict[str, Any]:
+    """What serve.scoring.rows says of the rows in `folder`; a line that does not hold is `refused`, what came before it is taken."""
+    from serve.scoring.rows import read_rows
+    from serve.scoring.unpack import Bounds
+
+    return read_rows(folder, Bounds(**bounds), newest_s)
 
 
 def read_dumps(what: str, folder: Path) -> dict[str, Any]:
@@ -71,13 +80,13 @@ def read_dumps(what: str, folder: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def _noting(folder: Path) -> Iterator[list[str]]:
     """A list that has, afterwards, what minder warned of meanwhile."""
-    handler, told = _Notes(), list[str]()
+    handler, notes = _Notes(), list[str]()
     logging.getLogger("minder").addHandler(handler)
     try:
-        yield told
+        yield notes
     finally:
         logging.getLogger("minder").removeHandler(handler)
-        told += [_plain(line, folder) for line in handler.lines]
+        notes += [_plain(line, folder) for line in handler.lines]
 
 
 def _plain(text: str, folder: Path) -> str:
@@ -89,6 +98,8 @@ def _plain(text: str, folder: Path) -> str:
 def _answer(order: dict[str, Any]) -> dict[str, Any]:
     folder = Path(order["folder"])
     try:
+        if order["what"] == "rows":
+            return {"result": append(folder, order["newest_s"], order["bounds"])}
         if order["what"] == "scores":
             return {"result": score(folder, order["name"], order["until_s"], order["bounds"])}
         return {"result": read_dumps(order["what"], folder / DUMPS)}
@@ -114,7 +125,7 @@ def _set_limits(most_bytes: int) -> None:
 def main() -> None:
     """Serve orders until standard input ends. Argument: the limit on memory in bytes."""
     evaluation = (f"minder.offline.evaluation.{name}" for name in ("replay", "stacks", "collectives"))
-    for module in (*evaluation, "minder.ingest.sources.recording", "serve.scoring.unpack"):
+    for module in (*evaluation, "minder.ingest.sources.recording", "serve.scoring.rows", "serve.scoring.unpack"):
         importlib.import_module(module)  # what these hold does not count against the limit
     _set_limits(int(sys.argv[1]))
     print("ready", flush=True)

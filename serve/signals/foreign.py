@@ -18,13 +18,53 @@ from minder.model.clock import format_time
 from minder.record.api.fields import NAME
 from minder.record.api.signals import MOST_SIGNALS, ReportedSignal
 
-__all__ = ["AlertmanagerMessage", "GpudComponent", "HealthEvents", "read_alerts", "read_gpud", "read_health_events"]
+__all__ = [
+    "GPUD",
+    "HEALTH_EVENTS",
+    "AlertmanagerMessage",
+    "GpudComponent",
+    "HealthEvents",
+    "read_alerts",
+    "read_gpud",
+    "read_health_events",
+]
 
 _MACHINE_LABELS = ("machine", "node", "nodename", "hostname", "host", "kubernetes_node", "instance")
 _OWN_ALERT = "MinderVerdict"
 _SEVERITIES = {"critical": "fatal", "fatal": "fatal", "page": "fatal", "error": "warning", "warning": "warning", "degraded": "warning"}
 _XID = re.compile(r"\bxid\b\D{0,12}(\d{1,3})\b", re.IGNORECASE)
 Short = Annotated[str, Field(max_length=4000)]
+ALERTS: dict[str, Any] = {
+    "alerts": [
+        {
+            "status": "firing",
+            "labels": {"alertname": "GpuRowRemap", "severity": "critical", "node": "node-0002"},
+            "annotations": {"summary": "row remapping failed"},
+            "fingerprint": "3f0a9c41d2be",
+            "startsAt": "2026-03-02T06:12:31Z",
+        }
+    ]
+}
+HEALTH_EVENTS: dict[str, Any] = {
+    "events": [
+        {
+            "nodeName": "node-0002",
+            "componentClass": "GPU",
+            "checkName": "SysLogsXIDError",
+            "isFatal": True,
+            "message": "GPU has fallen off the bus",
+            "errorCode": ["79"],
+            "entitiesImpacted": [{"entityType": "GPU", "entityValue": "3"}],
+            "generatedTimestamp": "2026-03-02T06:12:31Z",
+        }
+    ]
+}
+GPUD: list[dict[str, Any]] = [
+    {
+        "component": "accelerator-nvidia-error-xid",
+        "events": [{"time": "2026-03-02T06:12:31Z", "name": "error_xid", "type": "Fatal", "message": "Xid 79 on GPU 3"}],
+    }
+]
 
 
 class _Foreign(BaseModel):
@@ -32,18 +72,22 @@ class _Foreign(BaseModel):
 
 
 class Alert(_Foreign):
-    status: Literal["firing", "resolved"]
-    labels: Mapping[Short, Short] = {}
-    annotations: Mapping[Short, Short] = {}
-    fingerprint: Short = ""
-    starts_at: Short = Field("", alias="startsAt")
-    ends_at: Short = Field("", alias="endsAt")
+    """One alert, in Alertmanager's own words."""
+
+    status: Literal["firing", "resolved"] = Field(description="Whether it fires or has ended.")
+    labels: Mapping[Short, Short] = Field({}, description="`alertname`, `severity`, and the label that names the machine.")
+    annotations: Mapping[Short, Short] = Field({}, description="`summary` or `description` is what the evidence says.")
+    fingerprint: Short = Field("", description="Alertmanager's id of the alert.")
+    starts_at: Short = Field("", alias="startsAt", description="When it began, ISO 8601.")
+    ends_at: Short = Field("", alias="endsAt", description="When it ended, ISO 8601.")
 
 
 class AlertmanagerMessage(_Foreign):
     """Alertmanager's webhook: `url: http://minder:9400/v1/signals/alertmanager` in a receiver's webhook_configs."""
 
-    alerts: Annotated[tuple[Alert, ...], Field(max_length=MOST_SIGNALS)]
+    model_config = ConfigDict(json_schema_extra={"examples": [ALERTS]})
+
+    alerts: Annotated[tuple[Alert, ...], Field(max_length=MOST_SIGNALS, description="The alerts, at most 500.")]
 
 
 class Entity(_Foreign):
@@ -81,25 +125,29 @@ class HealthEvents(_Foreign):
 
 
 class GpudEvent(_Foreign):
-    time: Short = ""
-    name: Short = ""
-    type: Short = ""
-    message: Short = ""
+    """Something that gpud saw happen."""
+
+    time: Short = Field("", description="When, ISO 8601.")
+    name: Short = Field("", description="Name of the event.")
+    type: Short = Field("", description="How grave: `Info`, `Warning`, `Critical` or `Fatal`.")
+    message: Short = Field("", description="The event in words.")
 
 
 class GpudState(_Foreign):
-    time: Short = ""
-    name: Short = ""
-    health: Short = ""
-    reason: Short = ""
+    """How a component stands."""
+
+    time: Short = Field("", description="When, ISO 8601.")
+    name: Short = Field("", description="Name of the state.")
+    health: Short = Field("", description="`Healthy`, `Degraded` or `Unhealthy`.")
+    reason: Short = Field("", description="Why, in words.")
 
 
 class GpudComponent(_Foreign):
     """One element of gpud's `/v1/events` or `/v1/states`."""
 
-    component: Annotated[str, Field(max_length=255)]
-    events: Annotated[tuple[GpudEvent, ...], Field(max_length=MOST_SIGNALS)] = ()
-    states: Annotated[tuple[GpudState, ...], Field(max_length=MOST_SIGNALS)] = ()
+    component: Annotated[str, Field(max_length=255, description="Name of the component, such as accelerator-nvidia-error-xid.")]
+    events: Annotated[tuple[GpudEvent, ...], Field(max_length=MOST_SIGNALS, description="What happened.")] = ()
+    states: Annotated[tuple[GpudState, ...], Field(max_length=MOST_SIGNALS, description="How it stands.")] = ()
 
 
 def read_alerts(message: AlertmanagerMessage, known: Set[str]) -> Iterator[ReportedSignal | None]:

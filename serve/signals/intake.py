@@ -70,7 +70,7 @@ def take_signals(
         jobs = tuple(name for name in machines.get(signal.machine, ()) if job in (None, name))
         if not jobs:
             unknown[signal.machine] = None
-        elif service.signals_by_machine.take(f"{signal.machine} {caller.token}") > 0:  # a flood of its own silences nobody else about it
+        elif service.signals_by_machine.take(f"{signal.machine} {caller.token}") > 0:  # one sender's flood silences no other
             counts["dropped"] += 1
         else:
             for name in jobs:
@@ -81,7 +81,7 @@ def take_signals(
 
 
 def _demand_own_machine(caller: Caller, signals: Sequence[ReportedSignal]) -> None:
-    """A machine cannot accuse another, whoever has taken it over."""
+    """A machine cannot accuse another, also one that an attacker took over."""
     if caller.role not in ("agent", "launcher"):
         return
     others = sorted({signal.machine for signal in signals} - {caller.machine})
@@ -107,7 +107,7 @@ def _key(job: str, signal: ReportedSignal) -> str:
 
 
 def _record(signal: ReportedSignal, now_s: float) -> Signal:
-    """Nobody says that something will happen, or that it happened long ago."""
+    """No sender dates a signal ahead, or long ago."""
     try:
         told_s = now_s if signal.time is None else parse_time(signal.time)
     except (ValueError, OverflowError):

@@ -19,12 +19,12 @@
 
   // What changed in a polled part is said once, in the page's live region; nothing is said of what stood there from the start.
   const news = document.getElementById("news");
-  const toldOf = () => document.querySelector("[data-news]")?.dataset.news || "";
-  let told = toldOf();
+  const currentOf = () => document.querySelector("[data-news]")?.dataset.news || "";
+  let known = currentOf();
   function tell() {
-    if (!news || toldOf() === told) return;
-    told = toldOf();
-    news.textContent = told;
+    if (!news || currentOf() === known) return;
+    known = currentOf();
+    news.textContent = known;
   }
 
   // A link of a polled part that has the focus keeps it.
@@ -37,7 +37,7 @@
     focused = "";
   });
 
-  // A part that has not changed is not put in again: whoever reads or tabs through it stays where they are.
+  // A part that has not changed is not put in again: a reader who tabs through it stays in place.
   const shown = new WeakMap();
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { target, xhr } = event.detail;

@@ -58,8 +58,8 @@ def allow_config(document: Mapping[str, Any], settings: JobsSettings) -> JobConf
     _demand_plain(config.model_dump(mode="json"), _WHERE)
     _demand_nothing_of_this_machine(config)
     if config.engine is not None and config.engine.kind not in settings.engines:
-        told = f"[jobs] of the service allows {', '.join(settings.engines) or 'none'}"
-        raise BadInputError(f"engine.kind {config.engine.kind} may not be used by a job that is registered here: {told}")
+        allowed = f"[jobs] of the service allows {', '.join(settings.engines) or 'none'}"
+        raise BadInputError(f"engine.kind {config.engine.kind} may not be used by a job that is registered here: {allowed}")
     _demand_addresses(config, settings)
     if config.engine is None:
         config.topology()
@@ -109,7 +109,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _demand_nothing_of_this_machine(config: JobConfig) -> None:
-    """No files, listeners, secrets or other clusters: whoever registers a job is not at home here."""
+    """No files, listeners, secrets or other clusters: who registers a job is not at home here."""
     named = [
         key for key in ("agent_token_file", "launcher_token_file", "checkpoint_dir", "state_dir", "record_dir") if getattr(config, key)
     ]
@@ -124,21 +124,21 @@ def _demand_nothing_of_this_machine(config: JobConfig) -> None:
     mappings = {part.strip() for part in config.telemetry.mapping.split("+")}
     named += ["telemetry.mapping"] if not mappings <= set(default_mappings()) else []
     for key in ("name", "model", "shadow"):
-        told = str(getattr(config.detector, key) or "")
-        named += [f"detector.{key}"] if "/" in told and not told.startswith("models:/") else []
+        uri = str(getattr(config.detector, key) or "")
+        named += [f"detector.{key}"] if "/" in uri and not uri.startswith("models:/") else []
     if named:
         raise BadInputError(f"{', '.join(named)}: these concern the service's own machine: leave them out, the service's [jobs] says them")
 
 
 def _demand_addresses(config: JobConfig, settings: JobsSettings) -> None:
-    told = {f"agent of {machine.name}": machine.agent for machine in config.machines if machine.agent is not None}
-    told |= {"telemetry.url": config.telemetry.url} if config.telemetry.url is not None else {}
+    addresses = {f"agent of {machine.name}": machine.agent for machine in config.machines if machine.agent is not None}
+    addresses |= {"telemetry.url": config.telemetry.url} if config.telemetry.url is not None else {}
     template = None if config.engine is None else config.engine.agent
     if template is not None and not _TEMPLATE.fullmatch(template):
         raise BadInputError('engine.agent: its host must be the node itself, like "http://{node}:9401"')
-    if not told and template is None:
+    if not addresses and template is None:
         raise BadInputError(f"{_WHERE} names no agent and no telemetry.url: nothing would be seen of it")
-    for key, url in told.items():
+    for key, url in addresses.items():
         if not _URL.fullmatch(url):
             raise BadInputError(f"{key}: give a plain address, like http://10.0.0.7:9401")
         host = urlsplit(url).hostname or ""

@@ -26,9 +26,9 @@ class KnownJobs:
 
     def config(self, job: str) -> JobConfig | None:
         """Without tokens, as far as it was registered. Raises LedgerError."""
-        told = self._settings.jobs.get(job)
-        event = None if told is not None else self.registered().get(job)
-        return told if event is None else registered_config(event)
+        configured = self._settings.jobs.get(job)
+        event = None if configured is not None else self.registered().get(job)
+        return configured if event is None else registered_config(event)
 
     def configs(self) -> dict[str, JobConfig]:
         found = {job: config for job, event in self.registered().items() if (config := registered_config(event)) is not None}

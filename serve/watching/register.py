@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic.json_schema import models_json_schema
-
 from minder.config import JobConfig
 from minder.record.api.access import Caller
 from minder.record.incidents import kinds
@@ -17,16 +15,19 @@ from serve.problems import refuse
 from serve.state import Service
 from serve.watching.allowed import allow_config
 
-__all__ = ["JOB_BODY", "JOB_SCHEMAS", "plan_end", "plan_register"]
+__all__ = ["JOB_BODY", "plan_end", "plan_register"]
 
 # FastAPI knows no TOML: the body is described here.
-JOB_SCHEMAS: dict[str, Any] = models_json_schema([(JobConfig, "validation")], ref_template="#/components/schemas/{model}")[1]["$defs"]
+_JOB = {"name": "llm-70b", "machines": [{"name": "node-1", "agent": "http://127.0.0.1:9401"}]}
 JOB_BODY: dict[str, Any] = {
     "required": True,
     "description": "The content of a job.toml.",
     "content": {
-        "application/json": {"schema": {"$ref": "#/components/schemas/JobConfig"}},
-        "application/toml": {"schema": {"type": "string"}},
+        "application/json": {"schema": {"$ref": "#/components/schemas/JobConfig"}, "example": _JOB},
+        "application/toml": {
+            "schema": {"type": "string"},
+            "example": 'name = "llm-70b"\n[[machines]]\nname = "node-1"\nagent = "http://127.0.0.1:9401"\n',
+        },
     },
 }
 
@@ -49,8 +50,8 @@ def plan_register(service: Service, caller: Caller, document: Mapping[str, Any],
         raise refuse(409, f"{len(registered)} jobs are watched already, as many as [jobs] allows: end one, or raise jobs.most")
     content = config.model_dump(mode="json", exclude_defaults=True)
     watched = Planned(kinds.JOB_WATCHED, {"config": content, "reason": reason}, config.name)
-    told = "evicting for real" if settings.act and config.engine is not None else "in dry run"
-    return [Planned(kinds.JOB_REGISTERED, _run(config), config.name), watched], f"{config.name} is watched from now on, {told}"
+    mode = "evicting for real" if settings.act and config.engine is not None else "in dry run"
+    return [Planned(kinds.JOB_REGISTERED, _run(config), config.name), watched], f"{config.name} is watched from now on, {mode}"
 
 
 def plan_end(service: Service, caller: Caller, name: str, reason: str) -> tuple[list[Planned], str]:

@@ -82,9 +82,9 @@ def host_in(hosts: Sequence[str], host: str) -> bool:
     """Whether a host is one of these names ("*" stands for anything without a dot), addresses, networks. A name is not looked up."""
     address = _network(host)
     if address is not None:
-        networks = [network for told in hosts if (network := _network(told)) is not None]
+        networks = [network for entry in hosts if (network := _network(entry)) is not None]
         return any(address.version == network.version and address.subnet_of(network) for network in networks)  # type: ignore[arg-type]
-    return any(_network(told) is None and _matches(told, host) for told in hosts)
+    return any(_network(entry) is None and _matches(entry, host) for entry in hosts)
 
 
 def watch_dir(job: str) -> Path:

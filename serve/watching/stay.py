@@ -27,10 +27,10 @@ class Registration:
     """The registration of one job in a ledger. Raises BadInputError where there is none."""
 
     def __init__(self, ledger: str, job: str, settings: Path | None) -> None:
-        told = None if settings is None else load_settings(settings).jobs
-        if told is None:
+        jobs = None if settings is None else load_settings(settings).jobs
+        if jobs is None:
             raise BadInputError("a registered job is watched within the [jobs] table of a service.toml: give --settings service.toml")
-        self.settings: JobsSettings = told
+        self.settings: JobsSettings = jobs
         self._job = job
         self._index = JobIndex(EventStore(ledger))
         found = self._event()
@@ -47,7 +47,7 @@ class Registration:
         return watched_config(allow_config(self._registered.payload["config"], self.settings), self.settings)
 
     def end_with(self) -> None:
-        """From now on this process is told to end (SIGTERM) when the registration does, or the service that started it."""
+        """From now on this process is ended (SIGTERM) when the registration does, or the service that started it."""
         threading.Thread(target=self._look, daemon=True).start()
 
     def _look(self) -> None:
@@ -60,7 +60,7 @@ class Registration:
         try:
             found = self._event()
         except LedgerError:
-            return True  # nobody can tell
+            return True  # it cannot be known
         return found is not None and found.id == self._registered.id
 
     def _event(self) -> LedgerEvent | None:

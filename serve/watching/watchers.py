@@ -38,7 +38,7 @@ class Watchers:
             return
         try:
             while True:
-                with contextlib.suppress(LedgerError):  # as long as nobody can read it, nothing changes
+                with contextlib.suppress(LedgerError):  # while it cannot be read, nothing changes
                     await self._settle(await asyncio.to_thread(self._wanted))
                 await asyncio.sleep(_LOOK_S)
         finally:
@@ -59,15 +59,15 @@ class Watchers:
 
     async def _keep(self, job: str) -> None:
         """One watcher after the other, the next ones later where they do not last. Why one ended stands in the ledger, once."""
-        wait_s, told = 1.0, ""
+        wait_s, reported = 1.0, ""
         while True:
             begun_s = time.monotonic()
             status, last = await self._watch(job)
             _log.warning("the watcher of %s ended with %s: %s", job, status, last)
             if time.monotonic() - begun_s > _LONGEST_WAIT_S:
-                wait_s, told = 1.0, ""
-            if last != told:
-                told = last
+                wait_s, reported = 1.0, ""
+            if last != reported:
+                reported = last
                 with contextlib.suppress(LedgerError):
                     await asyncio.to_thread(self._tell, job, f"status {status}: {last}")
             await asyncio.sleep(wait_s)

@@ -65,7 +65,7 @@ def test_the_fleet_page_lists_what_waits_for_a_person(
         return page[page.index("To do") : page.index("</section>")]
 
     first = actions(1.0)
-    assert "m2: kept out of llm, and nobody said what was found" in first and "0 of 1 standbys are ready" in first
+    assert "m2: kept out of llm, and no finding is recorded" in first and "0 of 1 standbys are ready" in first
     assert "no data" not in first and "waits for an answer" not in first
     assert "its controller is not heard" in actions(60.0)
     ask(ledger, "evict-a")

@@ -75,10 +75,10 @@ MODE = {"likeliest": "stalled", "since_s": 1_700_000_000.0, "source": "step coun
 @pytest.mark.parametrize(("mode", "age_s", "said"), [
     (MODE, 0.0, "the job stands still since"),
     (MODE | {"likeliest": "idle_phase", "source": "phase event"}, 0.0, "the job is in a phase that it declared"),
-    (MODE | {"likeliest": None}, 0.0, "nothing tells what the job is doing"),
-    (MODE | {"likeliest": "dreaming"}, 0.0, "nothing tells what the job is doing"),  # of a later version
-    (None, 0.0, "nothing tells what the job is doing"),
-    (MODE, 60.0, "nothing tells what the job is doing"),  # an old status says nothing of now
+    (MODE | {"likeliest": None}, 0.0, "nothing reports what the job is doing"),
+    (MODE | {"likeliest": "dreaming"}, 0.0, "nothing reports what the job is doing"),  # of a later version
+    (None, 0.0, "nothing reports what the job is doing"),
+    (MODE, 60.0, "nothing reports what the job is doing"),  # an old status says nothing of now
 ])  # fmt: skip
 def test_the_page_says_in_one_line_what_the_job_is_doing(
     mode: object, age_s: float, said: str, service: Service, http: httpx.Client, tmp_path: Path, clock: FakeClock

@@ -154,7 +154,7 @@ def test_ten_minutes_without_the_receiver_and_a_restart_lose_nothing(
     assert [notice.kind for notice in taken] == ["verdict"] * 4 + ["closed"]
     assert len({notice.id for notice in receiver.notices}) == 5
     degraded = [event.payload for event in ledger.events(kinds=[kinds.DEGRADED]) if event.payload["what"] == "notify"]
-    assert len(degraded) == 2 and "on-call is not told" in degraded[0]["detail"]
+    assert len(degraded) == 2 and "on-call gets no notices" in degraded[0]["detail"]
 
 
 def test_what_a_receiver_refuses_for_its_content_does_not_hold_up_the_rest(

@@ -111,7 +111,7 @@ def test_the_models_page_shows_what_is_registered(
     for path in ("/models/versions", "/models?versions=true"):
         text = http.get(path).text
         assert text.index("Version 3") < text.index("Version 4") and "six hours" in text and "challenger" in text
-        assert "moved the alias by hand" in text and "not promoted" in text and "precision falls" in text and "2026-11-22" in text
+        assert "alias was moved by hand" in text and "not promoted" in text and "precision falls" in text and "2026-11-22" in text
     monkeypatch.setattr(service.models, "read", lambda: Registered("unreachable", "the registry does not answer (OSError)"))
     text = http.get("/models/versions").text
     assert "no answer" in text and "OSError" in text and "Version" not in text

@@ -17,7 +17,7 @@ from minder.ingest.sources.blank import BLANK_FLOOR, BLANK_RANGES
 from minder.model.errors import RecordingError
 from minder.model.metrics import CATALOGUE, Metric, find_metric
 
-__all__ = ["Frames", "load_frames", "no_frames"]
+__all__ = ["Frames", "load_frames", "no_frames", "why_impossible"]
 
 _log = logging.getLogger(__name__)
 _FIXED = ("timestamp", "machine", "device")
@@ -162,6 +162,21 @@ def _checked_values(table: pl.DataFrame, metric: Metric, where: str) -> np.ndarr
     _log.warning("%s: %d values of %s lie outside its range (first in row %d) and count as gaps", where, outside, metric.name, row)
     values_N[outside_N] = np.nan
     return values_N
+
+
+def why_impossible(name: str, value: float) -> str | None:
+    """What to mend where a metric of the catalogue cannot have this value; None where it can, where it is a driver's word for "no value",
+    and for a name that is not in the catalogue.
+
+    >>> why_impossible("gpu_power_draw_watts", -500.0), why_impossible("gpu_power_draw_watts", 500.0)
+    ('it runs from 0 to 5000 W; mend its unit', None)
+    """
+    metric = find_metric(name)
+    blank = abs(value) >= BLANK_FLOOR or any(low <= value <= high for low, high in BLANK_RANGES)
+    if metric is None or blank:
+        return None
+    low, high = (bound + sign * _ROUNDING * max(1.0, abs(bound)) for sign, bound in ((-1, metric.low), (1, metric.high)))
+    return None if low <= value <= high else _advice(metric, value)
 
 
 def _advice(metric: Metric, value: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from pydantic import Field
+
 from minder.record.api.fields import Answer
 
 __all__ = ["ROLES", "Caller", "Role", "contains"]
@@ -15,16 +17,19 @@ _LADDER = ("viewer", "operator", "admin")
 
 
 class Caller(Answer):
-    """Whom a token speaks for. jobs: null for every job. expires: ISO 8601. issuer, subject: as whom an identity provider knows them."""
+    """Whom a token speaks for."""
 
-    token: str
-    name: str
-    role: Role
-    jobs: tuple[str, ...] | None = None
-    machine: str | None = None
-    expires: str | None = None
-    issuer: str | None = None
-    subject: str | None = None
+    token: str = Field(description="Id of the token, not the token itself.")
+    name: str = Field(description="Name of the token's holder; it stands in the ledger as `by`.")
+    role: Role = Field(description="What the token may do.")
+    jobs: tuple[str, ...] | None = Field(default=None, description="Jobs that the token covers; null: every job.")
+    machine: str | None = Field(
+        default=None,
+        description="Machine that an agent's or launcher's token speaks for; null for any other role.",
+    )
+    expires: str | None = Field(default=None, description="When the token ends, ISO 8601 in UTC; null: it does not.")
+    issuer: str | None = Field(default=None, description="Identity provider that vouches for the caller; null for a token of minder's own.")
+    subject: str | None = Field(default=None, description="Id of the caller at that provider; null for a token of minder's own.")
 
     def signature(self) -> dict[str, str]:
         """What an event of the ledger says of who caused it: the name, which token, and whom an identity provider means by it."""

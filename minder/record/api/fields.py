@@ -76,7 +76,7 @@ class Answer(BaseModel):
 
 
 class Page(Answer, Generic[Item]):
-    """Some of a list. next: give it as `cursor` to get those that follow; null at the end."""
+    """Some of a list."""
 
-    items: tuple[Item, ...]
-    next: str | None = None
+    items: tuple[Item, ...] = Field(description="The entries of this page.")
+    next: str | None = Field(default=None, description="Give it as `cursor` for the entries that follow; null at the end.")

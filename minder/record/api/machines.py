@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ConfigDict, Field
+
 from minder.record.api.fields import Answer, IncidentId, JobName, Request, Text
 from minder.record.api.incidents import IncidentSummary
 
@@ -21,102 +23,110 @@ __all__ = [
 
 
 class Retest(Answer):
-    """The newest test of a machine that was ordered since it was barred. state: asked, running, passed or failed."""
+    """The newest test of a machine that was ordered since it was barred."""
 
-    operation: str
-    time: str
-    state: str
-    detail: str
+    operation: str = Field(description="Id of the order.")
+    time: str = Field(description="When its state last changed, ISO 8601 in UTC.")
+    state: str = Field(description="`asked`, `running`, `passed` or `failed`.")
+    detail: str = Field(description="End of what the test printed.")
 
 
 class PastRetest(Answer):
-    """One test of a machine. by, reason: who ordered it and why. job: whose controller has it done. ended: null until it has.
-    detail: what the test said at its end."""
+    """One test of a machine."""
 
-    operation: str
-    state: str
-    job: str | None
-    asked: str
-    by: str
-    reason: str
-    begun: str | None
-    ended: str | None
-    detail: str
+    operation: str = Field(description="Id of the order.")
+    state: str = Field(description="`asked`, `running`, `passed` or `failed`.")
+    job: str | None = Field(description="Job whose controller has it done; null if not known.")
+    asked: str = Field(description="When it was ordered, ISO 8601 in UTC.")
+    by: str = Field(description="Who ordered it.")
+    reason: str = Field(description="Why it was ordered.")
+    begun: str | None = Field(description="When the agent began it, ISO 8601 in UTC; null before.")
+    ended: str | None = Field(description="When it ended, ISO 8601 in UTC; null before.")
+    detail: str = Field(description="End of what the test printed.")
 
 
 class Machine(Answer):
-    """What the ledger knows of one machine. barred_in: jobs that it is kept out of ("every job" for all of them).
-    outcome: what the repair found last. incident: of the latest eviction or bar."""
+    """What the ledger knows of one machine."""
 
-    name: str
-    barred_in: tuple[str, ...]
-    evictions: int
-    last_eviction: str | None
-    incident: str | None
-    outcome: str | None
-    retest: Retest | None = None
+    name: str = Field(description="Name of the machine.")
+    barred_in: tuple[str, ...] = Field(description="Jobs that it is kept out of; `every job` for all of them.")
+    evictions: int = Field(description="How often it was evicted.")
+    last_eviction: str | None = Field(description="When it was last evicted, ISO 8601 in UTC; null: never.")
+    incident: str | None = Field(description="Incident of its latest eviction or bar; null where there is none.")
+    outcome: str | None = Field(description="What the repair found last: `confirmed` or `no-fault-found`; null where nothing is recorded.")
+    retest: Retest | None = Field(default=None, description="Its newest test since it was barred; null where none was ordered.")
 
 
 class MachineJob(Answer):
-    """A job that has the machine. role: training, standby, spare, evicted, or "not in it now". score: times the threshold, as its
-    controller saw it last (`seen`); null where it does not say. machines: how many the job knows, this one among them."""
+    """A job that has the machine."""
 
-    name: str
-    phase: str
-    role: str
-    ranks: tuple[int, ...]
-    machines: int
-    score: float | None
-    seen: str | None
-    rack: str | None
-    switch: str | None
-    serial: str | None
+    name: str = Field(description="Name of the job.")
+    phase: str = Field(description="What the job's newest run is doing.")
+    role: str = Field(description="`training`, `standby`, `spare`, `evicted` or `not in it now`.")
+    ranks: tuple[int, ...] = Field(description="Ranks of the job on this machine now.")
+    machines: int = Field(description="Number of machines that the job knows, this one among them.")
+    score: float | None = Field(
+        description="Anomaly score as the job's controller saw it last (1 is the threshold); null where it does not say.",
+    )
+    seen: str | None = Field(description="When the controller wrote that, ISO 8601 in UTC; null where it does not say.")
+    rack: str | None = Field(description="Rack that the machine stands in; null if not known.")
+    switch: str | None = Field(description="Switch that it hangs on; null if not known.")
+    serial: str | None = Field(description="Serial number; null if not known.")
 
 
 class MachineSignal(Answer):
-    """What somebody or something reported of the machine."""
+    """What was reported of the machine."""
 
-    time: str
-    job: str | None
-    what: str
+    time: str = Field(description="When it was reported, ISO 8601 in UTC.")
+    job: str | None = Field(description="Job that it was reported for; null where for none.")
+    what: str = Field(description="What was reported, in words.")
 
 
 class MachineDetail(Machine):
-    """The machine with the incidents that name it, newest first (at most 100), its tests, newest first (at most 20), the jobs that
-    have it, and what was reported of it, newest first (at most 20)."""
+    """The machine with its jobs, its incidents, its tests and what was reported of it."""
 
-    incidents: tuple[IncidentSummary, ...]
-    retests: tuple[PastRetest, ...] = ()
-    jobs: tuple[MachineJob, ...] = ()
-    signals: tuple[MachineSignal, ...] = ()
+    incidents: tuple[IncidentSummary, ...] = Field(description="Incidents that name it, newest first, at most 100.")
+    retests: tuple[PastRetest, ...] = Field(default=(), description="Its tests, newest first, at most 20.")
+    jobs: tuple[MachineJob, ...] = Field(default=(), description="Jobs that have it, by name.")
+    signals: tuple[MachineSignal, ...] = Field(default=(), description="What was reported of it, newest first, at most 20.")
 
 
 class OutcomeRequest(Request):
-    """What the repair found: was the eviction right? incident: the machine's latest if not given."""
+    """What the repair found."""
 
-    outcome: Literal["confirmed", "no-fault-found"]
-    note: Text
-    incident: IncidentId | None = None
+    model_config = ConfigDict(json_schema_extra={"examples": [{"outcome": "confirmed", "note": "HBM of GPU 3"}]})
+
+    outcome: Literal["confirmed", "no-fault-found"] = Field(description="What the repair found: was the eviction right?")
+    note: Text = Field(description="What was found, in words.")
+    incident: IncidentId | None = Field(default=None, description="Incident that is meant; the machine's latest if not given.")
 
 
 class ReturnRequest(Request):
-    """Let a barred machine work again. job: only for this one; every job if not given. reason: why it is fit again.
-    force: although its newest test failed or has not ended."""
+    """Let a barred machine work again."""
 
-    reason: Text
-    job: JobName | None = None
-    force: bool = False
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "replaced, burn-in passed"}]})
+
+    reason: Text = Field(description="Why the machine is fit again.")
+    job: JobName | None = Field(default=None, description="Job that may use it again; every job if not given.")
+    force: bool = Field(default=False, description="Also where its newest test failed or has not ended.")
 
 
 class EvictRequest(Request):
-    """Order a machine out of a job that runs. The policy's stages judge it like any other verdict, but nobody is asked to approve it."""
+    """Order a machine out of a job that runs. The policy's stages judge it like any other verdict, but no approval is asked for."""
 
-    reason: Text
-    job: JobName
+    model_config = ConfigDict(json_schema_extra={"examples": [{"job": "llm-70b", "reason": "fan 3 is dead"}]})
+
+    reason: Text = Field(description="Why; the next person reads it.")
+    job: JobName = Field(description="Job that the machine is taken out of.")
 
 
 class RetestRequest(Request):
-    """Have the site's test of a machine run by its agent. job: whose controller asks the agent; the job that bars it if not given."""
+    """Have the site's test of a machine run by its agent."""
 
-    reason: Text
-    job: JobName | None = None
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "new HBM"}]})
+
+    reason: Text = Field(description="Why; the next person reads it.")
+    job: JobName | None = Field(
+        default=None,
+        description="Job whose controller asks the agent; the job that bars the machine if not given.",
+    )

@@ -1,10 +1,12 @@
-"""What the service tells others: one notice per verdict, question, action and end of an incident, and the signature of its webhooks."""
+"""What the service sends to others: one notice per verdict, question, action and end of an incident, and the signature of its webhooks."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from typing import Literal
+
+from pydantic import Field
 
 from minder.model.errors import BadInputError
 from minder.record.api.fields import Answer
@@ -17,26 +19,23 @@ _TOLERANCE_S = 300.0
 
 
 class Notice(Answer):
-    """Something to tell. id: the same however often it is sent: a receiver forgets what it has seen. time: of the event, ISO 8601.
+    """One notice, as a webhook gets it."""
 
-    tier, cause, confidence, machines: of the incident's last verdict. undo: commands that take it back.
-    """
-
-    id: str
-    kind: Literal["verdict", "question", "action", "closed"]
-    time: str
-    job: str | None
-    incident: str
-    state: str
-    tier: str | None
-    cause: str | None
-    confidence: float | None
-    machines: tuple[str, ...]
-    title: str
-    what: str
-    evidence: tuple[str, ...] = ()
-    undo: tuple[str, ...] = ()
-    link: str | None = None
+    id: str = Field(description="Id of the notice: the same however often it is sent, so a receiver forgets what it has seen.")
+    kind: Literal["verdict", "question", "action", "closed"] = Field(description="What it is about.")
+    time: str = Field(description="When the event happened, ISO 8601 in UTC.")
+    job: str | None = Field(description="Job that it is of; null where it is of none.")
+    incident: str = Field(description="Incident that it is of.")
+    state: str = Field(description="State of the incident.")
+    tier: str | None = Field(description="Tier of the incident's last verdict; null before the first.")
+    cause: str | None = Field(description="Cause of that verdict; null before the first.")
+    confidence: float | None = Field(description="Confidence of that verdict, 0 to 1; null before the first.")
+    machines: tuple[str, ...] = Field(description="Machines that it accuses.")
+    title: str = Field(description="One line for a subject.")
+    what: str = Field(description="What happened, in words.")
+    evidence: tuple[str, ...] = Field(default=(), description="What speaks for the verdict, one line each.")
+    undo: tuple[str, ...] = Field(default=(), description="Commands that take back what was done.")
+    link: str | None = Field(default=None, description="Address of the incident's page; null where the service has no `public_url`.")
 
 
 def sign(secret: str, body: bytes, now_s: float) -> str:

@@ -1,6 +1,8 @@
-"""An error as the service tells it (RFC 9457, application/problem+json)."""
+"""An error as the service answers it (RFC 9457, application/problem+json)."""
 
 from __future__ import annotations
+
+from pydantic import ConfigDict, Field
 
 from minder.record.api.fields import Answer
 
@@ -10,9 +12,22 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Answer):
-    """detail: one line that says what is wrong, where, and how to mend it."""
+    """A refusal (RFC 9457)."""
 
-    type: str = "about:blank"
-    title: str
-    status: int
-    detail: str
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "about:blank",
+                    "title": "Not Found",
+                    "status": 404,
+                    "detail": 'no job "llm-70b" in the ledger: GET /v1/jobs lists all',
+                }
+            ]
+        }
+    )
+
+    type: str = Field(default="about:blank", description="Always about:blank: `status` and `detail` say it all.")
+    title: str = Field(description="Name of the status.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="One line: what is wrong, where, and how to mend it.")

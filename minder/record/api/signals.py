@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from minder.record.api.fields import Answer, JobName, MachineName, Request, Text
 
@@ -15,29 +15,34 @@ Word = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21
 
 
 class ReportedSignal(Request):
-    """One signal. id: the sender's own name of it: the same id is taken once. time: ISO 8601, now if not given.
+    """One signal."""
 
-    kind "xid": `code`. "link": `state` up or down. "kernel": `message` is the kernel's line. "report": anything else that a monitor
-    says of a machine: `name`, `severity`, `state` begin or end.
-    """
-
-    id: Word
-    kind: Literal["xid", "link", "kernel", "report"]
-    machine: MachineName
-    time: Annotated[str, StringConstraints(max_length=40)] | None = None
-    device: MachineName | None = None
-    message: Text | None = None
-    code: Annotated[int, Field(strict=True, ge=0, le=100_000)] | None = None
-    state: Literal["up", "down", "begin", "end"] | None = None
-    name: Word | None = None
-    severity: Literal["info", "warning", "fatal"] = "warning"
+    id: Word = Field(description="The sender's own id of it: the same id is taken once.")
+    kind: Literal["xid", "link", "kernel", "report"] = Field(
+        description="`xid` has `code`; `link` has `state` up or down; `kernel` has the kernel's line as `message`; `report` is "
+        "anything else, with `name`.",
+    )
+    machine: MachineName = Field(description="Machine that it is about.")
+    time: Annotated[str, StringConstraints(max_length=40)] | None = Field(
+        default=None,
+        description="When it was seen, ISO 8601 in UTC; now if not given.",
+    )
+    device: MachineName | None = Field(default=None, description="Device of the machine, such as gpu3.")
+    message: Text | None = Field(default=None, description="What was seen, in words.")
+    code: Annotated[int, Field(strict=True, ge=0, le=100_000)] | None = Field(default=None, description="Xid, a whole number.")
+    state: Literal["up", "down", "begin", "end"] | None = Field(
+        default=None,
+        description="`up` or `down` of a link, `begin` or `end` of a report.",
+    )
+    name: Word | None = Field(default=None, description="Name of what a report is about.")
+    severity: Literal["info", "warning", "fatal"] = Field(default="warning", description="How grave the sender takes it to be.")
 
     @model_validator(mode="after")
     def _is_whole(self) -> ReportedSignal:
         states = {"link": ("up", "down"), "report": ("begin", "end", None)}.get(self.kind, (None,))
         if self.state not in states:
-            told = " or ".join(f'"{state}"' for state in states if state)
-            raise ValueError(f'a signal of kind "{self.kind}" ' + (f"has state {told}" if told else "has no state: leave it out"))
+            allowed = " or ".join(f'"{state}"' for state in states if state)
+            raise ValueError(f'a signal of kind "{self.kind}" ' + (f"has state {allowed}" if allowed else "has no state: leave it out"))
         needed = {"xid": "code", "kernel": "message", "report": "name"}.get(self.kind)
         if needed is not None and getattr(self, needed) is None:
             raise ValueError(f'a signal of kind "{self.kind}" needs {needed}')
@@ -45,10 +50,18 @@ class ReportedSignal(Request):
 
 
 class SignalsRequest(Request):
-    """job: of the machines; if not given, every job that has the machine."""
+    """Signals of one sender."""
 
-    signals: Annotated[tuple[ReportedSignal, ...], Field(min_length=1, max_length=MOST_SIGNALS)]
-    job: JobName | None = None
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"signals": [{"id": "probe-17", "kind": "xid", "machine": "node-0002", "code": 79, "device": "gpu3"}]}]
+        }
+    )
+
+    signals: Annotated[tuple[ReportedSignal, ...], Field(min_length=1, max_length=MOST_SIGNALS)] = Field(
+        description="The signals, 1 to 500.",
+    )
+    job: JobName | None = Field(default=None, description="Job of the machines; every job that has the machine if not given.")
 
     @model_validator(mode="before")
     @classmethod
@@ -60,11 +73,12 @@ class SignalsRequest(Request):
 
 
 class SignalsTaken(Answer):
-    """accepted: written now. repeated: were known. dropped: too many of one machine. ignored: say nothing of a machine of a job.
-    unknown: names of machines that no running job has (at most 20)."""
+    """What became of the signals that were sent."""
 
-    accepted: int
-    repeated: int
-    dropped: int
-    ignored: int
-    unknown: tuple[str, ...] = ()
+    model_config = ConfigDict(json_schema_extra={"examples": [{"accepted": 1, "repeated": 0, "dropped": 0, "ignored": 0, "unknown": []}]})
+
+    accepted: int = Field(description="Number of signals that were written now.")
+    repeated: int = Field(description="Number that were known already.")
+    dropped: int = Field(description="Number that were too many of one machine.")
+    ignored: int = Field(description="Number that say nothing of a machine of a job.")
+    unknown: tuple[str, ...] = Field(default=(), description="Machines that no running job has, at most 20.")

@@ -5,45 +5,51 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from pydantic import Field
+
 from minder.record.api.fields import Answer
 
 __all__ = ["JobModel", "ModelVersion", "Models", "Standby"]
 
 
 class Standby(Answer):
-    """A machine that was registered as a job's standby. state: "ready" (its controller saw it wait at the barrier lately), "not ready",
-    "in use" (it has ranks), "barred", "maintenance", "unknown" (no controller tells: that is not health)."""
+    """A machine that was registered as a job's standby."""
 
-    machine: str
-    job: str
-    state: Literal["ready", "not ready", "in use", "barred", "maintenance", "unknown"]
-    told_s: float | None
+    machine: str = Field(description="Name of the machine.")
+    job: str = Field(description="Job that it stands by for.")
+    state: Literal["ready", "not ready", "in use", "barred", "maintenance", "unknown"] = Field(
+        description="`ready`: its controller lately saw it wait; `unknown`: no controller reports, which is not health.",
+    )
+    told_s: float | None = Field(
+        description="When the job's controller last wrote, in unix seconds; null where the service does not see it.",
+    )
 
 
 class ModelVersion(Answer):
-    """A version of the registered detector. training: what the run that made it says of it. judged: outcome, opponent, why and time of
-    the last `minder promote` of it; empty if there was none."""
+    """A version of the registered detector."""
 
-    version: int
-    champion: bool
-    training: Mapping[str, str]
-    judged: Mapping[str, str] = {}
+    version: int = Field(description="Number of the version in the registry.")
+    champion: bool = Field(description="Whether it is the champion.")
+    training: Mapping[str, str] = Field(description="What the run that made it recorded.")
+    judged: Mapping[str, str] = Field(
+        default={},
+        description="Outcome, opponent, reason and time of the last `minder promote` of it; empty if there was none.",
+    )
 
 
 class JobModel(Answer):
     """Which detector a job's job.toml names, and which one looks on."""
 
-    job: str
-    detector: str
-    shadow: str | None
+    job: str = Field(description="Name of the job.")
+    detector: str = Field(description="Detector that its job.toml names.")
+    shadow: str | None = Field(description="Detector that looks on; null where there is none.")
 
 
 class Models(Answer):
-    """registry: "available", "none" or "unreachable", and in detail why. champion: null while none is crowned. challengers: all others,
-    newest first."""
+    """What the model registry of this machine holds."""
 
-    registry: Literal["available", "none", "unreachable"]
-    detail: str
-    champion: ModelVersion | None
-    challengers: tuple[ModelVersion, ...]
-    jobs: tuple[JobModel, ...]
+    registry: Literal["available", "none", "unreachable"] = Field(description="Whether a registry answers.")
+    detail: str = Field(description="Why it does not; empty where it does.")
+    champion: ModelVersion | None = Field(description="The champion; null while none is crowned.")
+    challengers: tuple[ModelVersion, ...] = Field(description="All other versions, newest first.")
+    jobs: tuple[JobModel, ...] = Field(description="Which detector each job names.")

@@ -13,6 +13,7 @@ from minder.model.clock import format_time
 from minder.model.errors import MinderError
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Incident, fold_incident
+from minder.record.incidents.brief import place_command, undo_steps
 from minder.record.incidents.report import incident_json, incident_report
 from minder.simulate.demo.milestones import LABELS, Milestone, find_milestones
 from minder.simulate.demo.play import Played
@@ -70,16 +71,16 @@ class Report:
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """The run's incidents, oldest first; the commands that undo something name this run's ledger."""
+        """The run's incidents, oldest first."""
         by_id: dict[str, list[LedgerEvent]] = {}
         for event in self.played.events:
             if event.incident:
                 by_id.setdefault(event.incident, []).append(event)
-        return tuple(self._with_ledger(fold_incident(events)) for events in by_id.values())
+        return tuple(fold_incident(events) for events in by_id.values())
 
-    def _with_ledger(self, incident: Incident) -> Incident:
-        named = f" --ledger {shlex.quote(str(self.ledger))}"
-        return replace(incident, undo=tuple(line + named if line.startswith("minder ") else line for line in incident.undo))
+    def place(self, command: str) -> str:
+        """A command of minder's with this run's ledger: it works wherever it is pasted."""
+        return place_command(command, ledger=str(self.ledger))
 
 
 def report_text(report: Report, *, complete: bool = False) -> str:
@@ -128,12 +129,16 @@ def report_json(report: Report) -> dict[str, Any]:
             "first_difference": None if comparison is None else comparison.first_difference,
             "detail": _losses(report),
         },
-        "undo": [line for incident in report.incidents for line in incident.undo],
-        "incidents": [incident_json(incident) for incident in report.incidents],
+        "undo": [step.command for incident in report.incidents for step in undo_steps(incident, report.place)],
+        "incidents": [incident_json(_placed(report, incident)) for incident in report.incidents],
         "trouble": list(report.trouble),
         "files": {name: str(path) for name, path in _files(report)},
         "seconds": round(played.seconds, 1),
     }
+
+
+def _placed(report: Report, incident: Incident) -> Incident:
+    return replace(incident, undo=tuple(report.place(command) for command in incident.undo))
 
 
 def write_report(report: Report) -> None:
@@ -159,7 +164,7 @@ def _lines(report: Report, complete: bool) -> Iterator[str]:
     yield from _facts(report)
     for incident in report.incidents:
         yield ""
-        yield incident_report(_for_reader(report, incident, complete), stages=complete).rstrip("\n")
+        yield incident_report(_for_reader(report, incident, complete), stages=complete, place=report.place).rstrip("\n")
     if not report.incidents:
         yield ""
         yield "No incident: nothing was found, nothing was done, nothing is to be undone."
@@ -198,9 +203,8 @@ def _facts(report: Report) -> Iterator[str]:
 
 def _commands(report: Report) -> Iterator[str]:
     """What a reader may want to type next, as it works."""
-    ledger = f"--ledger {shlex.quote(str(report.ledger))}"
-    lines = [f"minder incidents show {incident.id} --captures {ledger}" for incident in report.incidents]
-    lines += [f"minder machine outcome {machine} confirmed {ledger}" for machine in report.played.outcome.evicted]
+    lines = [report.place(f"minder incidents show {incident.id} --captures") for incident in report.incidents]
+    lines += [report.place(f"minder machine outcome {machine} confirmed") for machine in report.played.outcome.evicted]
     lines.append(f"minder replay {shlex.quote(str(report.recording))}")
     yield ""
     yield "To look closer"

@@ -26,7 +26,7 @@ def test_a_run_that_went_right_says_what_when_and_how_to_undo_it(make_report) ->
     assert "its agent still answers" in text
     assert "+0.0 s  fault injected: stopped processes [4711]" in text
     (undo,) = (line for line in text.splitlines() if "minder machine return lab-86b2-m2" in line)
-    assert undo.endswith(f" --ledger {report.ledger}")
+    assert undo.endswith(f" --ledger {report.ledger}") and undo.count("--ledger") == 1
     for name in ("report.md", "report.json", "ledger.db", "recording"):
         assert str(report.folder) in text
         assert name in text
@@ -44,6 +44,13 @@ def test_the_command_that_undoes_it_works_as_printed(make_report) -> None:  # ty
     assert done.exit_code == 0, done.output
     with Ledger(report.ledger) as ledger:
         assert [event.payload["machine"] for event in ledger.events(kinds=[kinds.UNBARRED])] == ["lab-86b2-m2"]
+
+
+def test_every_command_that_the_report_prints_names_the_ledger(make_report) -> None:  # type: ignore[no-untyped-def]
+    report = make_report(comparison=EQUAL)
+    printed = [line for line in report_text(report).splitlines() if "minder machine " in line or "minder incidents " in line]
+    assert {line.partition("minder ")[2].split(" ")[1] for line in printed} >= {"return", "outcome", "show"}
+    assert all(line.count(f"--ledger {report.ledger}") == line.count(" minder ") for line in printed)
 
 
 def test_what_to_type_next_works_as_printed(make_report) -> None:  # type: ignore[no-untyped-def]

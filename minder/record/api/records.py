@@ -1,0 +1,70 @@
+"""What the fields of the ledger's records mean, for the API's document: the records themselves are plain (minder.model)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["RECORD_FIELDS"]
+
+RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "Evidence": {
+        "source": "Rule that it comes from.",
+        "machine": "Machine that it is of; null where it is of none.",
+        "message": "The evidence in words.",
+        "metric": "Canonical name of the metric; null where it is of none.",
+        "device": "Device of that machine, such as gpu3; null where it is of none.",
+        "observed": "Observed value, in the metric's base unit.",
+        "expected": "Value that its peers have, in the same unit.",
+        "since_s": "Since when, in unix seconds.",
+    },
+    "Failure": {
+        "time_s": "When it failed, in unix seconds.",
+        "machine": "Machine that failed.",
+        "ranks": "Ranks of the job on it.",
+        "sort": "`crash`, `hang`, `nonfinite` or `slow`.",
+        "kind": "`machine` where the evidence belongs to machines, else `program` or `unknown`.",
+        "fingerprint": "What it is recognised by when it comes back; empty where it has no structure.",
+        "step": "Newest training step before it; null if not known.",
+        "generation": "Generation of the job that it happened in.",
+        "stepped": "Whether that generation had made a step.",
+        "code_version": "Version of the training program; empty if not known.",
+        "text": "The failure in words.",
+    },
+    "Verdict": {
+        "time_s": "When it was concluded, in unix seconds.",
+        "kind": "What it is about; `recovered` closes an episode.",
+        "tier": "How grave.",
+        "machines": "Machines that it accuses.",
+        "cause": "Kind of fault.",
+        "confidence": "Confidence, 0 to 1.",
+        "since_s": "Since when the trouble stands, in unix seconds.",
+        "evidence": "What speaks for it.",
+        "against": "What speaks against it.",
+        "sources": "Rules that agree on it.",
+        "failures": "What failed: it is compared when the same trouble comes back.",
+    },
+    "Price": {
+        "acting_gpu_s": "GPU-seconds that acting now costs (device-seconds where a machine has no GPUs).",
+        "waiting_gpu_s": "GPU-seconds that waiting would cost, in the same unit.",
+    },
+    "Decision": {
+        "operation_id": "Id of the operation that carries it out.",
+        "time_s": "When it was decided, in unix seconds.",
+        "action": "What is to be done.",
+        "machines": "Machines that it is done to.",
+        "reason": "Word for the reason; `act` where every stage passed.",
+        "detail": "The reason in words.",
+        "verdict": "Verdict that it answers.",
+        "price": "What acting and waiting cost; null where neither was priced.",
+        "replacements": "Standbys that take the place of the machines.",
+        "jobs_affected": "Jobs that it stops for a moment.",
+        "stages": "Stages of the policy that were asked, in order, as `stage: pass` lines.",
+    },
+    "ActionResult": {
+        "operation_id": "Id of the operation.",
+        "time_s": "When it ended, in unix seconds.",
+        "outcome": "What came of it; `ambiguous`: it is not known whether it happened.",
+        "detail": "The same in words.",
+        "undo": "Command that takes it back; empty where there is nothing to take back.",
+    },
+}
