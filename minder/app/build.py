@@ -13,16 +13,14 @@ from minder import __version__
 from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
 from minder.act.controller.attachment import Attachment
-from minder.act.controller.beside import Beside, Part, Shadow, watch_drift
-from minder.act.controller.engine_recovery import EngineRecovery
-from minder.act.controller.engine_work import EngineActuator
-from minder.act.controller.exporter import Collects, Exporter
-from minder.act.controller.gauges import Gauges, Sight
-from minder.act.controller.hung import HungJob, standing_of, whole_context
-from minder.act.controller.inbox import Inbox
-from minder.act.controller.job_context import JobWork, context_maker, isolated_group
+from minder.act.controller.context import JobWork, context_maker, isolated_group, standing_of, whole_context
+from minder.act.controller.engine_work import EngineActuator, EngineRecovery
+from minder.act.controller.exporter import Collects, Exporter, Gauges, Sight
+from minder.act.controller.hearing import Inbox
+from minder.act.controller.hung import HungJob
 from minder.act.controller.live import LiveWindows
 from minder.act.controller.recover import Recovery, RecoverySettings
+from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState, fold_job
 from minder.act.controller.step import Controller
@@ -355,14 +353,14 @@ def _measures(admission: Admission, state: JobState, stages: Stages, ledger: Led
 
 def _beside(
     config: JobConfig, tracker: JobTracker, ledger: Ledger, challenger: Detector | None, ranges: Mapping[str, tuple[float, float]]
-) -> list[Beside]:
+) -> list[ShadowRule]:
     """What looks on and never decides: the challenger, and drift from the range that the detector was trained on."""
     parts: dict[str, Part] = {}
     if challenger is not None:
         parts["shadow"] = Shadow(str(config.detector.shadow), challenger, tracker)
     if config.detector.drift and ranges:
         parts["drift"] = watch_drift(DriftMonitor(ranges))
-    return [Beside(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []
+    return [ShadowRule(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []
 
 
 def _requeue(config: JobConfig, state: JobState, ledger: Ledger, fleet: Fleet, parts: EngineParts | None) -> EngineRecovery | None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.ending import note_finished, spoilt_because
-from minder.act.controller.state import JobState
+from minder.act.controller.state import JobState, note_finished, spoilt_because
 from minder.model.evidence import Signal
 
 

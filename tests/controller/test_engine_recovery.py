@@ -11,8 +11,7 @@ import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
 from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
-from minder.act.controller.engine_recovery import EngineRecovery
-from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineWork
+from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineRecovery, EngineWork
 from minder.act.controller.state import JobState
 from minder.model.clock import FakeClock
 from minder.model.decision import Decision

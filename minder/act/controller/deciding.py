@@ -9,9 +9,8 @@ from typing import Protocol, TypeVar
 from minder.act.controller.approvals import Approvals, Turn
 from minder.act.controller.backlog import MOST, Item, concerned, is_paused, over_note, overdue_page, paused_items
 from minder.act.controller.failures import BlameWatch
-from minder.act.controller.stages import Stages
+from minder.act.controller.stages import Stages, Tick
 from minder.act.controller.state import JobState
-from minder.act.controller.tick import Tick
 from minder.act.policy.approval import awaits_answer
 from minder.act.policy.blame import attribute
 from minder.act.policy.context import PolicyContext

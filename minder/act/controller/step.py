@@ -14,21 +14,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minder.act.controller.clock_steps import ClockSteps
+from minder.act.controller.captures import Captures, Connections
 from minder.act.controller.deciding import Deciding
-from minder.act.controller.ending import note_finished, spoilt_because
-from minder.act.controller.excerpts import Excerpts
+from minder.act.controller.evidence import Excerpts
 from minder.act.controller.failures import BlameWatch, identify
-from minder.act.controller.guards import Guards, rule_part
-from minder.act.controller.hearing import Hearing
+from minder.act.controller.hearing import ClockSteps, Hearing
 from minder.act.controller.pool import Pool
 from minder.act.controller.retests import Retests
-from minder.act.controller.stages import Stages
-from minder.act.controller.state import JobState, incidents_of_restart
+from minder.act.controller.sight import StepSight, started_without_steps
+from minder.act.controller.stages import Guards, Stages, Tick, rule_part
+from minder.act.controller.state import JobState, incidents_of_restart, note_finished, spoilt_because
 from minder.act.controller.status import write_status
-from minder.act.controller.step_sight import StepSight, started_without_steps
-from minder.act.controller.tick import Tick
-from minder.act.controller.witnesses import Seen, Witnesses
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.errors import LeaseLostError, LedgerError
@@ -70,7 +66,7 @@ class Controller:
         self._blame = BlameWatch(state, ledger, stages.policy.config)
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self, self._blame)
         self._step_sight = StepSight(watched=stages.watched is not None)
-        self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
+        self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits)
         self._retests.on_say = self.pool.on_say = self.say
@@ -226,7 +222,7 @@ class Controller:
                 stack.callback(self._stages.recorder.close)
             stack.callback(self._stages.source.close)
             stack.callback(self._retests.close)
-            self._witnesses.close()
+            self._captures.close()
 
     def say(self, message: str) -> None:
         self._tick.message = message
@@ -366,10 +362,10 @@ class Controller:
         note_finished(self.state, signals)
 
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
-        generation, unheard = self.state.generation, Seen()
-        seen = self.guard("capture", lambda: self._witnesses.take_flows(generation), unheard)
+        generation, unheard = self.state.generation, Connections()
+        seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
         nothing: Sequence[Statement] = ()
-        statements = self.guard("capture", lambda: self._witnesses.take_statements(generation), nothing)
+        statements = self.guard("capture", lambda: self._captures.take_statements(generation), nothing)
         flows = seen.flows
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
@@ -398,11 +394,11 @@ class Controller:
         if any(verdict.tier == "evict" for verdict in named):
             self._tick.accused_s = observation.now_s
         tracker = self._stages.tracker
-        moved_s, self._witnesses.gpus = tracker.moved_s, tracker.activity.has_gpus
+        moved_s, self._captures.gpus = tracker.moved_s, tracker.activity.has_gpus
         wanted = requests - {"stacks", "dumps"} if self._tick.named_s >= moved_s else requests
         if observation.now_s - self._tick.accused_s < _ACCUSED_S:
             wanted -= {"round"}
-        self._witnesses.request(wanted, observation, moved_s)
+        self._captures.request(wanted, observation, moved_s)
 
     def blame_missing(self, result: StartResult) -> None:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""

@@ -24,14 +24,14 @@ from minder.model.observation import Observation, RuleResult
 from minder.record.incidents import kinds
 from minder.wire.codec import to_json
 
-__all__ = ["Beside", "Shadow", "watch_drift"]
+__all__ = ["Shadow", "ShadowRule", "watch_drift"]
 
 _log = logging.getLogger("minder.controller")
 Append = Callable[[str, Mapping[str, Any]], object]  # (kind, payload) to the ledger
 Part = Callable[[Observation], list[tuple[str, dict[str, Any]]]]
 
 
-class Beside:
+class ShadowRule:
     """A rule without suspects (types.Rule). parts: name to what it has to tell of an observation."""
 
     name = "beside"
