@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.state import JobState, note_finished, spoilt_because
+from minder.act.controller.milestones import note_finished, spoilt_because
+from minder.act.controller.state import JobState
 from minder.model.evidence import Signal
 
 

@@ -63,7 +63,7 @@ def test_a_declared_phase_counts_where_there_is_no_manifest(run: Callable[..., J
 
 
 def test_a_folder_that_does_not_answer_holds_nobody_up(run: Callable[..., JobTracker], tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(module, "_FOLDER_ANSWERS_S", 0.05)
     save(tmp_path, 40)
     look = CheckpointLook(tmp_path)
     assert look.newest_step() == 40

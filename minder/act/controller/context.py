@@ -46,11 +46,11 @@ __all__ = [
 ]
 
 _ANSWERS_S = 3.0
-_PATIENCE_S = 2.0  # a file server that hangs may be the very trouble that is to be decided on
+_FOLDER_ANSWERS_S = 2.0  # a file server that hangs may be the very trouble that is to be decided on
 _SHORTEST_RESTART_S = 10.0
 ContextMaker = Callable[[JobState, Sequence[str], float], PolicyContext]
 _EVERY_S = 5.0
-_FRESH_S = 60.0
+_LOOK_HOLDS_S = 60.0
 _DAY_S = 86_400.0
 _REQUEUE_S = 120.0  # a job that the scheduler starts anew: its old processes end, others start, torch is imported
 
@@ -169,7 +169,7 @@ class CheckpointLook:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._read, args=(self._folder,), name="minder-checkpoints", daemon=True)
             self._thread.start()
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(_FOLDER_ANSWERS_S)
         return self._step
 
     def _read(self, folder: Path) -> None:
@@ -241,7 +241,7 @@ class EngineWatch:
 
     def newest(self, now_s: float) -> EngineLook | None:
         look = self._look
-        return look if look is not None and abs(now_s - look.time_s) <= _FRESH_S else None
+        return look if look is not None and abs(now_s - look.time_s) <= _LOOK_HOLDS_S else None
 
     def look(self) -> None:
         try:

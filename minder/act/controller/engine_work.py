@@ -34,7 +34,6 @@ __all__ = ["DRAIN", "RELEASE", "REQUEUE", "EngineActuator", "EngineRecovery", "E
 
 DRAIN, RELEASE, REQUEUE = "drain", "release", "requeue"
 _RETRY_S = 10.0
-_CLOSE_S = 10.0
 
 
 @dataclass(slots=True)

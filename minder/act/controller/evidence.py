@@ -29,14 +29,14 @@ from minder.wire.fleet import Fleet
 
 __all__ = ["Excerpts", "capture_evidence"]
 
-_MOST = 4
+_MOST_NAMED = 4
 _WANTED = ["processes", "stacks", "flows", "kernel", "logs"]
 _BEFORE_S, _AFTER_S, _MEMORY_S = 120.0, 60.0, 240.0
 _ACCUSED_S = 600.0
 _RECENT_S = 15.0  # what the other metrics are chosen by
 _POINTS = 60
 _METRICS, _SUSPECTS, _WAITING, _REMEMBERED = 3, 4, 16, 256  # at most
-_FEW = 64  # peers up to which the band is from the lowest to the highest; of more, the outermost twentieths are no part of it
+_FEW_PEERS = 64  # peers up to which the band is from the lowest to the highest; of more, the outermost twentieths are no part of it
 
 
 def capture_evidence(state: JobState, ledger: Ledger, fleet: Fleet, decision: Decision, incident: str, deadline_s: float) -> None:
@@ -49,7 +49,10 @@ def capture_evidence(state: JobState, ledger: Ledger, fleet: Fleet, decision: De
         ledger.append(kind, payload, job=state.name, incident=incident, operation_id=decision.operation_id)
 
     tell(kinds.RECOVERY_PHASE, {"phase": "capture", "state": "begin", "detail": ""})
-    told = decision.machines or tuple(dict.fromkeys(item.machine for item in decision.verdict.evidence if item.machine is not None))[:_MOST]
+    told = (
+        decision.machines
+        or tuple(dict.fromkeys(item.machine for item in decision.verdict.evidence if item.machine is not None))[:_MOST_NAMED]
+    )
     peers = [machine for machine in machine_order(state.rank_machine) if machine not in told][:2]
     wanted = [machine for machine in (*told, *peers) if machine in fleet.machines]
     for machine, answer in fleet.capture(wanted, _WANTED, deadline_s * 0.8).items():
@@ -193,7 +196,7 @@ def _band(values_TMK: np.ndarray) -> np.ndarray:
     """Lowest, median, highest machine of each row."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row without any data
-        shares = (0.0, 50.0, 100.0) if values_TMK.shape[1] <= _FEW else (5.0, 50.0, 95.0)
+        shares = (0.0, 50.0, 100.0) if values_TMK.shape[1] <= _FEW_PEERS else (5.0, 50.0, 95.0)
         return np.asarray(np.nanpercentile(values_TMK, shares, axis=1))
 
 

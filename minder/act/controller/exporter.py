@@ -44,11 +44,11 @@ _STAGES = (
     "policy", "progress", "recording", "requests", "retests", "scoring", "signals", "status", "telemetry", "windows",
 )  # fmt: skip
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_PATIENCE_S = 10.0
+_READ_WITHIN_S = 10.0
 
 
 class Measures:
-    """Counters of one controller. `shown`: the fields of the last status (controller/status.py), empty before the first."""
+    """Counters of one controller. `shown`: the fields of the last status (`write_status`), empty before the first."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -333,7 +333,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 def _page(token: str | None, text: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:
     class Page(http.server.BaseHTTPRequestHandler):
-        timeout = _PATIENCE_S
+        timeout = _READ_WITHIN_S
         server_version = "minder"
         sys_version = ""
 

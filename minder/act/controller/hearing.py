@@ -25,9 +25,9 @@ __all__ = ["ClockSteps", "Hearing", "Inbox"]
 
 _NOTICED_S = 2.0  # less is within what telemetry's jitter and a slow tick do anyway
 _SETTLE_S = 5.0  # by then every machine has answered again, and its clock is compared with the new one
-_KINDS = frozenset({"xid", "link", "kernel", "report", "order"})
-_FRESH_S = 600.0
-_MOST = 2000
+_INBOX_KINDS = frozenset({"xid", "link", "kernel", "report", "order"})
+_INBOX_FRESH_S = 600.0
+_MOST_READ = 2000
 _MOST_HELD = 10_000  # signals that wait for a tick at which something may be concluded
 
 
@@ -71,16 +71,16 @@ class Inbox:
     def take(self, now_s: float) -> list[Signal]:
         """Raises LedgerError; then the next call hands out the same."""
         self._begun_s = min(self._begun_s, now_s)
-        events = self._ledger.events(since_id=self._since_id, job=self._job, kinds=(kinds.SIGNAL,), limit=_MOST)
+        events = self._ledger.events(since_id=self._since_id, job=self._job, kinds=(kinds.SIGNAL,), limit=_MOST_READ)
         found = []
         for event in events:
-            if event.time_s < self._begun_s - _FRESH_S:
+            if event.time_s < self._begun_s - _INBOX_FRESH_S:
                 continue
             try:
                 signal = from_json(Signal, event.payload.get("signal"))
             except WireError:  # written by a version that knows more than this one
                 continue
-            if signal.kind in _KINDS and signal.machine is not None:
+            if signal.kind in _INBOX_KINDS and signal.machine is not None:
                 found.append(signal)
         self._since_id = events[-1].id if events else self._since_id
         return [*found, *self._spoken()]

@@ -34,7 +34,7 @@ _SAID_S = 10.0  # a launcher needs some seconds to start its workers
 _ASK_AGAIN_S = 10.0
 _ANSWERS_S = 3.0
 _STOPPED = frozenset({"ended", "exited"})
-_PATIENCE_S = 3600.0
+_JOINS_WITHIN_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -250,7 +250,7 @@ class Joins:
     def _turn(self, join: Join, since_s: float) -> None:
         wrong, why = self._look(join)
         self._why[join.machine] = why
-        if not wrong and why and self._clock.steady_s() - since_s > _PATIENCE_S:
+        if not wrong and why and self._clock.steady_s() - since_s > _JOINS_WITHIN_S:
             wrong = f"{why}, for an hour: order it again"
         if wrong:
             self._fleet.remove(join.machine)

@@ -1,17 +1,22 @@
-"""Whether the job's steps are read. Where they are not, a hang is found late, and that is said within a minute."""
+"""What the controller cannot see is said as it begins and as it ends: telemetry that is not scored, steps that are not read, a watched
+job of which nothing comes. Where no steps are read, a hang is found late, and that is said within a minute.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from minder.act.controller.state import JobState
-from minder.diagnose.job_mode.tracker import JobTracker
+from minder.act.controller.hearing import ClockSteps
+from minder.act.controller.stages import Stages, Tick
+from minder.model.clock import Clock
 from minder.model.observation import Observation
 from minder.model.telemetry import Sample
+from minder.record.incidents import kinds
 
-__all__ = ["StepSight", "started_without_steps"]
+__all__ = ["SightNotes", "StepSight"]
 
+_MOST_CAUSES = 3  # of one outage
 _SAID_AFTER_S = 30.0
 _LINES = "job_log_lines_total"
 _HEARTBEAT = "call minder.heartbeat(step=...) in the training loop"
@@ -68,12 +73,53 @@ class StepSight:
                 self._lines[sample.machine] = count
 
 
-def started_without_steps(state: JobState, tracker: JobTracker, now_s: float) -> str:
-    """One line where the generation is at work and has told no step, "" where it has, or still starts."""
-    if state.phase != "starting" or state.first_step_seen or not state.rank_machine:
-        return ""
-    works = tracker.works_without_steps(state.generation_start_s, now_s)
-    return f"generation {state.generation} is at work; no step of it is read" if works else ""
+class SightNotes:
+    """`note_*` once a tick, each in a guard of its own. on_say: where the lines go besides the ledger."""
+
+    def __init__(self, stages: Stages, tick: Tick, clock: Clock, clock_steps: ClockSteps) -> None:
+        self._stages, self._tick, self._clock, self._clock_steps = stages, tick, clock, clock_steps
+        self.steps = StepSight(watched=stages.watched is not None)
+        self.on_say: Callable[[str], None] = lambda message: None
+
+    def note_scoring(self) -> None:
+        """Telemetry that is not scored is reported: the silence of its rule means nothing."""
+        trouble = self._stages.unscored()
+        told = self._tick.unscored
+        if trouble and trouble not in told and len(told) < _MOST_CAUSES:  # first that there is no answer, then why
+            told.append(trouble)
+            self._tick.errors["scoring"] += 1
+            self._tick.backlog.tell(kinds.DEGRADED, {"what": "scoring", "detail": trouble})
+            self.on_say(f"telemetry is not scored: {trouble}")
+        elif told and not trouble:
+            told.clear()
+            self._tick.backlog.tell(kinds.NOTE, {"text": "telemetry is scored again"})
+            self.on_say("telemetry is scored again")
+
+    def note_alarm(self) -> None:
+        """That the job's pace is unusual is reported as it begins, and names no machine: rules do, of what they then see."""
+        alarm = self._stages.alarm()
+        if alarm and not self._tick.alarm:
+            self._tick.backlog.tell(kinds.NOTE, {"text": alarm})
+            self.on_say(alarm)
+        self._tick.alarm = alarm
+
+    def note_steps(self, observation: Observation, samples: Sequence[Sample]) -> None:
+        """That no step is read is said once a generation, with its remedy, and so is its end."""
+        said = self.steps.look(self._clock.steady_s(), observation, self._stages.tracker.steps.step, samples)
+        if said:
+            self._tick.backlog.tell(kinds.NOTE, {"text": said})
+            self.on_say(said)
+
+    def note_attachment(self, observation: Observation, samples: Sequence[Sample]) -> None:
+        """Of a watched job: what is seen of it, and what is not. Said, and written down."""
+        stages = self._stages
+        if stages.attachment is None or self._clock_steps.settling:
+            return
+        trouble = self._tick.failing.get("telemetry", "")
+        now_s, step = self._clock.steady_s(), stages.tracker.steps.step
+        for said in stages.attachment.look(now_s, observation, samples, step, trouble, stages.unread()):
+            self._tick.backlog.tell(kinds.NOTE, {"text": said, **stages.attachment.take_news()})
+            self.on_say(said)
 
 
 def _at_work(observation: Observation) -> bool:

@@ -1,4 +1,4 @@
-"""What the controller must know of the job to go on, how a restarted one learns it from the ledger, and how a run ends."""
+"""What the controller must know of the job to go on, how a restarted one learns it from the ledger."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from minder.act.recovery.placement import machine_order
-from minder.model.evidence import Signal
 from minder.model.history import LedgerEvent
 from minder.model.observation import JobView
 from minder.record.incidents import Ledger, kinds
 
-__all__ = ["JobState", "ended_runs", "fold_job", "incidents_of_restart", "note_finished", "spoilt_because"]
+__all__ = ["JobState", "ended_runs", "fold_job"]
 
 Phase = Literal["starting", "running", "recovering", "finished", "failed"]
 
@@ -104,46 +103,3 @@ def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     last_step, resumed = event.payload.get("last_step"), event.payload.get("resumed_from")
     state.last_step = -math.inf if last_step is None else float(last_step)
     state.resumed_from = None if resumed is None else int(resumed)
-
-
-def incidents_of_restart(events: Iterable[LedgerEvent]) -> list[str]:
-    """The incidents that were acted on since the job's last first step and are not closed, from events of DECISION, FIRST_STEP and
-    CLOSED (pure): the next first step ends them all."""
-    found: dict[str, None] = {}
-    for event in events:
-        if event.kind == kinds.FIRST_STEP:
-            found.clear()
-        elif event.kind == kinds.CLOSED:
-            found.pop(event.incident or "", None)
-        elif event.incident is not None and event.payload.get("action") in kinds.ACTS:
-            found[event.incident] = None
-    return list(found)
-
-
-def note_finished(state: JobState, signals: Iterable[Signal]) -> None:
-    """Take in the ranks of this generation whose script returned with 0."""
-    for signal in signals:
-        if signal.kind == "exit" and signal.data.get("code") == 0 and signal.generation == state.generation:
-            state.finished.add((state.generation, signal.rank))
-            step = signal.data.get("nonfinite_since")
-            if isinstance(step, int) and signal.rank is not None:
-                state.spoilt[state.generation, signal.rank] = step
-
-
-def spoilt_because(state: JobState) -> str:
-    """Why a run whose ranks have all returned is no success: the ranks whose loss was not finite first. "" where none had one at its end.
-
-    >>> spoilt_because(JobState("j", generation=1, rank_machine={0: "a", 1: "b"}, spoilt={(1, 0): 8, (1, 1): 7}))
-    'the loss of rank 1 on b was not finite from step 7 on, and that of 1 other rank later: its checkpoints since then are spoilt'
-    """
-    found = {rank: step for (generation, rank), step in state.spoilt.items() if generation == state.generation}
-    if not found:
-        return ""
-    first = min(found.values())
-    ranks = sorted(rank for rank, step in found.items() if step == first)
-    later = len(found) - len(ranks)
-    machine = state.rank_machine.get(ranks[0])
-    where = f" on {machine}" if machine is not None and len(ranks) == 1 else ""
-    who = f"rank {ranks[0]}{where}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
-    others = f", and that of {later} other rank{'s' if later > 1 else ''} later" if later else ""
-    return f"the loss of {who} was not finite from step {first} on{others}: its checkpoints since then are spoilt"
