@@ -49,12 +49,10 @@ def capture_evidence(state: JobState, ledger: Ledger, fleet: Fleet, decision: De
         ledger.append(kind, payload, job=state.name, incident=incident, operation_id=decision.operation_id)
 
     tell(kinds.RECOVERY_PHASE, {"phase": "capture", "state": "begin", "detail": ""})
-    told = (
-        decision.machines
-        or tuple(dict.fromkeys(item.machine for item in decision.verdict.evidence if item.machine is not None))[:_MOST_NAMED]
-    )
-    peers = [machine for machine in machine_order(state.rank_machine) if machine not in told][:2]
-    wanted = [machine for machine in (*told, *peers) if machine in fleet.machines]
+    shown = dict.fromkeys(item.machine for item in decision.verdict.evidence if item.machine is not None)
+    named = decision.machines or tuple(shown)[:_MOST_NAMED]
+    peers = [machine for machine in machine_order(state.rank_machine) if machine not in named][:2]
+    wanted = [machine for machine in (*named, *peers) if machine in fleet.machines]
     for machine, answer in fleet.capture(wanted, _WANTED, deadline_s * 0.8).items():
         data: Any = {"error": str(answer)} if isinstance(answer, WireError) else dict(answer)
         tell(kinds.EVIDENCE, {"machine": machine, "what": "evidence", "data": data})
