@@ -90,11 +90,9 @@ class Attachment:
         new, self._late = sorted(late_s.keys() - self._late), self._late | late_s.keys()
         if not new:
             return []
-        who = ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else "")
         behind_s = max(late_s[machine] for machine in new)
-        return [
-            f"the stamps of {who} are up to {behind_s:.0f} s behind: its samples are read so much later, and a fault there is seen later"
-        ]
+        late = f"the stamps of {_listed(new)} are up to {behind_s:.0f} s behind"
+        return [f"{late}: its samples are read so much later, and a fault there is seen later"]
 
     def _note_metrics(self, steady_s: float, samples: Iterable[Sample]) -> None:
         for sample in samples:
@@ -210,17 +208,14 @@ def _families(metrics: Collection[str]) -> str:
 
 
 def _named(title: str, names: Collection[str]) -> list[str]:
-    shown = sorted(names)
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return [f"{title}: {', '.join(shown[:_SHOWN])}{more}"] if shown else []
+    return [f"{title}: {_listed(sorted(names))}"] if names else []
 
 
 def _of(machines: Sequence[str], heard: Collection[str]) -> str:
     missing = [machine for machine in machines if machine not in heard]
     if not missing:
         return f"{len(machines)} machines" if len(machines) != 1 else f"1 machine ({machines[0]})"
-    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    return f"telemetry of {len(machines) - len(missing)} of {len(machines)} machines (none of {', '.join(missing[:_SHOWN])}{more})"
+    return f"telemetry of {len(machines) - len(missing)} of {len(machines)} machines (none of {_listed(missing)})"
 
 
 class Silences:
@@ -269,7 +264,7 @@ class Silences:
         back = sorted(self._told & set(machines) & self._heard_s.keys() - silent)
         new = sorted(silent - self._told)
         self._told = (self._told | silent) - set(back)
-        found = [f"samples of {_list(back)} come again"] if back else []
+        found = [f"samples of {_listed(back)} come again"] if back else []
         return [*found, *self._describe(steady_s, new, since_s, silent, causes, len(machines))] if new else found
 
     def _patience_s(self, machine: str) -> float:
@@ -282,10 +277,10 @@ class Silences:
         if len(silent) == of > 1:
             return [f"no machine has a sample for {longest_s:.0f} s: it is the monitoring that is out, until something else says so"]
         cause = next((f" ({causes[machine]})" for machine in new if machine in causes), "")
-        return [f"no sample of {_list(new)} for {longest_s:.0f} s{cause}: that is no data, and accuses no machine by itself"]
+        return [f"no sample of {_listed(new)} for {longest_s:.0f} s{cause}: that is no data, and accuses no machine by itself"]
 
 
-def _list(machines: Sequence[str]) -> str:
+def _listed(machines: Sequence[str]) -> str:
     return ", ".join(machines[:_SHOWN]) + (f" and {len(machines) - _SHOWN} more" if len(machines) > _SHOWN else "")
 
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from minder.act.actuators.contract import Actuator, Engine
 from minder.act.controller.evidence import capture_evidence
-from minder.act.controller.state import JobState
-from minder.act.recovery.placement import machine_order
+from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import ActionResult, Decision
@@ -274,12 +273,7 @@ class EngineRecovery:
         if incident is not None:
             self.on_phase("capturing evidence")
             capture_evidence(self._state, self._ledger, self._fleet, decision, incident, self._evidence_deadline_s)
-        for machine in decision.machines:
-            if machine not in self._state.barred:
-                reason = f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}"
-                payload = {"machine": machine, "reason": reason}
-                self._ledger.append(kinds.BARRED, payload, job=self._state.name, incident=incident, operation_id=decision.operation_id)
-                self._state.barred.add(machine)
+        bar_machines(self._state, self._ledger, decision, incident)
         drain = f"drain {', '.join(decision.machines)}, and start the job again without" if decision.machines else "start the job again"
         self.on_phase(f"{self._work.engine.name}: {drain}")
         self._begun = (decision.operation_id, incident)
@@ -308,8 +302,7 @@ class EngineRecovery:
             operation_id, incident = self._begun
             payload = {
                 "generation": state.generation,
-                "machines": list(machine_order(state.rank_machine)),
-                "rank_machine": {str(rank): machine for rank, machine in state.rank_machine.items()},
+                **placement_payload(state.rank_machine),
                 "reason": f"started again by {self._work.engine.name}",
             }
             self._ledger.append(kinds.GENERATION_STARTED, payload, job=state.name, incident=incident, operation_id=operation_id)

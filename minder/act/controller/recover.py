@@ -12,7 +12,7 @@ from typing import Any
 
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
-from minder.act.controller.state import JobState
+from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
@@ -130,14 +130,7 @@ class Recovery:
 
     def _evict(self, decision: Decision, incident: str | None) -> None:
         self.on_phase(f"evicting {', '.join(decision.machines)}")
-        for machine in decision.machines:
-            if machine not in self._state.barred:
-                reason = f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}"
-                payload = {"machine": machine, "reason": reason}
-                self._ledger.append(
-                    kinds.BARRED, payload, job=self._state.name, incident=incident, operation_id=decision.operation_id
-                )  # fmt: skip
-                self._state.barred.add(machine)
+        bar_machines(self._state, self._ledger, decision, incident)
         if self._ledger.result(decision.operation_id) is None:
             self._ledger.check_fence()
             result = self._actuator.execute(decision)
@@ -181,8 +174,7 @@ class Recovery:
         last_step = self._state.last_step
         payload = {
             "generation": generation,
-            "machines": list(machine_order(rank_machine)),
-            "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()},
+            **placement_payload(rank_machine),
             "reason": reason,
             "last_step": None if math.isinf(last_step) else last_step,
             "resumed_from": self._newest_checkpoint(),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from minder.act.recovery.placement import machine_order
+from minder.model.decision import Decision
 from minder.model.history import LedgerEvent
 from minder.model.observation import JobView
 from minder.record.incidents import Ledger, kinds
 
-__all__ = ["JobState", "ended_runs", "fold_job"]
+__all__ = ["JobState", "bar_machines", "ended_runs", "fold_job", "placement_payload"]
 
 Phase = Literal["starting", "running", "recovering", "finished", "failed"]
 
@@ -103,3 +104,17 @@ def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     last_step, resumed = event.payload.get("last_step"), event.payload.get("resumed_from")
     state.last_step = -math.inf if last_step is None else float(last_step)
     state.resumed_from = None if resumed is None else int(resumed)
+
+
+def bar_machines(state: JobState, ledger: Ledger, decision: Decision, incident: str | None) -> None:
+    """Keep the machines of an eviction out of the job, each once. Raises LedgerError."""
+    for machine in decision.machines:
+        if machine not in state.barred:
+            payload = {"machine": machine, "reason": f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}"}
+            ledger.append(kinds.BARRED, payload, job=state.name, incident=incident, operation_id=decision.operation_id)
+            state.barred.add(machine)
+
+
+def placement_payload(rank_machine: Mapping[int, str]) -> dict[str, Any]:
+    """Who runs which rank, as GENERATION_STARTED says it."""
+    return {"machines": list(machine_order(rank_machine)), "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()}}
