@@ -5,19 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-__all__ = ["is_loopback", "listen_on", "split_loopback"]
-
-
-def split_loopback(address: str) -> tuple[str, int] | None:
-    """ "127.0.0.1:9403" or "[::1]:9403" as host and port; None for what is no address, or can be reached from outside.
-
-    >>> split_loopback("127.0.0.1:9403")
-    ('127.0.0.1', 9403)
-    """
-    host, _, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65535 or not is_loopback(host.strip("[]")):
-        return None
-    return host.strip("[]"), int(port)
+__all__ = ["is_loopback", "listen_on"]
 
 
 def is_loopback(host: str) -> bool:

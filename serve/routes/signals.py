@@ -21,7 +21,6 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
 Job = Annotated[JobName | None, Query(description="Of the machines; every job that has them if not given.")]
-_EVENT = {"type": "object", "properties": {"nodeName": {"type": "string"}}, "additionalProperties": True}
 
 
 @router.post("", status_code=202)

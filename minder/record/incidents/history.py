@@ -21,7 +21,6 @@ __all__ = [
     "RECENT_S",
     "HistoryFold",
     "active_pauses",
-    "barred_machines",
     "find_barrings",
     "find_bars",
     "fold_history",
@@ -189,12 +188,6 @@ def _pause(payload: Mapping[str, Any]) -> Pause | None:
     if scope not in ("all", "job", "rack") or not isinstance(until_s, (int, float)):
         return None
     return Pause(scope, None if target is None else str(target), float(until_s), str(payload.get("reason", "")))
-
-
-def barred_machines(events: Sequence[LedgerEvent], job: str | None) -> dict[str, LedgerEvent]:
-    """Machines kept out of `job` (None: of any job), with the event that barred each."""
-    found = find_bars(events)
-    return {machine: event for (owner, machine), event in found.items() if job is None or owner in (None, job)}
 
 
 def find_barrings(events: Sequence[LedgerEvent], machine: str) -> dict[str | None, LedgerEvent]:

@@ -29,7 +29,6 @@ class NodeRecord:
     states: frozenset[str]
     reason: str = ""
     reason_by: str = ""
-    reason_time: str = ""  # unix seconds as Slurm printed them
 
     @property
     def is_drained(self) -> bool:
@@ -86,7 +85,7 @@ def read_node(text: str, name: str) -> NodeRecord:
     found = _REASON.fullmatch(line)
     if found is None:  # an unsigned reason is somebody's all the same
         return NodeRecord(name, frozenset(flags), line)
-    return NodeRecord(name, frozenset(flags), found["text"], found["user"], found["time"])
+    return NodeRecord(name, frozenset(flags), found["text"], found["user"])
 
 
 def read_job(text: str, job_id: int) -> JobRecord:
