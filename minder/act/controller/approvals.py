@@ -127,14 +127,14 @@ class Approvals:
         return Turn(item, self._items(item, now_s), act=True) if item.state == "approved" and self._confirmed(item) else None
 
     def _keep_deadline(self, item: Approval) -> None:
-        """Everybody is told where the clock was set: operators, and whoever takes over from this controller."""
+        """The ledger says where the clock was set: operators read it, and the next controller does."""
         until_s = self._deadlines.moved(item)
         if until_s is not None:
             payload, name, incident = {"until_s": until_s, "by_s": until_s - item.until_s}, item.decision.operation_id, item.incidents[0]
             self._ledger.append(kinds.APPROVAL_MOVED, payload, job=item.job, incident=incident, operation_id=name)
 
     def _over(self, item: Approval, workers_dead: bool) -> str | None:
-        """Why it can no longer be carried out. A job whose workers are dead has not recovered, whatever nobody suspects any more."""
+        """Why it can no longer be carried out. A job whose workers are dead has not recovered, even if no rule suspects a machine."""
         if not is_open(item):
             return item.why or "restarted"
         if item.generation != self._state.generation:
@@ -150,23 +150,23 @@ class Approvals:
         return item.decision.verdict.cause in FACTS or set(item.decision.machines) <= self._seen
 
     def _end(self, item: Approval, why: str, now_s: float) -> Turn:
-        told = _TOLD.get(why, why)
+        detail = _TOLD.get(why, why)
         if item.state == "waiting":
-            item, _ = self._ledger.settle_approval(item, answer_payload("expired", "minder", told, why))
+            item, _ = self._ledger.settle_approval(item, answer_payload("expired", "minder", detail, why))
         if not item.closed:  # an operator was quicker, or the job's restart ended it
-            self.close(item, why, told)
+            self.close(item, why, detail)
         items = self._items(item, now_s) if why == "recovered" else ()
         left = tuple((verdict, incident) for verdict, incident in items if not set(verdict.machines) & self._recovered)
         page = why == "not_seen_again"
         decision = dataclasses.replace(
-            item.decision, time_s=now_s, action="page" if page else "none", reason="approval_lapsed", detail=told
+            item.decision, time_s=now_s, action="page" if page else "none", reason="approval_lapsed", detail=detail
         )  # fmt: skip
         return Turn(item, left, decision=decision)
 
     def _time_out(self, item: Approval, now_s: float) -> Turn | None:
         rule = item.on_timeout
-        told = f"nobody answered for {item.until_s - item.asked_s:.0f} s, and the site's rule is to {rule}"
-        payload = answer_payload(_ANSWERS.get(rule, "expired"), "the time-out rule", told, "timeout")
+        detail = f"no operator answered for {item.until_s - item.asked_s:.0f} s, and the site's rule is to {rule}"
+        payload = answer_payload(_ANSWERS.get(rule, "expired"), "the time-out rule", detail, "timeout")
         item, _ = self._ledger.settle_approval(item, payload)
         return self._turn(item, now_s, False) if item.state != "expired" else Turn(item, self._items(item, now_s))
 

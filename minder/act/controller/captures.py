@@ -73,7 +73,7 @@ _Answers = Mapping[str, Mapping[str, Any] | WireError]
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """What the agents told of connections."""
+    """What the agents reported of connections."""
 
     flows: Sequence[Flow] = ()
     attempts: Sequence[Attempt] = ()
@@ -103,7 +103,7 @@ class Captures:
         self._round: _Pending[list[Statement]] | None = None
 
     def request(self, requests: frozenset[RequestKind], observation: Observation, since_s: float) -> None:
-        """Ask the job's agents. since_s: when the job last moved; a dump from before tells nothing of what it waits for."""
+        """Ask the job's agents. since_s: when the job last moved; a dump from before says nothing of what it waits for."""
         job = observation.job
         if job is None:
             return
@@ -156,7 +156,7 @@ class Captures:
     def _look(
         self, wanted: frozenset[RequestKind], job: JobView, fleet: Mapping[str, MachineView], since_s: float
     ) -> list[Statement]:  # fmt: skip
-        """Stacks twice, the second time with compiled frames where the first look accuses somebody: a wait in C looks like the line of
+        """Stacks twice, the second time with compiled frames where the first look accuses a machine: a wait in C looks like the line of
         the script that it is called from. Dumps are asked for in between."""
         topology, found = topology_of(job, self._parallelism), list[Statement]()
         stacks, ends_s = bool(wanted & {"stacks", "still"}), time.monotonic()
@@ -194,16 +194,16 @@ class Captures:
         answers = self._fleet.capture(plain, what, _LOOK_S) if plain else {}
         if native:
             answers |= self._fleet.capture([machine for machine in machines if machine in native], what, _LOOK_S, native=True)
-        told = [
+        answered = [
             _of_the_job(machine, answer, fleet.get(machine)) for machine, answer in answers.items() if not isinstance(answer, WireError)
         ]
-        (capture,) = place_ranks([capture_from_agents(told)], topology, {})
+        (capture,) = place_ranks([capture_from_agents(answered)], topology, {})
         return capture
 
 
 def _records(kind: type[R], answers: Mapping[str, Mapping[str, Any] | WireError], part: str) -> list[R]:
-    """What the machines told of themselves. Who it is about is not for the answer to say: a machine that somebody has taken over could
-    let another one look guilty. What is no record is left out, and the other machines' words count."""
+    """What the machines reported of themselves. Who it is about is not for the answer to say: a machine in an attacker's hands could
+    accuse another one. What is no record is left out, and the other machines' words count."""
     found: list[R] = []
     for machine, answer in answers.items():
         for row in () if isinstance(answer, WireError) else _rows(answer, part):
@@ -255,7 +255,7 @@ def _moves(before: tuple[Group, Process], after: tuple[Group, Process], gpus: bo
 
 
 def name_ranks(suspects: Sequence[Suspect], finding: Finding) -> tuple[Suspect, ...]:
-    """The suspects, each piece of evidence with the rank that it is about: of one machine's ranks only that tells them apart."""
+    """The suspects, each piece of evidence with the rank that it is about: of one machine's ranks only that distinguishes them."""
     words = {(accused.machine, accused.reason): _who(accused) for accused in finding.suspects}
     return tuple(
         replace(
@@ -280,7 +280,7 @@ def _who(accused: Accused) -> str:
 def judge_dumps(
     answers: _Answers, rank_machine: Mapping[int, str], parallelism: Parallelism | None, since_s: float, time_s: float
 ) -> tuple[Suspect, ...]:  # fmt: skip
-    """What the dumps of all machines say together; nobody where fewer than two ranks left one.
+    """What the dumps of all machines say together; no machine where fewer than two ranks left one.
 
     since_s: when the job last moved. A dump from before that was not asked for in vain: its rank is missing, since what it has
     launched afterwards is not in it. Ranks on machines that do not answer are missing as well.

@@ -109,7 +109,7 @@ def context_maker(
             suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
             remaining_s=remaining_s(tracker, work.total_steps, now_s),
             standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
-            restart_refused="" if watched is None else "minder only watches this job: whoever started it restarts it",
+            restart_refused="" if watched is None else "minder only watches this job: its owner restarts it",
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
             ranks_fixed=_fixed(watched, work),
         )
@@ -258,11 +258,11 @@ class EngineWatch:
         return None if self._look is None else self._look.restarts
 
     def refuses_restart(self, now_s: float, most: int) -> str:
-        """Why the job is not to be started again as it is, "" if nothing speaks against it. most: restarts within a day, whoever asked
+        """Why the job is not to be started again as it is, "" if nothing speaks against it. most: restarts within a day, by whatever
         for them: one that Slurm itself, or a person, has requeued so often is no restart's to mend."""
         look = self.newest(now_s)
         if not self._restarts:
-            return 'whoever submitted the job restarts it: set restart = "requeue" in [engine] to have minder do it'
+            return 'the job\'s owner restarts it: set restart = "requeue" in [engine] to have minder do it'
         if look is None:
             return f"{self.engine.name} does not answer: {self.trouble or 'it was not asked yet'}"
         if look.refusal:
@@ -287,7 +287,7 @@ class EngineWatch:
 def with_engine(make: ContextMaker, watch: EngineWatch, restarts_elsewhere: bool, max_restarts: int = 0) -> ContextMaker:
     """The policy's context, completed. max_restarts: how often within a day a watched job may be started again as it is.
     restarts_elsewhere: an eviction has the engine start the job again on other machines, so those
-    that it could use are the standbys; otherwise standbys are the job's own spares, without those that somebody holds."""
+    that it could use are the standbys; otherwise standbys are the job's own spares, without those that others hold."""
 
     def made(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         context = make(state, standbys, now_s)
@@ -334,7 +334,7 @@ def standing_of(judge: Judge) -> Callable[[], Standing | None]:
 def whole_context(
     make: ContextMaker, watch: EngineWatch | None, watches: bool, policy: PolicyConfig, standing: Callable[[], Standing | None]
 ) -> ContextMaker:
-    """The policy's context, with whether the job stands as a whole, and what its engine says. watches: somebody else starts the job."""
+    """The policy's context, with whether the job stands as a whole, and what its engine says. watches: others start the job."""
 
     def made(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         found = standing()

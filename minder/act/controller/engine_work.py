@@ -109,11 +109,11 @@ class EngineWork:
         return [step.operation_id for step in self._steps if step.owner == owner]
 
     def close(self) -> None:
-        """What is under way may end; what is not done then stays open in the ledger, and is told."""
+        """What is under way may end; what is not done then stays open in the ledger, and is reported."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for step in list(self._steps):
             if step.future is not None and step.future.done() and not step.future.cancelled():
-                with contextlib.suppress(LedgerError):  # it stays open, as is told below
+                with contextlib.suppress(LedgerError):  # it stays open, as is reported below
                     self._settle(step)
         for step in self._steps:
             self.on_say(
@@ -143,8 +143,8 @@ class EngineWork:
         if now_s - step.tried_s >= _RETRY_S:
             step.tried_s = now_s
             if step.kind == DRAIN and self._is_returned(step):
-                told = f"{step.machines[0]} was given back before it could be drained"
-                step.future = self._threads.submit(ActionResult, step.operation_id, now_s, "failed", told)
+                detail = f"{step.machines[0]} was given back before it could be drained"
+                step.future = self._threads.submit(ActionResult, step.operation_id, now_s, "failed", detail)
                 return
             step.future = self._threads.submit(self._try, step)
 
@@ -156,8 +156,8 @@ class EngineWork:
     def _try(self, step: _Step) -> ActionResult:
         if step.kind == DRAIN:
             return self.engine.withhold(step.machines[0], step.owner, step.why)
-        told = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
-        return ActionResult(step.operation_id, self._clock.now_s(), "done", told)
+        detail = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
+        return ActionResult(step.operation_id, self._clock.now_s(), "done", detail)
 
     def _restart(self, step: _Step) -> str:
         if step.machines:
@@ -204,7 +204,7 @@ class EngineWork:
             self.on_done(step.owner, self._results.pop(step.owner))
 
     def _degrade(self, detail: str) -> None:
-        """Told once, until it answers again."""
+        """Reported once, until it answers again."""
         if not self._degraded:
             self._ledger.append(kinds.DEGRADED, {"what": self.engine.name, "detail": detail}, job=self._job)
             self.on_say(f"{detail}: tried again every {_RETRY_S:.0f} s")
@@ -217,7 +217,7 @@ class EngineWork:
 
 
 class EngineActuator:
-    """actuators.contract.Actuator: the workers are ended by `inner`, and the engine is told at the same time."""
+    """actuators.contract.Actuator: the workers are ended by `inner`, and the engine is asked at the same time."""
 
     def __init__(self, inner: Actuator, work: EngineWork, ledger: Ledger, job: str) -> None:
         self.name = f"{inner.name}+{work.engine.name}"
@@ -266,7 +266,7 @@ class EngineRecovery:
             begin_run(self._ledger, self._state.name, {**placed, "run": run})
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
-        """Begin; the engine may take its time, so what came of it is told later. A restart that takes no machine away comes here only
+        """Begin; the engine may take its time, so what came of it is reported later. A restart that takes no machine away comes here only
         where the configuration leaves it to us: the policy pages for all others."""
         begun_s = time.monotonic()
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)

@@ -116,7 +116,7 @@ class Excerpts:
         return tuple(sorted(self._accused, key=lambda name: -self._accused[name]))
 
     def due(self, now_s: float) -> list[tuple[str, dict[str, Any]]]:
-        """(incident, payload of its evidence) for what can be told now; none of them is given twice."""
+        """(incident, payload of its evidence) for what can be shown now; none of them is given twice."""
         found: list[tuple[str, dict[str, Any]]] = []
         for item in self._waiting:
             is_last = now_s >= item.verdict.time_s + _AFTER_S
@@ -144,8 +144,8 @@ class Excerpts:
             for place, metric in enumerate(metrics)
         }
         times = [round(float(cut.times_T[rows].mean()), 1) for rows in places]
-        told = {"fault_s": round(verdict.since_s, 1), "verdict_s": round(verdict.time_s, 1), "peers": cut.peers}
-        return {**told, "times": times, "metrics": panels}
+        head = {"fault_s": round(verdict.since_s, 1), "verdict_s": round(verdict.time_s, 1), "peers": cut.peers}
+        return {**head, "times": times, "metrics": panels}
 
     def _choose(self, item: _Wanted) -> list[str]:
         """The metrics that the verdict names, then those in which the machine is furthest from its peers' band."""

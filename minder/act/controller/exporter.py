@@ -37,8 +37,8 @@ __all__ = ["Collects", "Exporter", "Gauges", "Measures", "Sight", "exposition"]
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 _READ_AGAIN_S = 5.0
-_CLOCK_TOLD_S = 120.0  # a step lasts no time: told for long enough that a scrape and an alert see it
-# told from 0 on: see Measures
+_CLOCK_TOLD_S = 120.0  # a step lasts no time: shown for long enough that a scrape and an alert see it
+# shown from 0 on: see Measures
 _STAGES = (
     "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "inbox", "judge", "ledger", "observe",
     "policy", "progress", "recording", "requests", "retests", "scoring", "signals", "status", "telemetry", "windows",
@@ -56,7 +56,7 @@ class Measures:
         self.shown_s: float | None = None
         self.parts: tuple[str, ...] = ()  # the verdict rules, by the names of their parts: their counters are there from 0 on
         self.newest_sample_s: dict[str, float] = {}
-        self.telemetry_s: float | None = None  # by the clock that nobody sets: when a row of a window last held any machine
+        self.telemetry_s: float | None = None  # by the steady clock: when a row of a window last held any machine
         self.clock_set_s: float | None = None  # by the same: when the wall clock was last set
         self._verdicts = self._counter("verdicts", "Verdicts concluded, those that close an episode too.", "kind", "tier", "cause")
         self._decisions = self._counter("decisions", "Decisions of the policy, by what they do and why.", "action", "reason")
@@ -115,7 +115,7 @@ class Measures:
 @dataclass(frozen=True, slots=True)
 class Sight:
     """Where the values come from. history: raises LedgerError. silent_s: a job none of whose machines was sampled for so long
-    has no telemetry. agents: machines that have one, by the configuration. watches: the job is somebody else's.
+    has no telemetry. agents: machines that have one, by the configuration. watches: the job is started by others.
     largest_group: as in PolicyContext."""
 
     state: JobState

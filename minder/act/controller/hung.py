@@ -73,10 +73,10 @@ class HungJob:
         for event in events:
             if event.time_s < max(self._state.generation_start_s, now_s - ORDER_S):
                 continue
-            told = (
+            message = (
                 f"{event.payload.get('by') or 'an operator'} orders a restart in place: {event.payload.get('reason') or 'no reason given'}"
             )
-            evidence = (Evidence(ORDER, None, told[:240], since_s=event.time_s),)
+            evidence = (Evidence(ORDER, None, message[:240], since_s=event.time_s),)
             found.append(Verdict(now_s, "job", "evict", (), "explicit", 0.99, event.time_s, evidence, (), (ORDER,)))
         self._since_id = events[-1].id if events else self._since_id
         return found[-1:]

@@ -79,7 +79,7 @@ class Leadership:
 
     def lead(self, stopping: threading.Event, say: Callable[[str], None]) -> Lease | None:
         """Wait until this process leads; None if it was stopped before. Raises LedgerError where the ledger cannot be read at first."""
-        seen, since_s, told = self._store.read(self._name), time.monotonic(), False
+        seen, since_s, is_said = self._store.read(self._name), time.monotonic(), False
         self._seen, self._beaten_s = seen, since_s
         while not stopping.is_set():
             stale = seen is None or seen.released or time.monotonic() - since_s >= self._patience_s
@@ -96,8 +96,8 @@ class Leadership:
             if now != seen:
                 seen, since_s = now, time.monotonic()
                 self._seen, self._beaten_s = seen, since_s
-            if not told and seen is not None and not seen.released:
-                told = True
+            if not is_said and seen is not None and not seen.released:
+                is_said = True
                 say(f"{self._name} is led by {seen.holder}: waiting to take over")
             stopping.wait(_LOOK_S)
         return None

@@ -116,7 +116,7 @@ def incidents_of_restart(events: Iterable[LedgerEvent]) -> list[str]:
 
 
 def started_without_steps(state: JobState, tracker: JobTracker, now_s: float) -> str:
-    """One line where the generation is at work and has told no step, "" where it has, or still starts."""
+    """One line where the generation is at work and has reported no step, "" where it has, or still starts."""
     if state.phase != "starting" or state.first_step_seen or not state.rank_machine:
         return ""
     works = tracker.works_without_steps(state.generation_start_s, now_s)

@@ -41,7 +41,7 @@ _JOINS_WITHIN_S = 3600.0
 class _Said:
     kind: str
     since_s: float
-    told: bool = False
+    is_reported: bool = False
 
 
 class Pool:
@@ -86,10 +86,10 @@ class Pool:
             kind, said = _NUMBERS.sub("", why), self._said.get(machine)
             if said is None or said.kind != kind:
                 said = self._said[machine] = _Said(kind, now_s)
-            if not said.told and now_s - said.since_s >= _SAID_S:
+            if not said.is_reported and now_s - said.since_s >= _SAID_S:
                 text = f"{machine} is no standby yet: {why}"
                 self._ledger.append(kinds.NOTE, {"text": text}, job=self._state.name)
-                said.told = True
+                said.is_reported = True
                 self.on_say(text)
 
 
@@ -97,7 +97,7 @@ class Pool:
 class _Order:
     operation_id: str
     machine: str
-    asked_s: float | None = None  # by the clock that nobody can set
+    asked_s: float | None = None  # by the steady clock
     why: str = ""  # what keeps the machine from being a standby
 
 

@@ -1,7 +1,7 @@
 """What runs beside the champion on live data and never decides: a challenger's would-be verdicts, and drift. Both go to the ledger only.
 
-It is a rule that suspects nobody, so that it sees exactly what the other rules see. What fails in it is counted and told; the champion's
-tick goes on.
+It is a rule that suspects no machine, so that it sees exactly what the other rules see. What fails in it is counted and reported;
+the champion's tick goes on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ShadowRule:
     def _tell(self, name: str, detail: str) -> None:
         try:
             self._append(kinds.DEGRADED, {"what": name, "detail": detail})
-        except LedgerError:  # the controller meets the same error, and tells it
+        except LedgerError:  # the controller meets the same error, and reports it
             pass
 
 

@@ -26,7 +26,7 @@ _PATTERN = "--step-pattern with a group `step` (job.toml: step_pattern)"
 class StepSight:
     """`look` once a tick. trouble: one line with its remedy while no step of this generation has been read, "" otherwise.
 
-    watched: somebody else starts the job, so its logs are followed only where an agent was told to.
+    watched: others start the job, so its logs are followed only where an agent was asked to.
     """
 
     def __init__(self, watched: bool) -> None:
@@ -38,7 +38,7 @@ class StepSight:
         self._lines_before: dict[str, float] = {}
 
     def look(self, steady_s: float, observation: Observation, step: float, samples: Sequence[Sample]) -> str:
-        """What is to be said now, "" for nothing. steady_s: a clock that nobody sets; step: the newest, infinite where none is known."""
+        """What is to be said now, "" for nothing. steady_s: the steady clock; step: the newest, infinite where none is known."""
         self._count(samples)
         generation = -1 if observation.job is None else observation.job.generation
         if generation != self._generation:
@@ -84,14 +84,14 @@ class SightNotes:
     def note_scoring(self) -> None:
         """Telemetry that is not scored is reported: the silence of its rule means nothing."""
         trouble = self._stages.unscored()
-        told = self._tick.unscored
-        if trouble and trouble not in told and len(told) < _MOST_CAUSES:  # first that there is no answer, then why
-            told.append(trouble)
+        reported = self._tick.unscored
+        if trouble and trouble not in reported and len(reported) < _MOST_CAUSES:  # first that there is no answer, then why
+            reported.append(trouble)
             self._tick.errors["scoring"] += 1
             self._tick.backlog.tell(kinds.DEGRADED, {"what": "scoring", "detail": trouble})
             self.on_say(f"telemetry is not scored: {trouble}")
-        elif told and not trouble:
-            told.clear()
+        elif reported and not trouble:
+            reported.clear()
             self._tick.backlog.tell(kinds.NOTE, {"text": "telemetry is scored again"})
             self.on_say("telemetry is scored again")
 

@@ -56,7 +56,7 @@ __all__ = [
 
 T = TypeVar("T")
 _log = logging.getLogger("minder.controller")
-_AGAIN = (10, 100, 1000, 10_000)  # of a part's failures: told once more, without the traceback
+_AGAIN = (10, 100, 1000, 10_000)  # of a part's failures: reported once more, without the traceback
 _MOST_DISTINCT = 20  # of one part
 _TRACE_LINES = 20
 
@@ -148,7 +148,7 @@ class Stages:
     context: Callable[[JobState, Sequence[str], float], PolicyContext]
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
-    watched: WatchedJob | None = None  # a job that somebody else starts and restarts
+    watched: WatchedJob | None = None  # a job that others start and restart
     attachment: Attachment | None = None  # says what is seen of a watched job
     unread: Callable[[], Mapping[str, str]] = dict  # machine to why its own page could not be read, where the source knows
     admits: Admits | None = None  # what a machine is given that joins; None: none can join
@@ -156,8 +156,8 @@ class Stages:
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
-    alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names nobody
-    hung: HungJob | None = None  # restarts a job that stands; None where nobody of ours can
+    alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
+    hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds
@@ -178,8 +178,8 @@ class Tick:
     backlog: Backlog = field(default_factory=Backlog)
     opened: list[tuple[Verdict, str]] = field(default_factory=list)  # (verdict, incident) of this tick
     excerpts: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # (incident, evidence) that is not written yet
-    alarm: str = ""  # as it was told; "" if there is none
-    unscored: list[str] = field(default_factory=list)  # why telemetry is not scored, as it was told; empty if it is
+    alarm: str = ""  # as it was reported; "" if there is none
+    unscored: list[str] = field(default_factory=list)  # why telemetry is not scored, as it was reported; empty if it is
     standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
 
     def move(self, by_s: float) -> None:
@@ -197,7 +197,7 @@ class Tick:
                 self.standing[verdict.machines] = verdict
 
     def end_standing(self, now_s: float) -> list[Verdict]:
-        """Whoever owns a watched job has started it again: what stood against its former generation is over, in the ledger too."""
+        """A watched job was started again: what stood against its former generation is over, in the ledger too."""
         return [
             dataclasses.replace(verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=())
             for verdict in self.standing.values()
@@ -210,7 +210,7 @@ def rule_part(rule: str) -> str:
 
 
 class Guards:
-    """Counts into `tick`, tells by its backlog. job: its name, for the log."""
+    """Counts into `tick`, reports by its backlog. job: its name, for the log."""
 
     def __init__(self, job: str, tick: Tick, measures: Measures) -> None:
         self._job, self._tick, self._measures = job, tick, measures

@@ -50,7 +50,7 @@ def read_status(path: Path) -> dict[str, Any] | None:
 
 def status_age_s(status: Mapping[str, Any], now_s: float) -> float:
     """How far from now a status was written; infinity where it does not say. One that is dated ahead is no fresher than one that is as
-    far behind: a clock was set, and nobody can tell whether it is still written.
+    far behind: a clock was set, and whether it is still written is not known.
 
     >>> status_age_s({"now_s": 3700.0}, 100.0)
     3600.0

@@ -41,7 +41,7 @@ __all__ = ["Controller"]
 T = TypeVar("T")
 _log = logging.getLogger("minder.controller")
 _NO_VERDICTS: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
-_AHEAD_S = 60.0  # samples from further in the future would only pile up: whoever stamped them has another clock
+_AHEAD_S = 60.0  # samples from further in the future would only pile up: their machine has another clock
 _ACCUSED_S = 600.0  # whom to evict is known, or was: no more rounds
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
@@ -197,7 +197,7 @@ class Controller:
                 stopping.wait(0.25)  # let the echoes of a failure arrive: they belong to the same tick
 
     def _step_or_wait(self) -> None:
-        """Without the ledger nothing may be acted on: that is told, and what was concluded waits for it."""
+        """Without the ledger nothing may be acted on: that is reported, and what was concluded waits for it."""
         try:
             self._ledger.check_fence()
             with self._stages.measures.stage("tick"):
@@ -343,7 +343,7 @@ class Controller:
 
     def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
         """Ask the job's agents for what a rule wants to see; the answer is in a later observation. Stacks and dumps only as long as
-        nobody has been named for this standstill, and rounds of a slow job only where nobody has just been accused: they hold processes
+        no machine has been named for this standstill, and rounds of a slow job only where none has just been accused: they hold processes
         up for a moment."""
         named = [verdict for verdict in verdicts if verdict.machines and verdict.kind != "recovered"]
         if named:

@@ -15,8 +15,8 @@ QuestionState = Literal["waiting", "approved", "rejected", "expired", "carried_o
 class Question(Answer):
     """An eviction that an operator was asked about. id: of the decision. open: whether an answer is still taken.
 
-    until: when nobody may answer any more; then `on_timeout` follows: "page", "reject" or "approve". incidents: whom it concerns.
-    by, note: who answered, and why. why: a word for an end that nobody chose ("recovered", "restarted", "timeout", "paused", ...).
+    until: when it can no longer be answered; then `on_timeout` follows: "page", "reject" or "approve". incidents: whom it concerns.
+    by, note: who answered, and why. why: a word for an end that no person chose ("recovered", "restarted", "timeout", "paused", ...).
     controller: whether the one who would carry it out is heard; null once nothing follows any more. last_heard: when, where it is silent.
     """
 

@@ -34,7 +34,7 @@ class StackSuspect(Answer):
 
 
 class Evictable(Answer):
-    """machines: whom the stacks would take out, none where the program or nobody is at fault; group: which parallel group they are."""
+    """machines: whom the stacks would take out, none where the program or no machine is at fault; group: which parallel group they are."""
 
     machines: tuple[str, ...]
     group: str | None
@@ -70,7 +70,7 @@ class CollectiveSuspect(Answer):
 
 
 class CollectivesResult(Answer):
-    """suspect_ranks: nobody where it is empty. order: the first to blame first. mismatches: operations that ranks called differently.
+    """suspect_ranks: no rank where it is empty. order: the first to blame first. mismatches: operations that ranks called differently.
     missing_reasons: by rank, why it has no dump. confidence: 0 to 1. notes: what was warned of."""
 
     suspect_ranks: tuple[int, ...]

@@ -74,7 +74,7 @@ class MachineJob(Answer):
 
 
 class MachineSignal(Answer):
-    """What somebody or something reported of the machine."""
+    """What a person or a system reported of the machine."""
 
     time: str
     job: str | None
@@ -109,7 +109,7 @@ class ReturnRequest(Request):
 
 
 class EvictRequest(Request):
-    """Order a machine out of a job that runs. The policy's stages judge it like any other verdict, but nobody is asked to approve it."""
+    """Order a machine out of a job that runs. The policy's stages judge it like any other verdict; no operator is asked to approve it."""
 
     reason: Text
     job: JobName

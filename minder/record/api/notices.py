@@ -1,4 +1,4 @@
-"""What the service tells others: one notice per verdict, question, action and end of an incident, and the signature of its webhooks."""
+"""What the service reports: one notice per verdict, question, action and end of an incident, and the signature of its webhooks."""
 
 from __future__ import annotations
 

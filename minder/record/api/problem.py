@@ -1,4 +1,4 @@
-"""An error as the service tells it (RFC 9457, application/problem+json)."""
+"""An error as the service reports it (RFC 9457, application/problem+json)."""
 
 from __future__ import annotations
 

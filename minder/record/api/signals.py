@@ -36,8 +36,8 @@ class ReportedSignal(Request):
     def _is_whole(self) -> ReportedSignal:
         states = {"link": ("up", "down"), "report": ("begin", "end", None)}.get(self.kind, (None,))
         if self.state not in states:
-            told = " or ".join(f'"{state}"' for state in states if state)
-            raise ValueError(f'a signal of kind "{self.kind}" ' + (f"has state {told}" if told else "has no state: leave it out"))
+            allowed = " or ".join(f'"{state}"' for state in states if state)
+            raise ValueError(f'a signal of kind "{self.kind}" ' + (f"has state {allowed}" if allowed else "has no state: leave it out"))
         needed = {"xid": "code", "kernel": "message", "report": "name"}.get(self.kind)
         if needed is not None and getattr(self, needed) is None:
             raise ValueError(f'a signal of kind "{self.kind}" needs {needed}')

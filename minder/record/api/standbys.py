@@ -12,7 +12,7 @@ __all__ = ["JobModel", "ModelVersion", "Models", "Standby"]
 
 class Standby(Answer):
     """A machine that was registered as a job's standby. state: "ready" (its controller saw it wait at the barrier lately), "not ready",
-    "in use" (it has ranks), "barred", "maintenance", "unknown" (no controller tells: that is not health)."""
+    "in use" (it has ranks), "barred", "maintenance", "unknown" (no controller says so: that is not health)."""
 
     machine: str
     job: str

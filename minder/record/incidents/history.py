@@ -62,7 +62,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
     progress between them; `failures` and `trials` are of the last 24 hours.
     An operation with a word of a newer version (an intent that carries a decision, action "replay", say) stands in `actions` as it is: it
     is open until its result, and a cooldown counts from it, since something was done to the job. It is no eviction and no restart, so it
-    uses up no budget: whether it took a machine away is not known, and what keeps machines out is told by BARRED events, not by words.
+    uses up no budget: whether it took a machine away is not known, and what keeps machines out is said by BARRED events, not by words.
     `approvals`: what operators were asked about it. `last_restart_s` is the start of the newest generation, if it is not the run's first.
     What belongs to the run, and what came after what, is a matter of the ledger's order: the clock may have been set back in between.
     """

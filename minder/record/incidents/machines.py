@@ -29,7 +29,7 @@ class Retest:
 
 @dataclass(frozen=True, slots=True)
 class MachineRecord:
-    """`evictions` counts those that happened; `outcome` is the last one told, `retest` the newest since the machine was barred."""
+    """`evictions` counts those that happened; `outcome` is the last one reported, `retest` the newest since the machine was barred."""
 
     machine: str
     evictions: int = 0
@@ -66,8 +66,8 @@ def fold_machines(events: Sequence[LedgerEvent]) -> dict[str, MachineRecord]:
         elif event.kind in (kinds.BARRED, kinds.OUTCOME):
             machine = str(event.payload.get("machine"))
             old = records.get(machine, MachineRecord(machine, incident=event.incident, job=event.job))
-            told = {"outcome": str(event.payload.get("outcome"))} if event.kind == kinds.OUTCOME else {"retest": None}
-            records[machine] = replace(old, **told)
+            change = {"outcome": str(event.payload.get("outcome"))} if event.kind == kinds.OUTCOME else {"retest": None}
+            records[machine] = replace(old, **change)
         else:
             _note_retest(records, event)
     jobs = sorted({event.job for event in events if event.kind == kinds.BARRED and event.job})
