@@ -10,6 +10,7 @@ from typing import Any
 
 from minder.act.controller.status import status_age_s
 from minder.model.clock import format_time
+from serve.job_status import job_status
 from serve.state import Service
 
 __all__ = ["SCORES", "ScoreFeed"]
@@ -62,9 +63,9 @@ class ScoreFeed:
 
     def _build(self, job: str) -> bytes:
         """An Event without its id."""
-        path, now_s = self._service.known.status_file(job), self._service.clock.now_s()
-        status = (self._service.status_files.read(path) if path is not None else None) or {}
-        told_s = status.get("now_s") if status.get("job") == job else None
+        now_s = self._service.clock.now_s()
+        status = job_status(self._service, job) or {}
+        told_s = status.get("now_s")
         data: dict[str, Any] = {"state": "no data", "scores": {}}
         if isinstance(told_s, (int, float)):
             heard = "silent" if status_age_s(status, now_s) > _SILENT_S else "fresh"

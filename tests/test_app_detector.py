@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minder.act.controller.beside import Beside
+from minder.act.controller.shadow import ShadowRule
 from minder.app.build import build
 from minder.config import DetectorConfig, JobConfig, MachineConfig, load_config
 from minder.model.errors import ConfigError
@@ -39,7 +39,7 @@ def looks_on(config: JobConfig) -> set[str]:
     app = build(config, ledger=Ledger(Path(str(config.state_dir)) / "ledger.db"))
     try:
         rules = app.controller._stages.judge.rules  # type: ignore[attr-defined]
-        return {name for rule in rules if isinstance(rule, Beside) for name in rule._parts}
+        return {name for rule in rules if isinstance(rule, ShadowRule) for name in rule._parts}
     finally:
         app.close()
 

@@ -21,8 +21,8 @@ VENDORED = ROOT / "serve" / "static" / "vendor"
 BROAD_EXCEPTS = {
     "minder/edge/agent/sampling.py::_guarded": "one broken exporter must not silence the others: counted, logged",
     "minder/cli/__init__.py::main": "usage errors become one line; everything else is raised again",
-    "minder/act/controller/beside.py::observe": "a challenger cannot silence the champion: counted, written to the ledger",
-    "minder/act/controller/guards.py::run": "a stage that fails must not stop the others: counted, logged, written to the ledger",
+    "minder/act/controller/shadow.py::observe": "a challenger cannot silence the champion: counted, written to the ledger",
+    "minder/act/controller/stages.py::run": "a stage that fails must not stop the others: counted, logged, written to the ledger",
     "minder/diagnose/verdicts/judge.py::_ask": "one rule must not silence the others: handed out with its traceback, its episodes last",
     "minder/edge/worker/barrier.py::attempt": "whatever the script's main raises is reported to the launcher",
     "minder/edge/worker/bootstrap.py::_run_script": "the script's own failure is printed, reported, and ends the process",

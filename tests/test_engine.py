@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
 from minder.act.actuators.slurm.nodes import SlurmNodes
 from minder.app.engine import place_machines, return_machine
 from minder.config import JobConfig, load_config
 from minder.model.errors import ActuatorError, ConfigError, EngineUnavailableError
 from minder.record.incidents import Ledger, kinds
+from tests.fakes.slurm_fake import FakeJob, FakeSlurm
 
 HEAD = 'name = "llm"\n'
 ENGINE = '[engine]\nkind = "slurm"\njob = 7\n'

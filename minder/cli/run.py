@@ -137,9 +137,8 @@ def _runs_over(config: JobConfig) -> int:
 def _lead(config: JobConfig, act: bool, stop: _Stop, over: int) -> str | None:
     """Wait to lead the job, then run its controller; the phase it ended in, also if that was while this one waited; None if it never
     led. Raises LeaseLostError."""
-    from minder.act.controller.lease import Leadership
+    from minder.act.controller.lease import Leadership, LeaseGauges, wait_to_lead
     from minder.act.controller.state import ended_runs
-    from minder.act.controller.waiting import LeaseGauges, wait_to_lead
     from minder.app.build import build, open_page
     from minder.record.incidents import Ledger
 

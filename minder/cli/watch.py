@@ -124,8 +124,7 @@ def _leading(config: JobConfig) -> Iterator[tuple[Ledger, tuple[Collects, ...]]]
     import sys
     import threading
 
-    from minder.act.controller.lease import Leadership
-    from minder.act.controller.waiting import LeaseGauges, wait_to_lead
+    from minder.act.controller.lease import Leadership, LeaseGauges, wait_to_lead
     from minder.app.build import open_page, state_dir_of
     from minder.model.private import make_private
     from minder.record.incidents import Ledger, find_ledger

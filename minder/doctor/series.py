@@ -11,7 +11,7 @@ import httpx
 from minder.ingest.sources.access import Access, refusal_of_answer, refusal_of_error
 from minder.model.errors import SourceError
 
-__all__ = ["Found", "Server", "target_of"]
+__all__ = ["Found", "Server"]
 
 _LARGEST = 64 * 2**20
 
@@ -24,11 +24,6 @@ class Found:
     labels: Mapping[str, str]
     value: float
     time_s: float
-
-
-def target_of(series: Found) -> tuple[str, str]:
-    """The scrape target: job and instance."""
-    return series.labels.get("job", ""), series.labels.get("instance", "")
 
 
 @dataclass(frozen=True, slots=True)

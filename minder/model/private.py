@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["make_meeting", "make_private", "meeting_mode", "open_meeting", "open_private", "write_private"]
+__all__ = ["make_meeting", "make_private", "meeting_mode", "open_meeting", "open_private", "replace_private", "write_private"]
 
 _FOLDER, _FILE = 0o700, 0o600
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -64,3 +64,10 @@ def write_private(path: Path, text: str) -> None:
     """`Path.write_text`, with mode 0600 for a file that is new. Raises OSError."""
     with open_private(path, encoding="utf-8") as file:
         file.write(text)
+
+
+def replace_private(path: Path, text: str) -> None:
+    """As `write_private`, but whole or not at all for those who read it meanwhile. Raises OSError."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    write_private(temporary, text)
+    temporary.replace(path)

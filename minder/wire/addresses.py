@@ -1,22 +1,11 @@
-"""Addresses to listen on: which of them only this machine can reach."""
+"""Addresses to listen on: which of them only this machine can reach, and the socket there."""
 
 from __future__ import annotations
 
 import ipaddress
+import socket
 
-__all__ = ["is_loopback", "split_loopback"]
-
-
-def split_loopback(address: str) -> tuple[str, int] | None:
-    """ "127.0.0.1:9403" or "[::1]:9403" as host and port; None for what is no address, or can be reached from outside.
-
-    >>> split_loopback("127.0.0.1:9403")
-    ('127.0.0.1', 9403)
-    """
-    host, _, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65535 or not is_loopback(host.strip("[]")):
-        return None
-    return host.strip("[]"), int(port)
+__all__ = ["is_loopback", "listen_on"]
 
 
 def is_loopback(host: str) -> bool:
@@ -27,3 +16,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def listen_on(host: str, port: int) -> socket.socket:
+    """A socket that listens on exactly this address: a caller who reads the address may call at once. Raises OSError."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -24,8 +24,6 @@ from minder.record.incidents import Incident, kinds
 from minder.record.incidents.approvals import Answer
 from minder.record.incidents.brief import brief, place_command, returned_by
 from minder.record.incidents.excerpts import TELEMETRY
-from minder.record.incidents.history import active_pauses
-from minder.record.incidents.maintenance import fold_maintenance
 from minder.record.incidents.outlook import cost_per_minute, outlook
 from minder.record.incidents.places import find_gpus
 from minder.record.incidents.report import AFTERWARDS, describe_evidence, incident_report, left_to_a_person
@@ -36,6 +34,7 @@ from serve.pages.forms import action_of, body_of, carry_out, did, go_back
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent, Visitor
 from serve.pages.words import clock_words
+from serve.pauses import maintenance_windows, pauses_in_force
 from serve.problems import refuse
 from serve.routes.incidents import captures_page, find_incident, incident_detail, plan_note, zipped
 from serve.routes.machines import plan_outcome
@@ -119,12 +118,10 @@ def answer(request: Request, sent: Sent, incident: Id) -> Response:
 
 def _first_screen(request: Request, visitor: Visitor, found: Incident) -> dict[str, Any]:
     service = service_of(request)
-    now_s = service.clock.now_s()
-    pauses = active_pauses(service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE))), now_s)
-    windows = fold_maintenance(service.events.select(EventQuery(kinds=(kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED))), now_s)
     places = places_of(service, found)
     names = tuple(dict.fromkeys((*found.machines, *found.evicted)))
-    follows, asked = outlook(found, pauses, windows), [item for item in service.questions.approvals() if found.id in item.incidents]
+    follows = outlook(found, pauses_in_force(service), maintenance_windows(service))
+    asked = [item for item in service.questions.approvals() if found.id in item.incidents]
     said = brief(found, follows, asked, placed(request))
     return {
         "incident": found,

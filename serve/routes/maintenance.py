@@ -9,17 +9,15 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from minder.model.clock import format_time, parse_time
-from minder.model.history import Maintenance
 from minder.record.api.access import Caller
 from minder.record.api.fields import NAME, Page
 from minder.record.api.incidents import Recorded
 from minder.record.api.maintenance import EndMaintenanceRequest, MaintenanceRequest, MaintenanceWindow
 from minder.record.incidents import kinds
-from minder.record.incidents.maintenance import fold_maintenance
-from minder.record.store.events import EventQuery
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged
+from serve.pauses import maintenance_windows
 from serve.problems import refuse
 from serve.state import Service, service_of
 
@@ -37,7 +35,7 @@ def list_maintenance(request: Request, caller: Viewer) -> Response:
 
 def maintenance_page(service: Service, caller: Caller) -> Page[MaintenanceWindow]:
     now_s = service.clock.now_s()
-    shown = [item for item in _windows(service) if item.machines or item.racks or any(sees(caller, job) for job in item.jobs)]
+    shown = [item for item in maintenance_windows(service) if item.machines or item.racks or any(sees(caller, job) for job in item.jobs)]
     return Page[MaintenanceWindow](
         items=tuple(
             MaintenanceWindow(
@@ -95,7 +93,7 @@ def end_maintenance(
     """End a window before its time, or take back one that is still to come."""
 
     def plan() -> tuple[list[Planned], str]:
-        found = next((item for item in _windows(service_of(request)) if item.id == window), None)
+        found = next((item for item in maintenance_windows(service_of(request)) if item.id == window), None)
         if found is None:
             raise refuse(404, f'no window "{window}" holds or is planned: GET /v1/maintenance lists all')
         _demand_scope(caller, bool(found.machines or found.racks), found.jobs)
@@ -109,8 +107,3 @@ def _demand_scope(caller: Caller, hardware: bool, jobs: tuple[str, ...]) -> None
         demand_fleet(caller, "maintenance of machines or racks")
     for job in jobs:
         demand_job(caller, job)
-
-
-def _windows(service: Service) -> tuple[Maintenance, ...]:
-    events = service.events.select(EventQuery(kinds=(kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED)))
-    return fold_maintenance(events, service.clock.now_s())

@@ -11,11 +11,10 @@ from minder.record.api.fields import Page
 from minder.record.api.incidents import Recorded
 from minder.record.api.pauses import EndPauseRequest, Pause, PauseRequest
 from minder.record.incidents import kinds
-from minder.record.incidents.history import active_pauses
-from minder.record.store.events import EventQuery
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged
+from serve.pauses import pauses_in_force
 from serve.problems import refuse
 from serve.state import Service, service_of
 
@@ -78,8 +77,7 @@ def _called(body: PauseRequest | EndPauseRequest) -> str:
 
 
 def _holding(service: Service) -> list[Pause]:
-    events = service.events.select(EventQuery(kinds=(kinds.PAUSE, kinds.UNPAUSE)))
     return [
         Pause(scope=item.scope, target=item.target, until=format_time(item.until_s), reason=item.reason)
-        for item in active_pauses(events, service.clock.now_s())
+        for item in pauses_in_force(service)
     ]

@@ -12,13 +12,11 @@ from minder.act.controller.status import status_age_s
 from minder.record.api.access import Caller
 from minder.record.api.fields import JobName, Page
 from minder.record.api.standbys import JobModel, Models, Standby
-from minder.record.incidents import kinds
-from minder.record.incidents.maintenance import fold_maintenance
-from minder.record.store.events import EventQuery
 from serve.access import Viewer, demand_job, sees
 from serve.answers import tagged
 from serve.job_index import JobPast
 from serve.job_status import job_status
+from serve.pauses import maintenance_windows
 from serve.state import Service, service_of
 
 __all__ = ["router", "standbys_page"]
@@ -51,8 +49,7 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
         return
     registered = {} if past.registered is None else past.registered.payload
     now_s = service.clock.now_s()
-    planned = service.events.select(EventQuery(kinds=(kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED)))
-    serviced = {machine for item in fold_maintenance(planned, now_s) if item.from_s <= now_s for machine in item.machines}
+    serviced = {machine for item in maintenance_windows(service) if item.from_s <= now_s for machine in item.machines}
     status = job_status(service, name)
     told_s = None if status is None else float(status.get("now_s", 0.0))
     waiting = None if status is None or status_age_s(status, now_s) > _OLD_S else _waiting(status)

@@ -56,7 +56,7 @@ def test_a_rejection_says_what_it_means(run_on_ledger: Run, ledger: Ledger) -> N
     (("approve", "evict-m1"), "--reason is missing"),
     (("approve", "evict-m1", "--reason", "  "), "--reason is missing"),
     (("approve", "evict-m9", "--reason", "x"), "no decision \"evict-m9\" waits"),
-    (("reject", "evict-m2", "--reason", "x"), "evict-m2 has expired: nobody answered by"),
+    (("reject", "evict-m2", "--reason", "x"), "evict-m2 has expired: no operator answered by"),
 ])  # fmt: skip
 def test_what_cannot_be_answered_is_one_line(run_on_ledger: Run, ledger: Ledger, words: tuple[str, ...], said: str) -> None:
     status, out, err = run_on_ledger("decision", *words)

@@ -20,7 +20,7 @@ import pytest
 
 import minder.app.build
 from minder.act.controller import recover
-from minder.act.controller.gauges import Gauges, Sight
+from minder.act.controller.exporter import Gauges, Sight
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import fold_job

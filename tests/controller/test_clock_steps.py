@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.clock_steps import ClockSteps
+from minder.act.controller.hearing import ClockSteps
 from minder.act.controller.status import read_status
 from minder.model.clock import FakeClock
 from minder.model.evidence import Signal

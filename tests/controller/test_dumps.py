@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.dumps import judge_dumps
+from minder.act.controller.captures import judge_dumps
 from minder.model.errors import WireError
 from minder.model.evidence import Suspect
 from minder.model.topology import Parallelism

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.ending import note_finished, spoilt_because
+from minder.act.controller.milestones import note_finished, spoilt_because
 from minder.act.controller.state import JobState
 from minder.model.evidence import Signal
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
-from minder.act.controller.engine_context import EngineWatch, with_engine
+from minder.act.controller.context import EngineWatch, with_engine
 from minder.act.controller.state import JobState
 from minder.act.policy import PolicyConfig
 from minder.act.policy.context import PolicyContext
@@ -16,6 +15,7 @@ from minder.act.policy.policy import Policy
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 from minder.model.history import History
+from tests.fakes.slurm_fake import FakeJob, FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 

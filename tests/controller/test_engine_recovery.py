@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
-from minder.act.controller.engine_recovery import EngineRecovery
-from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineWork
+from minder.act.controller.engine_work import DRAIN, REQUEUE, EngineRecovery, EngineWork
 from minder.act.controller.state import JobState
 from minder.model.clock import FakeClock
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 from minder.record.incidents import Ledger, kinds
+from tests.fakes.slurm_fake import FakeJob, FakeSlurm
 
 
 class Agents:

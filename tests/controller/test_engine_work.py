@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from minder.act.actuators.slurm.engine import SlurmEngine
-from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
 from minder.act.controller.engine_work import DRAIN, RELEASE, REQUEUE, EngineActuator, EngineWork, drain_operations
 from minder.model.clock import FakeClock
 from minder.model.decision import ActionResult, Decision
@@ -18,6 +17,7 @@ from minder.model.errors import LeaseLostError, LedgerError
 from minder.model.evidence import Verdict
 from minder.record.incidents import Ledger, kinds
 from minder.record.store.leases import LeaseStore
+from tests.fakes.slurm_fake import FakeJob, FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4")
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from minder.act.controller.excerpts import Excerpts
+from minder.act.controller.evidence import Excerpts
 from minder.model.evidence import Evidence, Verdict
 from minder.model.history import LedgerEvent
 from minder.model.telemetry import TelemetryExcerpt, Window

@@ -11,8 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from minder.act.controller.exporter import Exporter, exposition
-from minder.act.controller.gauges import Gauges, Sight
+from minder.act.controller.exporter import Exporter, Gauges, Sight, exposition
 from minder.config import MetricsConfig
 from minder.ingest.sources.exposition import parse_exposition
 from minder.model.errors import ConfigError, LedgerError

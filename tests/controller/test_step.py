@@ -369,7 +369,7 @@ def test_rounds_of_a_slow_job_are_not_taken_once_it_is_known_whom_to_evict(world
     world.policy = replace(world.policy, dry_run=True)
     app = world.app()
     asked: list[str] = []
-    app.controller._witnesses.request = lambda wanted, observation, since_s: asked.extend(wanted)
+    app.controller._captures.request = lambda wanted, observation, since_s: asked.extend(wanted)
     app.controller._stages = replace(app.controller._stages, judge=Asking(app.controller._stages.judge))
     try:
         app.begin()

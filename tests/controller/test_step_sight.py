@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from minder.act.controller.step_sight import StepSight
+from minder.act.controller.sight import StepSight
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
 from minder.model.telemetry import Sample
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller import unsaved as module
-from minder.act.controller.unsaved import CheckpointLook, restart_s, unsaved_s
+from minder.act.controller import context as module
+from minder.act.controller.context import CheckpointLook, restart_s, unsaved_s
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish
 from minder.model.evidence import Signal
@@ -63,7 +63,7 @@ def test_a_declared_phase_counts_where_there_is_no_manifest(run: Callable[..., J
 
 
 def test_a_folder_that_does_not_answer_holds_nobody_up(run: Callable[..., JobTracker], tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(module, "_FOLDER_ANSWERS_S", 0.05)
     save(tmp_path, 40)
     look = CheckpointLook(tmp_path)
     assert look.newest_step() == 40

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from minder.act.controller.exporter import exposition
-from minder.act.controller.lease import Leadership
-from minder.act.controller.waiting import LeaseGauges, wait_to_lead
+from minder.act.controller.lease import Leadership, LeaseGauges, wait_to_lead
 from minder.ingest.sources.exposition import parse_exposition
 from minder.model.errors import ConfigError
 from minder.record.store.leases import LeaseStore

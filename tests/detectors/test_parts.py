@@ -12,7 +12,7 @@ from minder.diagnose.detectors import out_of_step, phases, presence
 from minder.diagnose.detectors.evidence import distinctness, loneliness, loud_metrics, needed_z
 from minder.diagnose.detectors.memory import Memory
 from minder.diagnose.detectors.out_of_step import expected_late_M, in_step
-from minder.diagnose.detectors.peers import Ordered, distance_from_others, median_of_all
+from minder.diagnose.detectors.peers import Ordered
 from minder.diagnose.detectors.phases import FIELDS, follow_phase, learn_common
 from minder.diagnose.detectors.traits import TraitTable, trait_of
 
@@ -21,8 +21,8 @@ VALUES = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_si
 
 @settings(deadline=None)
 @given(VALUES)
-def test_distance_from_others_agrees_with_the_plain_definition(values: list[float]) -> None:
-    found = distance_from_others(np.array([values]))[0]
+def test_distance_from_peers_agrees_with_the_plain_definition(values: list[float]) -> None:
+    found = Ordered(np.array([values])).distance_KM()[0]
     for m, value in enumerate(values):
         others = sorted(item for i, item in enumerate(values) if i != m and item == item)
         if value != value:
@@ -36,9 +36,9 @@ def test_distance_from_others_agrees_with_the_plain_definition(values: list[floa
 
 @settings(deadline=None)
 @given(VALUES)
-def test_median_of_all_is_the_median_of_what_is_known(values: list[float]) -> None:
+def test_median_is_the_median_of_what_is_known(values: list[float]) -> None:
     known = [value for value in values if value == value]
-    found = median_of_all(np.array([values]))[0]
+    found = Ordered(np.array([values])).median_K()[0]
     assert np.isnan(found) if not known else np.isclose(found, np.median(known))
 
 

@@ -24,7 +24,7 @@ from sim_fleet import SimClock, SimFleet, SimMachines
 
 import minder.app.build
 from minder.act.controller import recover, step
-from minder.act.controller.witnesses import Seen
+from minder.act.controller.captures import Connections
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig
 from minder.model.errors import BadInputError, LeaseLostError, LedgerError, MinderError
@@ -91,8 +91,8 @@ class SimWitnesses:
         if requests & {"stacks", "dumps", "still"} and observation.job is not None:
             self._asked = (observation.job.generation, self.world.clock.now_s())
 
-    def take_flows(self, generation: int) -> Seen:
-        return Seen()
+    def take_flows(self, generation: int) -> Connections:
+        return Connections()
 
     def take_statements(self, generation: int) -> Sequence[Statement]:
         asked, self._asked = self._asked, None
@@ -375,7 +375,7 @@ def simulated() -> Iterator[Path]:
         (minder.app.build, "build_source"): lambda admission: Quiet(),
         (minder.app.build, "open_aligner"): lambda admission: Quiet(),
         (minder.app.build, "Fleet"): lambda *unused, **more: SimFleet(SimWitnesses.world),
-        (step, "Witnesses"): SimWitnesses,
+        (step, "Captures"): SimWitnesses,
         (step, "write_status"): lambda *unused: None,
     }
     base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None

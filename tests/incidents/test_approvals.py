@@ -67,7 +67,7 @@ def test_nobody_can_answer_what_is_over(ledger: Ledger, asked: str, clock: FakeC
     with pytest.raises(BadInputError, match=r"no decision .evict-9. waits"):
         ledger.answer_approval("evict-9", "approved", by="alice", reason="x")
     clock.sleep(601.0)
-    with pytest.raises(BadInputError, match=r"has expired: nobody answered by 1970-01-01T00:26:40"):
+    with pytest.raises(BadInputError, match=r"has expired: no operator answered by 1970-01-01T00:26:40"):
         ledger.answer_approval(asked, "approved", by="alice", reason="x")
 
 

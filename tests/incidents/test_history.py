@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from minder.model.history import LedgerEvent
 from minder.record.incidents import fold_history, kinds
-from minder.record.incidents.history import active_pauses, barred_machines, find_barrings, fold_suspects
+from minder.record.incidents.history import active_pauses, find_barrings, find_bars, fold_suspects
 
 Event = Callable[..., LedgerEvent]
 
@@ -91,13 +91,11 @@ def test_bars_hold_for_a_job_or_for_all_until_they_are_lifted(event: Event) -> N
         return event(kind, {"machine": machine}, job=job)
 
     events = [bar("m1", "llm"), bar("m2", None), bar("m3", "other"), bar("m4", "llm"), bar("m4", "other")]
-    assert set(barred_machines(events, "llm")) == {"m1", "m2", "m4"}
-    assert set(barred_machines(events, None)) == {"m1", "m2", "m3", "m4"}
+    assert set(find_bars(events)) == {("llm", "m1"), (None, "m2"), ("other", "m3"), ("llm", "m4"), ("other", "m4")}
     events.append(bar("m4", "llm", kinds.UNBARRED))
-    assert set(barred_machines(events, "llm")) == {"m1", "m2"}
-    assert "m4" in barred_machines(events, "other")
+    assert set(find_bars(events)) == {("llm", "m1"), (None, "m2"), ("other", "m3"), ("other", "m4")}
     events.append(bar("m4", None, kinds.UNBARRED))
-    assert "m4" not in barred_machines(events, "other")
+    assert set(find_bars(events)) == {("llm", "m1"), (None, "m2"), ("other", "m3")}
 
 
 def test_every_bar_of_a_machine_is_found(event: Event) -> None:

@@ -14,7 +14,7 @@ from minder.model.evidence import Verdict
 from minder.model.history import History, LedgerEvent, PastEviction
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.approvals import APPROVAL_KINDS, fold_approvals
-from minder.record.incidents.history import HISTORY_KINDS, RECENT_S, active_pauses, barred_machines, fold_suspects
+from minder.record.incidents.history import HISTORY_KINDS, RECENT_S, active_pauses, find_bars, fold_suspects
 from minder.record.incidents.maintenance import fold_maintenance
 from minder.record.store.engine import writing
 from minder.record.store.events import EventRow, EventStore, insert_row
@@ -44,7 +44,7 @@ def plain_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Hist
     return History(
         actions=tuple(sorted([*own, *recent], key=lambda item: item.time_s)),
         pauses=active_pauses(events, now_s),
-        barred=frozenset(barred_machines(events, job)),
+        barred=frozenset(machine for owner, machine in find_bars(events) if owner in (None, job)),
         last_restart_s=started[-1] if len(started) > 1 else None,
         restarts=sum(item.action in ("restart", "trial") for item in own),
         restarts_today=sum(item.action in ("restart", "trial") and item.time_s > now_s - 86_400.0 for item in own),

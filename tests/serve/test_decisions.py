@@ -115,7 +115,7 @@ def test_what_has_expired_cannot_be_answered(send: Send, asked: list[str], ledge
     assert "restarted" in send("evict-c/approve").json()["detail"]
     clock.sleep(601.0)
     answer = send("evict-a/approve")
-    assert answer.status_code == 409 and "nobody answered by" in answer.json()["detail"]
+    assert answer.status_code == 409 and "no operator answered by" in answer.json()["detail"]
     assert ledger.events(kinds=[kinds.APPROVAL_SETTLED]) == []
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
 from minder.app.engine import place_machines
 from minder.config import load_config
+from tests.fakes.slurm_fake import FakeJob, FakeSlurm
 
 FILES = Path(__file__).resolve().parents[2] / "serve/deploy/slurm"
 

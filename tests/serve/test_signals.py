@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from minder.act.controller.inbox import Inbox
+from minder.act.controller.hearing import Inbox
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.reports import ReportRule
 from minder.diagnose.verdicts.signals import SignalRule

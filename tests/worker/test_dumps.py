@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.dumps import judge_dumps
+from minder.act.controller.captures import judge_dumps
 from minder.edge.agent.dumps import collect_dumps
 from minder.edge.exporters.jobs import JobProcess
 from minder.model.topology import Parallelism

@@ -56,7 +56,7 @@ class Engine(Protocol):
     def look(self, machines: Sequence[str]) -> EngineLook: ...
 
     def withhold(self, machine: str, operation_id: str, why: str) -> ActionResult:
-        """No new work for the machine; what runs there goes on. A machine that somebody else holds is left as it is."""
+        """No new work for the machine; what runs there goes on. A machine that others hold is left as it is."""
         ...
 
     def give_back(self, machine: str, operation_id: str, known: Collection[str]) -> ActionResult:

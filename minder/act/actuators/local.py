@@ -133,7 +133,7 @@ def _is_worker(pid: int) -> bool:
 
 
 def _kill_cgroup(path: Path) -> int:
-    """cgroup v2 ends all at once; v1 by pid, again until nobody is left (a process may fork meanwhile)."""
+    """cgroup v2 ends all at once; v1 by pid, again until no process is left (a process may fork meanwhile)."""
     if (path / "cgroup.kill").exists():
         count = len(_members(path))
         (path / "cgroup.kill").write_text("1")

@@ -1,7 +1,12 @@
 """Evictions that wait for an operator: asked once, answered once, carried out only if they still hold at that moment.
 
 All of it is in the ledger, so a controller that starts again finds what waits. What such a one has not seen for itself it does not
-act on: a machine may have recovered while nobody looked.
+act on: a machine may have recovered while no controller looked.
+
+The ledger says until when a question waits, by the wall clock, and the wall clock may be set: then no time has passed, and no side may
+lose or win any. A controller that was started again knows only the wall clock's word for what has passed meanwhile. It takes it within
+bounds: never more than the whole time that the site gives, and what the site wants done without an operator's yes is done after a look
+of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +17,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.patience import LOOK_FOR_S, Patience
 from minder.act.controller.state import JobState
 from minder.act.policy.approval import FACTS
 from minder.act.policy.config import PolicyConfig
@@ -23,7 +27,7 @@ from minder.model.history import Approval
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.approvals import answer_payload, is_open
 
-__all__ = ["Approvals", "Turn"]
+__all__ = ["LOOK_FOR_S", "ApprovalDeadlines", "Approvals", "Turn"]
 
 _ANSWERS: dict[str, Literal["approved", "rejected", "expired"]] = {"approve": "approved", "reject": "rejected", "page": "expired"}
 _TOLD = {
@@ -32,6 +36,8 @@ _TOLD = {
     "job_ended": "the job ended while an operator was asked",
     "not_seen_again": "approved, but this controller has not seen the trouble for itself: look at the machine",
 }
+LOOK_FOR_S = 120.0  # so long may a controller that was started again take to see for itself what was approved
+_NOTICED_S = 2.0  # as minder.act.controller.hearing
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class Approvals:
         self._state = state
         self._ledger = ledger
         self._config = config
-        self._patience = Patience(clock)
+        self._deadlines = ApprovalDeadlines(clock)
         self._pending: bool | None = None  # None: the ledger was not asked yet
         self._seen: set[str] = set()
         self._recovered: set[str] = set()  # and not accused or asked about since
@@ -86,7 +92,7 @@ class Approvals:
         name, job = decision.operation_id, self._state.name
         self._ledger.append_once(kinds.APPROVAL_ASKED, payload, job=job, incident=incidents[0], operation_id=name, time_s=now_s)
         self._pending = True
-        self._patience.begin(name, self._config.approval_timeout_s)
+        self._deadlines.begin(name, self._config.approval_timeout_s)
         self._seen.update(decision.machines)
         self._recovered.difference_update(decision.machines)
         detail = f"an operator is asked until {format_time(until_s)}: minder decision approve {decision.operation_id} --reason ..."
@@ -115,20 +121,20 @@ class Approvals:
         if over is not None:
             return self._end(item, over, now_s)
         if item.state == "waiting":
-            if self._patience.is_over(item):
+            if self._deadlines.is_over(item):
                 return self._time_out(item, now_s)
-            self._keep_patience(item)
+            self._keep_deadline(item)
         return Turn(item, self._items(item, now_s), act=True) if item.state == "approved" and self._confirmed(item) else None
 
-    def _keep_patience(self, item: Approval) -> None:
-        """Everybody is told where the clock was set: operators, and whoever takes over from this controller."""
-        until_s = self._patience.moved(item)
+    def _keep_deadline(self, item: Approval) -> None:
+        """The ledger says where the clock was set: operators read it, and the next controller does."""
+        until_s = self._deadlines.moved(item)
         if until_s is not None:
             payload, name, incident = {"until_s": until_s, "by_s": until_s - item.until_s}, item.decision.operation_id, item.incidents[0]
             self._ledger.append(kinds.APPROVAL_MOVED, payload, job=item.job, incident=incident, operation_id=name)
 
     def _over(self, item: Approval, workers_dead: bool) -> str | None:
-        """Why it can no longer be carried out. A job whose workers are dead has not recovered, whatever nobody suspects any more."""
+        """Why it can no longer be carried out. A job whose workers are dead has not recovered, even if no rule suspects a machine."""
         if not is_open(item):
             return item.why or "restarted"
         if item.generation != self._state.generation:
@@ -136,7 +142,7 @@ class Approvals:
         healed = not self._recovered.isdisjoint(item.decision.machines)
         if healed and not workers_dead and item.decision.verdict.cause not in FACTS:
             return "recovered"
-        if item.state == "approved" and not self._confirmed(item) and self._patience.looked_s > LOOK_FOR_S:
+        if item.state == "approved" and not self._confirmed(item) and self._deadlines.looked_s > LOOK_FOR_S:
             return "not_seen_again"
         return None
 
@@ -144,23 +150,23 @@ class Approvals:
         return item.decision.verdict.cause in FACTS or set(item.decision.machines) <= self._seen
 
     def _end(self, item: Approval, why: str, now_s: float) -> Turn:
-        told = _TOLD.get(why, why)
+        detail = _TOLD.get(why, why)
         if item.state == "waiting":
-            item, _ = self._ledger.settle_approval(item, answer_payload("expired", "minder", told, why))
+            item, _ = self._ledger.settle_approval(item, answer_payload("expired", "minder", detail, why))
         if not item.closed:  # an operator was quicker, or the job's restart ended it
-            self.close(item, why, told)
+            self.close(item, why, detail)
         items = self._items(item, now_s) if why == "recovered" else ()
         left = tuple((verdict, incident) for verdict, incident in items if not set(verdict.machines) & self._recovered)
         page = why == "not_seen_again"
         decision = dataclasses.replace(
-            item.decision, time_s=now_s, action="page" if page else "none", reason="approval_lapsed", detail=told
+            item.decision, time_s=now_s, action="page" if page else "none", reason="approval_lapsed", detail=detail
         )  # fmt: skip
         return Turn(item, left, decision=decision)
 
     def _time_out(self, item: Approval, now_s: float) -> Turn | None:
         rule = item.on_timeout
-        told = f"nobody answered for {item.until_s - item.asked_s:.0f} s, and the site's rule is to {rule}"
-        payload = answer_payload(_ANSWERS.get(rule, "expired"), "the time-out rule", told, "timeout")
+        detail = f"no operator answered for {item.until_s - item.asked_s:.0f} s, and the site's rule is to {rule}"
+        payload = answer_payload(_ANSWERS.get(rule, "expired"), "the time-out rule", detail, "timeout")
         item, _ = self._ledger.settle_approval(item, payload)
         return self._turn(item, now_s, False) if item.state != "expired" else Turn(item, self._items(item, now_s))
 
@@ -168,3 +174,40 @@ class Approvals:
         """The verdicts behind the decision, as of now, with their incidents."""
         found = [(self._ledger.incident(name).verdict, name) for name in item.incidents]
         return tuple((dataclasses.replace(verdict, time_s=now_s), name) for verdict, name in found if verdict is not None)
+
+
+class ApprovalDeadlines:
+    """The waiting questions of one job, as one process sees them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun_s = clock.steady_s()
+        self._ends_s: dict[str, float] = {}  # by the steady clock, of each operation
+
+    @property
+    def looked_s(self) -> float:
+        """Since this controller was started."""
+        return self._clock.steady_s() - self._begun_s
+
+    def begin(self, operation_id: str, length_s: float) -> None:
+        """This process has just asked."""
+        self._ends_s[operation_id] = self._clock.steady_s() + length_s
+
+    def is_over(self, item: Approval) -> bool:
+        """Whether the time to answer this waiting question has passed."""
+        return self._clock.steady_s() >= self._end_s(item)
+
+    def moved(self, item: Approval) -> float | None:
+        """Until when it waits by the wall clock, where that is not what the ledger says; None where it is."""
+        until_s = self._clock.now_s() + self._end_s(item) - self._clock.steady_s()
+        return until_s if abs(until_s - item.until_s) > _NOTICED_S else None
+
+    def _end_s(self, item: Approval) -> float:
+        name = item.decision.operation_id
+        if name not in self._ends_s:  # another process asked
+            whole_s = max(0.0, item.until_s - item.asked_s)
+            left_s = min(max(0.0, item.until_s - self._clock.now_s()), whole_s)
+            if item.on_timeout == "approve":
+                left_s = max(left_s, min(whole_s, LOOK_FOR_S))
+            self._ends_s[name] = self._clock.steady_s() + left_s
+        return self._ends_s[name]

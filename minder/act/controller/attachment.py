@@ -6,15 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-from minder.act.controller.departures import Departures
-from minder.act.controller.silences import Silences
+from minder.model.clock import format_time
+from minder.model.evidence import Signal
 from minder.model.metrics import find_metric, is_spoken
 from minder.model.observation import JobView, Observation
 from minder.model.telemetry import Sample
 
-__all__ = ["Attachment", "span_words"]
+__all__ = ["Attachment", "Departures", "Silences", "span_words"]
 
 _LONGEST_WAIT_S = 60.0  # for the first samples; what is not there by then is said to be missing
 _KEPT_S = 60.0  # a metric that was not seen for so long, and for five intervals, is gone
@@ -22,6 +23,10 @@ _SETTLED_S = 10.0  # ranks that come one by one are one change
 _AGAIN_S = 600.0  # the same trouble is said again
 _SHOWN = 4
 _LOG_LINES = "job_log_lines_total"
+_INTERVALS = 3.0
+_SHORTEST_S = 5.0  # a busy machine answers a second or two late
+_FOLLOWS = 0.2  # how fast the usual gap follows, per gap
+_TOGETHER_S = 1.0  # ends within this of each other are one moment: machines' clocks, and a launcher that ends all of its ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +90,9 @@ class Attachment:
         new, self._late = sorted(late_s.keys() - self._late), self._late | late_s.keys()
         if not new:
             return []
-        who = ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else "")
         behind_s = max(late_s[machine] for machine in new)
-        return [
-            f"the stamps of {who} are up to {behind_s:.0f} s behind: its samples are read so much later, and a fault there is seen later"
-        ]
+        late = f"the stamps of {_listed(new)} are up to {behind_s:.0f} s behind"
+        return [f"{late}: its samples are read so much later, and a fault there is seen later"]
 
     def _note_metrics(self, steady_s: float, samples: Iterable[Sample]) -> None:
         for sample in samples:
@@ -205,14 +208,133 @@ def _families(metrics: Collection[str]) -> str:
 
 
 def _named(title: str, names: Collection[str]) -> list[str]:
-    shown = sorted(names)
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return [f"{title}: {', '.join(shown[:_SHOWN])}{more}"] if shown else []
+    return [f"{title}: {_listed(sorted(names))}"] if names else []
 
 
 def _of(machines: Sequence[str], heard: Collection[str]) -> str:
     missing = [machine for machine in machines if machine not in heard]
     if not missing:
         return f"{len(machines)} machines" if len(machines) != 1 else f"1 machine ({machines[0]})"
-    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    return f"telemetry of {len(machines) - len(missing)} of {len(machines)} machines (none of {', '.join(missing[:_SHOWN])}{more})"
+    return f"telemetry of {len(machines) - len(missing)} of {len(machines)} machines (none of {_listed(missing)})"
+
+
+class Silences:
+    """Times are of a monotonic clock, and of arrival: a stamp that is far behind is late, not absent.
+
+    heard: every machine of which a sample came since the start. usual_s: the gap between the samples of a machine, as most have it.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._heard_s: dict[str, float] = {}
+        self._waits_s: dict[str, float] = {}  # of machines that were not heard yet: since when they are waited for
+        self._gap_s: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    @property
+    def heard(self) -> frozenset[str]:
+        return frozenset(self._heard_s)
+
+    @property
+    def usual_s(self) -> float:
+        return max(self._interval_s, round(median(self._gap_s.values()))) if self._gap_s else self._interval_s
+
+    def hear(self, steady_s: float, samples: Iterable[Sample]) -> None:
+        """What a Prometheus says of its own scrape that failed is no word of the machine."""
+        for machine in {sample.machine for sample in samples if not sample.values or not all(is_spoken(name) for name in sample.values)}:
+            before_s = self._heard_s.get(machine)
+            if before_s is not None and machine not in self._told and steady_s > before_s:
+                known_s = self._gap_s.get(machine, steady_s - before_s)
+                self._gap_s[machine] = known_s + _FOLLOWS * (steady_s - before_s - known_s)
+            self._heard_s[machine] = steady_s
+
+    def begin(self, steady_s: float, machines: Collection[str]) -> None:
+        """No machine is silent before now: the watch attached, or the telemetry as a whole was out."""
+        for machine in machines:
+            if machine in self._heard_s:
+                self._heard_s[machine] = steady_s
+            else:
+                self._waits_s[machine] = steady_s
+                self._told.add(machine)  # the line that stated what was attached to has named it
+
+    def look(self, steady_s: float, machines: Sequence[str], causes: Mapping[str, str]) -> list[str]:
+        """Lines to be said now. machines: those that should speak. causes: why one could not be read, where that is known."""
+        since_s = {machine: self._heard_s.get(machine, self._waits_s.setdefault(machine, steady_s)) for machine in machines}
+        silent = {machine for machine in machines if steady_s - since_s[machine] > self._patience_s(machine)}
+        back = sorted(self._told & set(machines) & self._heard_s.keys() - silent)
+        new = sorted(silent - self._told)
+        self._told = (self._told | silent) - set(back)
+        found = [f"samples of {_listed(back)} come again"] if back else []
+        return [*found, *self._describe(steady_s, new, since_s, silent, causes, len(machines))] if new else found
+
+    def _patience_s(self, machine: str) -> float:
+        return max(_SHORTEST_S, _INTERVALS * max(self._interval_s, self._gap_s.get(machine, 0.0)))
+
+    def _describe(
+        self, steady_s: float, new: Sequence[str], since_s: Mapping[str, float], silent: Collection[str], causes: Mapping[str, str], of: int
+    ) -> list[str]:
+        longest_s = max(steady_s - since_s[machine] for machine in new)
+        if len(silent) == of > 1:
+            return [f"no machine has a sample for {longest_s:.0f} s: it is the monitoring that is out, until something else says so"]
+        cause = next((f" ({causes[machine]})" for machine in new if machine in causes), "")
+        return [f"no sample of {_listed(new)} for {longest_s:.0f} s{cause}: that is no data, and accuses no machine by itself"]
+
+
+def _listed(machines: Sequence[str]) -> str:
+    return ", ".join(machines[:_SHOWN]) + (f" and {len(machines) - _SHOWN} more" if len(machines) > _SHOWN else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    time_s: float
+    who: str
+    how: str
+
+
+class Departures:
+    """`note` every tick; `words` says who went first of the generation that went last."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._exits: dict[tuple[str, int], _Exit] = {}
+
+    def note(self, observation: Observation) -> None:
+        job = observation.job
+        if job is not None and job.generation != self._generation:
+            self._generation, self._exits = job.generation, {}
+        for signal in observation.signals:
+            if signal.kind == "exit" and signal.generation == self._generation and signal.pid is not None:
+                key = signal.machine or "", signal.pid
+                if key not in self._exits or signal.time_s < self._exits[key].time_s:
+                    self._exits[key] = _Exit(signal.time_s, _who(signal), _how(signal))
+
+    def words(self) -> str:
+        """A clause; "" is never returned: an exit that was not seen is stated too."""
+        exits = sorted(self._exits.values(), key=lambda item: item.time_s)
+        if not exits:
+            return "the first exit was not seen"
+        first = exits[0]
+        at = format_time(first.time_s)
+        together = [item for item in exits if item.time_s - first.time_s < _TOGETHER_S]
+        if len(together) == len(exits) > 1:
+            bad = next((item for item in exits if "with 0" not in item.how), None)
+            return f"all {len(exits)} ranks ended within {_TOGETHER_S:.0f} s, at {at}" + (
+                f": {bad.who} {bad.how}" if bad else ", each with 0"
+            )
+        if len(together) > 1:
+            others = len(exits) - len(together)
+            return f"{len(together)} ranks went first, {first.who} {first.how} among them, at {at}; {others} later"
+        after = f", {exits[1].time_s - first.time_s:.1f} s before {exits[1].who}" if len(exits) > 1 else ""
+        return f"{first.who} went first, {first.how}, at {at}{after}"
+
+
+def _who(signal: Signal) -> str:
+    name = f"process {signal.pid}" if signal.rank is None else f"rank {signal.rank}"
+    return f"{name} on {signal.machine}" if signal.machine else name
+
+
+def _how(signal: Signal) -> str:
+    if signal.data.get("signal"):
+        return f"by signal {signal.data['signal']}"
+    code = signal.data.get("code")
+    return "with unknown exit status" if code is None else f"with {code}"

@@ -36,9 +36,9 @@ class Backlog:
         self._most = most
         self.unrecorded: list[Verdict] = []
         self.items: dict[Item, Reason] = {}
-        self.notes: list[tuple[str, dict[str, Any]]] = []  # other ledger events, (kind, payload), that nobody waits for
+        self.notes: list[tuple[str, dict[str, Any]]] = []  # other ledger events, (kind, payload), that no decision waits for
         self.unwritten = ""  # why the last tick could not write to the ledger
-        self.dropped = 0  # since the ledger was last told of them
+        self.dropped = 0  # since the ledger last noted them
         self._recovered_s: dict[tuple[str, ...], float] = {}  # machines of a verdict to when they last recovered
 
     def __len__(self) -> int:

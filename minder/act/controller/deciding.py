@@ -9,9 +9,8 @@ from typing import Protocol, TypeVar
 from minder.act.controller.approvals import Approvals, Turn
 from minder.act.controller.backlog import MOST, Item, concerned, is_paused, over_note, overdue_page, paused_items
 from minder.act.controller.failures import BlameWatch
-from minder.act.controller.stages import Stages
+from minder.act.controller.stages import Stages, Tick
 from minder.act.controller.state import JobState
-from minder.act.controller.tick import Tick
 from minder.act.policy.approval import awaits_answer
 from minder.act.policy.blame import attribute
 from minder.act.policy.context import PolicyContext
@@ -33,7 +32,7 @@ _LAST_WORDS_S = 15.0
 
 
 class Voice(Protocol):
-    """What the controller lends: it tells a watcher, catches what a stage throws, and knows the standbys."""
+    """What the controller lends: it reports to a watcher, catches what a stage throws, and knows the standbys."""
 
     def say(self, message: str) -> None: ...
 
@@ -198,9 +197,9 @@ class Deciding:
         self._note_decision(decision, incidents)
         if self._stages.recovery is None:
             return
-        if decision.reason == "max_restarts":  # its launcher may not have told yet that the workers are dead
-            told = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
-            words = f"{told}; {decision.detail}"
+        if decision.reason == "max_restarts":  # its launcher may not have reported yet that the workers are dead
+            cause = next((item.message for item in decision.verdict.evidence if item.message), decision.verdict.cause)
+            words = f"{cause}; {decision.detail}"
             if HANG in decision.verdict.sources:
                 if self._stages.recovery.stop(decision, incidents[0]):
                     self.give_up(words, incidents[0])

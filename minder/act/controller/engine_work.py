@@ -1,29 +1,38 @@
-"""What an eviction asks of the engine, step by step: drained, then released or started again elsewhere.
+"""What an eviction asks of the engine, step by step: drained, then released or started again elsewhere; then the job steps again.
 
-Every step is an operation of its own in the ledger, written down before it is tried and tried again until Slurm (or whoever owns the
-machines) answers: also by the next controller. Calls run beside the tick, since a scheduler may take its time; results are written by it.
+Every step is an operation of its own in the ledger, written down before it is tried and tried again until the engine answers: also by the
+next controller. Calls run beside the tick, since a scheduler may take its time; results are written by it.
+
+A job that its engine starts again is not ours: its own script loads its checkpoint. We write down what was begun and what came of it, and
+see it step again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from minder.act.actuators.contract import Actuator, Engine
+from minder.act.controller.evidence import capture_evidence
+from minder.act.controller.state import JobState, bar_machines, placement_payload
+from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import ActionResult, Decision
 from minder.model.errors import ActuatorError, EngineUnavailableError, LedgerError
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.endings import begin_run
+from minder.wire.codec import from_json
+from minder.wire.fleet import Fleet
 
-__all__ = ["DRAIN", "RELEASE", "REQUEUE", "EngineActuator", "EngineWork", "drain_operations"]
+__all__ = ["DRAIN", "RELEASE", "REQUEUE", "EngineActuator", "EngineRecovery", "EngineWork", "drain_operations"]
 
 DRAIN, RELEASE, REQUEUE = "drain", "release", "requeue"
 _RETRY_S = 10.0
-_CLOSE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -100,11 +109,11 @@ class EngineWork:
         return [step.operation_id for step in self._steps if step.owner == owner]
 
     def close(self) -> None:
-        """What is under way may end; what is not done then stays open in the ledger, and is told."""
+        """What is under way may end; what is not done then stays open in the ledger, and is reported."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for step in list(self._steps):
             if step.future is not None and step.future.done() and not step.future.cancelled():
-                with contextlib.suppress(LedgerError):  # it stays open, as is told below
+                with contextlib.suppress(LedgerError):  # it stays open, as is reported below
                     self._settle(step)
         for step in self._steps:
             self.on_say(
@@ -134,8 +143,8 @@ class EngineWork:
         if now_s - step.tried_s >= _RETRY_S:
             step.tried_s = now_s
             if step.kind == DRAIN and self._is_returned(step):
-                told = f"{step.machines[0]} was given back before it could be drained"
-                step.future = self._threads.submit(ActionResult, step.operation_id, now_s, "failed", told)
+                detail = f"{step.machines[0]} was given back before it could be drained"
+                step.future = self._threads.submit(ActionResult, step.operation_id, now_s, "failed", detail)
                 return
             step.future = self._threads.submit(self._try, step)
 
@@ -147,8 +156,8 @@ class EngineWork:
     def _try(self, step: _Step) -> ActionResult:
         if step.kind == DRAIN:
             return self.engine.withhold(step.machines[0], step.owner, step.why)
-        told = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
-        return ActionResult(step.operation_id, self._clock.now_s(), "done", told)
+        detail = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
+        return ActionResult(step.operation_id, self._clock.now_s(), "done", detail)
 
     def _restart(self, step: _Step) -> str:
         if step.machines:
@@ -195,7 +204,7 @@ class EngineWork:
             self.on_done(step.owner, self._results.pop(step.owner))
 
     def _degrade(self, detail: str) -> None:
-        """Told once, until it answers again."""
+        """Reported once, until it answers again."""
         if not self._degraded:
             self._ledger.append(kinds.DEGRADED, {"what": self.engine.name, "detail": detail}, job=self._job)
             self.on_say(f"{detail}: tried again every {_RETRY_S:.0f} s")
@@ -208,7 +217,7 @@ class EngineWork:
 
 
 class EngineActuator:
-    """actuators.contract.Actuator: the workers are ended by `inner`, and the engine is told at the same time."""
+    """actuators.contract.Actuator: the workers are ended by `inner`, and the engine is asked at the same time."""
 
     def __init__(self, inner: Actuator, work: EngineWork, ledger: Ledger, job: str) -> None:
         self.name = f"{inner.name}+{work.engine.name}"
@@ -228,3 +237,91 @@ def drain_operations(ledger: Ledger, machine: str) -> set[str]:
     events = ledger.events(kinds=[kinds.INTENT])
     drained = [event.payload for event in events if event.payload.get("action") == DRAIN and machine in event.payload.get("machines", ())]
     return {str(payload["owner"]) for payload in drained if "owner" in payload}
+
+
+class EngineRecovery:
+    """The part of `Recovery` that the controller needs, for a job that is only watched. work: its steps are drain and requeue."""
+
+    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, work: EngineWork, clock: Clock, evidence_deadline_s: float) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._fleet = fleet
+        self._work = work
+        self._clock = clock
+        self._evidence_deadline_s = evidence_deadline_s
+        self._generation = 0
+        self._begun: tuple[str, str | None] | None = None  # operation and incident of a requeue whose job has not come back yet
+        self.on_phase: Callable[[str], None] = lambda text: None
+        self.on_result: Callable[[ActionResult], None] = lambda result: None
+        work.on_done = self._finish
+
+    def register(self, run: str, machines: Mapping[str, bool]) -> None:
+        """Budgets are counted per run of the job: run is the engine's own name for it. machines: name to whether it is in the job."""
+        events = self._ledger.events(job=self._state.name, kinds=[kinds.JOB_REGISTERED])
+        if not events or events[-1].payload.get("run") != run:
+            placed = {
+                "machines": [m for m, inside in machines.items() if inside],
+                "standbys": [m for m, inside in machines.items() if not inside],
+            }
+            begin_run(self._ledger, self._state.name, {**placed, "run": run})
+
+    def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
+        """Begin; the engine may take its time, so what came of it is reported later. A restart that takes no machine away comes here only
+        where the configuration leaves it to us: the policy pages for all others."""
+        begun_s = time.monotonic()
+        self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
+        if incident is not None:
+            self.on_phase("capturing evidence")
+            capture_evidence(self._state, self._ledger, self._fleet, decision, incident, self._evidence_deadline_s)
+        bar_machines(self._state, self._ledger, decision, incident)
+        drain = f"drain {', '.join(decision.machines)}, and start the job again without" if decision.machines else "start the job again"
+        self.on_phase(f"{self._work.engine.name}: {drain}")
+        self._begun = (decision.operation_id, incident)
+        self._work.begin(decision, incident)
+        return StartResult(self._state.generation, {}, time.monotonic() - begun_s)
+
+    def stop(self, decision: Decision, incident: str) -> bool:
+        """The job is its owner's to end."""
+        return False
+
+    def take_up(self) -> list[str]:
+        """Finish what an earlier controller had begun, once. Returns one line for each."""
+        lines = self._work.take_up()
+        for operation in self._ledger.open_operations(self._state.name):
+            decision = operation.intent.payload.get("decision")
+            if decision is not None and operation.decision is not None:
+                self.carry_out(from_json(Decision, decision), operation.intent.incident)
+                lines.append(f"{operation.operation_id} is finished after a controller restart")
+        return lines
+
+    def tick(self, now_s: float) -> None:
+        """Once per tick: the engine's answers, and whether the job was started again."""
+        self._work.tick(now_s)
+        state = self._state
+        if self._begun is not None and self._generation and state.generation > self._generation:
+            operation_id, incident = self._begun
+            payload = {
+                "generation": state.generation,
+                **placement_payload(state.rank_machine),
+                "reason": f"started again by {self._work.engine.name}",
+            }
+            self._ledger.append(kinds.GENERATION_STARTED, payload, job=state.name, incident=incident, operation_id=operation_id)
+            state.incident, state.operation_id, self._begun = incident, operation_id, None
+        self._generation = state.generation
+
+    def close(self) -> None:
+        self._work.close()
+
+    def _finish(self, owner: str, results: Mapping[str, ActionResult]) -> None:
+        """All steps of an eviction ended: so did the eviction."""
+        if self._ledger.result(owner) is not None:
+            return
+        failed = [result.detail for name, result in results.items() if result.outcome == "failed" and name.endswith("/requeue")]
+        detail = "; ".join(result.detail for result in results.values())
+        undo = "; ".join(result.undo for result in results.values() if result.undo)
+        result = ActionResult(owner, self._clock.now_s(), "failed" if failed else "done", detail, undo)
+        self.on_result(result)
+        self._ledger.complete(owner, result)
+        if failed:
+            self._begun = None
+            self.on_phase(f"the job was not started again: {failed[0]}")

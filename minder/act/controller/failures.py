@@ -21,10 +21,10 @@ from minder.record.incidents import Ledger, kinds
 
 __all__ = ["BlameWatch", "identify"]
 
-_SORTS = {"stall": "hang", "unknown": "hang", "slowdown": "slow"}  # a verdict's cause to the failure that it tells of
+_SORTS = {"stall": "hang", "unknown": "hang", "slowdown": "slow"}  # a verdict's cause to the failure that it is about
 _UNREAD_S = 3600.0  # of a job whose steps are not read: so long without a failure is progress
 _LOOK_S = 5.0  # the ledger is asked for open trials no more often than that
-_PARKED_S = 5.0  # after the swap, workers of the machine on trial end because they are told to
+_PARKED_S = 5.0  # after the swap, workers of the machine on trial end because they are asked to
 
 
 def identify(verdict: Verdict, state: JobState, tracker: JobTracker) -> Verdict:
@@ -45,7 +45,7 @@ def identify(verdict: Verdict, state: JobState, tracker: JobTracker) -> Verdict:
 
 
 def _meant(verdict: Verdict) -> tuple[str, ...]:
-    """Of a verdict on the job: the only machine that its evidence speaks of, if nobody may be evicted for it."""
+    """Of a verdict on the job: the only machine that its evidence speaks of, if no machine may be evicted for it."""
     if verdict.kind != "job":
         return verdict.machines
     odd = tuple(dict.fromkeys(item.machine for item in verdict.evidence if item.machine is not None))

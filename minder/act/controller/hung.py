@@ -14,24 +14,21 @@ The rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
-from minder.act.controller.engine_context import ContextMaker, EngineWatch, with_engine
 from minder.act.controller.state import JobState
 from minder.act.policy import timing
 from minder.act.policy.case import Case
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.limits import HANG, ORDER
-from minder.diagnose.verdicts.hang import HangRule, Standing
-from minder.diagnose.verdicts.judge import Judge
+from minder.diagnose.verdicts.hang import Standing
 from minder.model.evidence import Evidence, Verdict
 from minder.model.history import History
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.orders import ORDER_S
 
-__all__ = ["HungJob", "standing_of", "whole_context"]
+__all__ = ["HungJob"]
 
 _STEPS = 20.0
 _LONGEST_TICK_S = 60.0
@@ -76,10 +73,10 @@ class HungJob:
         for event in events:
             if event.time_s < max(self._state.generation_start_s, now_s - ORDER_S):
                 continue
-            told = (
+            message = (
                 f"{event.payload.get('by') or 'an operator'} orders a restart in place: {event.payload.get('reason') or 'no reason given'}"
             )
-            evidence = (Evidence(ORDER, None, told[:240], since_s=event.time_s),)
+            evidence = (Evidence(ORDER, None, message[:240], since_s=event.time_s),)
             found.append(Verdict(now_s, "job", "evict", (), "explicit", 0.99, event.time_s, evidence, (), (ORDER,)))
         self._since_id = events[-1].id if events else self._since_id
         return found[-1:]
@@ -106,20 +103,3 @@ class HungJob:
 def _is_asked(history: History, generation: int) -> bool:
     """An operator has an eviction of this generation to answer, or has just approved it."""
     return any(item.generation == generation and item.state in ("waiting", "approved") and not item.closed for item in history.approvals)
-
-
-def standing_of(judge: Judge) -> Callable[[], Standing | None]:
-    """For how long the job has stood, by the rules in force."""
-    return lambda: next((rule.standing for rule in judge.rules if isinstance(rule, HangRule)), None)
-
-
-def whole_context(
-    make: ContextMaker, watch: EngineWatch | None, watches: bool, policy: PolicyConfig, standing: Callable[[], Standing | None]
-) -> ContextMaker:
-    """The policy's context, with whether the job stands as a whole, and what its engine says. watches: somebody else starts the job."""
-
-    def made(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
-        found = standing()
-        return replace(make(state, standbys, now_s), hangs=found is not None and found.stood is not False)
-
-    return made if watch is None else with_engine(made, watch, watches, policy.max_restarts)

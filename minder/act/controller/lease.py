@@ -1,7 +1,8 @@
 """One controller leads a job; another on the same ledger waits, and takes over when the leader's beats stand still.
 
 A leader that was stopped and wakes up finds another token in the ledger: its next write is refused, and with it the action that the
-write stands before (ADR 13).
+write stands before (ADR 13). A controller in line shows that it waits, where the address of its metrics is free: on one machine the
+leader has it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
-from minder.model.errors import LeaseLostError, LedgerError
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from minder.model.errors import ConfigError, LeaseLostError, LedgerError
 from minder.record.store.leases import Lease, LeaseStore
 
-__all__ = ["BEAT_S", "PATIENCE_S", "Leadership", "Standing", "is_led"]
+__all__ = ["BEAT_S", "PATIENCE_S", "Leadership", "LeaseGauges", "Standing", "is_led", "wait_to_lead"]
 
 BEAT_S = 1.0
 PATIENCE_S = 5.0  # so long may the beats stand still
@@ -75,7 +79,7 @@ class Leadership:
 
     def lead(self, stopping: threading.Event, say: Callable[[str], None]) -> Lease | None:
         """Wait until this process leads; None if it was stopped before. Raises LedgerError where the ledger cannot be read at first."""
-        seen, since_s, told = self._store.read(self._name), time.monotonic(), False
+        seen, since_s, is_said = self._store.read(self._name), time.monotonic(), False
         self._seen, self._beaten_s = seen, since_s
         while not stopping.is_set():
             stale = seen is None or seen.released or time.monotonic() - since_s >= self._patience_s
@@ -92,8 +96,8 @@ class Leadership:
             if now != seen:
                 seen, since_s = now, time.monotonic()
                 self._seen, self._beaten_s = seen, since_s
-            if not told and seen is not None and not seen.released:
-                told = True
+            if not is_said and seen is not None and not seen.released:
+                is_said = True
                 say(f"{self._name} is led by {seen.holder}: waiting to take over")
             stopping.wait(_LOOK_S)
         return None
@@ -129,3 +133,50 @@ class Leadership:
                     self._store.release(self.mine)
         finally:
             self._store.close()
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+class LeaseGauges:
+    """A collector for prometheus_client: who leads, as this controller sees it. mode: run or watch, which have a lease each."""
+
+    def __init__(self, leadership: Leadership, mode: str) -> None:
+        self._leadership, self._mode = leadership, mode
+
+    def collect(self) -> Iterator[Metric]:
+        standing = self._leadership.standing()
+        yield self._gauge("leader", "1: this controller leads its job; 0: it waits behind another.", float(standing.leads))
+        if standing.token is not None:
+            yield self._gauge("lease_token", "Grows whenever another process takes the lease.", standing.token)
+        if standing.age_s is not None:
+            yield self._gauge("lease_age_seconds", "Since the leader's last beat was written, or seen.", standing.age_s)
+        about = "Leases that this controller took from one that had not given its own back."
+        taken = CounterMetricFamily("minder_controller_takeovers", about, labels=["mode"])
+        taken.add_metric([self._mode], standing.takeovers)
+        yield taken
+
+    def _gauge(self, name: str, about: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"minder_controller_{name}", about, labels=["mode"])
+        family.add_metric([self._mode], float(value))
+        return family
+
+
+def wait_to_lead(
+    leadership: Leadership, stopping: threading.Event, say: Callable[[str], None], page: Callable[[], _Closes] | None
+) -> Lease | None:
+    """Wait until this controller leads (None: it was stopped before), and show that it waits as long as it does. `page` opens what it
+    shows; None where the configuration asks for no metrics. Raises LedgerError where the ledger cannot be read at first."""
+    with ExitStack() as shown:
+        left = [page] if page is not None else []
+
+        def tell(line: str) -> None:
+            say(line)
+            if left:
+                try:
+                    shown.callback(left.pop()().close)
+                except ConfigError as error:
+                    say(f"{error} (the controller that leads has it, most likely): this one shows no metrics while it waits")
+
+        return leadership.lead(stopping, tell)

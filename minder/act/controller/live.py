@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from minder.model.evidence import Scores
-from minder.model.private import write_private
+from minder.model.private import replace_private
 from minder.model.telemetry import Sample, Window
 
 __all__ = ["LiveWindows"]
@@ -110,10 +109,8 @@ class LiveWindows:
     def _write(self, now_s: float) -> None:
         if not self._rows:
             return
-        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            write_private(temporary, json.dumps(self._document(now_s), allow_nan=False, separators=(",", ":")))
-            temporary.replace(self._path)
+            replace_private(self._path, json.dumps(self._document(now_s), allow_nan=False, separators=(",", ":")))
         except OSError:  # a full disk, say: people see that it grows old
             return
 

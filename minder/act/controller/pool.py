@@ -1,30 +1,47 @@
-"""The job's pool of standbys while it runs: who is ready, who comes back, who joins, and what keeps the others out."""
+"""The job's pool of standbys while it runs: who is ready, who comes back, who joins, and what keeps the others out.
+
+A machine that an operator gave back becomes a standby again: its launcher is asked to start the workers that the eviction ended. The
+order is the operator's UNBARRED event. It is an operation in the ledger before the launcher is asked, and its launcher knows it by name:
+a controller that takes over asks again and starts nothing twice. Without such an order no machine ever comes back.
+
+A machine that was not in the configuration joins by an operator's order. It is polled first. Only when agent and launcher both answer,
+under the machine's own name and for this job, is it taken in: telemetry, windows, domains. What came of the order is in the ledger; a
+controller that takes over reads there what has joined (minder.app.admission).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
-from minder.act.controller.joins import Admits, Joins
-from minder.act.controller.returns import Returns
 from minder.act.controller.state import JobState
 from minder.act.recovery.restart import is_waiting, why_not_waiting
 from minder.model.clock import Clock
+from minder.model.decision import ActionResult
+from minder.model.errors import MinderError, WireError
+from minder.model.observation import MachineView
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.joins import JOIN_KINDS, Addresses, Join, clash, fold_joins
+from minder.wire.client import MachineEndpoints
 from minder.wire.fleet import Fleet
 
-__all__ = ["Pool"]
+__all__ = ["Admits", "Joins", "Pool", "Returns"]
 
 _NUMBERS = re.compile(r"\d+")
 _SAID_S = 10.0  # a launcher needs some seconds to start its workers
+_ASK_AGAIN_S = 10.0
+_ANSWERS_S = 3.0
+_STOPPED = frozenset({"ended", "exited"})
+_JOINS_WITHIN_S = 3600.0
 
 
 @dataclass(slots=True)
 class _Said:
     kind: str
     since_s: float
-    told: bool = False
+    is_reported: bool = False
 
 
 class Pool:
@@ -69,8 +86,197 @@ class Pool:
             kind, said = _NUMBERS.sub("", why), self._said.get(machine)
             if said is None or said.kind != kind:
                 said = self._said[machine] = _Said(kind, now_s)
-            if not said.told and now_s - said.since_s >= _SAID_S:
+            if not said.is_reported and now_s - said.since_s >= _SAID_S:
                 text = f"{machine} is no standby yet: {why}"
                 self._ledger.append(kinds.NOTE, {"text": text}, job=self._state.name)
-                said.told = True
+                said.is_reported = True
                 self.on_say(text)
+
+
+@dataclass(slots=True)
+class _Order:
+    operation_id: str
+    machine: str
+    asked_s: float | None = None  # by the steady clock
+    why: str = ""  # what keeps the machine from being a standby
+
+
+class Returns:
+    """`tick` once per tick. It raises LedgerError."""
+
+    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock) -> None:
+        self._state, self._ledger, self._fleet, self._clock = state, ledger, fleet, clock
+        self._since_id = 0
+        self._orders: dict[str, _Order] = {}
+
+    def tick(self) -> None:
+        self._read()
+        for order in list(self._orders.values()):
+            self._turn(order)
+
+    def missing(self) -> dict[str, str]:
+        """Machines that were returned and are no standbys yet, and why not."""
+        return {machine: f"it was returned, but {order.why}" for machine, order in self._orders.items() if order.why}
+
+    def _read(self) -> None:
+        """New bars, and bars that were lifted. Raises LedgerError; then the next call reads the same."""
+        events = self._ledger.events(since_id=self._since_id, kinds=(kinds.BARRED, kinds.UNBARRED))
+        if not events:
+            return
+        barred = self._ledger.history(self._state.name, self._clock.now_s()).barred
+        for event in events:
+            machine = str(event.payload.get("machine"))
+            if event.job not in (None, self._state.name):
+                continue
+            before = self._orders.get(machine)
+            if before is not None:
+                self._finish(before, "failed", "it was barred again" if event.kind == kinds.BARRED else "it was returned again")
+            order = _Order(f"rejoin-{self._state.name}-{event.id}", machine)
+            if event.kind == kinds.UNBARRED:
+                self._state.returned_s[machine] = event.time_s
+            if event.kind == kinds.UNBARRED and machine not in barred and self._ledger.result(order.operation_id) is None:
+                self._orders[machine] = order
+        self._state.barred = set(barred)
+        self._since_id = events[-1].id
+
+    def _turn(self, order: _Order) -> None:
+        if order.machine not in self._fleet.machines:
+            del self._orders[order.machine]
+            return
+        if order.machine in self._state.rank_machine.values():
+            self._finish(order, "done", "it runs ranks of the job")
+            return
+        view = self._fleet.views()[order.machine]
+        why = why_not_waiting(view, self._clock.now_s())
+        if not why:
+            self._finish(order, "done", "its workers wait at the barrier")
+        elif self._may_ask(order, view):
+            order.why = self._ask(order) or why
+        else:
+            order.why = self._fleet.refusals().get(order.machine) or why
+
+    def _may_ask(self, order: _Order, view: MachineView) -> bool:
+        """A launcher that answers and has a worker that ended. One that was started anew has started its workers by itself."""
+        heard = view.launcher_age_s is not None and view.launcher_age_s <= _ANSWERS_S
+        due = order.asked_s is None or self._clock.steady_s() - order.asked_s >= _ASK_AGAIN_S
+        return heard and due and any(worker.state in _STOPPED for worker in view.workers)
+
+    def _ask(self, order: _Order) -> str:
+        """What went wrong, or "". A launcher of any version knows the request."""
+        known = int(self._fleet.launcher_state(order.machine).get("generation") or 0)
+        body = {
+            "operation_id": order.operation_id,
+            "generation": max(self._state.generation, known),
+            "desired": "parked",
+            "world_size": 0,
+            "assignments": [],
+            "grace_s": 5.0,
+        }
+        self._ledger.intend(order.operation_id, {"action": "rejoin", "machines": [order.machine]}, job=self._state.name)
+        self._ledger.check_fence()
+        order.asked_s = self._clock.steady_s()
+        answer = self._fleet.post_workers({order.machine: body}, timeout_s=2.0)[order.machine]
+        return str(answer) if isinstance(answer, WireError) else ""
+
+    def _finish(self, order: _Order, outcome: Literal["done", "failed"], detail: str) -> None:
+        self._ledger.intend(order.operation_id, {"action": "rejoin", "machines": [order.machine]}, job=self._state.name)
+        self._ledger.complete(order.operation_id, ActionResult(order.operation_id, self._clock.now_s(), outcome, detail))
+        del self._orders[order.machine]
+
+
+class Admits(Protocol):
+    """What is wired for machines of the configuration, for one that joins later."""
+
+    def known(self) -> Addresses: ...
+
+    def endpoints(self, join: Join) -> MachineEndpoints:
+        """With the job's tokens. Raises ConfigError."""
+        ...
+
+    def admit(self, join: Join) -> None: ...
+
+
+class Joins:
+    """`tick` once per tick. It raises LedgerError."""
+
+    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, admits: Admits) -> None:
+        self._state, self._ledger, self._fleet, self._clock, self._admits = state, ledger, fleet, clock, admits
+        self._read_id = 0
+        self._open: dict[str, tuple[Join, float]] = {}  # machine to its order and when it was taken up
+        self._why: dict[str, str] = {}
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """Machines that are polled and not taken in yet: no standbys, whatever their workers do."""
+        return frozenset(self._open)
+
+    def tick(self) -> None:
+        self._read()
+        for join, since_s in list(self._open.values()):
+            self._turn(join, since_s)
+
+    def missing(self) -> dict[str, str]:
+        """Machines that are to join and have not yet, and why not."""
+        return {machine: f"it is to join as a standby, but {why}" for machine, why in self._why.items() if machine in self._open}
+
+    def _read(self) -> None:
+        """New orders. Raises LedgerError; then the next call reads the same."""
+        events = self._ledger.events(job=self._state.name, kinds=(kinds.STANDBY_ADDED,), since_id=self._read_id)
+        if not events:
+            return
+        for join in fold_joins(self._ledger.events(job=self._state.name, kinds=JOIN_KINDS)):
+            before = self._open.get(join.machine)
+            if join.state != "asked" or (before is not None and before[0] == join):
+                continue
+            if before is not None:
+                self._finish(before[0], "failed", "a newer order names other addresses")
+            self._begin(join)
+        self._read_id = events[-1].id
+
+    def _begin(self, join: Join) -> None:
+        known = self._admits.known()
+        why = clash(join, known)
+        if why or join.machine in known:
+            self._finish(join, "failed" if why else "already_done", why or "it is a machine of the job already")
+            return
+        self._ledger.intend(join.operation_id, {"action": "join", "machines": [join.machine]}, job=self._state.name)
+        try:
+            self._fleet.add(self._admits.endpoints(join))
+        except MinderError as error:
+            self._finish(join, "failed", str(error))
+            return
+        self._open[join.machine] = (join, self._clock.steady_s())
+
+    def _turn(self, join: Join, since_s: float) -> None:
+        wrong, why = self._look(join)
+        self._why[join.machine] = why
+        if not wrong and why and self._clock.steady_s() - since_s > _JOINS_WITHIN_S:
+            wrong = f"{why}, for an hour: order it again"
+        if wrong:
+            self._fleet.remove(join.machine)
+            self._finish(join, "failed", wrong)
+        elif not why:
+            self._admits.admit(join)
+            self._finish(join, "done", f"a standby of {self._state.name}")
+
+    def _look(self, join: Join) -> tuple[str, str]:
+        """(what makes it another machine than was ordered, what is still missing); both "" where it is the one."""
+        agent, launcher = self._fleet.names(join.machine)
+        job = str(self._fleet.launcher_state(join.machine).get("job", self._state.name))
+        if agent not in ("", join.machine):
+            return f"the agent at {join.agent} is {agent}'s", ""
+        if launcher not in ("", join.machine) or job != self._state.name:
+            return f"the launcher at {join.launcher} is {launcher}'s of job {job}", ""
+        view = self._fleet.views()[join.machine]
+        refused = self._fleet.refusals().get(join.machine)
+        if refused:
+            return "", refused
+        if view.launcher_age_s is None or not launcher:
+            return "", f"no launcher answers at {join.launcher}"
+        return "", "" if view.agent_age_s is not None else f"no agent answers at {join.agent}"
+
+    def _finish(self, join: Join, outcome: Literal["done", "already_done", "failed"], detail: str) -> None:
+        self._ledger.intend(join.operation_id, {"action": "join", "machines": [join.machine]}, job=self._state.name)
+        self._ledger.complete(join.operation_id, ActionResult(join.operation_id, self._clock.now_s(), outcome, detail))
+        self._open.pop(join.machine, None)
+        self._why.pop(join.machine, None)

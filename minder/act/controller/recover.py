@@ -12,7 +12,7 @@ from typing import Any
 
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
-from minder.act.controller.state import JobState
+from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
@@ -41,7 +41,7 @@ class RecoverySettings:
 
 
 class Recovery:
-    """Carries decisions out. `on_phase(text)` tells a watcher what goes on, `on_result` what became of an eviction."""
+    """Carries decisions out. `on_phase(text)` says what goes on, `on_result` what became of an eviction."""
 
     def __init__(
         self, state: JobState, ledger: Ledger, fleet: Fleet, actuator: Actuator, settings: RecoverySettings, clock: Clock
@@ -63,7 +63,7 @@ class Recovery:
             host.close(generation)
 
     def end(self) -> None:
-        """The job is over: nobody needs its rendezvous stores any more. Raises RecoveryError."""
+        """The job is over: its rendezvous stores are not needed any more. Raises RecoveryError."""
         RendezvousHost(self._settings.state_dir, self._settings.rendezvous_address).stop()
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
@@ -97,7 +97,7 @@ class Recovery:
             self._fleet.post_workers(requests)
 
     def stop(self, decision: Decision, incident: str) -> bool:
-        """No restart is left for a job that hangs: evidence, then the end of its workers. True: they were told."""
+        """No restart is left for a job that hangs: evidence, then the end of its workers. True: they were asked to end."""
         self._capture(decision, incident)
         self.on_phase("ending the workers")
         body = {"operation_id": f"stop-{decision.operation_id}", "generation": self._state.generation, "desired": "parked"}
@@ -108,7 +108,7 @@ class Recovery:
         return True
 
     def _finish(self, decision: Decision) -> None:
-        """The next generation is told: the operation is over. An old worker that may still run somewhere is shut out by its number;
+        """The next generation is ordered: the operation is over. An old worker that may still run somewhere is shut out by its number;
         an operation that stayed open would hold up every later one."""
         if self._ledger.result(decision.operation_id) is not None:
             return
@@ -130,14 +130,7 @@ class Recovery:
 
     def _evict(self, decision: Decision, incident: str | None) -> None:
         self.on_phase(f"evicting {', '.join(decision.machines)}")
-        for machine in decision.machines:
-            if machine not in self._state.barred:
-                reason = f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}"
-                payload = {"machine": machine, "reason": reason}
-                self._ledger.append(
-                    kinds.BARRED, payload, job=self._state.name, incident=incident, operation_id=decision.operation_id
-                )  # fmt: skip
-                self._state.barred.add(machine)
+        bar_machines(self._state, self._ledger, decision, incident)
         if self._ledger.result(decision.operation_id) is None:
             self._ledger.check_fence()
             result = self._actuator.execute(decision)
@@ -181,8 +174,7 @@ class Recovery:
         last_step = self._state.last_step
         payload = {
             "generation": generation,
-            "machines": list(machine_order(rank_machine)),
-            "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()},
+            **placement_payload(rank_machine),
             "reason": reason,
             "last_step": None if math.isinf(last_step) else last_step,
             "resumed_from": self._newest_checkpoint(),
@@ -216,7 +208,7 @@ class Recovery:
     def resume(self) -> tuple[list[str], StartResult | None]:
         """Finish what an earlier controller had begun, once. Returns one line per operation, and how the last start went.
 
-        An operation is over when its generation is in the ledger; the present generation is told to its launchers again as
+        An operation is over when its generation is in the ledger; the present generation is sent to its launchers again as
         long as it has not stepped (they know the operation and start nothing twice).
         """
         events = self._ledger.events(job=self._state.name, kinds=[kinds.JOB_REGISTERED, kinds.INTENT, kinds.GENERATION_STARTED])
@@ -238,8 +230,8 @@ class Recovery:
             lines.append(line)
             result = again or result
         if not lines and self._state.generation and not self._state.first_step_seen and self._state.rank_machine:
-            result = self.bring_up(self._state.rank_machine, self._state.operation_id, self._state.incident, "told again")
-            lines.append(f"told generation {self._state.generation} to its launchers again")
+            result = self.bring_up(self._state.rank_machine, self._state.operation_id, self._state.incident, "sent again")
+            lines.append(f"sent generation {self._state.generation} to its launchers again")
         return lines, result
 
     def _again(self, decision: Decision, incident: str | None) -> tuple[str, StartResult | None]:

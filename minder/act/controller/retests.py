@@ -55,7 +55,7 @@ class Retests:
             self._turn(order)
 
     def close(self) -> None:
-        """A test that runs goes on; whoever leads next asks what came of it."""
+        """A test that runs goes on; the next leader asks what came of it."""
         self._closing.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
 

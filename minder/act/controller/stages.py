@@ -1,16 +1,25 @@
-"""What a tick runs: the contracts of its stages, and the record that holds them."""
+"""The parts of a tick: the contracts of its stages, what they carry from tick to tick, and the boundary around each of them.
+
+Whatever goes wrong in one part is counted, logged, written to the ledger, shown; the tick goes on. A traceback goes to the log and to the
+ledger once per distinct failure. A part that fails again and again is never switched off: it shows in `Tick.failing` until it works
+again, and its count in `Tick.errors` grows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from minder.act.controller.attachment import Attachment
+from minder.act.controller.backlog import Backlog
+from minder.act.controller.exporter import Measures
 from minder.act.controller.hung import HungJob
-from minder.act.controller.inbox import Inbox
-from minder.act.controller.joins import Admits
-from minder.act.controller.measures import Measures
+from minder.act.controller.pool import Admits
 from minder.act.controller.state import JobState
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
@@ -20,20 +29,46 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.hang import Standing
 from minder.diagnose.verdicts.judge import RuleFailure
 from minder.model.decision import ActionResult, Decision
+from minder.model.errors import LedgerError, MinderError
 from minder.model.evidence import Scores, Signal, Verdict
 from minder.model.history import History
+from minder.model.log import event
 from minder.model.observation import Observation, RequestKind, Rule
 from minder.model.telemetry import Sample, Window
 from minder.model.topology import Parallelism
+from minder.record.incidents import kinds
 from minder.wire.fleet import Fleet
 
-__all__ = ["ActionSink", "Carrier", "DecisionMaker", "EnginePart", "SampleSource", "Stages", "VerdictJudge", "WindowMaker"]
+__all__ = [
+    "ActionSink",
+    "Carrier",
+    "DecisionMaker",
+    "EnginePart",
+    "Guards",
+    "SampleSource",
+    "SignalSource",
+    "Stages",
+    "Tick",
+    "VerdictJudge",
+    "WindowMaker",
+    "rule_part",
+]
+
+T = TypeVar("T")
+_log = logging.getLogger("minder.controller")
+_AGAIN = (10, 100, 1000, 10_000)  # of a part's failures: reported once more, without the traceback
+_MOST_DISTINCT = 20  # of one part
+_TRACE_LINES = 20
 
 
 class SampleSource(Protocol):
     def collect(self, now_s: float) -> Sequence[Sample]: ...
 
     def close(self) -> None: ...
+
+
+class SignalSource(Protocol):
+    def take(self, now_s: float) -> list[Signal]: ...
 
 
 class WindowMaker(Protocol):
@@ -113,16 +148,121 @@ class Stages:
     context: Callable[[JobState, Sequence[str], float], PolicyContext]
     recorder: ActionSink | None = None
     scores: Callable[[], Scores | None] = lambda: None
-    watched: WatchedJob | None = None  # a job that somebody else starts and restarts
+    watched: WatchedJob | None = None  # a job that others start and restart
     attachment: Attachment | None = None  # says what is seen of a watched job
     unread: Callable[[], Mapping[str, str]] = dict  # machine to why its own page could not be read, where the source knows
     admits: Admits | None = None  # what a machine is given that joins; None: none can join
-    inbox: Inbox | None = None  # what the service took for the job
+    inbox: SignalSource | None = None  # what the service took for the job
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
-    alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names nobody
-    hung: HungJob | None = None  # restarts a job that stands; None where nobody of ours can
+    alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
+    hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds
+
+
+@dataclass(slots=True)
+class Tick:
+    """The loop's memory; nothing of it outlives the process."""
+
+    errors: Counter[str] = field(default_factory=Counter)
+    failing: dict[str, str] = field(default_factory=dict)  # part to its error, of the parts whose newest run raised
+    named_s: float = -math.inf  # when a verdict last named machines
+    accused_s: float = -math.inf  # when one last did that may evict
+    message: str = ""
+    held: list[Signal] = field(default_factory=list)  # heard while nothing may be concluded; they wait for that
+    recorded: int = 0  # generation whose ranks the recording knows
+    last_words: tuple[str, str, float] | None = None  # no restart is left: why, the incident, and until when that ends the job
+    backlog: Backlog = field(default_factory=Backlog)
+    opened: list[tuple[Verdict, str]] = field(default_factory=list)  # (verdict, incident) of this tick
+    excerpts: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # (incident, evidence) that is not written yet
+    alarm: str = ""  # as it was reported; "" if there is none
+    unscored: list[str] = field(default_factory=list)  # why telemetry is not scored, as it was reported; empty if it is
+    standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
+
+    def move(self, by_s: float) -> None:
+        """The wall clock was set forward by so much."""
+        self.named_s += by_s
+        self.accused_s += by_s
+        if self.last_words is not None:
+            why, incident, until_s = self.last_words
+            self.last_words = (why, incident, until_s + by_s)
+
+    def note_standing(self, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            self.standing.pop(verdict.machines, None)
+            if verdict.kind != "recovered":
+                self.standing[verdict.machines] = verdict
+
+    def end_standing(self, now_s: float) -> list[Verdict]:
+        """A watched job was started again: what stood against its former generation is over, in the ledger too."""
+        return [
+            dataclasses.replace(verdict, time_s=now_s, kind="recovered", tier="watch", evidence=(), against=())
+            for verdict in self.standing.values()
+        ]
+
+
+def rule_part(rule: str) -> str:
+    """What a verdict rule is called among the parts: in errors, metrics and events."""
+    return f"rule:{rule}"
+
+
+class Guards:
+    """Counts into `tick`, reports by its backlog. job: its name, for the log."""
+
+    def __init__(self, job: str, tick: Tick, measures: Measures) -> None:
+        self._job, self._tick, self._measures = job, tick, measures
+        self._met: dict[str, set[tuple[str, ...]]] = {}
+        self._now: set[str] = set()  # parts that failed at this tick: a part may run several times
+
+    def begin(self) -> None:
+        """Another tick."""
+        self._now.clear()
+
+    def run(self, part: str, work: Callable[[], T], nothing: T, writes: bool = False) -> T:
+        """`work()`, or `nothing` where it raises. writes: it writes to the ledger, whose errors end the tick (LedgerError)."""
+        try:
+            with self._measures.stage(part):
+                result = work()
+        except Exception as error:
+            if writes and isinstance(error, LedgerError):
+                raise
+            self._failed(part, RuleFailure.of(part, error), expected=isinstance(error, MinderError))
+            return nothing
+        self._worked(part)
+        return result
+
+    def note_rules(self, rules: Collection[str], failures: Sequence[RuleFailure]) -> None:
+        """What the judge's rules raised at this tick. rules: the names of those that were asked."""
+        raised = {failure.rule for failure in failures}
+        for failure in failures:
+            self._failed(rule_part(failure.rule), failure)
+        for rule in rules:
+            if rule not in raised:
+                self._worked(rule_part(rule))
+
+    def _failed(self, part: str, failure: RuleFailure, expected: bool = False) -> None:
+        tick, met = self._tick, self._met.setdefault(part, set())
+        tick.errors[part] += 1
+        tick.failing[part] = failure.error
+        self._now.add(part)
+        count, is_new = tick.errors[part], failure.key not in met and len(met) < _MOST_DISTINCT
+        if not expected:
+            tick.message = f"{part} failed: {failure.error}"
+        if not is_new and count not in _AGAIN:
+            return
+        met.add(failure.key)
+        trace = failure.trace if is_new and not expected else None
+        event(_log, logging.ERROR, "part failed", job=self._job, part=part, count=count, detail=failure.error, traceback=trace)
+        payload = {"source": part, "what": part, "error": failure.error, "detail": failure.error, "count": count}
+        if part.startswith(rule_part("")):
+            payload["rule"] = failure.rule
+        if trace is not None:
+            payload["traceback"] = "\n".join(trace.rstrip("\n").split("\n")[-_TRACE_LINES:])
+        tick.backlog.tell(kinds.SOURCE_ERROR if part == "telemetry" else kinds.DEGRADED, payload)
+
+    def _worked(self, part: str) -> None:
+        if part not in self._now and self._tick.failing.pop(part, None) is not None:
+            event(_log, logging.WARNING, "part works again", job=self._job, part=part, count=self._tick.errors[part])

@@ -1,18 +1,19 @@
-"""What the controller must know to go on, and how a restarted one learns it from the ledger."""
+"""What the controller must know of the job to go on, how a restarted one learns it from the ledger."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from minder.act.recovery.placement import machine_order
+from minder.model.decision import Decision
 from minder.model.history import LedgerEvent
 from minder.model.observation import JobView
 from minder.record.incidents import Ledger, kinds
 
-__all__ = ["JobState", "ended_runs", "fold_job", "incidents_of_restart"]
+__all__ = ["JobState", "bar_machines", "ended_runs", "fold_job", "placement_payload"]
 
 Phase = Literal["starting", "running", "recovering", "finished", "failed"]
 
@@ -105,15 +106,15 @@ def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     state.resumed_from = None if resumed is None else int(resumed)
 
 
-def incidents_of_restart(events: Iterable[LedgerEvent]) -> list[str]:
-    """The incidents that were acted on since the job's last first step and are not closed, from events of DECISION, FIRST_STEP and
-    CLOSED (pure): the next first step ends them all."""
-    found: dict[str, None] = {}
-    for event in events:
-        if event.kind == kinds.FIRST_STEP:
-            found.clear()
-        elif event.kind == kinds.CLOSED:
-            found.pop(event.incident or "", None)
-        elif event.incident is not None and event.payload.get("action") in kinds.ACTS:
-            found[event.incident] = None
-    return list(found)
+def bar_machines(state: JobState, ledger: Ledger, decision: Decision, incident: str | None) -> None:
+    """Keep the machines of an eviction out of the job, each once. Raises LedgerError."""
+    for machine in decision.machines:
+        if machine not in state.barred:
+            payload = {"machine": machine, "reason": f"{decision.verdict.cause}, confidence {decision.verdict.confidence:.2f}"}
+            ledger.append(kinds.BARRED, payload, job=state.name, incident=incident, operation_id=decision.operation_id)
+            state.barred.add(machine)
+
+
+def placement_payload(rank_machine: Mapping[int, str]) -> dict[str, Any]:
+    """Who runs which rank, as GENERATION_STARTED says it."""
+    return {"machines": list(machine_order(rank_machine)), "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from minder.act.controller.state import JobState
 from minder.model.evidence import Scores
 from minder.model.observation import MachineView
-from minder.model.private import write_private
+from minder.model.private import replace_private
 
 __all__ = ["read_status", "status_age_s", "write_status"]
 
@@ -37,9 +36,7 @@ def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, 
         "machines": rows,
         **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing")},
     }
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    write_private(temporary, json.dumps(_finite(body)))
-    temporary.replace(path)
+    replace_private(path, json.dumps(_finite(body)))
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
@@ -53,7 +50,7 @@ def read_status(path: Path) -> dict[str, Any] | None:
 
 def status_age_s(status: Mapping[str, Any], now_s: float) -> float:
     """How far from now a status was written; infinity where it does not say. One that is dated ahead is no fresher than one that is as
-    far behind: a clock was set, and nobody can tell whether it is still written.
+    far behind: a clock was set, and whether it is still written is not known.
 
     >>> status_age_s({"now_s": 3700.0}, 100.0)
     3600.0

@@ -14,21 +14,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from minder.act.controller.clock_steps import ClockSteps
+from minder.act.controller.captures import Captures, Connections
 from minder.act.controller.deciding import Deciding
-from minder.act.controller.ending import note_finished, spoilt_because
-from minder.act.controller.excerpts import Excerpts
+from minder.act.controller.evidence import Excerpts
 from minder.act.controller.failures import BlameWatch, identify
-from minder.act.controller.guards import Guards, rule_part
-from minder.act.controller.hearing import Hearing
+from minder.act.controller.hearing import ClockSteps, Hearing
+from minder.act.controller.milestones import Milestones, note_finished, started_without_steps
 from minder.act.controller.pool import Pool
 from minder.act.controller.retests import Retests
-from minder.act.controller.stages import Stages
-from minder.act.controller.state import JobState, incidents_of_restart
+from minder.act.controller.sight import SightNotes
+from minder.act.controller.stages import Guards, Stages, Tick, rule_part
+from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
-from minder.act.controller.step_sight import StepSight, started_without_steps
-from minder.act.controller.tick import Tick
-from minder.act.controller.witnesses import Seen, Witnesses
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.errors import LeaseLostError, LedgerError
@@ -37,7 +34,6 @@ from minder.model.log import event
 from minder.model.observation import MachineView, Observation, RequestKind
 from minder.model.telemetry import Sample, Window
 from minder.record.incidents import Ledger, kinds
-from minder.record.incidents.endings import end_run
 from minder.record.incidents.words import verdict_words
 
 __all__ = ["Controller"]
@@ -45,8 +41,7 @@ __all__ = ["Controller"]
 T = TypeVar("T")
 _log = logging.getLogger("minder.controller")
 _NO_VERDICTS: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
-_AHEAD_S = 60.0  # samples from further in the future would only pile up: whoever stamped them has another clock
-_MOST_TOLD = 3  # causes of one outage
+_AHEAD_S = 60.0  # samples from further in the future would only pile up: their machine has another clock
 _ACCUSED_S = 600.0  # whom to evict is known, or was: no more rounds
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
@@ -69,11 +64,12 @@ class Controller:
         self._excerpts = Excerpts()
         self._blame = BlameWatch(state, ledger, stages.policy.config)
         self._deciding = Deciding(state, stages, ledger, clock, self._tick, self, self._blame)
-        self._step_sight = StepSight(watched=stages.watched is not None)
-        self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
+        self._sight = SightNotes(stages, self._tick, clock, self._clock_steps)
+        self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
+        self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits)
-        self._retests.on_say = self.pool.on_say = self.say
+        self._retests.on_say = self.pool.on_say = self._sight.on_say = self._milestones.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
         self.says_verdicts = True  # False: the receiver of `on_verdict` says them
@@ -99,11 +95,11 @@ class Controller:
         verdicts, requests = self._conclude(now_s, observation)
         if observation is not None:
             self.guard("recording", lambda: self._record(samples, observation), None)
-        self.guard("scoring", self._note_scoring, None)
-        self.guard("alarm", self._note_alarm, None)
+        self.guard("scoring", self._sight.note_scoring, None)
+        self.guard("alarm", self._sight.note_alarm, None)
         if observation is not None:
-            self.guard("steps", lambda: self._note_steps(observation, samples), None)
-            self.guard("attachment", lambda: self._note_sight(observation, samples), None)
+            self.guard("steps", lambda: self._sight.note_steps(observation, samples), None)
+            self.guard("attachment", lambda: self._sight.note_attachment(observation, samples), None)
         if stages.watched is not None:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
@@ -117,10 +113,10 @@ class Controller:
             self.guard("engine", functools.partial(stages.engine.tick, now_s), None, writes=True)
         if observation is not None:
             self._blame.begin()
-            self.guard("first_step", lambda: self._note_first_step(observation), None, writes=True)
+            self.guard("first_step", self._milestones.note_first_step, None, writes=True)
         note = started_without_steps(state, stages.tracker, now_s)
         if note:
-            self.guard("first_step", lambda: self._end_start(note), None, writes=True)
+            self.guard("first_step", functools.partial(self._milestones.end_start, note), None, writes=True)
         in_job = () if observation is None or observation.job is None else observation.job.machines
         self._deciding.turn(now_s)
         self.guard("retests", self._retests.tick, None, writes=True)
@@ -138,7 +134,7 @@ class Controller:
         if heard is None:
             return None
         signals, views = heard
-        self.guard("finished", lambda: self._note_finished(signals), None)
+        self.guard("finished", lambda: note_finished(self.state, signals), None)
         self.guard("blame", lambda: self._blame.hear(signals), None)
         observation = self.guard("observe", lambda: self._observe(now_s, window, signals, views), None)
         if observation is None:
@@ -201,7 +197,7 @@ class Controller:
                 stopping.wait(0.25)  # let the echoes of a failure arrive: they belong to the same tick
 
     def _step_or_wait(self) -> None:
-        """Without the ledger nothing may be acted on: that is told, and what was concluded waits for it."""
+        """Without the ledger nothing may be acted on: that is reported, and what was concluded waits for it."""
         try:
             self._ledger.check_fence()
             with self._stages.measures.stage("tick"):
@@ -226,7 +222,7 @@ class Controller:
                 stack.callback(self._stages.recorder.close)
             stack.callback(self._stages.source.close)
             stack.callback(self._retests.close)
-            self._witnesses.close()
+            self._captures.close()
 
     def say(self, message: str) -> None:
         self._tick.message = message
@@ -253,7 +249,7 @@ class Controller:
             "failing": dict(self._tick.failing),
             "unscored": self._stages.unscored(),
             "alarm": self._tick.alarm,
-            "no_steps": self._step_sight.trouble,
+            "no_steps": self._sight.steps.trouble,
             "stands_s": None if (standing := self._stages.standing()) is None else now_s - standing.since_s,
             "restart_in_s": None if self._stages.hung is None else self._stages.hung.left_s,
             "undecided": len(self._tick.backlog),
@@ -311,46 +307,6 @@ class Controller:
             self._ledger.append(kinds.EVIDENCE, tick.excerpts[0][1], job=self.state.name, incident=tick.excerpts[0][0])
             tick.excerpts.pop(0)
 
-    def _note_scoring(self) -> None:
-        """Telemetry that nobody scores is told: the silence of its rule means nothing."""
-        trouble = self._stages.unscored()
-        told = self._tick.unscored
-        if trouble and trouble not in told and len(told) < _MOST_TOLD:  # first that there is no answer, then why
-            told.append(trouble)
-            self._tick.errors["scoring"] += 1
-            self._tick.backlog.tell(kinds.DEGRADED, {"what": "scoring", "detail": trouble})
-            self.say(f"telemetry is not scored: {trouble}")
-        elif told and not trouble:
-            told.clear()
-            self._tick.backlog.tell(kinds.NOTE, {"text": "telemetry is scored again"})
-            self.say("telemetry is scored again")
-
-    def _note_alarm(self) -> None:
-        """That the job's pace is unusual is told as it begins, and names nobody: rules do, of what they then see."""
-        alarm = self._stages.alarm()
-        if alarm and not self._tick.alarm:
-            self._tick.backlog.tell(kinds.NOTE, {"text": alarm})
-            self.say(alarm)
-        self._tick.alarm = alarm
-
-    def _note_steps(self, observation: Observation, samples: Sequence[Sample]) -> None:
-        """That no step is read is said once a generation, with its remedy, and so is its end."""
-        said = self._step_sight.look(self._clock.steady_s(), observation, self._stages.tracker.steps.step, samples)
-        if said:
-            self._tick.backlog.tell(kinds.NOTE, {"text": said})
-            self.say(said)
-
-    def _note_sight(self, observation: Observation, samples: Sequence[Sample]) -> None:
-        """Of a watched job: what is seen of it, and what is not. Said, and written down."""
-        stages = self._stages
-        if stages.attachment is None or self._clock_steps.settling:
-            return
-        trouble = self._tick.failing.get("telemetry", "")
-        now_s, step = self._clock.steady_s(), stages.tracker.steps.step
-        for said in stages.attachment.look(now_s, observation, samples, step, trouble, stages.unread()):
-            self._tick.backlog.tell(kinds.NOTE, {"text": said, **stages.attachment.take_news()})
-            self.say(said)
-
     def _record(self, samples: Sequence[Sample], observation: Observation) -> None:
         recorder = self._stages.recorder
         if recorder is None:
@@ -362,14 +318,11 @@ class Controller:
             self._tick.recorded = self.state.generation
         recorder.append_sighting(observation)
 
-    def _note_finished(self, signals: Sequence[Signal]) -> None:
-        note_finished(self.state, signals)
-
     def _observe(self, now_s: float, window: Window | None, signals: Sequence[Signal], views: Mapping[str, MachineView]) -> Observation:
-        generation, unheard = self.state.generation, Seen()
-        seen = self.guard("capture", lambda: self._witnesses.take_flows(generation), unheard)
+        generation, unheard = self.state.generation, Connections()
+        seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
         nothing: Sequence[Statement] = ()
-        statements = self.guard("capture", lambda: self._witnesses.take_statements(generation), nothing)
+        statements = self.guard("capture", lambda: self._captures.take_statements(generation), nothing)
         flows = seen.flows
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
@@ -390,7 +343,7 @@ class Controller:
 
     def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
         """Ask the job's agents for what a rule wants to see; the answer is in a later observation. Stacks and dumps only as long as
-        nobody has been named for this standstill, and rounds of a slow job only where nobody has just been accused: they hold processes
+        no machine has been named for this standstill, and rounds of a slow job only where none has just been accused: they hold processes
         up for a moment."""
         named = [verdict for verdict in verdicts if verdict.machines and verdict.kind != "recovered"]
         if named:
@@ -398,64 +351,19 @@ class Controller:
         if any(verdict.tier == "evict" for verdict in named):
             self._tick.accused_s = observation.now_s
         tracker = self._stages.tracker
-        moved_s, self._witnesses.gpus = tracker.moved_s, tracker.activity.has_gpus
+        moved_s, self._captures.gpus = tracker.moved_s, tracker.activity.has_gpus
         wanted = requests - {"stacks", "dumps"} if self._tick.named_s >= moved_s else requests
         if observation.now_s - self._tick.accused_s < _ACCUSED_S:
             wanted -= {"round"}
-        self._witnesses.request(wanted, observation, moved_s)
+        self._captures.request(wanted, observation, moved_s)
 
     def blame_missing(self, result: StartResult) -> None:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""
         self._deciding.blame_missing(result)
 
-    def _note_first_step(self, observation: Observation) -> None:
-        state, tracker = self.state, self._stages.tracker
-        if state.phase == "recovering" or state.generation == 0 or math.isinf(tracker.steps.step):
-            return
-        if not state.first_step_seen and tracker.steps.generation == state.generation:
-            step, time_s = tracker.steps.first or (tracker.steps.step, tracker.steps.advanced_s)
-            payload = {
-                "step": int(step),
-                "generation": state.generation,
-                "resumed_from": state.resumed_from,
-                "last_step": None if math.isinf(state.last_step) else int(state.last_step),
-                "step_seconds": None if math.isnan(tracker.steps.typical_s) else tracker.steps.typical_s,
-                "gpus": len(state.rank_machine),
-            }
-            if self._stages.watched is None or state.incident is not None:
-                self._close_others()
-                self._ledger.append(kinds.FIRST_STEP, payload, job=state.name, incident=state.incident, time_s=time_s)
-            if state.incident is not None:
-                self.say(f"generation {state.generation} steps again at step {int(step)}")
-            state.first_step_seen, state.phase, state.incident = True, "running", None
-        state.last_step = max(state.last_step, tracker.steps.step)
-
-    def _end_start(self, note: str) -> None:
-        state = self.state
-        if state.incident is not None:
-            self._ledger.append(kinds.CLOSED, {"by": "activity", "note": note}, job=state.name, incident=state.incident)
-        self._close_others()
-        state.phase, state.incident = "running", None
-        self.say(note)
-
-    def _close_others(self) -> None:
-        """One restart may end several incidents: two machines at once, or a standby that was bad too. The first step closes them all."""
-        events = self._ledger.events(job=self.state.name, kinds=[kinds.DECISION, kinds.FIRST_STEP, kinds.CLOSED])
-        for incident in incidents_of_restart(events):
-            if incident != self.state.incident:
-                payload = {"by": "first new step", "note": f"handled together with {self.state.incident}"}
-                self._ledger.append(kinds.CLOSED, payload, job=self.state.name, incident=incident)
-
     def _note_end(self) -> None:
-        """The job is over when every rank's script has returned, whether or not it ever told of a step; or when workers are dead
-        and may not be restarted any more."""
-        state, words, now_s = self.state, self._tick.last_words, self._clock.now_s()
-        if words is not None and now_s < words[2] and self._stages.context(state, (), now_s).workers_dead:
+        """The job is over when every rank's script has returned; or when workers are dead and may not be restarted any more."""
+        words, now_s = self._tick.last_words, self._clock.now_s()
+        if words is not None and now_s < words[2] and self._stages.context(self.state, (), now_s).workers_dead:
             self._deciding.give_up(words[0], words[1])
-        if state.phase not in ("starting", "running") or not state.rank_machine or self._stages.watched is not None:
-            return
-        if all((state.generation, rank) in state.finished for rank in state.rank_machine):
-            state.ended_because = spoilt_because(state)
-            state.phase = "failed" if state.ended_because else "finished"
-            end_run(self._ledger, state.name, state.phase, state.ended_because)
-            self.say(f"the job has ended, and failed: {state.ended_because}" if state.ended_because else "the job is finished")
+        self._milestones.note_end()

@@ -1,6 +1,6 @@
-"""A job that somebody else started, as its machines' agents see it: which rank runs where, and that it was started again.
+"""A job that others started, as its machines' agents see it: which rank runs where, and that it was started again.
 
-Its launcher tells us nothing, so a restart is what its processes show: a rank with another pid, or the same process with a
+Its launcher reports nothing to us, so a restart is what its processes show: a rank with another pid, or the same process with a
 higher count of its own. Then our generation moves on, and every rule forgets the old one.
 """
 
@@ -54,7 +54,7 @@ class WatchedJob:
 
     @property
     def names(self) -> frozenset[str]:
-        """The job's own names: every other job on its machines is somebody else's."""
+        """The job's own names: every other job on its machines is not ours."""
         return frozenset({self.name, self._called or self.name})
 
     def follow(self, state: JobState, views: Mapping[str, MachineView], now_s: float) -> str:

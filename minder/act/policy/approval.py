@@ -16,7 +16,7 @@ _JOB_STEPS = frozenset({"slowdown", "unknown"})
 
 
 def answered(case: Case) -> Ruling:
-    """A trouble that somebody is being asked about, or that somebody has answered for, is not asked about again."""
+    """A trouble that an operator is being asked about, or has answered for, is not asked about again."""
     if is_ordered(case.verdict):
         return passes("pass, an operator ordered it")
     for item in _concerning(case):
@@ -30,7 +30,7 @@ def answered(case: Case) -> Ruling:
         if item.state == "rejected":
             return stops("none", "approval_rejected", f"{item.by} rejected the eviction: {item.note}")
         if item.why == "timeout":
-            return stops("page", "approval_timeout", f"nobody answered for {item.until_s - item.asked_s:.0f} s: look at the machine")
+            return stops("page", "approval_timeout", f"no operator answered for {item.until_s - item.asked_s:.0f} s: look at the machine")
     return passes("pass, an operator is asked" if case.config.approval == "required" else "pass")
 
 
@@ -49,7 +49,7 @@ def restart_waits(case: Case) -> Ruling:
 
 
 def awaits_answer(decision: Decision, history: History, config: PolicyConfig) -> bool:
-    """Whether an operator must be asked before this decision is carried out. Whoever ordered it was an operator."""
+    """Whether an operator must be asked before this decision is carried out. What an operator ordered needs no second yes."""
     if config.approval != "required" or decision.action != "evict" or is_ordered(decision.verdict):
         return False
     approved = {item.decision.operation_id for item in history.approvals if item.state in ("approved", "carried_out")}

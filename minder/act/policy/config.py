@@ -73,15 +73,15 @@ class PolicyConfig:
     response_s: float = 1800.0
     # For how long a slow one would go on being slow.
     slowdown_horizon_s: float = 86_400.0
-    # Share of speed taken as lost where nobody could measure it.
+    # Share of speed taken as lost where it could not be measured.
     assumed_slowdown_share: float = 0.1
-    # Work taken as lost by a restart where neither a checkpoint's manifest nor a declared checkpoint phase tells it.
+    # Work taken as lost by a restart where neither a checkpoint's manifest nor a declared checkpoint phase says it.
     assumed_unsaved_s: float = 900.0
     # Act only where waiting costs at least so many times what acting costs.
     break_even: float = 1.0
     # Evict machines on which other jobs run too (each decision lists them).
     allow_shared_machines: bool = False
-    # "required": an eviction waits so long for an operator (`minder decision`); then "page" or "reject" (nobody goes), or "approve".
+    # "required": an eviction waits so long for an operator (`minder decision`); then "page" or "reject" (nothing is evicted), or "approve".
     approval: str = "none"
     approval_timeout_s: float = 900.0
     approval_on_timeout: str = "page"

@@ -20,7 +20,7 @@ class PolicyContext:
     `suspects`: machines that were accused (page or evict) and when, in unix seconds; those named in this call are added.
     `in_progress`: the operation that is under way for this job. `other_jobs`: further jobs on each machine.
     `workers_dead`: a worker of the job is gone and the job cannot go on without a restart.
-    `machines_lost`: machines that answer nobody: a restart in place cannot succeed while the job needs one of them.
+    `machines_lost`: machines that do not answer: a restart in place cannot succeed while the job needs one of them.
     `speed_lost_share`: 0.2 = the job makes 20 % fewer steps per second than it should; None: unknown.
     `remaining_s`: how long the job would still run; None: unknown.
     `ranks_fixed`: why ranks cannot move to other machines here; "" where they can.

@@ -10,7 +10,7 @@ _OUTLIER_SOURCES = frozenset({"stacks", "collectives"})
 
 
 def shared_domain(case: Case) -> Ruling:
-    """Two suspects behind one switch, or in one rack, accuse what they share. What the whole job shares tells nothing.
+    """Two suspects behind one switch, or in one rack, accuse what they share. What the whole job shares says nothing.
 
     A parallel group may stand in one rack. It goes all the same where stacks or Flight Recorder dumps show outliers inside that rack,
     no machine of the rack outside the group is accused, and another machine of the rack is proven alive: the rack is not at fault then.
@@ -47,8 +47,8 @@ def _domains(case: Case) -> list[tuple[str, str]]:
 
 def _outliers(case: Case, kind: str, name: str) -> list[str]:
     """Machines of the group in this domain that stand apart from their peers by their own stacks or dumps."""
-    told = {item.machine for item in case.verdict.evidence if item.source in _OUTLIER_SOURCES}
-    return [machine for machine in case.machines if machine in told and case.context.domains.get(machine, {}).get(kind) == name]
+    outliers = {item.machine for item in case.verdict.evidence if item.source in _OUTLIER_SOURCES}
+    return [machine for machine in case.machines if machine in outliers and case.context.domains.get(machine, {}).get(kind) == name]
 
 
 def _proven_alive(case: Case, kind: str, name: str) -> str | None:

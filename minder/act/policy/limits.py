@@ -57,8 +57,8 @@ def budgets(case: Case) -> Ruling:
             return stops("page", reason, f"{used} evictions in {span}, one more would pass the limit of {limit}")
     gone, wanted = case.evicted_since(since_s), len(case.machines)
     if gone + wanted > case.machine_limit:
-        told = f"{gone} machines evicted in the last hour, {wanted} more would pass the limit of {case.machine_limit} machines"
-        return stops("page", "budget_hour", told)
+        detail = f"{gone} machines evicted in the last hour, {wanted} more would pass the limit of {case.machine_limit} machines"
+        return stops("page", "budget_hour", detail)
     return passes()
 
 
@@ -115,7 +115,7 @@ def near(case: Case, standby: str) -> bool:
 
 
 def shared_machine(case: Case) -> Ruling:
-    """Whoever else runs there would die too."""
+    """Other jobs that run there would die too."""
     others = sorted({job for machine in case.machines for job in case.context.other_jobs.get(machine, ())} - {case.context.job.name})
     if others and not case.config.allow_shared_machines:
         return stops("page", "shared_machine", f"{', '.join(others)} would die too: set policy.allow_shared_machines to allow it")

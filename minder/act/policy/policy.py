@@ -149,8 +149,8 @@ class Policy:
             dead = "the job's workers are dead" if context.workers_dead else "the job stands"
             whole = Blame("restart", (), f"{dead}, and {stuck[0].reason} stopped what was wanted first")
             found = [_run(self._case(replace(stuck[0].verdict, kind="job", machines=()), whole, history, context), whole)]
-            told = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
-            found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not told]
+            paged = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
+            found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not paged]
         kept = [decision for decision in found if decision.action == "restart"][:1]
         return kept + [_wait_for(kept[0], item) if item.action == "restart" else item for item in found if item not in kept]
 

@@ -11,7 +11,7 @@ __all__ = ["price", "price_of", "speed_lost_share"]
 
 
 def price(case: Case) -> Ruling:
-    """Below break-even nobody is evicted; where the price cannot be told (NaN, infinite) neither."""
+    """Below break-even nothing is evicted; where the price is not known (NaN, infinite) neither."""
     found = price_of(case)
     said = f"acting costs {found.acting_gpu_s:.0f} GPU-s, waiting {found.waiting_gpu_s:.0f} GPU-s"
     if case.context.remaining_s is not None and _costs_by_speed(case):
@@ -26,7 +26,7 @@ def price_of(case: Case) -> Price:
 
     Waiting, weighed by the verdict's confidence: a stopped job loses everything until a person comes, and then pays the same
     restart; a slow one loses a share of its speed until the configured horizon, or until the job is done where that comes first.
-    Where workers are dead, the restart comes whoever is to blame: that part has no doubt.
+    Where workers are dead, the restart comes whatever is to blame: that part has no doubt.
     """
     context, config, confidence = case.context, case.config, case.verdict.confidence
     gpus = max(1, context.gpus)

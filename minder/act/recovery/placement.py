@@ -1,4 +1,4 @@
-"""Which rank runs where, and what a worker is told of it (pure).
+"""Which rank runs where, and what a worker is given of it (pure).
 
 A standby takes the evicted machine's ranks, so every other rank keeps its number and its machine: the data of a step, the
 order of a sum and the checkpoint's shards stay as they were.

@@ -60,7 +60,7 @@ class RendezvousHost:
         return self.address, int(self._ask(f"open {generation}"))
 
     def close_before(self, generation: int) -> None:
-        """Close the stores of all older generations: a late worker of theirs finds nobody."""
+        """Close the stores of all older generations: a late worker of theirs finds no store."""
         self._ask(f"close-before {generation}")
 
     def close(self, generation: int) -> None:
@@ -206,5 +206,5 @@ def _control_path(state_dir: Path) -> Path:
     folder = Path(tempfile.gettempdir()) / f"minder-{os.getuid()}-{digest}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise RecoveryError(f"{folder} belongs to somebody else: remove it, or use a state folder with a shorter path")
+        raise RecoveryError(f"{folder} belongs to another user: remove it, or use a state folder with a shorter path")
     return folder / "rendezvous.sock"

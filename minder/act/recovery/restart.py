@@ -1,4 +1,4 @@
-"""Brings a generation up: every launcher is told its ranks at once, then the workers are watched until they run.
+"""Brings a generation up: every launcher is sent its ranks at once, then the workers are watched until they run.
 
 A launcher that gets a newer generation parks or ends its older workers itself, so survivors and standbys get the same request.
 A launcher that was restarted meanwhile has forgotten its ranks: it gets them again, and its machine is no worse for that.

@@ -129,7 +129,7 @@ def _established_by_port() -> Counter[int] | None:
 
 
 def serve(host: StoreHost, control: socket.socket, idle_s: float) -> None:
-    """Answer until told to quit, or idle for `idle_s` with no store in use."""
+    """Answer until asked to quit, or idle for `idle_s` with no store in use."""
     control.settimeout(min(_LOOK_EVERY_S, idle_s))
     heard_s = time.monotonic()
     while True:

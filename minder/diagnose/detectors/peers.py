@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["Ordered", "distance_from_others", "has_gaps", "median_known", "median_of_all"]
+__all__ = ["Ordered", "has_gaps", "median_known"]
 
 
 def has_gaps(values_KM: np.ndarray) -> bool:
@@ -96,17 +96,3 @@ def _outside(values_KM: np.ndarray, below_K1: np.ndarray, above_K1: np.ndarray) 
 
 def _at_least_0(place_K: np.ndarray | int) -> np.ndarray | int:
     return max(place_K, 0) if isinstance(place_K, int) else np.maximum(place_K, 0)
-
-
-def distance_from_others(values_KM: np.ndarray) -> np.ndarray:
-    """(K, M): `Ordered.distance_KM` of bare values.
-
-    >>> distance_from_others(np.array([[1.0, 2.0, 9.0]]))
-    array([[-1.,  0.,  7.]])
-    """
-    return Ordered(values_KM).distance_KM()
-
-
-def median_of_all(values_KM: np.ndarray) -> np.ndarray:
-    """(K,): `Ordered.median_K` of bare values."""
-    return Ordered(values_KM).median_K()

@@ -13,7 +13,7 @@ from minder.edge.agent.options import AgentOptions
 from minder.edge.agent.service import build_application
 from minder.model.errors import BadInputError, MinderError
 from minder.model.log import event
-from minder.wire.addresses import is_loopback
+from minder.wire.addresses import is_loopback, listen_on
 
 __all__ = ["bind", "serve"]
 
@@ -46,15 +46,9 @@ def _end(number: int, frame: object) -> None:
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket on exactly this address. Raises MinderError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
-        listener.listen(128)
+        return listen_on(host, port)
     except OSError as error:
-        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise MinderError(f"{host}:{port} is in use: stop what listens there (another agent?) or give --listen another port") from error
         raise MinderError(f"cannot listen on {host}:{port}: {error.strerror}; --listen needs an address of this machine") from error
-    return listener

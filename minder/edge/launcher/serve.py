@@ -21,6 +21,7 @@ from minder.edge.launcher.supervisor import Supervisor
 from minder.model.errors import BadInputError
 from minder.model.log import event
 from minder.model.private import make_meeting, make_private
+from minder.wire.addresses import listen_on
 
 __all__ = ["serve"]
 
@@ -88,14 +89,9 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
-        listener.listen(128)  # before the address is told: who reads it may call at once
+        listener = listen_on(host, port)
     except OSError as error:
-        listener.close()
         raise BadInputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --listen, or end what holds it") from error
     listener.set_inheritable(False)
     return listener

@@ -1,11 +1,10 @@
 """Windows: raw samples become rows of a common grid. Pure: no I/O, no clock, no environment; time is in the data.
 
-Streaming: `Aligner`. A whole recording at once, with the same values: `align_recording`. For detectors: `slide_windows`.
+Streaming: `Aligner`. A whole recording at once, with the same values: `align_recording`.
 """
 
 from minder.ingest.windows.aligner import Aligner
 from minder.ingest.windows.columns import Columns, align_columns, align_recording
 from minder.ingest.windows.parts import cut_rows, keep_machines, rows_of
-from minder.ingest.windows.slide import slide_windows
 
-__all__ = ["Aligner", "Columns", "align_columns", "align_recording", "cut_rows", "keep_machines", "rows_of", "slide_windows"]
+__all__ = ["Aligner", "Columns", "align_columns", "align_recording", "cut_rows", "keep_machines", "rows_of"]

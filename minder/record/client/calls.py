@@ -70,8 +70,8 @@ class Calls:
 
 
 def _wait_s(answer: httpx.Response) -> float:
-    told = answer.headers.get("retry-after", "1")
-    return min(_LONGEST_WAIT_S, float(told)) if told.isdigit() else 1.0
+    wait = answer.headers.get("retry-after", "1")
+    return min(_LONGEST_WAIT_S, float(wait)) if wait.isdigit() else 1.0
 
 
 def _checked(answer: httpx.Response) -> httpx.Response:

@@ -111,7 +111,7 @@ class Client:
         return JobDetail.model_validate(self.calls.get(f"/v1/jobs/{name}"))
 
     def decisions(self, *, job: str | None = None, state: str | None = None) -> Iterator[Question]:
-        """Evictions that operators were asked about, newest first. state: "waiting" for those that nobody answered yet."""
+        """Evictions that operators were asked about, newest first. state: "waiting" for those that are not answered yet."""
         return self._pages(Question, "/v1/decisions", {"job": job, "state": state}, None)
 
     def decision(self, name: str) -> QuestionDetail:

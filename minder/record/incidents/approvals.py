@@ -1,6 +1,6 @@
 """Evictions that wait for an operator, out of ledger events, and the operator's answer into it.
 
-An answer is written once per operation, whoever is first: an operator, another operator, or the controller whose patience ended.
+An answer is written once per operation, by the first of them: an operator, another operator, or the controller whose patience ended.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _settle(item: Approval, event: LedgerEvent) -> Approval:
 
 
 def _move(item: Approval, event: LedgerEvent) -> Approval:
-    """Both ends are told by the new clock: the time between them is what the site gave."""
+    """Both ends are dated by the new clock: the time between them is what the site gave."""
     until_s, by_s = event.payload.get("until_s"), event.payload.get("by_s")
     if item.state != "waiting" or not isinstance(until_s, (int, float)) or not isinstance(by_s, (int, float)):
         return item
@@ -146,10 +146,10 @@ def find_approval(approvals: Sequence[Approval], operation_id: str) -> Approval:
 
 
 def refusal(approval: Approval, now_s: float) -> str | None:
-    """Why nobody can answer any more, in one line; None while somebody can."""
+    """Why it can no longer be answered, in one line; None while it can."""
     name = approval.decision.operation_id
     if approval.state == "waiting":
-        return None if now_s < approval.until_s else f"{name} has expired: nobody answered by {format_time(approval.until_s)}"
+        return None if now_s < approval.until_s else f"{name} has expired: no operator answered by {format_time(approval.until_s)}"
     if approval.state == "expired":
         return f"{name} has expired ({approval.why or 'it no longer holds'}): nothing was done, and nothing can be approved"
     if approval.state == "carried_out":
@@ -158,14 +158,14 @@ def refusal(approval: Approval, now_s: float) -> str | None:
 
 
 def check_answerable(approval: Approval, now_s: float) -> None:
-    """Raises BadInputError where nobody can answer any more."""
+    """Raises BadInputError where it can no longer be answered."""
     if (why := refusal(approval, now_s)) is not None:
         raise BadInputError(why)
 
 
 def told_after(approval: Approval, answer: Answer, heard: bool, last: str = "") -> str:
     """What follows an answer, for who gave it. heard: whether a controller of the job is. last: when one was, in words.
-    An approval that nobody is there to carry out must not read like an eviction."""
+    An approval that no controller is there to carry out must not read like an eviction."""
     name, machines = approval.decision.operation_id, ", ".join(approval.decision.machines)
     if answer != "approved":
         return f"{name} is {answer}: {machines} stays in job {approval.job}"

@@ -1,4 +1,4 @@
-"""An incident in three sentences, for somebody who was woken by it: now, in the morning, and how to undo what was done. Pure."""
+"""An incident in three sentences, for a person who was woken by it: now, in the morning, and how to undo what was done. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Brief:
 
 
 def as_it_is(command: str) -> str:
-    """Where the ledger is found without being told."""
+    """Where the ledger is found without being named."""
     return command
 
 
@@ -83,8 +83,8 @@ def brief(
 ) -> Brief:
     """follows: what happens next, as minder.record.incidents.outlook says. approvals: what operators were asked about it."""
     steps = undo_steps(incident, place)
-    told = "; ".join(f"{step.command} ({step.does})" for step in steps)
-    undo = told or "Nothing was done that could be undone."
+    commands = "; ".join(f"{step.command} ({step.does})" for step in steps)
+    undo = commands or "Nothing was done that could be undone."
     return Brief(_now(incident, follows or outlook(incident), approvals), _morning(incident, approvals, place), undo, steps)
 
 

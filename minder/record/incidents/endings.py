@@ -30,7 +30,7 @@ def end_run(ledger: Ledger, job: str, outcome: Literal["finished", "failed"], de
 
 
 def begin_run(ledger: Ledger, job: str, registered: Mapping[str, Any]) -> None:
-    """Write that a run begins. Incidents that are open yet are of a run that nobody saw end. Raises LedgerError."""
+    """Write that a run begins. Incidents that are open yet are of a run whose end was not seen. Raises LedgerError."""
     _close_open(ledger, job, "gone", None)
     ledger.append(kinds.JOB_REGISTERED, registered, job=job)
 

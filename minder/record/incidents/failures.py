@@ -61,7 +61,7 @@ class BlameFold:
         return tuple(item for item in self._trials.values() if item.begun_s > now_s - MEMORY_S or not item.finding)
 
     def _note_failures(self, event: LedgerEvent) -> None:
-        """A verdict may be told again: of one generation each failure counts once."""
+        """A verdict may be reported again: of one generation each failure counts once."""
         for row in event.payload.get("failures") or ():
             try:
                 failure = from_json(Failure, row)

@@ -118,10 +118,10 @@ def _undo(events: Sequence[LedgerEvent], evicted: Sequence[str], results: Sequen
     barred: dict[str, bool] = dict.fromkeys(evicted, True)
     for event in _of(events, kinds.BARRED, kinds.UNBARRED):
         barred[str(event.payload.get("machine"))] = event.kind == kinds.BARRED
-    told = [line for result in results if result.undo and result.outcome in _HAPPENED for line in _lines(result.undo)]
-    told = [line for line in told if barred.get(line.removeprefix(_RETURN).split(" ", 1)[0], True) or not line.startswith(_RETURN)]
+    undo = [line for result in results if result.undo and result.outcome in _HAPPENED for line in _lines(result.undo)]
+    undo = [line for line in undo if barred.get(line.removeprefix(_RETURN).split(" ", 1)[0], True) or not line.startswith(_RETURN)]
     lifting = [f"{_RETURN}{machine}" for machine, stands in barred.items() if stands]
-    commands = [*told, *(line for line in lifting if not any(other.startswith(f"{line} ") for other in told))]
+    commands = [*undo, *(line for line in lifting if not any(other.startswith(f"{line} ") for other in undo))]
     note = f' --note "undoes {events[0].incident}"'
     return _unique(line + note if line.startswith(_RETURN) and "--note" not in line else line for line in commands)
 
@@ -133,7 +133,7 @@ def _lines(undo: str) -> list[str]:
 
 
 def _closing(events: Sequence[LedgerEvent]) -> tuple[float | None, str]:
-    """When and by what the incident ended. A recovery of its own closes it only where nobody acted."""
+    """When and by what the incident ended. A recovery of its own closes it only where nothing was done."""
     acted = False
     closing: tuple[float | None, str] = (None, "")
     for event in events:

@@ -21,7 +21,6 @@ __all__ = [
     "RECENT_S",
     "HistoryFold",
     "active_pauses",
-    "barred_machines",
     "find_barrings",
     "find_bars",
     "fold_history",
@@ -63,7 +62,7 @@ def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Histo
     progress between them; `failures` and `trials` are of the last 24 hours.
     An operation with a word of a newer version (an intent that carries a decision, action "replay", say) stands in `actions` as it is: it
     is open until its result, and a cooldown counts from it, since something was done to the job. It is no eviction and no restart, so it
-    uses up no budget: whether it took a machine away is not known, and what keeps machines out is told by BARRED events, not by words.
+    uses up no budget: whether it took a machine away is not known, and what keeps machines out is said by BARRED events, not by words.
     `approvals`: what operators were asked about it. `last_restart_s` is the start of the newest generation, if it is not the run's first.
     What belongs to the run, and what came after what, is a matter of the ledger's order: the clock may have been set back in between.
     """
@@ -189,12 +188,6 @@ def _pause(payload: Mapping[str, Any]) -> Pause | None:
     if scope not in ("all", "job", "rack") or not isinstance(until_s, (int, float)):
         return None
     return Pause(scope, None if target is None else str(target), float(until_s), str(payload.get("reason", "")))
-
-
-def barred_machines(events: Sequence[LedgerEvent], job: str | None) -> dict[str, LedgerEvent]:
-    """Machines kept out of `job` (None: of any job), with the event that barred each."""
-    found = find_bars(events)
-    return {machine: event for (owner, machine), event in found.items() if job is None or owner in (None, job)}
 
 
 def find_barrings(events: Sequence[LedgerEvent], machine: str) -> dict[str | None, LedgerEvent]:

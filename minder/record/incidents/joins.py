@@ -116,7 +116,7 @@ def check_join(events: Sequence[LedgerEvent], job: str, wanted: Join) -> None:
 
 
 def _registered(payload: Mapping[str, Any]) -> dict[str, tuple[str | None, str | None]]:
-    """Of machines whose addresses the job's registration tells; an earlier version's did not."""
+    """Of machines whose addresses the job's registration names; an earlier version's did not."""
     agents, launchers = payload.get("agents") or {}, payload.get("launchers") or {}
     return {str(machine): (agents.get(machine), launchers.get(machine)) for machine in {**agents, **launchers}}
 

@@ -81,7 +81,7 @@ RESULT = "result"
 # An eviction waits for an operator. {decision: Decision, until_s, on_timeout, generation, incidents: [...]}
 APPROVAL_ASKED = "approval_asked"
 # What became of the question, at most once per operation. {answer: "approved" | "rejected" | "expired", by, reason, why?, token?}
-# why: "timeout" | "recovered" | "restarted" | "not_seen_again" where nobody answered
+# why: "timeout" | "recovered" | "restarted" | "not_seen_again" where no operator answered
 APPROVAL_SETTLED = "approval_settled"
 # The controller's clock was set, and the question waits as long as it would have; or another controller took the question over.
 # {until_s, by_s}: until when now, and by how much later (negative: earlier) that is by the wall clock
@@ -129,7 +129,7 @@ MAINTENANCE = "maintenance"
 MAINTENANCE_ENDED = "maintenance_ended"
 # {text, by?, attached?: {machines, standbys, gpus}: what a watch found when it attached to a job that it did not start}
 NOTE = "note"
-# The service told a receiver, of everything up to an event.
+# The service notified a receiver, of everything up to an event.
 # {target, kind, upto, outcome: "begun" | "delivered" | "refused", detail, attempts?}
 NOTIFIED = "notified"
 # An operator closed the incident, or its job is over. {by?, note?, why?: "finished" | "given_up" | "gone"}
@@ -146,5 +146,5 @@ DRIFT = "drift"
 SIGNAL = "signal"
 # A token of the service was made or revoked. {what: "created" | "revoked", token, name, role, jobs: [...] | null, machine?, by, reason?}
 TOKEN = "token"
-# Somebody signed in to the service's pages with the identity provider. {name, role, jobs: [...] | null, by, token, issuer, subject}
+# A person signed in to the service's pages with the identity provider. {name, role, jobs: [...] | null, by, token, issuer, subject}
 SIGNED_IN = "signed_in"

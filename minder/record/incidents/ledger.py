@@ -54,7 +54,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An intent without a result. `ambiguous`: somebody tried and could not tell; look before doing it again."""
+    """An intent without a result. `ambiguous`: it was tried, and what came of it is not known; look before doing it again."""
 
     operation_id: str
     intent: LedgerEvent
@@ -127,7 +127,7 @@ class Ledger:
         return fold_approvals(self.events(kinds=APPROVAL_KINDS)) if job is None else self._past.approvals(job)
 
     def answer_approval(self, operation_id: str, answer: Answer, *, by: str, reason: str) -> Approval:
-        """An operator's answer. Raises BadInputError where there is no such question, or nobody can answer it any more."""
+        """An operator's answer. Raises BadInputError where there is no such question, or it can no longer be answered."""
         asked = find_approval(self.approvals(), operation_id)
         check_answerable(asked, self._now(None))
         now, first = self.settle_approval(asked, answer_payload(answer, by, reason))

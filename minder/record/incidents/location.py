@@ -1,4 +1,4 @@
-"""Where the ledger lives when nobody says."""
+"""Where the ledger lives when no address is given."""
 
 from __future__ import annotations
 

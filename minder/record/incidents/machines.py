@@ -29,7 +29,7 @@ class Retest:
 
 @dataclass(frozen=True, slots=True)
 class MachineRecord:
-    """`evictions` counts those that happened; `outcome` is the last one told, `retest` the newest since the machine was barred."""
+    """`evictions` counts those that happened; `outcome` is the last one reported, `retest` the newest since the machine was barred."""
 
     machine: str
     evictions: int = 0

@@ -29,7 +29,7 @@ _ALONE = {
     "ledger_unavailable": "Nothing happens while the ledger cannot be written. What was concluded waits for it.",
     "awaiting_approval": "The eviction waits for an operator's answer.",
     "approval_rejected": "Nothing happens by itself: an operator rejected the eviction.",
-    "approval_timeout": "Nothing happens by itself: nobody answered in time. A person should look.",
+    "approval_timeout": "Nothing happens by itself: no operator answered in time. A person should look.",
     "approval_lapsed": "Nothing happens by itself: the answer came when its trouble was no longer seen.",
 }
 
@@ -59,7 +59,7 @@ def outlook(
         untold = [machine for machine in incident.evicted if machine not in incident.outcomes]
         if untold:
             over = "It is over" if incident.closed_by in ENDS.values() else "The job goes on"
-            return Outlook(f"{over}. What the repair found of {', '.join(untold)} is not told yet.", None, False)
+            return Outlook(f"{over}. What the repair found of {', '.join(untold)} is not reported yet.", None, False)
         return Outlook("Nothing: it is over.")
     acted_s = incident.timings.acted_s
     if incident.state == "acting":
@@ -107,7 +107,7 @@ def cost_per_minute(incident: Incident, gpus: int | None) -> Cost:
         return Cost(float(gpus), f"all {gpus} GPUs of the job stand, as far as the verdict says")
     share = _speed_lost(incident)
     if share is None:
-        return Cost(None, "not known: nobody measured how much slower the job is")
+        return Cost(None, "not known: how much slower the job is was not measured")
     return Cost(gpus * share, f"{gpus} GPUs lose {share:.0%} of their speed")
 
 

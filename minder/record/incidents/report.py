@@ -42,7 +42,7 @@ def incident_rows(incidents: Sequence[Incident]) -> list[tuple[str, ...]]:
                 format_time(item.opened_s)[:19] + "Z",
                 item.job or "-",
                 item.state,
-                ", ".join(item.machines) or "nobody",
+                ", ".join(item.machines) or "no machine",
                 item.verdict.cause if item.verdict else "-",
                 _done(item),
                 format_span(item.timings.downtime_s),
@@ -104,8 +104,8 @@ def _headline(incident: Incident) -> str:
     if verdict is None:
         return "no verdict is recorded"
     blame = f"{', '.join(verdict.machines) or 'the job'} {cause_words(verdict.cause, bool(verdict.machines))}"
-    nobody = "" if verdict.machines else ", no machine to blame"
-    return f"{blame}{nobody} ({TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f})"
+    unnamed = "" if verdict.machines else ", no machine to blame"
+    return f"{blame}{unnamed} ({TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f})"
 
 
 def describe_evidence(item: Evidence) -> str:
@@ -157,7 +157,7 @@ def _outcome_lines(incident: Incident, place: Callable[[str], str]) -> list[str]
     unknown = [machine for machine in incident.evicted if machine not in incident.outcomes]
     commands = [place(f"minder machine outcome {machine} confirmed") for machine in unknown]
     lines += [f"not known yet; when it is: {command} (or no-fault-found)" for command in commands]
-    return lines or ["nobody was evicted"]
+    return lines or ["no machine was evicted"]
 
 
 def _time_lines(incident: Incident) -> list[str]:
@@ -165,7 +165,7 @@ def _time_lines(incident: Incident) -> list[str]:
     lines = [
         f"{label}: {format_span(seconds)}"
         for label, seconds in durations
-        if seconds is not None and (label != "evict" or incident.evicted)  # of a restart in place the same time is told as restart
+        if seconds is not None and (label != "evict" or incident.evicted)  # of a restart in place the same time is shown as restart
     ]
     if incident.steps_lost is not None:
         lines.append(f"steps done twice: {incident.steps_lost}")

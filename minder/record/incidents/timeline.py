@@ -92,19 +92,19 @@ def _scope(payload: Payload) -> str:
 
 
 def _notified(payload: Payload) -> str:
-    done = {"delivered": "was told", "refused": "would not be told"}.get(str(payload.get("outcome")), "will be told of what comes")
+    done = {"delivered": "was notified", "refused": "refused the notice"}.get(str(payload.get("outcome")), "will be notified of what comes")
     return f"{payload.get('target')} ({payload.get('kind')}) {done}{_tail(payload, 'detail')}"
 
 
 def _signal(payload: Payload) -> str:
-    told = payload.get("signal") or {}
-    data = told.get("data") or {}
-    if told.get("kind") == "order":
-        why = str(told.get("message") or "").removeprefix(f"{payload.get('by')}: ")
-        return f"{payload.get('by')} orders the eviction of {told.get('machine')}: {why}"
-    what = f"Xid {data.get('code')}" if told.get("kind") == "xid" else data.get("name") or told.get("kind")
+    signal = payload.get("signal") or {}
+    data = signal.get("data") or {}
+    if signal.get("kind") == "order":
+        why = str(signal.get("message") or "").removeprefix(f"{payload.get('by')}: ")
+        return f"{payload.get('by')} orders the eviction of {signal.get('machine')}: {why}"
+    what = f"Xid {data.get('code')}" if signal.get("kind") == "xid" else data.get("name") or signal.get("kind")
     state = f" {data['state']}" if data.get("state") else ""
-    return f"{payload.get('by')} reports of {told.get('machine')}: {what}{state}{_tail(told, 'message')}"
+    return f"{payload.get('by')} reports of {signal.get('machine')}: {what}{state}{_tail(signal, 'message')}"
 
 
 def _maintenance(payload: Payload) -> str:
@@ -124,7 +124,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.DECISION: _decision,
     kinds.INTENT: lambda p: f"begins to {p.get('action', 'act')}: {_names(p)}",
     kinds.APPROVAL_ASKED: _asked,
-    kinds.APPROVAL_SETTLED: lambda p: f"{p.get('answer')} by {p.get('by') or 'nobody'}{_tail(p, 'reason')}",
+    kinds.APPROVAL_SETTLED: lambda p: f"{p.get('answer')} by {p.get('by') or 'no operator'}{_tail(p, 'reason')}",
     kinds.APPROVAL_CLOSED: lambda p: f"the answer led to no eviction{_tail(p, 'detail')}",
     kinds.APPROVAL_MOVED: _moved,
     kinds.TRIAL_ENDED: lambda p: f"trial of {p.get('machine')} ended: {p.get('finding')}{_tail(p, 'detail')}",

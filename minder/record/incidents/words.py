@@ -71,14 +71,14 @@ def verdict_words(verdict: Verdict, rank_machine: Mapping[int, str]) -> str:
 
 def _why(verdict: Verdict) -> str:
     """The first reason; of a verdict that names no machine also who stands out, which is where a person looks first."""
-    told = [item for item in verdict.evidence if item.message]
-    out = [item.message for item in told[1:] if item.machine is not None and not verdict.machines]
-    return "; ".join([*(item.message for item in told[:1]), *out[:_MOST_NAMED]])
+    found = [item for item in verdict.evidence if item.message]
+    out = [item.message for item in found[1:] if item.machine is not None and not verdict.machines]
+    return "; ".join([*(item.message for item in found[:1]), *out[:_MOST_NAMED]])
 
 
 def what_was_decided(decision: Decision, incidents: Sequence[str]) -> str:
-    """What follows, with the incident to look it up by. Who and why was told with the verdict; here is why it is done or not."""
+    """What follows, with the incident to look it up by. Who and why was said with the verdict; here is why it is done or not."""
     who = ", ".join(decision.machines) or "the job"
-    told = "the job is started again in place" if decision.action == "restart" else f"{who} {_DONE.get(decision.action, decision.action)}"
+    action = "the job is started again in place" if decision.action == "restart" else f"{who} {_DONE.get(decision.action, decision.action)}"
     why = "" if decision.reason == "act" else f" ({decision.detail or decision.reason.replace('_', ' ')})"
-    return f"{f'incident {incidents[0]}: ' if incidents else ''}{told}{why}"
+    return f"{f'incident {incidents[0]}: ' if incidents else ''}{action}{why}"

@@ -1,7 +1,7 @@
 """MLflow, and nothing of it anywhere else: runs with what was measured, models with their versions and the alias `champion`.
 
 By default a sqlite file and a folder in minder's state directory; $MLFLOW_TRACKING_URI names another place. MLflow's own usage reports are
-switched off before it is imported. It takes seconds to import: whoever needs no registry never loads it.
+switched off before it is imported. It takes seconds to import: a command that needs no registry never loads it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Version:
 
 @dataclass(slots=True)
 class Log:
-    """What one training tells. curves: name to (step, value) pairs; files: path inside the run to its bytes."""
+    """What one training reports. curves: name to (step, value) pairs; files: path inside the run to its bytes."""
 
     parameters: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -126,9 +126,9 @@ class Registry:
     def judge(self, number: int, promoted: bool, opponent: str, why: Sequence[str], time_s: float) -> None:
         """Keep with the version what a comparison said of it: outcome, opponent, why (one line), time (ISO 8601, UTC)."""
         at = datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        told = {"outcome": "promoted" if promoted else "not promoted", "opponent": opponent, "why": "; ".join(why), "time": at}
+        tags = {"outcome": "promoted" if promoted else "not promoted", "opponent": opponent, "why": "; ".join(why), "time": at}
         with self._failures(f"models:/{MODEL_NAME}/{number}"):
-            for name, value in told.items():
+            for name, value in tags.items():
                 self._client.set_model_version_tag(MODEL_NAME, str(number), _JUDGED + name, value[:_LONGEST_TAG])
 
     def _version(self, found: Any) -> Version:
@@ -237,10 +237,10 @@ def _signature(metrics: tuple[str, ...]) -> Any:
 
     given = [ColSpec(DataType.datetime, "timestamp"), ColSpec(DataType.string, "machine")]
     given += [ColSpec(DataType.double, name, required=False) for name in metrics]
-    told = [ColSpec(DataType.string, name) for name in ("time", "kind", "tier", "machines", "cause")]
+    columns = [ColSpec(DataType.string, name) for name in ("time", "kind", "tier", "machines", "cause")]
     return ModelSignature(
         inputs=Schema(given),
-        outputs=Schema([*told, ColSpec(DataType.double, "confidence")]),
+        outputs=Schema([*columns, ColSpec(DataType.double, "confidence")]),
         params=ParamSchema([ParamSpec("interval_s", DataType.double, 0.0)]),
     )
 

@@ -1,6 +1,6 @@
 """What the service answered to an action: the same request with the same key gets the same answer and does nothing again.
 
-The action's ledger events and its answer are one transaction: whoever finds the answer finds the events, after any crash.
+The action's ledger events and its answer are one transaction: where the answer is found, the events are, after any crash.
 """
 
 from __future__ import annotations

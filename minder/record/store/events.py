@@ -166,7 +166,7 @@ def is_second(error: LedgerError) -> bool:
 
 
 def insert_row(connection: Connection, row: EventRow, *, incident: str | None = None) -> LedgerEvent:
-    """Insert within somebody's transaction."""
+    """Insert within the caller's transaction."""
     values = {
         "time_s": row.time_s,
         "kind": row.kind,

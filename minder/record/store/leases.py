@@ -1,6 +1,6 @@
 """Who leads: one row per job, with a token that grows whenever another process takes it (a fencing token).
 
-No clock is compared with another's: a holder counts its beats up, and whoever waits takes the lease after the beats stood still for
+No clock is compared with another's: a holder counts its beats up, and a waiting controller takes the lease after the beats stood still for
 so long by its own clock (minder.act.controller.lease). Writes of the ledger check the token in their own transaction.
 """
 
@@ -37,7 +37,7 @@ class LeaseStore(OpenedStore):
             return _read(connection, name)
 
     def take(self, name: str, holder: str, seen: Lease | None) -> Lease | None:
-        """Take the lease if it still is what was `seen` (None: nobody ever held it), or was given back; None where it is not."""
+        """Take the lease if it still is what was `seen` (None: it was never held), or was given back; None where it is not."""
         with writing(self._engine) as connection:
             now = _read(connection, name)
             if now is not None and not now.released and now != seen:
@@ -64,10 +64,10 @@ class LeaseStore(OpenedStore):
 
 
 def demand_lease(connection: Connection, mine: Lease) -> None:
-    """Within somebody's transaction: raises LeaseLostError unless the lease is still this one."""
+    """Within the caller's transaction: raises LeaseLostError unless the lease is still this one."""
     now = _read(connection, mine.name)
     if now is None or now.token != mine.token:
-        who = "nobody" if now is None else now.holder
+        who = "no controller" if now is None else now.holder
         raise LeaseLostError(f"{mine.name} is led by {who} now: this controller acts no more")
 
 

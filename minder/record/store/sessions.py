@@ -1,6 +1,6 @@
 """Who is signed in to the service's pages. The browser keeps a random secret, the database its SHA-256 and whom it stands for.
 
-A session of a token is never worth more than the token: whoever revokes it ends every session of it. A session of somebody who
+A session of a token is never worth more than the token: revoking it ends every session of it. A session of a person who
 signed in with the identity provider holds what the provider said of them then.
 """
 
@@ -28,7 +28,7 @@ SESSION_S = 12 * 3600.0
 @dataclass(frozen=True, slots=True)
 class Person:
     """Who signed in with an identity provider. token: a name for them that is safe in any place. jobs: None for every job.
-    terms: what decided that they may come in; whoever asks compares it."""
+    terms: what decided that they may come in; the caller compares it."""
 
     token: str
     name: str
@@ -47,10 +47,10 @@ class SessionStore(OpenedStore):
         with writing(self._engine) as connection:
             return _begin(connection, token_id, None, now_s, SESSION_S)
 
-    def begin_person(self, person: Person, told: EventRow, now_s: float, life_s: float) -> str:
-        """A new session of somebody whom the identity provider vouches for, and the ledger event that tells of it, or neither."""
+    def begin_person(self, person: Person, event: EventRow, now_s: float, life_s: float) -> str:
+        """A new session of a person whom the identity provider vouches for, and its ledger event, or neither."""
         with writing(self._engine) as connection:
-            insert_row(connection, told)
+            insert_row(connection, event)
             return _begin(connection, person.token, json.dumps(asdict(person)), now_s, min(life_s, SESSION_S))
 
     def find(self, secret: str, now_s: float) -> TokenRecord | Person | None:
@@ -82,8 +82,8 @@ def _begin(connection: Connection, token: str, identity: str | None, now_s: floa
     return secret
 
 
-def _person(told: dict[str, Any]) -> Person:
-    return Person(**{**told, "jobs": None if told["jobs"] is None else tuple(told["jobs"])})
+def _person(fields: dict[str, Any]) -> Person:
+    return Person(**{**fields, "jobs": None if fields["jobs"] is None else tuple(fields["jobs"])})
 
 
 def _digest(secret: str) -> str:

@@ -56,7 +56,7 @@ SESSIONS = Table(
     "sessions",
     METADATA,
     Column("digest", String(64), primary_key=True),  # SHA-256 of what the browser keeps
-    Column("token", String(32), nullable=False),  # TOKENS.id, or a name for whom `identity` tells of
+    Column("token", String(32), nullable=False),  # TOKENS.id, or a name for the person in `identity`
     Column("created_s", Float, nullable=False),
     Column("expires_s", Float, nullable=False),
     Column("identity", Text),  # JSON: who signed in with the identity provider; null where the session is a token's

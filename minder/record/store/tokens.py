@@ -44,7 +44,7 @@ class TokenRecord:
     def is_valid(self, now_s: float) -> bool:
         return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
 
-    def told(self, what: str, by: str, now_s: float, reason: str = "") -> EventRow:
+    def as_event(self, what: str, by: str, now_s: float, reason: str = "") -> EventRow:
         """The ledger event that says what was done with it (minder.record.incidents.kinds.TOKEN). what: "created" or "revoked"."""
         jobs = None if self.jobs is None else list(self.jobs)
         payload = {"what": what, "token": self.id, "name": self.name, "role": self.role, "jobs": jobs, "by": by}
@@ -56,7 +56,7 @@ class TokenStore(OpenedStore):
     """The tokens table of one database. Every method raises LedgerError where the database refuses."""
 
     def create(self, wanted: TokenRecord) -> str:
-        """Store a token of this description, and the ledger event that tells of it; returns the token itself.
+        """Store a token of this description, and its ledger event; returns the token itself.
 
         Raises BadInputError where a valid token of that name exists.
         """
@@ -69,11 +69,11 @@ class TokenStore(OpenedStore):
             if any(token_record(row).is_valid(wanted.created_s) for row in rows):
                 raise BadInputError(f'a token named "{wanted.name}" exists: revoke it first, or choose another name')
             connection.execute(TOKENS.insert().values(**values, jobs=jobs, digest=_digest(token)))
-            insert_row(connection, wanted.told("created", wanted.created_by, wanted.created_s))
+            insert_row(connection, wanted.as_event("created", wanted.created_by, wanted.created_s))
         return token
 
     def find(self, token: str) -> TokenRecord | None:
-        """The record of a token that somebody presents; None where it is not one of ours. It may be revoked or expired."""
+        """The record of a token that is presented; None where it is not one of ours. It may be revoked or expired."""
         form = _FORM.fullmatch(token)
         if form is None:
             return None
@@ -96,7 +96,7 @@ class TokenStore(OpenedStore):
             if not found:
                 raise BadInputError(f'no valid token "{id_or_name}": `minder token list` shows all')
             connection.execute(update(TOKENS).where(TOKENS.c.id == found[0].id).values(revoked_s=now_s))
-            insert_row(connection, found[0].told("revoked", by, now_s, reason))
+            insert_row(connection, found[0].as_event("revoked", by, now_s, reason))
         return found[0]
 
 

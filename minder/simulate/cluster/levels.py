@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["EXTRA_METRICS", "GROUPS", "METRICS", "STATES", "TRAINING_GROUPS", "MetricModel", "State", "level_table"]
+__all__ = ["EXTRA_METRICS", "METRICS", "STATES", "TRAINING_GROUPS", "MetricModel", "State", "level_table"]
 
 STATES = ("compute", "sync", "bubble", "host", "spin", "checkpoint", "evaluation", "dark", "gone", "load")
 TRAINING_STATES = 4  # the first: phases of an iteration
@@ -109,7 +109,6 @@ EXTRA_METRICS: tuple[MetricModel, ...] = (
     _model("tcp_retransmits_per_second", "retransmits", (0.05, 0.6), (0.9, 4, 0.3), (1e6, 1e-3)),
 )
 
-GROUPS = tuple(dict.fromkeys(model.group for model in METRICS))
 TRAINING_GROUPS = ("duty", "power", "compute", "fabric", "pcie")
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.kubernetes.engine import KubernetesEngine
-from minder.act.actuators.kubernetes.fake_site import FakeSite
 from minder.act.actuators.kubernetes.nodes import KubernetesNodes
+from tests.fakes.kubernetes_site_fake import FakeSite
 
 OPERATION = "evict-0123456789ab"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from minder.act.actuators.kubernetes.fake_site import job_object
 from minder.act.actuators.kubernetes.retries import rival_of
+from tests.fakes.kubernetes_site_fake import job_object
 
 NEVER = {"spec": {"restartPolicy": "Never"}}
 ALL = {"spec": {"restartPolicy": "Never", "tolerations": [{"operator": "Exists"}]}}

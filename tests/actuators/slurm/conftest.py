@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from minder.act.actuators.slurm.fake import FakeJob, FakeSlurm
 from minder.act.actuators.slurm.jobs import SlurmJob
 from minder.act.actuators.slurm.nodes import SlurmNodes
 from minder.simulate.lab.slurm import LocalSlurm
+from tests.fakes.slurm_fake import FakeJob, FakeSlurm
 
 NAMES = ("n1", "n2", "n3", "n4")
 

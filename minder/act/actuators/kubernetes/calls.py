@@ -64,8 +64,8 @@ class KubernetesCalls:
             answer = client.call_api(*parts, _request_timeout=limit_s)
             said = bytes(answer.read())
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            told = " ".join(str(error).split())[:200]
-            raise EngineUnavailableError(f"Kubernetes did not answer {method} {path} within {limit_s:g} s: {told}") from error
+            detail = " ".join(str(error).split())[:200]
+            raise EngineUnavailableError(f"Kubernetes did not answer {method} {path} within {limit_s:g} s: {detail}") from error
         if answer.status < 300:
             return said
         raise _refusal(method, path, int(answer.status), said)
@@ -108,15 +108,15 @@ def _object(said: bytes, asked: str) -> Json:
 def _refusal(method: str, path: str, status: int, said: bytes) -> ActuatorError:
     try:
         answer = json.loads(said)
-        told = " ".join(str(answer["message"]).split())[:300]
+        detail = " ".join(str(answer["message"]).split())[:300]
         details = answer.get("details") or {}
     except (ValueError, KeyError, TypeError, AttributeError):
-        told, details = said[:120].decode("utf-8", "replace"), {}
+        detail, details = said[:120].decode("utf-8", "replace"), {}
     causes = tuple(str(cause.get("reason", "")) for cause in details.get("causes") or ())
     if status >= 500 or (status == 429 and "DisruptionBudget" not in causes):
         # An eviction under two PodDisruptionBudgets is a 500 as well, and no moment's trouble.
-        if "more than one PodDisruptionBudget" in told:
-            return EngineRefusalError(f"Kubernetes refused {method} {path}: {told}", status, causes)
-        return EngineUnavailableError(f"Kubernetes does not answer {method} {path}: {status} {told}")
+        if "more than one PodDisruptionBudget" in detail:
+            return EngineRefusalError(f"Kubernetes refused {method} {path}: {detail}", status, causes)
+        return EngineUnavailableError(f"Kubernetes does not answer {method} {path}: {status} {detail}")
     more = " (its rights: serve/deploy/kubernetes/rbac.yaml)" if status == 403 else ""
-    return EngineRefusalError(f"Kubernetes refused {method} {path}: {told}{more}", status, causes)
+    return EngineRefusalError(f"Kubernetes refused {method} {path}: {detail}{more}", status, causes)

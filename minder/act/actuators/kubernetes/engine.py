@@ -64,7 +64,7 @@ class KubernetesEngine:
     def _refusal(self, over: str, rival: str, is_suspended: bool) -> str:
         if over:
             return f"{self.job} is over ({over})"
-        return f"{self.job} is suspended: somebody stopped it" if is_suspended else rival
+        return f"{self.job} is suspended: a person or another program stopped it" if is_suspended else rival
 
     def _held(
         self, nodes: dict[str, NodeRecord], entries: dict[str, Entry], own: Sequence[PodRecord], members: Sequence[str]
@@ -77,14 +77,14 @@ class KubernetesEngine:
         devices = _devices(own)
         found: dict[str, str] = {}
         for name, node in nodes.items():
-            told = f"minder {operation_at(node)}" if is_ours(node) else held_by_others(node, lambda taint: _tolerated(taint, own))
+            why = f"minder {operation_at(node)}" if is_ours(node) else held_by_others(node, lambda taint: _tolerated(taint, own))
             entry = barred.get(node.hardware(self._config.hardware))
-            if not told and entry is not None and _is_anew(node, entry):
-                told = f"the same hardware as {entry.node}, which minder {entry.operation} took away"
-            if not told and name not in members:
-                told = unlike(node, alike, self._config.alike, devices) or (unlike_image(spares[name], ranks) if name in spares else "")
-            if told:
-                found[name] = told
+            if not why and entry is not None and _is_anew(node, entry):
+                why = f"the same hardware as {entry.node}, which minder {entry.operation} took away"
+            if not why and name not in members:
+                why = unlike(node, alike, self._config.alike, devices) or (unlike_image(spares[name], ranks) if name in spares else "")
+            if why:
+                found[name] = why
         return found
 
     def withhold(self, machine: str, operation_id: str, why: str) -> ActionResult:
@@ -128,17 +128,17 @@ class KubernetesEngine:
         leaving = [pod for pod in pods if pod.uid in noted]
         if not leaving:
             return f"{self.job} runs without {', '.join(machines)}"
-        # Where nothing could be noted (somebody else holds the machine), its pod goes last: as long as it is there, this is not done.
+        # Where nothing could be noted (others hold the machine), its pod goes last: as long as it is there, this is not done.
         first = len(entries) == len(machines)
         self._evictions.evict(sorted(leaving, key=lambda pod: (pod.node in machines) != first), self.job.pods)
         return f"{len(leaving)} pods of {self.job} were evicted; it starts again without {', '.join(machines)}"
 
     def _demand_one_owner(self) -> None:
-        """Raises ActuatorError if the job is over, stopped, or restarted by somebody else too."""
+        """Raises ActuatorError if the job is over, stopped, or restarted by another owner too."""
         job = self.job.show()
-        told = self._refusal(job.over, job.rival, job.is_suspended)
-        if told:
-            raise ActuatorError(f"nothing is evicted: {told}")
+        why = self._refusal(job.over, job.rival, job.is_suspended)
+        if why:
+            raise ActuatorError(f"nothing is evicted: {why}")
 
     def _hold_what_came_back(self) -> None:
         """A barred machine whose node registered anew, under its name or another, lost its marks: they are set again."""

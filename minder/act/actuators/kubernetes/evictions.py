@@ -1,4 +1,4 @@
-"""Pods taken away through the Eviction API, and through nothing else: where a PodDisruptionBudget says no, it is waited for, then told."""
+"""Pods taken away through the Eviction API and nothing else: where a PodDisruptionBudget says no, it is waited for, then reported."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Evictions:
         Raises ActuatorError at the deadline, with the budget that says no or the node that does not let its pod go;
         EngineUnavailableError if Kubernetes stopped answering.
         """
-        waiting, told = list(pods), ""
+        waiting, no = list(pods), ""
         for turn in range(max(1, round(self._deadline_s / _PAUSE_S))):
             if turn:
                 self._sleep(_PAUSE_S)
-            while waiting and not (told := self._ask(waiting[0])):
+            while waiting and not (no := self._ask(waiting[0])):
                 waiting.pop(0)
             uids = {pod.uid for pod in living()}
             waiting = [pod for pod in waiting if pod.uid in uids]
@@ -46,7 +46,7 @@ class Evictions:
                 return
         if waiting:
             raise ActuatorError(
-                f"{len(pods) - len(waiting)} of {len(pods)} pods were evicted, not {waiting[0].name} within {self._deadline_s:g} s: {told}"
+                f"{len(pods) - len(waiting)} of {len(pods)} pods were evicted, not {waiting[0].name} within {self._deadline_s:g} s: {no}"
             )
         where = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in left[:5])
         raise ActuatorError(
@@ -87,8 +87,8 @@ class Evictions:
         """policy/v1 since 1.22, policy/v1beta1 before: the server says which."""
         if not self._version:
             found = self._calls.call("GET", "/api/v1")
-            told = [item for item in found.get("resources") or () if item.get("name") == "pods/eviction"]
-            if not told:
+            resources = [item for item in found.get("resources") or () if item.get("name") == "pods/eviction"]
+            if not resources:
                 raise ActuatorError("this Kubernetes has no Eviction API: nothing is evicted")
-            self._version = f"{told[0].get('group', 'policy')}/{told[0].get('version', 'v1')}"
+            self._version = f"{resources[0].get('group', 'policy')}/{resources[0].get('version', 'v1')}"
         return self._version

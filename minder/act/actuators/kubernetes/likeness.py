@@ -1,5 +1,5 @@
 """Is a spare the same kind of machine as those of the job? Device, driver, firmware by labels, operating system and kernel by the node's
-own word, the image by what the pods run. What neither side tells is not known, and stops nothing."""
+own word, the image by what the pods run. What neither side says is not known, and stops nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What minder writes at a node, and how it is told from what others wrote: a cordon, a taint, a label, and who did it and why.
+"""What minder writes at a node, and how it differs from what others wrote: a cordon, a taint, a label, and who did it and why.
 
 A cordon is one bit that everybody shares, so it is only ours where our annotation says that we set it, and the API server's own record of
-who set the field last (managedFields) does not say somebody else. Taints are a list: others' stay as they are.
+who set the field last (managedFields) does not name another program. Taints are a list: others' stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TAINT = "minder/evicted"
 HELD_LABEL = "minder/held"
 _OPERATION, _OWNER, _WHY, _CORDONED = "minder/operation", "minder/owner", "minder/why", "minder/cordoned"
 _OURS = (_OPERATION, _OWNER, _WHY, _CORDONED)
-_KUBERNETES_OWN = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")  # a node that is down or full by itself: nobody wants it so
+_KUBERNETES_OWN = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")  # a node that is down or full by itself: that is no order
 _BY_HAND = "node.kubernetes.io/out-of-service"
 _MOST = 300
 
@@ -35,11 +35,11 @@ def is_ours(node: NodeRecord) -> bool:
 
 
 def held_by_others(node: NodeRecord, tolerated: Callable[[Taint], bool] = lambda taint: False) -> str:
-    """Why somebody else keeps work away from the node, "" if nobody does. tolerated: taints that the job's own pods live with."""
+    """Why others keep work away from the node, "" if none do. tolerated: taints that the job's own pods live with."""
     ours = is_ours(node) and node.annotations.get(_CORDONED) == "true" and node.cordoned_by in ("", MANAGER)
     if node.unschedulable and not ours:
         by = node.cordoned_by if node.cordoned_by != MANAGER else ""
-        return f"cordoned by {by or 'somebody'}"
+        return f"cordoned by {by or 'an unknown program'}"
     for taint in node.taints:
         own = taint.key == TAINT or (taint.key.startswith(_KUBERNETES_OWN) and taint.key != _BY_HAND)
         if not own and taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint):

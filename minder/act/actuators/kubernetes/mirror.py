@@ -33,7 +33,7 @@ class Mirror(Generic[Record]):
             self._version = ""
         if not self._version:
             items, self._version = list_all(self._calls, self._path, self._query)
-            read = [self._read(item) for item in items]  # what is no node or pod is told here
+            read = [self._read(item) for item in items]  # what is no node or pod is reported here
             self._records = {_key(item): record for item, record in zip(items, read, strict=True)}
         return list(self._records.values())
 

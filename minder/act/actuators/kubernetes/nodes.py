@@ -1,4 +1,4 @@
-"""Cordoning and tainting a node, and giving it back: read first, written on what was read, read again where somebody else wrote.
+"""Cordoning and tainting a node, and giving it back: read first, written on what was read, read again where another program wrote.
 
 Another's cordon or taint is never undone. The API server refuses a write on a node that changed meanwhile (409), so nothing is overwritten.
 """
@@ -55,14 +55,14 @@ class KubernetesNodes:
     def withhold(self, node: str, operation_id: str, why: str) -> ActionResult:
         """Keep new work away from a node; what runs there goes on. The same operation again changes nothing.
 
-        "already_done" where somebody else cordoned it: that stays as it is, and is not ours to undo. "failed" where nothing was done
+        "already_done" where others cordoned it: that stays as it is, and is not ours to undo. "failed" where nothing was done
         and a person must look; "ambiguous" where Kubernetes stopped answering after it was asked. Raises EngineUnavailableError as long
         as nothing was asked yet.
         """
         record = self.show(node)
-        told = self._standing(record, operation_id)
-        if told is not None:
-            return told
+        standing = self._standing(record, operation_id)
+        if standing is not None:
+            return standing
         entry = Entry(node, operation_id, record.uid, record.hardware(self._holding.hardware), self._holding.owner, why)
         full = self.register.reserve(entry, self._holding.most)
         if full:
@@ -76,25 +76,25 @@ class KubernetesNodes:
             return self._result(operation_id, "failed", f"{node} is not cordoned: {error}")
 
     def _standing(self, record: NodeRecord, operation_id: str) -> ActionResult | None:
-        """What is to be told of a node that is kept out already, None if it is not."""
+        """What is to be reported of a node that is kept out already, None if it is not."""
         if is_ours(record) and operation_at(record) == operation_id:
             return self._result(
                 operation_id, "already_done", f"{record.name} was cordoned by this very operation before", _undo(record.name)
             )
         if is_ours(record):
-            told = f"{record.name} was kept out by minder's operation {operation_at(record)} before: left as it is"
-            return self._result(operation_id, "already_done", told)
+            detail = f"{record.name} was kept out by minder's operation {operation_at(record)} before: left as it is"
+            return self._result(operation_id, "already_done", detail)
         if record.unschedulable:
-            told = f"{record.name} was {held_by_others(record)} before: left as it is"
-            return self._result(operation_id, "already_done", told)
+            detail = f"{record.name} was {held_by_others(record)} before: left as it is"
+            return self._result(operation_id, "already_done", detail)
         return None
 
     def _mark(self, record: NodeRecord, operation_id: str, why: str) -> ActionResult:
         for _ in range(_TRIES):
             try:
                 self._patch(record.name, marked(record, operation_id, self._holding.owner, why))
-                told = f"{record.name} is cordoned and tainted in Kubernetes"
-                return self._result(operation_id, "done", told, _undo(record.name))
+                detail = f"{record.name} is cordoned and tainted in Kubernetes"
+                return self._result(operation_id, "done", detail, _undo(record.name))
             except EngineRefusalError as error:
                 if error.status != 409:
                     raise
@@ -139,8 +139,8 @@ class KubernetesNodes:
     def _given_back(self, operation_id: str, node: str) -> ActionResult:
         self.register.drop(node)
         others = held_by_others(self.show(node))
-        told = f"{node}: minder's marks are gone" + (f"; it stays {others}" if others else ", Kubernetes may use it again")
-        return self._result(operation_id, "done", told)
+        detail = f"{node}: minder's marks are gone" + (f"; it stays {others}" if others else ", Kubernetes may use it again")
+        return self._result(operation_id, "done", detail)
 
     def _not_ours(self, operation_id: str, record: NodeRecord, entry: Entry | None, known: Collection[str]) -> ActionResult:
         others = held_by_others(record)
@@ -150,14 +150,14 @@ class KubernetesNodes:
             operation_id, record.name, entry, known, f"carries no mark of minder's{f' and stays {others}' if others else ''}"
         )
 
-    def _forget(self, operation_id: str, node: str, entry: Entry | None, known: Collection[str], told: str) -> ActionResult:
+    def _forget(self, operation_id: str, node: str, entry: Entry | None, known: Collection[str], detail: str) -> ActionResult:
         if entry is None:
-            return self._result(operation_id, "already_done", f"{node} {told}")
+            return self._result(operation_id, "already_done", f"{node} {detail}")
         if entry.operation not in known:
             whose = f"minder's operation {entry.operation}, which this ledger does not know"
             return self._result(operation_id, "failed", f"{node} is kept out by {whose}; that is not ours to undo")
         self.register.drop(node)
-        return self._result(operation_id, "done", f"{node} {told}; its hardware is not barred any more")
+        return self._result(operation_id, "done", f"{node} {detail}; its hardware is not barred any more")
 
     def hold_again(self, node: NodeRecord, entry: Entry) -> None:
         """Mark a node anew whose hardware is barred, and which registered without its marks. Raises ActuatorError if that fails."""

@@ -49,8 +49,8 @@ def find_places(config: KubernetesConfig, calls: Calls, *, around: bool) -> list
 def _demand_placed(job: Workload, pods: Sequence[PodRecord]) -> None:
     waiting = [pod.name for pod in pods if not pod.node]
     if waiting or not pods:
-        told = f"{', '.join(waiting[:5])} has no node yet" if waiting else "it has no pods"
-        raise ActuatorError(f"{job} waits: {told}")
+        why = f"{', '.join(waiting[:5])} has no node yet" if waiting else "it has no pods"
+        raise ActuatorError(f"{job} waits: {why}")
     nodes = [pod.node for pod in pods]
     twice = next((node for node in nodes if nodes.count(node) > 1), None)
     if twice is not None:

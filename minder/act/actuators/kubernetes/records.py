@@ -23,7 +23,7 @@ class Taint:
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     """One node. version: of the object, as the API server counts; hardware: what it is known by, "" if nothing says;
-    cordoned_by: the program that last set spec.unschedulable, "" if nobody says."""
+    cordoned_by: the program that last set spec.unschedulable, "" if it is not recorded."""
 
     name: str
     uid: str
@@ -41,15 +41,15 @@ class NodeRecord:
     devices: frozenset[str] = frozenset()  # what pods may ask for: "nvidia.com/gpu"
 
     def hardware(self, key: str | None) -> str:
-        """Its serial number under an annotation or label, else the provider's id, else the system's UUID; "" if none is told."""
-        told = self.annotations.get(key, "") or self.labels.get(key, "") if key else ""
-        return told or self.provider or self.system_uuid
+        """Its serial number under an annotation or label, else the provider's id, else the system's UUID; "" if none is known."""
+        serial = self.annotations.get(key, "") or self.labels.get(key, "") if key else ""
+        return serial or self.provider or self.system_uuid
 
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
     """One pod. owner: kind and name of its controller ("Job llm"), "" without one; images: what its containers run, by digest where
-    the node has told it."""
+    the node has reported it."""
 
     name: str
     namespace: str
@@ -97,8 +97,8 @@ def _strict(read: Callable[[Mapping[str, Any]], Record], found: Mapping[str, Any
     try:
         return read(found)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        told = " ".join(str(found).split())[:120]
-        raise EngineUnavailableError(f"Kubernetes' answer about a {what} cannot be read ({error!r}): {told}") from error
+        text = " ".join(str(found).split())[:120]
+        raise EngineUnavailableError(f"Kubernetes' answer about a {what} cannot be read ({error!r}): {text}") from error
 
 
 def _node(found: Mapping[str, Any]) -> NodeRecord:
@@ -133,7 +133,7 @@ def _pod(found: Mapping[str, Any]) -> PodRecord:
     about, spec, status = found["metadata"], found["spec"], found.get("status") or {}
     owners = [item for item in about.get("ownerReferences") or () if item.get("controller")]
     containers = spec["containers"]
-    told = [item.get("imageID") or item.get("image", "") for item in status.get("containerStatuses") or ()]
+    images = [item.get("imageID") or item.get("image", "") for item in status.get("containerStatuses") or ()]
     resources = [(item.get("resources") or {}).get("requests") or (item.get("resources") or {}).get("limits") or {} for item in containers]
     return PodRecord(
         name=str(about["name"]),
@@ -146,7 +146,7 @@ def _pod(found: Mapping[str, Any]) -> PodRecord:
         labels=dict(about.get("labels") or {}),
         annotations=dict(about.get("annotations") or {}),
         address=status.get("podIP") or "",
-        images=tuple(sorted(told or [item.get("image", "") for item in containers])),
+        images=tuple(sorted(images or [item.get("image", "") for item in containers])),
         devices=frozenset(name for item in resources for name in item if "/" in name),
         tolerations=tuple(spec.get("tolerations") or ()),
     )

@@ -22,7 +22,7 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One machine that is kept out. node_uid: of the object that was marked; hardware: "" if nothing told it;
+    """One machine that is kept out. node_uid: of the object that was marked; hardware: "" if it is not known;
     restarting: the pods that a restart of the job without this machine has to replace, by their uids."""
 
     node: str
@@ -110,13 +110,13 @@ class Register:
             raise ActuatorError(f"minder's register {self._home}/{_NAME} cannot be read: {error}") from error
 
     def _write(self, before: Mapping[str, Entry], entries: Mapping[str, Entry], version: str | None) -> None:
-        told: Json = {name: json.dumps(asdict(entry), sort_keys=True) for name, entry in entries.items()}
+        data: Json = {name: json.dumps(asdict(entry), sort_keys=True) for name, entry in entries.items()}
         self._confirm()
         if version is None:
-            self._calls.call("POST", self._home, {"metadata": {"name": _NAME}, "data": told}, {"fieldManager": "minder"})
+            self._calls.call("POST", self._home, {"metadata": {"name": _NAME}, "data": data}, {"fieldManager": "minder"})
             return
         gone = {name: None for name in before if name not in entries}
-        body = {"metadata": {"resourceVersion": version}, "data": {**told, **gone}}
+        body = {"metadata": {"resourceVersion": version}, "data": {**data, **gone}}
         self._calls.call("PATCH", f"{self._home}/{_NAME}", body, {"fieldManager": "minder"})
 
 

@@ -43,9 +43,9 @@ def _jobset(name: str, spec: Mapping[str, Any]) -> str:
     if most:
         return f"JobSet recreates every Job of {name} by itself: set failurePolicy.maxRestarts: 0 (it is {most})"
     for job in spec.get("replicatedJobs") or ():
-        told = _job(f"{name}'s Job {job.get('name')}", (job.get("template") or {}).get("spec") or {})
-        if told:
-            return told
+        why = _job(f"{name}'s Job {job.get('name')}", (job.get("template") or {}).get("spec") or {})
+        if why:
+            return why
     return "" if spec.get("replicatedJobs") else f"{name} has no replicatedJobs"
 
 
@@ -61,9 +61,9 @@ def _pytorch(name: str, spec: Mapping[str, Any]) -> str:
             return f"an eviction would end {name}: set {role}.restartPolicy: ExitCode"
         if policy != "ExitCode":
             return f"the kubelet restarts containers of {name} by itself: set {role}.restartPolicy: ExitCode (it is {policy})"
-        told = _template(name, replica.get("template") or {}, ("Never", "OnFailure", "Always", None))  # the operator overrides it
-        if told:
-            return told
+        why = _template(name, replica.get("template") or {}, ("Never", "OnFailure", "Always", None))  # the operator overrides it
+        if why:
+            return why
     return "" if replicas else f"{name} has no pytorchReplicaSpecs"
 
 

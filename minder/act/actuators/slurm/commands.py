@@ -68,10 +68,10 @@ class SlurmCommands:
             raise ActuatorError(f"`{' '.join(words[:3])}` cannot be run: {error}") from error
         if done.returncode == 0:
             return done.stdout
-        told = _one_line(done.stderr) or _one_line(done.stdout) or f"exit status {done.returncode}"
-        if any(text in told.lower() for text in _UNREACHABLE):
-            raise EngineUnavailableError(f"Slurm does not answer `{' '.join(words[:3])}`: {told}")
-        raise ActuatorError(f"Slurm refused `{' '.join(words[:4])}`: {told}")
+        detail = _one_line(done.stderr) or _one_line(done.stdout) or f"exit status {done.returncode}"
+        if any(text in detail.lower() for text in _UNREACHABLE):
+            raise EngineUnavailableError(f"Slurm does not answer `{' '.join(words[:3])}`: {detail}")
+        raise ActuatorError(f"Slurm refused `{' '.join(words[:4])}`: {detail}")
 
 
 class FencedCommands:

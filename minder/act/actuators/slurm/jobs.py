@@ -85,8 +85,8 @@ class SlurmJob:
         except EngineUnavailableError:
             raise
         except ActuatorError as error:
-            told = str(error)
-            return "" if "not a batch job" in told.lower() else f"whether its batch script starts it again cannot be read: {told}"
+            detail = str(error)
+            return "" if "not a batch job" in detail.lower() else f"whether its batch script starts it again cannot be read: {detail}"
         return find_retries(script)
 
     def _let_go(self, job: JobRecord, bad: Sequence[str]) -> str:

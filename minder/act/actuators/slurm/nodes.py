@@ -77,7 +77,7 @@ class SlurmNodes:
     def drain(self, node: str, operation_id: str, why: str) -> ActionResult:
         """Keep new work away from a node; what runs there goes on. The same operation again changes nothing.
 
-        "already_done" where somebody else holds it: that stays as it is, and is not ours to undo. "failed" where nothing was done and
+        "already_done" where others hold it: that stays as it is, and is not ours to undo. "failed" where nothing was done and
         a person must look; "ambiguous" where Slurm stopped answering after it was asked. Raises EngineUnavailableError as long as
         nothing was asked yet.
         """
@@ -87,8 +87,8 @@ class SlurmNodes:
         held = {name: operation for name, operation in self.ours().items() if name != node}
         if len(held) >= self._max_drained:
             names = ", ".join(sorted(held)[:5])
-            told = f"{node} is not drained: minder holds {names} already, and engine.max_drained is {self._max_drained}"
-            return self._result(operation_id, "failed", told)
+            detail = f"{node} is not drained: minder holds {names} already, and engine.max_drained is {self._max_drained}"
+            return self._result(operation_id, "failed", detail)
         try:
             self._commands.call(["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason_text(operation_id, why)}"])
             after = self.show(node)
@@ -109,9 +109,9 @@ class SlurmNodes:
             return self._result(operation_id, "already_done", f"{node} is not drained in Slurm ({_states(before)})")
         owner = operation_in(before.reason)
         if owner is None or owner not in known:
-            whose = f"minder's operation {owner}, which this ledger does not know" if owner else before.reason_by or "somebody"
-            told = f"{node} is kept out by {whose}: {before.reason or 'no reason'}; that is not ours to undo"
-            return self._result(operation_id, "failed", told)
+            whose = f"minder's operation {owner}, which this ledger does not know" if owner else before.reason_by or "an unknown user"
+            detail = f"{node} is kept out by {whose}: {before.reason or 'no reason'}; that is not ours to undo"
+            return self._result(operation_id, "failed", detail)
         try:
             self._commands.call(["scontrol", "update", f"NodeName={node}", "State=RESUME"])
             after = self.show(node)
@@ -131,7 +131,7 @@ def _held(node: NodeRecord, operation_id: str) -> tuple[str, str]:
     """What to tell, and how to undo it, of a node that is kept out already."""
     if node.is_drained and operation_in(node.reason) == operation_id:
         return f"{node.name} was drained by this very operation before", _undo(node.name)
-    who = node.reason_by or "somebody"
+    who = node.reason_by or "an unknown user"
     return f"{node.name} was kept out by {who} before ({node.reason or _states(node)}): left as it is", ""
 
 

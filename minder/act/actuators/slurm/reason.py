@@ -1,4 +1,4 @@
-"""The reason that minder writes at a node: who did it and by which operation, so that nobody else's drain is ever taken for it."""
+"""The reason that minder writes at a node: who did it and by which operation, so that no drain of others is ever taken for it."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ __all__ = ["JobRecord", "NodeRecord", "read_job", "read_node"]
 _FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z:/]*)=(\S*)")
 _REASON = re.compile(r"(?P<text>.*) \[(?P<user>\S+)@(?P<time>\S+)\]")
 _STATE = re.compile(r"[A-Z_]+(?:\+[A-Z_]+)*\*?")
-_SLURMS_OWN = ("not responding", "node unexpectedly rebooted", "none")  # down by itself: nobody wants it so
-# Of a line whose value is somebody's text, only the key is looked at.
+_SLURMS_OWN = ("not responding", "node unexpectedly rebooted", "none")  # down by itself: that is no order
+# Of a line whose value is free text, only the key is looked at.
 _FREE_TEXT = ("Reason=", "Comment=", "Extra=", "OS=", "JobName=", "Command=", "WorkDir=", "StdErr=", "StdIn=", "StdOut=", "AdminComment=")
 
 
@@ -29,7 +29,6 @@ class NodeRecord:
     states: frozenset[str]
     reason: str = ""
     reason_by: str = ""
-    reason_time: str = ""  # unix seconds as Slurm printed them
 
     @property
     def is_drained(self) -> bool:
@@ -39,8 +38,8 @@ class NodeRecord:
     @property
     def is_held(self) -> bool:
         """Kept out of work, by a person or a health check: drained, or put down on purpose."""
-        told = self.reason.lower()
-        return self.is_drained or ("DOWN" in self.states and bool(told) and not told.startswith(_SLURMS_OWN))
+        reason = self.reason.lower()
+        return self.is_drained or ("DOWN" in self.states and bool(reason) and not reason.startswith(_SLURMS_OWN))
 
     @property
     def is_idle(self) -> bool:
@@ -84,9 +83,9 @@ def read_node(text: str, name: str) -> NodeRecord:
     if line is None:
         return NodeRecord(name, frozenset(flags))
     found = _REASON.fullmatch(line)
-    if found is None:  # an unsigned reason is somebody's all the same
+    if found is None:  # an unsigned reason counts all the same
         return NodeRecord(name, frozenset(flags), line)
-    return NodeRecord(name, frozenset(flags), found["text"], found["user"], found["time"])
+    return NodeRecord(name, frozenset(flags), found["text"], found["user"])
 
 
 def read_job(text: str, job_id: int) -> JobRecord:

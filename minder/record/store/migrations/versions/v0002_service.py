@@ -40,6 +40,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    raise LedgerError(
-        "the ledger is append-only and tells of tokens that an older schema does not have: restore a copy of the file instead"
-    )
+    raise LedgerError("the ledger is append-only and holds tokens that an older schema does not have: restore a copy of the file instead")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.controller.witnesses import Seen, Witnesses
+from minder.act.controller.captures import Captures, Connections
 from minder.model.errors import WireError
 from minder.model.evidence import Statement
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
@@ -66,7 +66,7 @@ def observe(generation: int = 1) -> Observation:
 
 def statements(agents: Agents, *kinds: str, generation: int = 1) -> list[Statement]:
     """What comes of one request."""
-    witnesses = Witnesses(agents, lambda: 1000.0, Parallelism(data=4), gap_s=0.0)  # type: ignore[arg-type]
+    witnesses = Captures(agents, lambda: 1000.0, Parallelism(data=4), gap_s=0.0)  # type: ignore[arg-type]
     try:
         witnesses.request(frozenset(kinds), observe(), 990.0)  # type: ignore[arg-type]
         return [item for item in awaited(lambda: witnesses.take_statements(generation), witnesses) if item.source != "look"]
@@ -74,7 +74,7 @@ def statements(agents: Agents, *kinds: str, generation: int = 1) -> list[Stateme
         witnesses.close()
 
 
-def awaited(take: Callable[[], Any], witnesses: Witnesses, limit_s: float = 10.0) -> Any:
+def awaited(take: Callable[[], Any], witnesses: Captures, limit_s: float = 10.0) -> Any:
     end_s, found = time.monotonic() + limit_s, list[Any]()
     while witnesses._looks is not None and time.monotonic() < end_s:
         found += take()
@@ -134,7 +134,7 @@ def test_agents_that_know_no_dumps_say_nothing_and_stacks_are_still_read() -> No
 def test_connections_do_not_wait_for_stacks_and_looks_are_not_taken_one_after_the_other() -> None:
     agents = Agents()
     agents.gate.clear()
-    witnesses = Witnesses(agents, lambda: 1000.0, gap_s=0.0)  # type: ignore[arg-type]
+    witnesses = Captures(agents, lambda: 1000.0, gap_s=0.0)  # type: ignore[arg-type]
     try:
         witnesses.request(frozenset({"stacks"}), observe(), 990.0)
         witnesses.request(frozenset({"flows"}), observe(), 990.0)
@@ -157,7 +157,7 @@ def test_connections_are_looked_at_every_100_ms_and_less_often_in_a_job_of_many(
     agents.capture = lambda machines, what, deadline_s, **options: told.append(options) or {}  # type: ignore[method-assign, func-returns-value]
     machines = tuple(f"m{index}" for index in range(count))
     job = JobView("llm", 1, "running", machines, (), (), dict(enumerate(machines)), 0.0, 0.0)
-    witnesses = Witnesses(agents, lambda: 1000.0)  # type: ignore[arg-type]
+    witnesses = Captures(agents, lambda: 1000.0)  # type: ignore[arg-type]
     try:
         witnesses.request(frozenset({"flows"}), Observation(1000.0, job=job), 990.0)
         end_s = time.monotonic() + 10.0
@@ -184,10 +184,10 @@ def flow_of(machine: str, **more: Any) -> dict[str, Any]:
     return {**to_json(flow), **more}
 
 
-def connections(agents: Agents, told: dict[str, Any]) -> Seen:
+def connections(agents: Agents, told: dict[str, Any]) -> Connections:
     """What comes of asking for connections, where these machines answer this."""
     agents.capture = lambda machines, what, deadline_s, **options: told  # type: ignore[method-assign]
-    witnesses = Witnesses(agents, lambda: 1000.0)  # type: ignore[arg-type]
+    witnesses = Captures(agents, lambda: 1000.0)  # type: ignore[arg-type]
     try:
         witnesses.request(frozenset({"reach"}), observe(), 990.0)
         end_s = time.monotonic() + 10.0
@@ -221,7 +221,7 @@ def test_nonsense_from_one_machine_takes_nothing_from_what_the_others_tell(nonse
 
 def rounds(agents: Agents, count: int = 1) -> list[Statement]:
     """What comes of so many requests, one after the other."""
-    witnesses = Witnesses(agents, lambda: 1000.0, Parallelism(data=4), gap_s=60.0)  # type: ignore[arg-type]
+    witnesses = Captures(agents, lambda: 1000.0, Parallelism(data=4), gap_s=60.0)  # type: ignore[arg-type]
     found: list[Statement] = []
     try:
         for _ in range(count):
@@ -252,7 +252,7 @@ def test_a_round_in_which_all_do_the_same_flags_nobody_and_is_still_an_answer(st
 def test_rounds_do_not_overlap_and_one_about_a_former_generation_is_thrown_away() -> None:
     agents = Agents({"m2": READING})
     agents.gate.clear()
-    witnesses = Witnesses(agents, lambda: 1000.0)  # type: ignore[arg-type]
+    witnesses = Captures(agents, lambda: 1000.0)  # type: ignore[arg-type]
     try:
         for _ in range(3):
             witnesses.request(frozenset({"round"}), observe(), 999.0)
@@ -270,7 +270,7 @@ def test_rounds_do_not_overlap_and_one_about_a_former_generation_is_thrown_away(
 
 def test_the_first_look_is_handed_out_before_the_second_is_taken() -> None:
     agents = Agents({"m2": READING})
-    witnesses = Witnesses(agents, lambda: 1000.0, Parallelism(data=4), gap_s=30.0)  # type: ignore[arg-type]
+    witnesses = Captures(agents, lambda: 1000.0, Parallelism(data=4), gap_s=30.0)  # type: ignore[arg-type]
     try:
         witnesses.request(frozenset({"stacks"}), observe(), 990.0)
         end_s, found = time.monotonic() + 10.0, list[Statement]()

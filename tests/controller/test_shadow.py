@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minder.act.controller.beside import Beside, Shadow, watch_drift
+from minder.act.controller.shadow import Shadow, ShadowRule, watch_drift
 from minder.config import DetectorConfig
 from minder.diagnose.detectors.drift import DriftConfig, DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
@@ -45,7 +45,7 @@ def observation(time_s: float, watts: float = 500.0) -> Observation:
 
 def test_a_challenger_is_recorded_once_per_episode_and_decides_nothing() -> None:
     events: list[tuple[str, Mapping[str, Any]]] = []
-    beside = Beside(lambda kind, payload: events.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), JobTracker())})
+    beside = ShadowRule(lambda kind, payload: events.append((kind, payload)), {"shadow": Shadow("models:/x/2", Accuser(), JobTracker())})
     assert [beside.observe(observation(float(time_s))) for time_s in range(5)] == [RuleResult()] * 5
     ((kind, payload),) = events
     assert (kind, payload["detector"], payload["verdict"]["machines"]) == (kinds.SHADOW, "models:/x/2", ["m2"])
@@ -54,7 +54,7 @@ def test_a_challenger_is_recorded_once_per_episode_and_decides_nothing() -> None
 def test_drift_is_recorded() -> None:
     events: list[tuple[str, Mapping[str, Any]]] = []
     monitor = DriftMonitor({"gpu_power_draw_watts": (300.0, 600.0)}, DriftConfig(pace_s=10.0, hold_s=20.0))
-    beside = Beside(lambda kind, payload: events.append((kind, payload)), {"drift": watch_drift(monitor)})
+    beside = ShadowRule(lambda kind, payload: events.append((kind, payload)), {"drift": watch_drift(monitor)})
     for time_s in range(120):
         beside.observe(observation(float(time_s), 900.0))
     ((kind, payload),) = events
@@ -66,7 +66,7 @@ def test_what_fails_beside_is_told_and_stops_nothing() -> None:
         raise ZeroDivisionError("a challenger of poor quality")
 
     events: list[tuple[str, Mapping[str, Any]]] = []
-    beside = Beside(lambda kind, payload: events.append((kind, payload)), {"shadow": broken})
+    beside = ShadowRule(lambda kind, payload: events.append((kind, payload)), {"shadow": broken})
     assert [beside.observe(observation(float(time_s))) for time_s in range(3)] == [RuleResult()] * 3
     assert beside.errors == 3
     ((kind, payload),) = events
@@ -77,7 +77,7 @@ def test_a_ledger_that_fails_is_the_controllers_to_tell() -> None:
     def refuse(kind: str, payload: Mapping[str, Any]) -> None:
         raise LedgerError("full disk")
 
-    beside = Beside(refuse, {"shadow": Shadow("x", Accuser(), JobTracker())})
+    beside = ShadowRule(refuse, {"shadow": Shadow("x", Accuser(), JobTracker())})
     assert beside.observe(observation(0.0)) == RuleResult()
     assert beside.errors == 1
 

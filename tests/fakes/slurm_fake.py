@@ -1,6 +1,6 @@
 """A Slurm in memory that prints what Debian's 22.05 prints, for tests: strict about what it is asked, and it can be slow or down.
 
-It stands beside the real commands so that both are changed together; `tests/actuators/slurm` runs one suite against both.
+`tests/actuators/slurm` runs one suite against this and the real commands: both are changed together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Kubernetes API server in memory, for tests: strict about versions, conflicts, selectors and what it is asked, and it can be slow,
-down, or forget. `fake_site` puts nodes, pods and controllers into it.
+down, or forget. `kubernetes_site_fake` puts nodes, pods and controllers into it.
 
-It stands beside the real calls so that both are changed together; `tests/actuators/kubernetes` runs one suite against both.
+`tests/actuators/kubernetes` runs one suite against this and the real calls: both are changed together.
 """
 
 from __future__ import annotations

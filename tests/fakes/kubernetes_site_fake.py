@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from minder.act.actuators.kubernetes.calls import Json
-from minder.act.actuators.kubernetes.fake import FakeApi
 from minder.act.actuators.kubernetes.records import read_node, read_pod
+from tests.fakes.kubernetes_fake import FakeApi
 
 __all__ = ["FakeSite", "job_object"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minder.act.controller.patience import LOOK_FOR_S, Patience
+from minder.act.controller.approvals import LOOK_FOR_S, ApprovalDeadlines
 from minder.model.clock import FakeClock
 from minder.model.decision import Decision, Price
 from minder.model.evidence import Verdict
@@ -22,16 +22,16 @@ def question(on_timeout: str = "page", asked_s: float = NOW_S, length_s: float =
 @pytest.mark.parametrize("by_s", [-86_400.0, 86_400.0])
 def test_whoever_asked_waits_the_whole_time_however_the_clock_is_set(by_s: float) -> None:
     clock = FakeClock(NOW_S)
-    patience, item = Patience(clock), question()
-    patience.begin("evict-1", 900.0)
+    deadlines, item = ApprovalDeadlines(clock), question()
+    deadlines.begin("evict-1", 900.0)
     clock.sleep(400.0)
-    assert not patience.is_over(item) and patience.moved(item) is None
+    assert not deadlines.is_over(item) and deadlines.moved(item) is None
     clock.set_forward(by_s)
-    assert not patience.is_over(item) and patience.moved(item) == pytest.approx(NOW_S + 900.0 + by_s)
+    assert not deadlines.is_over(item) and deadlines.moved(item) == pytest.approx(NOW_S + 900.0 + by_s)
     clock.sleep(499.0)
-    assert not patience.is_over(item)
+    assert not deadlines.is_over(item)
     clock.sleep(1.0)
-    assert patience.is_over(item)
+    assert deadlines.is_over(item)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_whoever_asked_waits_the_whole_time_however_the_clock_is_set(by_s: float
 )
 def test_whoever_takes_over_waits_within_bounds(rule: str, by_s: float, left_s: float) -> None:
     clock = FakeClock(NOW_S + by_s)
-    patience, item = Patience(clock), question(rule)
-    assert patience.is_over(item) is (left_s == 0.0)
+    deadlines, item = ApprovalDeadlines(clock), question(rule)
+    assert deadlines.is_over(item) is (left_s == 0.0)
     clock.sleep(max(0.0, left_s - 1.0))
-    assert patience.is_over(item) is (left_s == 0.0)
+    assert deadlines.is_over(item) is (left_s == 0.0)
     clock.sleep(1.0)
-    assert patience.is_over(item)
+    assert deadlines.is_over(item)

@@ -1,7 +1,7 @@
 """What runs beside the champion on live data and never decides: a challenger's would-be verdicts, and drift. Both go to the ledger only.
 
-It is a rule that suspects nobody, so that it sees exactly what the other rules see. What fails in it is counted and told; the champion's
-tick goes on.
+It is a rule that suspects no machine, so that it sees exactly what the other rules see. What fails in it is counted and reported;
+the champion's tick goes on.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from minder.model.observation import Observation, RuleResult
 from minder.record.incidents import kinds
 from minder.wire.codec import to_json
 
-__all__ = ["Beside", "Shadow", "watch_drift"]
+__all__ = ["Shadow", "ShadowRule", "watch_drift"]
 
 _log = logging.getLogger("minder.controller")
 Append = Callable[[str, Mapping[str, Any]], object]  # (kind, payload) to the ledger
 Part = Callable[[Observation], list[tuple[str, dict[str, Any]]]]
 
 
-class Beside:
+class ShadowRule:
     """A rule without suspects (types.Rule). parts: name to what it has to tell of an observation."""
 
     name = "beside"
@@ -55,7 +55,7 @@ class Beside:
     def _tell(self, name: str, detail: str) -> None:
         try:
             self._append(kinds.DEGRADED, {"what": name, "detail": detail})
-        except LedgerError:  # the controller meets the same error, and tells it
+        except LedgerError:  # the controller meets the same error, and reports it
             pass
 
 
