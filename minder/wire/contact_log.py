@@ -1,5 +1,5 @@
-"""The log's lines on who talks to whom: a machine that is reached, lost or refuses us; a caller that is refused. Told on change, since a
-controller asks thousands of times a minute, and so may somebody who guesses tokens."""
+"""The log's lines on who talks to whom: a machine that is reached, lost or refuses us; a caller that is refused. Written on change, since a
+controller asks thousands of times a minute, and so may a caller who guesses tokens."""
 
 from __future__ import annotations
 
