@@ -192,9 +192,11 @@ class App:
         ready = self.controller.standbys()
         ready = [machine for machine in ready if machine not in placed.values()]
         if len(ready) < len(late):
-            told = [machine for machine in late if machine in refusals]
-            if told:
-                raise RecoveryError(f"{told[0]} refuses us: {refusals[told[0]]}; mend its address, its token file or [tls] in job.toml")
+            refusing = [machine for machine in late if machine in refusals]
+            if refusing:
+                raise RecoveryError(
+                    f"{refusing[0]} refuses us: {refusals[refusing[0]]}; mend its address, its token file or [tls] in job.toml"
+                )
             why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)
