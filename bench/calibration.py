@@ -79,7 +79,7 @@ def main() -> None:
     judged = [Judged("", None, "found" if good else "wrong", confidence=told) for told, good in zip(confidence, right, strict=True)]
     found = measure_reliability(judged)
     print(f"{found.count} verdicts, {sum(right)} right; expected calibration error {found.error:.3f}, Brier {found.brier:.3f}")
-    print(f"{'confidence':>12} {'n':>5} {'told':>6} {'right':>6}   95 % interval")
+    print(f"{'confidence':>12} {'n':>5} {'stated':>6} {'right':>6}   95 % interval")
     for item in found.bins:
         span = f"{item.right.low:.2f} to {item.right.high:.2f}"
         print(f"{item.low:6.2f}..{item.high:4.2f} {item.count:>5} {item.confidence:6.2f} {item.right.value:6.2f}   {span}")

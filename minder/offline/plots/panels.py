@@ -56,7 +56,7 @@ def departure(window: Window, metric: str, suspects: Sequence[str], since_s: flo
     if not mine_M.any() or mine_M.all():
         return 0.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # rows in which nobody has data
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows in which no machine has data
         distance_T = np.abs(np.nanmedian(values_TM[:, mine_M], axis=1) - np.nanmedian(values_TM[:, ~mine_M], axis=1))
         span = float(np.nanmax(values_TM) - np.nanmin(values_TM))
         during = float(np.nanmean(distance_T[(window.times_T >= since_s) & (window.times_T <= until_s)]))

@@ -93,7 +93,7 @@ def advise_standbys(machines: Sequence[int], rate: FailureRate, percentile: floa
 
 
 def given_rate(rate: float) -> FailureRate:
-    """A rate that somebody knows: no interval."""
+    """A rate that is given: no interval."""
     return FailureRate(rate, rate, rate, 0, 0.0)
 
 
