@@ -43,7 +43,7 @@ class Interrupted(BaseException):
 class NonFiniteGradient(RuntimeError):
     """This rank's own gradient, before the all-reduce, holds a NaN or an infinity."""
 
-    told = False  # the launcher knows already
+    reported = False  # the launcher knows already
 
 
 def is_victim(type_name: str, message: str) -> bool:
