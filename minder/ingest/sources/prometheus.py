@@ -175,7 +175,7 @@ class _Question(threading.Thread):
             server_limit = {"timeout": f"{round(self._timeout_s * 1000)}ms"}
             self.result = self._connection.custom_query(self._query, params=server_limit, timeout=self._timeout_s)
         except PrometheusApiClientException as error:
-            status, text = _told(str(error))
+            status, text = _status_and_text(str(error))
             self.error = refusal_of_answer(url, status, text)
         except JSONDecodeError:
             self.error = refusal_of_answer(url, 200, "no JSON")
@@ -185,10 +185,10 @@ class _Question(threading.Thread):
             self.error = SourceError(f"Prometheus at {url}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
-def _told(message: str) -> tuple[int, str]:
+def _status_and_text(message: str) -> tuple[int, str]:
     """Status and text of the client's message.
 
-    >>> _told("HTTP Status Code 401 (b'Unauthorized')")
+    >>> _status_and_text("HTTP Status Code 401 (b'Unauthorized')")
     (401, 'Unauthorized')
     """
     found = re.search(r"HTTP Status Code (\d+) \(b?['\"](.*)['\"]\)", message, re.DOTALL)
