@@ -305,7 +305,7 @@ class Fleet:
             contact = self._contacts[machine]
             contact.refused.pop("launcher", None)
             contact.launcher_heard_s = time.monotonic()
-            contact.ended = {pid: told_s for pid, told_s in contact.ended.items() if told_s >= asked_s}  # the answer knows of the others
+            contact.ended = {pid: ended_s for pid, ended_s in contact.ended.items() if ended_s >= asked_s}  # the answer knows of the others
             contact.workers = less_ended((shift_worker(worker, contact.offset_s) for worker in workers), contact.ended)
             contact.launcher = answer
 

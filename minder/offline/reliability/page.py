@@ -162,7 +162,7 @@ def _standbys(account: Account) -> str:
     parts = ["<h2>Standby pool</h2>"]
     if count_failures(find_departures(account.incidents), account).machine_days > 0:
         counted = rate_from_account(account)
-        if counted.rate.tells_days:
+        if counted.rate.has_days:
             parts.append(_table(advice_rows(advise_standbys(sizes, counted.rate), True), "numbers"))
         parts.append("".join(f"<p>{_text(line)}.</p>" for line in advice_notes(counted.rate, 99.0, counted)))
     else:

@@ -40,7 +40,7 @@ class FailureRate:
     machine_days: float
 
     @property
-    def tells_days(self) -> bool:
+    def has_days(self) -> bool:
         """Whether it says anything of a day: a count over minutes may stand for several failures of each machine and day."""
         return self.high < 1.0
 
