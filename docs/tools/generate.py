@@ -64,10 +64,10 @@ def _parameter(item: Any) -> str:
     else:
         name = ", ".join([*item.opts, *item.secondary_opts])
     default = item.default
-    told = "required" if item.required else "" if default is None or default is False or callable(default) else f"`{default}`"
+    shown = "required" if item.required else "" if default is None or default is False or callable(default) else f"`{default}`"
     if isinstance(default, Path):
-        told = f"`{default.as_posix()}`"
-    return f"| `{name}` | {told} | {_cell(getattr(item, 'help', '') or '')} |"
+        shown = f"`{default.as_posix()}`"
+    return f"| `{name}` | {shown} | {_cell(getattr(item, 'help', '') or '')} |"
 
 
 def configuration_page() -> str:
@@ -118,7 +118,7 @@ def _service_tables() -> tuple[tuple[str, str, Any], ...]:
 
     return (
         ("The file", "", ServiceFile),
-        ("Who is told", "[[notify]]", Target),
+        ("Receivers of notices", "[[notify]]", Target),
         ("Identity provider", "[oidc]", OidcSettings),
         ("Signing in", "[oidc.sign_in]", SignInSettings),
         ("Jobs that are registered", "[jobs]", JobsSettings),
@@ -138,8 +138,8 @@ def split_meanings(text: str, keys: list[str]) -> tuple[str, dict[str, str]]:
     """A docstring's sentences before its first "key: " or "key, key: ", and what it says of each key."""
     one = "|".join(sorted(map(re.escape, keys), key=len, reverse=True))
     pieces = re.split(rf"(?:^|(?<=[.;]) )((?:{one})(?:, (?:{one}))*): ", " ".join(text.split()))
-    told = {name: meaning.rstrip(".;") for names, meaning in zip(pieces[1::2], pieces[2::2], strict=True) for name in names.split(", ")}
-    return pieces[0].strip(), told
+    meanings = {name: meaning.rstrip(".;") for names, meaning in zip(pieces[1::2], pieces[2::2], strict=True) for name in names.split(", ")}
+    return pieces[0].strip(), meanings
 
 
 def _field(name: str, field: Any, meaning: str) -> str:
