@@ -218,7 +218,7 @@ def test_silence_is_not_health(story: Any) -> None:
     assert recent.ettr is not None and "--until newest" in " ".join(recent.notes)
 
 
-def test_repeated_steps_of_unknown_length_are_told(story: Any) -> None:
+def test_repeated_steps_of_unknown_length_are_reported(story: Any) -> None:
     story.register(0.0, first_step_s=0.0)
     incident = story.verdict(1000.0, 1030.0)
     story.evict(incident, 1040.0, 1090.0)

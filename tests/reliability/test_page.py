@@ -82,7 +82,7 @@ def test_an_empty_period_is_no_data_and_not_health(story: Any) -> None:
     assert "not known" in read(render_report(story.account(0.0, 1000.0)))[1]
 
 
-def test_a_file_that_cannot_be_written_is_told(story: Any, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(story: Any, tmp_path: Path) -> None:
     story.hang(100.0)
     account = story.account(0.0, 1000.0)
     with pytest.raises(BadInputError, match="--out"):

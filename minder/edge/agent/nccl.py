@@ -93,10 +93,10 @@ class InspectorFolder:
         tail.chunk_bytes = most_bytes
         log = read_inspector(tail.lines())
         if tail.problem:
-            self._warn_once(f"{tail.path} cannot be read: {tail.problem}")
+            self._warn(f"{tail.path} cannot be read: {tail.problem}")
             return
         if log.skipped:
-            self._warn_once(f"{tail.path}: lines that are no record of the NCCL Inspector are left out")
+            self._warn(f"{tail.path}: lines that are no record of the NCCL Inspector are left out")
         operations, size = self._totals or (0, 0)
         for record in log.records:
             count = self._count(tail.path.name, record)
@@ -116,14 +116,14 @@ class InspectorFolder:
                         with contextlib.suppress(FileNotFoundError):  # it went while we looked
                             found.append((entry.stat().st_mtime, entry.name))
         except OSError as error:
-            self._warn_once(f"{self._folder} cannot be read: {error.strerror}")
+            self._warn(f"{self._folder} cannot be read: {error.strerror}")
             self._scanned = self._scanned or isinstance(error, FileNotFoundError)
             return set(self._tails)
         self._scanned = True
         if others and not found:
-            self._warn_once(f"{self._folder}: no file is named for {' or '.join(sorted(self._names))} or for a training process here")
+            self._warn(f"{self._folder}: no file is named for {' or '.join(sorted(self._names))} or for a training process here")
         if len(found) > _MOST_FILES:
-            self._warn_once(f"{self._folder} holds over {_MOST_FILES} files of this machine: the newest are read, clear it between jobs")
+            self._warn(f"{self._folder} holds more than {_MOST_FILES} files of this machine: the newest are read, clear it between jobs")
         return {name for _, name in sorted(found)[-_MOST_FILES:]}
 
     def _count(self, file: str, record: InspectorRecord) -> int:
@@ -137,7 +137,7 @@ class InspectorFolder:
             return 1
         return record.sequence - before
 
-    def _warn_once(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         """Once, and not for ever new texts."""
         if text not in self._logged and len(self._logged) < 20:
             self._logged.add(text)
