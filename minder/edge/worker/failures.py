@@ -47,7 +47,7 @@ class NonFiniteGradient(RuntimeError):
 
 
 def is_victim(type_name: str, message: str) -> bool:
-    """Whether an exception tells of a peer's or the store's loss rather than of a fault of its own.
+    """Whether an exception reports a peer's or the store's loss rather than of a fault of its own.
 
     >>> is_victim("RuntimeError", "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:39089")
     True
