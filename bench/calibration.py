@@ -28,8 +28,8 @@ def first_verdicts(paths: list[Path]) -> tuple[list[float], list[bool]]:
     """(confidence, right) of each recording's first accusation."""
     confidence, right = [], []
     for path in paths:
-        for told, good in _of_rows(path) if path.suffix == ".jsonl" else _of_cases(path):
-            confidence.append(told)
+        for stated, good in _of_rows(path) if path.suffix == ".jsonl" else _of_cases(path):
+            confidence.append(stated)
             right.append(good)
     return confidence, right
 
@@ -37,8 +37,8 @@ def first_verdicts(paths: list[Path]) -> tuple[list[float], list[bool]]:
 def _of_cases(path: Path) -> Iterator[tuple[float, bool]]:
     for case in json.loads(path.read_text()):
         if case["verdicts"]:
-            delay_s, machines, _, _, told, *_ = case["verdicts"][0]
-            yield float(told), bool(case["culprit"]) and machines == case["culprit"] and delay_s >= 0.0
+            delay_s, machines, _, _, stated, *_ = case["verdicts"][0]
+            yield float(stated), bool(case["culprit"]) and machines == case["culprit"] and delay_s >= 0.0
 
 
 def _of_rows(path: Path) -> Iterator[tuple[float, bool]]:
@@ -46,8 +46,8 @@ def _of_rows(path: Path) -> Iterator[tuple[float, bool]]:
     newest = {(row["recipe"], row["seed"], row["index"]): row for row in rows if row["detector"] == "default"}
     for row in newest.values():
         if row["told"]:
-            delay_s, machines, _, _, told = row["told"][0]
-            yield float(told), set(machines) <= set(row["culprits"]) and delay_s >= 0.0
+            delay_s, machines, _, _, stated = row["told"][0]
+            yield float(stated), set(machines) <= set(row["culprits"]) and delay_s >= 0.0
 
 
 def fit(confidence: list[float], right: list[bool], rounds: int = 100) -> tuple[float, float]:
@@ -76,10 +76,10 @@ def main() -> None:
         print("name the files that bench/default_detector.py --json or bench/compare_detectors.py wrote")
         return
     confidence, right = first_verdicts(arguments.cases)
-    judged = [Judged("", None, "found" if good else "wrong", confidence=told) for told, good in zip(confidence, right, strict=True)]
+    judged = [Judged("", None, "found" if good else "wrong", confidence=stated) for stated, good in zip(confidence, right, strict=True)]
     found = measure_reliability(judged)
     print(f"{found.count} verdicts, {sum(right)} right; expected calibration error {found.error:.3f}, Brier {found.brier:.3f}")
-    print(f"{'confidence':>12} {'n':>5} {'told':>6} {'right':>6}   95 % interval")
+    print(f"{'confidence':>12} {'n':>5} {'stated':>6} {'right':>6}   95 % interval")
     for item in found.bins:
         span = f"{item.right.low:.2f} to {item.right.high:.2f}"
         print(f"{item.low:6.2f}..{item.high:4.2f} {item.count:>5} {item.confidence:6.2f} {item.right.value:6.2f}   {span}")

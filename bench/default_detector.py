@@ -115,11 +115,11 @@ def judge_folder(job: tuple[str, Truth]) -> Case:
 
 def _case(truth: Truth, found: Sequence[Verdict], machines: int, nuisances: tuple[str, ...], started: float) -> Case:
     onset_s = truth.onset_s if truth.onset_s is not None else 0.0
-    told = tuple(
+    named = tuple(
         (round(v.time_s - onset_s, 1), ",".join(v.machines), v.tier, v.cause, round(v.confidence, 3), [e.metric for e in v.evidence[:3]])
         for v in accusations(found)
     )
-    return Case(judge_recording(truth, found), truth.machine, machines, tuple(nuisances), told, time.process_time() - started)
+    return Case(judge_recording(truth, found), truth.machine, machines, tuple(nuisances), named, time.process_time() - started)
 
 
 def jobs_of(source: str) -> tuple[Callable[[Any], Case], list[Any]]:

@@ -3,7 +3,7 @@
 Batch: 15 minutes of 1,500 machines x 19 metrics at 1 Hz, the same data for every detector, in one run; processor seconds, one thread.
 `default` goes row by row as live. The reference and the classical detectors are quadratic or refit a model to every window, so
 they are given the first `--others` rows and the rest is reckoned: every row costs them the same, and the table says how many were
-measured (--others 900 measures all). `minder` is told in its two parts too: networks and distances. Streaming: one tick of the default of
+measured (--others 900 measures all). `minder` is shown in its two parts too: networks and distances. Streaming: one tick of the default of
 1,500 machines in one job, and of 25,000 machines in many jobs (one detector each). Data are made beforehand and not counted.
 """
 

@@ -1,7 +1,7 @@
 """How a detector's work grows with metrics, and with machines: python bench/growth.py [--turns 5] [--detectors default minder]
 
 Processor seconds of one thread, data made beforehand (as in bench/detector.py). The default's tick is taken in turns over all sizes, so
-that what else the machine does falls on all of them, and the fastest of the turns' medians is told; the other detectors get `--rows` rows
+that what else the machine does falls on all of them, and the fastest of the turns' medians is shown; the other detectors get `--rows` rows
 of a batch of 15 minutes. "Growth" is the exponent between two columns: 1 where twice as much takes twice as long, below 1 where a fixed
 part weighs. Sets of metrics: the first N of the catalogue's gauges that the default reads; "x 3": with the smallest and the largest device
 of each machine beside its mean.

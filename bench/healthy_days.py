@@ -1,4 +1,4 @@
-"""How many healthy machine-days the default detector watches before it accuses somebody: python bench/healthy_days.py [--count 120]
+"""How many healthy machine-days the default detector watches before it accuses a machine: python bench/healthy_days.py [--count 120]
 
 Recordings of the recipe `healthy-fleet` (1,000 machines, two hours, 15 s scrapes, every nuisance: 83 machine-days each) are simulated
 one after the other, replayed and thrown away, so that memory and disk hold one of them. A line as it goes: machine-days so far, false

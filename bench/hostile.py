@@ -54,8 +54,8 @@ class Site:
         self.tokens = self._make_tokens()
         self.log = (folder / "log").open("w+")
         (folder / "service.toml").write_text("[jobs]\nmost = 1\n")
-        told = ["--ledger", str(self.ledger), "--settings", str(folder / "service.toml")]
-        command = [sys.executable, "-m", "minder", "serve", "--listen", "127.0.0.1:0", *told]
+        options = ["--ledger", str(self.ledger), "--settings", str(folder / "service.toml")]
+        command = [sys.executable, "-m", "minder", "serve", "--listen", "127.0.0.1:0", *options]
         self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL)
         self.port = self._await_port(folder / "log")
         self.url = f"http://127.0.0.1:{self.port}"

@@ -1,4 +1,4 @@
-"""Inputs that nobody should send to the service: made from a seed, each with what it may be answered."""
+"""Inputs that no client should send to the service: made from a seed, each with what it may be answered."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def odd_path(chance: random.Random) -> Case:
 
 
 def wrong_token(chance: random.Random) -> Case:
-    """Nobody's, somebody's with a letter changed, another scheme, one that would fill the header."""
+    """No one's, a real one with a letter changed, another scheme, one that would fill the header."""
     value = chance.choice(
         (
             "Bearer " + "x" * chance.randrange(1, 4000),

@@ -1,10 +1,10 @@
 """What real GPUs and simulated ones read, side by side: python bench/marginals.py [FOLDER] [--out marginals.png]
 
 FOLDER holds util_cdf.npz, the utilisation curves of two A100 clusters (Seren and Kalos of AcmeTrace, NSDI'24, CC BY 4.0), by default
-../shared/data/distributions; without it only the simulated side is told and drawn. The curves are of all GPUs at all times, many of them
+../shared/data/distributions; without it only the simulated side is shown and drawn. The curves are of all GPUs at all times, many of them
 idle; jobs here train. So of duty, power, memory, SM activity and InfiniBand the real side is the upper part, as many samples as have a duty
 cycle of 50 % and more, which supposes that these are higher on busy GPUs; of the simulated side it is the samples with such a duty cycle.
-Power and InfiniBand are told as a share of what the hardware allows (A100: 400 W, one port of 200 Gb/s; simulated: H100, 700 W, 8 ports of
+Power and InfiniBand are shown as a share of what the hardware allows (A100: 400 W, one port of 200 Gb/s; simulated: H100, 700 W, 8 ports of
 400 Gb/s; with the recipe "a100" 400 W).
 """
 
@@ -78,9 +78,9 @@ def report(sides: Mapping[str, list[Marginal]]) -> None:
     for _, name, unit, *_ in CURVES:
         of = {side: item for side, found in sides.items() for item in found if item.metric == name}
         for side, item in of.items():
-            told = [f"{item.at(q):.0f}" for q in (0.1, 0.25, 0.5, 0.75, 0.9)]
-            told += ["" if side in simulated else f"{farthest(item, of[other]):.2f}" for other in simulated]
-            print(f"| {name}, {unit} | {side} | {' | '.join(told)} |")
+            row = [f"{item.at(q):.0f}" for q in (0.1, 0.25, 0.5, 0.75, 0.9)]
+            row += ["" if side in simulated else f"{farthest(item, of[other]):.2f}" for other in simulated]
+            print(f"| {name}, {unit} | {side} | {' | '.join(row)} |")
 
 
 def main() -> None:

@@ -4,10 +4,10 @@
 
 Two ranks train a small network over gloo (DDP) under a real launcher, beside a real agent that is scraped every second. In the job
 (bench/jobs/counted.py) short blocks of steps with minder and without alternate. Compared is a step's processor time, all threads of the
-process together, and of it the fastest quarter: whoever else is on the machine only ever adds, and what minder does in every step moves the
+process together, and of it the fastest quarter: other load on the machine only ever adds, and what minder does in every step moves the
 quick steps too. The 95 % interval is over resampled pairs of blocks (bootstrap); beside it the bare loop against itself, which should hold
 zero. What comes now and then instead (a dump every ten seconds, a tick four times a second, a traced step's line in its file) is counted by
-the processor time of its own thread, in a stretch of steps in which nobody parks it (parking it for the bare blocks wakes it once for each
+the processor time of its own thread, in a stretch of steps in which it is not parked (parking it for the bare blocks wakes it once for each
 of them); agent and launcher by that of their processes.
 """
 

@@ -1,4 +1,4 @@
-"""A quiet lab accuses nobody: ten minutes with checkpoints, evaluation pauses, a CPU burst, an agent restart, a Prometheus restart.
+"""A quiet lab accuses no machine: ten minutes with checkpoints, evaluation pauses, a CPU burst, an agent restart, a Prometheus restart.
 
 python bench/quiet.py [--minutes 10] [--out bench-out/quiet] [--plain]
 """
@@ -25,7 +25,7 @@ def main() -> int:
     options = DemoOptions("none", out, steps=steps, evaluate_every=200, plain=arguments.plain, masked=arguments.plain)
     run = play_quiet(options, seconds)
     text = [f"{at_s:6.0f} s  {what}" for at_s, what in run.disturbances]
-    text.append(f"accused or restarted: {'; '.join(run.outcome.wrong) or 'nobody'} in {run.seconds:.0f} s of {steps} steps")
+    text.append(f"accused or restarted: {'; '.join(run.outcome.wrong) or 'no machine'} in {run.seconds:.0f} s of {steps} steps")
     print("\n".join(text))
     return 0 if run.outcome.right else 1
 

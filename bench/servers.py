@@ -1,7 +1,7 @@
 """Twelve real servers that do the same work: python bench/servers.py [FOLDER]
 
 The servers of the InterFusion data set (12 of its 19 metrics move together; 5 minutes a sample), folder ../shared/data/servers by default;
-without it this says so and ends. Two halves of the labelled days are told apart; no detector sees a label, so neither is for
+without it this says so and ends. Two halves of the labelled days are reported apart; no detector sees a label, so neither is for
 tuning. AUC: over all machines and rows, the chance that an abnormal one scores above a normal one. Top-1: of
 the rows in which exactly one server is labelled, how often it scores highest. Networks are trained on the unlabelled days. --every 8
 looks at every eighth row only: for IForest and AutoEncoder, which refit a model to every row that they look at.
@@ -103,8 +103,8 @@ def auc(score_TM: np.ndarray, label_TM: np.ndarray) -> float:
     _, place_N, count = np.unique(score_TM.ravel(), return_inverse=True, return_counts=True)
     rank_V = np.cumsum(count) - (count - 1) / 2.0
     flag_N = label_TM.ravel()
-    sick, well = int(flag_N.sum()), int((~flag_N).sum())
-    return float((rank_V[place_N][flag_N].sum() - sick * (sick + 1) / 2.0) / (sick * well))
+    abnormal, normal = int(flag_N.sum()), int((~flag_N).sum())
+    return float((rank_V[place_N][flag_N].sum() - abnormal * (abnormal + 1) / 2.0) / (abnormal * normal))
 
 
 def top_one(score_TM: np.ndarray, label_TM: np.ndarray) -> tuple[float, int]:

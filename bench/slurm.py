@@ -74,8 +74,8 @@ def drain(work: EngineWork, decision: Decision) -> tuple[float, float]:
 def tell(name: str, rounds: list[tuple[float, float]]) -> None:
     for part, seconds in zip(("drained", "written"), zip(*rounds, strict=True), strict=True):
         cuts = statistics.quantiles(seconds, n=100, method="inclusive")
-        told = {"P50": cuts[49], "P99": cuts[98], "max": max(seconds)}
-        figures = "  ".join(f"{key} {value * 1000:6.1f} ms" for key, value in told.items())
+        cuts_s = {"P50": cuts[49], "P99": cuts[98], "max": max(seconds)}
+        figures = "  ".join(f"{key} {value * 1000:6.1f} ms" for key, value in cuts_s.items())
         print(f"{name:46s} {part}  rounds {len(seconds):4d}  {figures}", flush=True)
 
 

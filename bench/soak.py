@@ -50,7 +50,7 @@ SETTLED_S = 3 * HOUR_S  # memory may grow until every cache is full
 
 
 class NoHost:
-    """No process that holds a rendezvous store: nobody would meet there."""
+    """No process that holds a rendezvous store: no rank would meet there."""
 
     @classmethod
     def ensure(cls, *unused: object) -> NoHost:

@@ -1,4 +1,4 @@
-"""Why is it stuck: real faults in a real job of the lab, and whom minder names; quiet phases, and that it names nobody.
+"""Why is it stuck: real faults in a real job of the lab, and whom minder names; quiet phases, and that it names no machine.
 
     python bench/stuck.py [--kinds sleep,disk] [--seeds 5] [--first-seed 0] [--out bench-out/stuck]
 
@@ -32,13 +32,13 @@ from minder.simulate.demo.stage import MASKED_METRICS, Stage
 from minder.simulate.lab.machine import LabMachine
 
 _STEP, _PAUSE_S, _RANKS = 24, 20.0, 4
-_SETTLE_S = 20.0  # whoever is paged and should stay is given so long to be evicted after all
+_SETTLE_S = 20.0  # a machine that is paged and should stay is given so long to be evicted after all
 _SAVER = ((0,),)  # rank 0 saves, whatever the seed
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """machine: those at fault must be evicted; else nobody may be named or evicted. ranks: where it happens with seed 0; none: everywhere.
+    """machine: those at fault must be evicted; else none may be named or evicted. ranks: where it happens with seed 0; none: everywhere.
 
     paged: those at fault must be named and must stay: what names them is enough for a person and not for an eviction.
     among: the places that the seeds take in turn, from `ranks` on; none: every single rank, or every pipeline where ranks are two.
@@ -107,11 +107,11 @@ class StuckStage(Stage):
     def _start_launcher(self, machine: LabMachine) -> None:
         kind = KINDS[self.name]
         seed = self.options.seed
-        told = f"{self.name}@{kind.step_of(seed)}:{','.join(map(str, kind.ranks_of(seed)))}"
+        order = f"{self.name}@{kind.step_of(seed)}:{','.join(map(str, kind.ranks_of(seed)))}"
         flags = ["--job", self.job, "--slots", "1", "--barrier", "script", "--env", f"GLOO_SOCKET_IFNAME={machine.place.data_interface}"]
         flags += ["--env", f"LAB_DATA_ADDRESS={machine.place.data_address}"]
         program = "stages.py" if self.name.startswith("stages-") else "stuck.py"
-        script = [str(Path(__file__).parent / "jobs" / program), "--output", str(self.output), "--stuck", told]
+        script = [str(Path(__file__).parent / "jobs" / program), "--output", str(self.output), "--stuck", order]
         script += ["--disk", str(self.disk)] if self.disk is not None else []
         self.lab.start_launcher(machine, self._token_file, 9402, [*flags, "--", *script])
 
@@ -201,7 +201,7 @@ def _until(stage: Stage, reached: Callable[[], bool], limit_s: float) -> None:
 
 
 def _over(stage: StuckStage, kind: Kind) -> bool:
-    """An eviction whose job steps again, or a program whose fault was told: nothing more will come of it."""
+    """An eviction whose job steps again, or a program whose fault was reported: nothing more will come of it."""
     with stage.ledger() as ledger:
         events = ledger.events(job=stage.job)
     if kind.machine and not kind.paged:

@@ -72,8 +72,8 @@ async def listen(http: httpx.AsyncClient, token: str, seen: Seen) -> None:
             if answer.status_code != 200:
                 seen.failures.append(f"stream HTTP {answer.status_code}")
             async for line in answer.aiter_lines():
-                if line.startswith("data:") and (told := json.loads(line[5:]).get("data", {}).get("told_s")):
-                    seen.delays.append(time.time() - told)
+                if line.startswith("data:") and (sent_s := json.loads(line[5:]).get("data", {}).get("told_s")):
+                    seen.delays.append(time.time() - sent_s)
     except httpx.HTTPError as error:
         seen.failures.append(f"stream {type(error).__name__}")
 
@@ -104,7 +104,7 @@ async def look(url: str, people: Sequence[tuple[str, httpx.Cookies]], seconds: f
     return seen
 
 
-def ranked_seconds(seconds: list[float]) -> dict[str, Any]:
+def quantiles(seconds: list[float]) -> dict[str, Any]:
     ranked = sorted(seconds)
     if not ranked:
         return {"count": 0}
@@ -142,9 +142,9 @@ def main() -> None:
                     "seconds": round(took_s, 1),
                     "service_cores": round((spent.user + spent.system - used.user - used.system) / took_s, 3),
                     "service_MiB": round(memory / 2**20),
-                    "reads": {path: ranked_seconds(values) for path, values in seen.reads.items()},
+                    "reads": {path: quantiles(values) for path, values in seen.reads.items()},
                     "unchanged": seen.unchanged,
-                    "events_heard": ranked_seconds(seen.delays),
+                    "events_heard": quantiles(seen.delays),
                     "failures": {name: seen.failures.count(name) for name in sorted(set(seen.failures))},
                 },
                 indent=1,

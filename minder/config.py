@@ -107,7 +107,7 @@ class TelemetryConfig(PrometheusSettings):
 class DetectorConfig(_Strict):
     """Which detector reads the telemetry. name: a detector by name. model: before the name: "models:/minder-detector@champion", or a
     folder that `minder train` wrote. shadow: another one that looks on, and whose would-be verdicts go to the ledger only. drift: whether
-    metrics that leave the range of the model's training are told."""
+    metrics that leave the range of the model's training are reported."""
 
     name: str = "default"
     model: str | None = None
@@ -374,7 +374,7 @@ def _key_of(place: tuple[int | str, ...], kind: str) -> tuple[int | str, ...]:
 
 
 def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The same configuration, wherever it is read from: its own paths become absolute. What is no path yet is told later."""
+    """The same configuration, wherever it is read from: its own paths become absolute. What is no path yet is refused later."""
 
     def anchor(value: Any) -> Any:
         return str(folder / Path(value).expanduser()) if isinstance(value, str) and value else value

@@ -3,7 +3,7 @@
 Short blocks of steps with minder and without it alternate in one process, in pairs of random order: the two blocks of a pair see the same
 machine. With: a heartbeat and the tracer in each step, the threads of the control channel and of the kept dumps awake. Without: the bare
 loop, those threads parked. A third of the pairs compares the bare loop with itself, which shows what the method cannot tell. What those
-threads take is counted in a stretch of steps with minder at the end, a third of the time, in which nobody parks them.
+threads take is counted in a stretch of steps with minder at the end, a third of the time, in which they are not parked.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ FIFREEZE = 0xC0045877  # <linux/fs.h>
 
 
 class Batches(Dataset[torch.Tensor]):
-    """Endless in effect. `locks_at`: the worker process that loads this item waits for a lock that nobody frees."""
+    """Endless in effect. `locks_at`: the worker process that loads this item waits for a lock that is never freed."""
 
     def __init__(self, locks_at: int | None) -> None:
         self._locks_at = locks_at
@@ -64,10 +64,10 @@ class SlowFile(io.BytesIO):
 
 
 class Trouble:
-    """What this rank is told to do at which step, once in the life of the job."""
+    """What this rank does at which step, once in the life of the job."""
 
-    def __init__(self, told: str, output: Path, rank: int, disk: Path = Path("disk")) -> None:
-        self.kind, _, place = told.partition("@")
+    def __init__(self, order: str, output: Path, rank: int, disk: Path = Path("disk")) -> None:
+        self.kind, _, place = order.partition("@")
         step, _, who = place.partition(":")
         self.step, self.output, self.rank, self.disk = int(step or -1), output, rank, disk
         self.mine = who == "" or str(rank) in who.split(",")
@@ -95,7 +95,7 @@ def stop_inside_the_collective(trouble: Trouble) -> None:
 
 
 def wait_for_the_disk(folder: Path) -> None:
-    """State D, for real: posix_spawn waits uninterruptibly for a child that hangs in the open of a pipe that nobody writes."""
+    """State D, for real: posix_spawn waits uninterruptibly for a child that hangs in the open of a pipe that has no writer."""
     pipe = folder / "pipe"
     with contextlib.suppress(FileExistsError):
         os.mkfifo(pipe)
@@ -164,7 +164,7 @@ def before_the_collective(trouble: Trouble, step: int, values: torch.Tensor) -> 
 
 
 def wait_for_slow_data(trouble: Trouble, step: int) -> None:
-    """Storage that all ranks share: each step somebody else is last."""
+    """Storage that all ranks share: each step another rank is last."""
     trouble.slow |= trouble.comes(step, "slow-data")
     if trouble.slow and trouble.kind == "slow-data":
         time.sleep(random.uniform(0.5, 2.5))

@@ -64,10 +64,10 @@ def _parameter(item: Any) -> str:
     else:
         name = ", ".join([*item.opts, *item.secondary_opts])
     default = item.default
-    told = "required" if item.required else "" if default is None or default is False or callable(default) else f"`{default}`"
+    shown = "required" if item.required else "" if default is None or default is False or callable(default) else f"`{default}`"
     if isinstance(default, Path):
-        told = f"`{default.as_posix()}`"
-    return f"| `{name}` | {told} | {_cell(getattr(item, 'help', '') or '')} |"
+        shown = f"`{default.as_posix()}`"
+    return f"| `{name}` | {shown} | {_cell(getattr(item, 'help', '') or '')} |"
 
 
 def configuration_page() -> str:
@@ -118,7 +118,7 @@ def _service_tables() -> tuple[tuple[str, str, Any], ...]:
 
     return (
         ("The file", "", ServiceFile),
-        ("Who is told", "[[notify]]", Target),
+        ("Receivers of notices", "[[notify]]", Target),
         ("Identity provider", "[oidc]", OidcSettings),
         ("Signing in", "[oidc.sign_in]", SignInSettings),
         ("Jobs that are registered", "[jobs]", JobsSettings),

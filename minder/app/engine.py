@@ -105,8 +105,8 @@ def _placed(config: JobConfig, members: Sequence[str], known: Mapping[str, Machi
     names = [*inside, *(name for name in known if name not in inside)]
     missing = next((name for name in names if known[name].agent is None), None)
     if missing is not None:
-        told = 'name it in [[machines]], or give engine.agent like "http://{node_ip}:9401"'
-        raise ConfigError(f"node {missing} of the job has no address: {told}")
+        mend = 'name it in [[machines]], or give engine.agent like "http://{node_ip}:9401"'
+        raise ConfigError(f"node {missing} of the job has no address: {mend}")
     machines = tuple(known[name].model_copy(update={"standby": name not in inside}) for name in names)
     placed = config.model_copy(update={"machines": machines})
     try:
@@ -161,8 +161,8 @@ def _retest(config: JobConfig, machine: str) -> None:
     except OSError as error:
         raise ActuatorError(f"{machine} stays out: its test `{shlex.join(words)}` cannot be run: {error.strerror}") from error
     if done.returncode != 0:
-        told = " ".join((done.stderr or done.stdout).split())[-300:]
-        raise ActuatorError(f"{machine} stays out: its test `{shlex.join(words)}` failed with status {done.returncode}: {told}")
+        output = " ".join((done.stderr or done.stdout).split())[-300:]
+        raise ActuatorError(f"{machine} stays out: its test `{shlex.join(words)}` failed with status {done.returncode}: {output}")
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ def wire_engine(config: JobConfig, ledger: Ledger, clock: Clock, *, act: bool, r
 def return_machine(config: JobConfig, ledger: Ledger, machine: str, asked: Asked | None = None) -> ActionResult:
     """Test a machine and let its engine use it again, if it was minder that took it away. Written down before it is done.
 
-    Raises ActuatorError where the test fails, where somebody else holds the machine, or where the engine does not answer.
+    Raises ActuatorError where the test fails, where something else than minder drained the machine, or where the engine does not answer.
     """
     engine = _open_for_return(config, asked)
     known = drain_operations(ledger, machine)
@@ -237,7 +237,7 @@ def _meeting_place(config: JobConfig) -> dict[str, str]:
 def _job_id(engine: SlurmConfig) -> int:
     if engine.job is not None:
         return engine.job
-    told = os.environ.get("SLURM_JOB_ID", "")
-    if not told.isdigit():
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    if not job_id.isdigit():
         raise ConfigError("engine.job is missing: give the Slurm job's id, or run this inside the job ($SLURM_JOB_ID)")
-    return int(told)
+    return int(job_id)

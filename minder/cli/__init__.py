@@ -49,7 +49,7 @@ VERBS = {
     "lab": "The local lab: check what works here, clean up.",
 }
 
-# What a verb logs where nobody says how much: those that run for weeks under a supervisor tell what they do, those that a person looks at
+# What a verb logs by default: those that run for weeks under a supervisor log what they do, those that a person looks at
 # have their own lines for that. Verbs that are none of these have no log: their warnings are bare lines.
 LOG_LEVELS = {"agent": "info", "launch": "info", "serve": "info", "run": "warning", "watch": "warning", "demo": "warning"}
 _LEVEL_HELP = f"{' | '.join(LEVELS)}: how much is logged (docs/logging.md). [default: $MINDER_LOG_LEVEL, else by verb]"

@@ -44,7 +44,7 @@ def list_decisions(
     if format_ == "json":
         typer.echo(json.dumps(to_json(shown), indent=1))
     elif not shown:
-        typer.echo("no decision waits for an operator" if not all_ else "nobody was ever asked")
+        typer.echo("no decision waits for an operator" if not all_ else "no decision was ever put to an operator")
     else:
         print_table([("id", "job", "incident", "would evict", "why", "state", "until", "then"), *map(_row, shown)])
 

@@ -1,4 +1,4 @@
-"""`minder job`: restart a job in place, give it another standby; have a service watch jobs that somebody else runs."""
+"""`minder job`: restart a job in place, give it another standby; have a service watch jobs that minder did not start."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def end(
 @app.command("add-standby")
 def add_standby(
     name: Annotated[str, typer.Argument(help="The running job's name.")],
-    machine: Annotated[str, typer.Argument(help="The machine's name, as its agent and launcher were told it.")],
+    machine: Annotated[str, typer.Argument(help="The machine's name, as its agent and launcher were started with it.")],
     agent: Annotated[str, typer.Option(help="Where its agent listens, like http://10.0.0.9:9401.")],
     launcher: Annotated[str, typer.Option(help="Where its launcher of this job listens, like http://10.0.0.9:9402.")],
     rack: Annotated[str | None, typer.Option(help="What it shares with other machines, as in [[machines]].")] = None,

@@ -79,7 +79,7 @@ def outcome(
         if incident is not None:
             meant = opened.incident(incident)
             if name not in (*meant.machines, *meant.evicted):
-                raise BadInputError(f"incident {incident} does not name {name}: it names {', '.join(meant.machines) or 'nobody'}")
+                raise BadInputError(f"incident {incident} does not name {name}: it names {', '.join(meant.machines) or 'no machine'}")
             found, job = meant.id, meant.job
         elif record is not None:
             found, job = record.incident or "", record.job
@@ -131,7 +131,7 @@ def give_back(
                 raise BadInputError("--config works on this machine only: leave --server out")
             typer.echo(return_machine(settings, opened, name).detail)
         if isinstance(opened, Ledger):
-            for event in meant:  # one event per job, so that each job's own record tells it
+            for event in meant:  # one event per job, so that each job's own record has it
                 payload = {"machine": name, "by": operator_name(), "note": note}
                 opened.append(kinds.UNBARRED, payload, job=event.job, incident=event.incident)
         else:

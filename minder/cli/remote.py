@@ -130,6 +130,6 @@ def _token(server: Server) -> str:
 
     if server.token_file is not None:
         return read_token(server.token_file)
-    if (told := os.environ.get("MINDER_TOKEN", "")).strip():
-        return told
+    if (token := os.environ.get("MINDER_TOKEN", "")).strip():
+        return token
     raise BadInputError(f"{server.url} wants a token: give --token-file, or set MINDER_TOKEN_FILE; `minder token create` makes one there")

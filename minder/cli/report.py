@@ -91,7 +91,7 @@ def _judged(
         answers += [(item, answer) for item in (*found.would, *found.held) if not item.answer and (answer := _asked(item))]
     for item, answer in answers:
         for machine, outcome in outcomes_of(item, answer):
-            _tell(opened, item, machine, outcome)
+            _record(opened, item, machine, outcome)
     return read_adoption(opened.events, *period, policies) if answers else found
 
 
@@ -106,7 +106,7 @@ def _asked(item: WouldBe) -> str:
     return {"yes": "yes", "y": "yes", "no": "no", "n": "no"}.get(said, "")
 
 
-def _tell(opened: Ledger | RemoteLedger, item: WouldBe, machine: str, outcome: str) -> None:
+def _record(opened: Ledger | RemoteLedger, item: WouldBe, machine: str, outcome: str) -> None:
     from minder.cli.tables import operator_name
     from minder.record.incidents import Ledger, kinds
 

@@ -17,7 +17,7 @@ def command(
     config: Annotated[
         list[Path] | None, typer.Option(help="job.toml of a job whose policy and status to show; may stand several times.")
     ] = None,
-    settings: Annotated[Path | None, typer.Option(help="service.toml: who is told of verdicts (docs/service.md).")] = None,
+    settings: Annotated[Path | None, typer.Option(help="service.toml: who gets a notice of verdicts (docs/service.md).")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_client_ca: Annotated[
@@ -42,8 +42,8 @@ def command(
     host, port = _address(listen)
     jobs = {item.name: item for item in (load_config(path, only_watch=True) for path in config or ())}
     files = {name: state_dir_of(item) / "status.json" for name, item in jobs.items()}
-    told = ServiceFile() if settings is None else load_settings(settings)
-    whole = Settings(find_ledger(ledger), jobs, files, certified_machines=tls_client_ca is not None, file=told, path=settings)
+    chosen = ServiceFile() if settings is None else load_settings(settings)
+    whole = Settings(find_ledger(ledger), jobs, files, certified_machines=tls_client_ca is not None, file=chosen, path=settings)
     certificate, key, authority = (None if path is None else str(path) for path in (tls_cert, tls_key, tls_client_ca))
     run_service(whole, Listening(host, port, certificate, key, plain_http, authority))
 

@@ -31,7 +31,7 @@ def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
 
 
 def operator_name() -> str:
-    """Who typed the command; the person behind sudo, doas or su, as far as the environment or the kernel's login id tells."""
+    """Who typed the command; the person behind sudo, doas or su, as far as the environment or the kernel's login id says."""
     try:
         behind = os.environ.get("SUDO_USER") or os.environ.get("DOAS_USER") or (_login_name() if os.getuid() == 0 else None)
         return behind or getpass.getuser()
@@ -40,7 +40,7 @@ def operator_name() -> str:
 
 
 def _login_name() -> str | None:
-    """Of the session that this process belongs to: su does not change it. None where nobody logged in, as in a container."""
+    """Of the session that this process belongs to: su does not change it. None where there was no login, as in a container."""
     try:
         return pwd.getpwuid(int(_LOGIN.read_text())).pw_name
     except (KeyError, OSError, ValueError, OverflowError):

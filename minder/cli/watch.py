@@ -1,4 +1,4 @@
-"""`minder watch`: verdicts on a job that somebody else started."""
+"""`minder watch`: verdicts on a job that minder did not start."""
 
 from __future__ import annotations
 

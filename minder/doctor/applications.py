@@ -1,4 +1,4 @@
-"""What runs on machines and is none: a service that tells its own CPU and memory in words that sound like a machine's."""
+"""What runs on machines and is none: a service that reports its own CPU and memory in words that sound like a machine's."""
 
 from __future__ import annotations
 

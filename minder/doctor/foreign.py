@@ -29,7 +29,7 @@ _FAMILIES = {
 
 def look_at_proposal(url: str, proposal: Proposal, expected: int | None = None) -> list[Finding]:
     """What does not work comes first, then what decides whether the draft is right: machines, families, metrics. expected: machines that
-    the job has, where somebody said it."""
+    the job has, where the caller knows it."""
     found = [
         _identity(proposal, expected),
         *_families(proposal),
@@ -109,7 +109,7 @@ def _identity(proposal: Proposal, expected: int | None) -> Finding:
         mend = "give every target of a machine the same label `machine` in the scrape configuration (relabel_configs)"
         return Finding("machines", "missing", "nothing names the machine of all series of an exporter", mend)
     shown = ", ".join(found.machines[:6]) + (" ..." if len(found.machines) > 6 else "")
-    seen = f"{len(found.machines)} machines by {found.told}: {shown}"
+    seen = f"{len(found.machines)} machines by {found.description}: {shown}"
     if found.others:
         seen += f"; {len(found.others)} hosts without GPU metrics or an agent are left aside: {', '.join(found.others[:3])}"
     if expected is not None and expected != len(found.machines):

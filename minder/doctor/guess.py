@@ -1,7 +1,7 @@
-"""Rules for metrics whose names nobody told us: known names inside longer ones, then words that such names are made of.
+"""Rules for metrics whose names no mapping knows: known names inside longer ones, then words that such names are made of.
 
-A guess is for what no mapping knows, and each series makes one metric. It is proposed, shown with its unit, and written into a file for a
-person to read; it is never taken silently. What might be a metric, but in which unit nothing tells, is a doubt and no rule.
+Each series makes one metric. A guess is proposed, shown with its unit, and written into a file for a
+person to read; it is never taken silently. What might be a metric, but shows no unit, is a doubt and no rule.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Work:
         return None
 
     def _is_other_kind(self, hint: _Hint, names: Sequence[str]) -> bool:
-        """A declared counter is no gauge, and the other way round; what nobody declared may be either."""
+        """A declared counter is no gauge, and the other way round; an undeclared metric may be either."""
         wanted = "gauge" if hint.kind == "gauge" else "counter"
         return any(self._types.get(name) in ("gauge", "counter") and self._types[name] != wanted for name in names) and hint.kind != "total"
 
@@ -208,7 +208,7 @@ def _rule(hint: _Hint, chosen: tuple[str, ...], series: Sequence[Found], scale: 
 
 
 def _device_of(series: Sequence[Found]) -> tuple[str, str] | None:
-    """The label that tells the devices of one target apart, and what to put before its value."""
+    """The label that distinguishes the devices of one target, and what to put before its value."""
     by_target: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
     for item in series:
         outer = tuple(value for label, value in sorted(item.labels.items()) if label not in _DEVICES)  # of one target, or of a collector's

@@ -53,10 +53,10 @@ class Identity:
     table: tuple[Row, ...] = ()
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What names the machines, in words."""
         words = [f'label "{label}"' for label in self.labels]
-        return ", ".join([*words, *(join.told_by() for join in self.joins)])
+        return ", ".join([*words, *(join.description() for join in self.joins)])
 
     def machine_map(self, known: Iterable[str] = ()) -> MachineMap:
         """As live collection will use it."""
@@ -156,8 +156,8 @@ def _is_agents(item: Found) -> bool:
 def _table(ways: Mapping[str, Sequence[Way]], refused: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Row, ...]:
     rows = []
     for job, options in ways.items():
-        rows += [Row(job, way.told(), len(way.names), min(way.names, key=_natural), "possible") for way in options]
-        rows += [Row(job, told, 0, "", why) for told, why in refused[job] if why != "one value for all targets"]
+        rows += [Row(job, way.description(), len(way.names), min(way.names, key=_natural), "possible") for way in options]
+        rows += [Row(job, way, 0, "", why) for way, why in refused[job] if why != "one value for all targets"]
     return tuple(rows[:_MOST_ROWS])
 
 
@@ -165,7 +165,7 @@ def _identity(
     choice: _Choice, jobs: Mapping[str, Sequence[Found]], infos: Sequence[Found], metric_of: Mapping[str, str], table: Sequence[Row]
 ) -> Identity:
     taken = dict(sorted(choice.taken.items(), key=lambda item: item[0] != choice.anchor))
-    chosen = {(job, way.told()) for job, way in taken.items()}
+    chosen = {(job, way.description()) for job, way in taken.items()}
     rows = tuple(
         Row(row.job, row.way, row.machines, row.example, "chosen" if (row.job, row.way) in chosen else row.verdict) for row in table
     )

@@ -63,17 +63,20 @@ def _ptrace(roots: MachineRoots) -> Finding:
     """Reading another process's stack is ptrace (man 2 ptrace, "Ptrace access mode checking"; Documentation/admin-guide/LSM/Yama.rst)."""
     scope = _read(roots.proc / "sys/kernel/yama/ptrace_scope")
     capable = _has_capability(roots.proc / "self/status", _PTRACE_BIT)
-    told = "no Yama" if scope is None else f"ptrace_scope {scope}"
+    yama = "no Yama" if scope is None else f"ptrace_scope {scope}"
     if scope == "3":
         return Finding(
-            "ptrace", "missing", "ptrace_scope 3: nobody may trace, root neither", "set kernel.yama.ptrace_scope to 2 or less and reboot"
+            "ptrace",
+            "missing",
+            "ptrace_scope 3: no process may trace, not even as root",
+            "set kernel.yama.ptrace_scope to 2 or less and reboot",
         )
     if capable:
-        return Finding("ptrace", "ok", f"CAP_SYS_PTRACE, {told}: stacks of all processes can be read")
+        return Finding("ptrace", "ok", f"CAP_SYS_PTRACE, {yama}: stacks of all processes can be read")
     mend = "run the agent as root or with CAP_SYS_PTRACE (the unit of serve/deploy/systemd does), or as the job's user with ptrace_scope 0"
     if scope in (None, "0"):
-        return Finding("ptrace", "note", f"no CAP_SYS_PTRACE, {told}: stacks of this user's own processes only", mend)
-    return Finding("ptrace", "missing", f"no CAP_SYS_PTRACE, {told}: no stacks of processes that the agent did not start", mend)
+        return Finding("ptrace", "note", f"no CAP_SYS_PTRACE, {yama}: stacks of this user's own processes only", mend)
+    return Finding("ptrace", "missing", f"no CAP_SYS_PTRACE, {yama}: no stacks of processes that the agent did not start", mend)
 
 
 def _kernel_log(roots: MachineRoots) -> Finding:
@@ -99,7 +102,7 @@ def _cgroups(roots: MachineRoots) -> Finding:
     return Finding(
         "cgroups",
         "note",
-        f"{root} has none that can be read: a machine that is a cgroup cannot be told from its host",
+        f"{root} has none that can be read: a machine that is a cgroup cannot be distinguished from its host",
         "mount /sys/fs/cgroup",
     )
 

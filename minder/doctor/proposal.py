@@ -35,7 +35,7 @@ class Proposal:
     interval_s: float
     offset_s: float
     exporters: Mapping[str, int] = field(default_factory=dict)  # scrape job to its targets
-    clocks_s: Mapping[str, float] = field(default_factory=dict)  # instance to its clock minus the server's, where node_exporter tells
+    clocks_s: Mapping[str, float] = field(default_factory=dict)  # instance to its clock minus the server's, where node_exporter reports it
     doubts: tuple[Doubt, ...] = ()
     selector: str = ""
 
@@ -148,7 +148,7 @@ def _from_elsewhere(items: Sequence[Found], have: Sequence[Found]) -> bool:
 
 
 def _one_replica(series: Sequence[Found], selector: str) -> str:
-    """Two servers that scrape the same, told apart by a label: each reading comes twice."""
+    """Two servers that scrape the same, distinguished by a label: each reading comes twice."""
     for label in _REPLICAS:
         values = sorted({item.labels[label] for item in series if item.labels.get(label)})
         if len(values) > 1:
@@ -184,8 +184,8 @@ def _may_find(rule: Rule, names: set[str]) -> bool:
 def _interval_s(server: Server, exporters: Mapping[str, int]) -> float:
     """The slowest of the exporters that are used, 15 s where the server does not say."""
     try:
-        told = server.intervals_s()
+        intervals = server.intervals_s()
     except SourceError:  # a server that speaks only the query API
         return 15.0
-    known = [told[job] for job in exporters if job in told]
+    known = [intervals[job] for job in exporters if job in intervals]
     return max(1.0, *known) if known else 15.0

@@ -95,8 +95,8 @@ def _reached(what: str, answers: Sequence[_Answer], mend: str) -> Finding:
     seen = f"{len(answers) - len(silent)} of {len(answers)} answer"
     if not silent:
         return Finding(what, "ok", seen)
-    told = "; ".join(item.refusal for item in silent[:_SHOWN]) + ("; ..." if len(silent) > _SHOWN else "")
-    return Finding(what, "missing", f"{seen}: {told}", mend)
+    reasons = "; ".join(item.refusal for item in silent[:_SHOWN]) + ("; ..." if len(silent) > _SHOWN else "")
+    return Finding(what, "missing", f"{seen}: {reasons}", mend)
 
 
 def _named(answers: Sequence[_Answer]) -> list[Finding]:

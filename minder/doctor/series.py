@@ -57,7 +57,7 @@ class Server:
         return f"{{{matchers}}}"
 
     def types(self) -> dict[str, str]:
-        """Metric to its type ("gauge", "counter"), as exporters declare it; empty where the server does not tell."""
+        """Metric to its type ("gauge", "counter"), as exporters declare it; empty where the server does not say."""
         try:
             found = self._get("metadata", {})
         except SourceError:
@@ -76,21 +76,21 @@ class Server:
         try:
             return float(found["result"][1])
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise SourceError(f"Prometheus at {self.url} does not tell its time ({type(error).__name__})") from error
+            raise SourceError(f"Prometheus at {self.url} does not report its time ({type(error).__name__})") from error
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Instance to its clock minus the time of its scrape, as node_exporter tells it; empty where there is none. Raises SourceError."""
+        """Instance to its clock minus the time of its scrape, from node_exporter; empty where there is none. Raises SourceError."""
         name = "node_time_seconds" + (f"{{{self.selector}}}" if self.selector else "")
         found = self._get("query", {"query": f"{name} - timestamp({name})"})
         rows = found.get("result", []) if isinstance(found, dict) else []
         return {str(row["metric"].get("instance", "")): float(row["value"][1]) for row in rows if "metric" in row and "value" in row}
 
     def intervals_s(self) -> dict[str, float]:
-        """Scrape job to its interval, as the server's targets tell it; empty where it does not say. Raises SourceError."""
+        """Scrape job to its interval, as the server's targets report it; empty where it does not say. Raises SourceError."""
         found = self._get("targets", {"state": "active"})
         targets = found.get("activeTargets", []) if isinstance(found, dict) else []
-        told = {str(item.get("labels", {}).get("job", "")): _seconds(str(item.get("scrapeInterval", ""))) for item in targets}
-        return {job: value for job, value in told.items() if value}
+        intervals = {str(item.get("labels", {}).get("job", "")): _seconds(str(item.get("scrapeInterval", ""))) for item in targets}
+        return {job: value for job, value in intervals.items() if value}
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
         address = f"{self.url.rstrip('/')}/api/v1/{path}"
@@ -108,8 +108,8 @@ class Server:
             body = None
         if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
             said = body.get("error") if isinstance(body, dict) else None
-            told = str(said) if said else "" if answer.status_code == 200 else answer.text
-            raise refusal_of_answer(self.url, answer.status_code, told, answer.headers.get("location", ""))
+            reason = str(said) if said else "" if answer.status_code == 200 else answer.text
+            raise refusal_of_answer(self.url, answer.status_code, reason, answer.headers.get("location", ""))
         return body.get("data")
 
 

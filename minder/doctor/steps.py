@@ -42,15 +42,15 @@ def look_at_local_steps(folder: Path) -> list[Finding]:
 
 
 def look_at_logs(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Finding]:
-    """The logs that agents follow for steps, by machine, as their health says them."""
-    told = [(machine, log) for machine, found in logs.items() for log in found]
-    if not told:
+    """The logs that agents follow for steps, by machine, as their health reports them."""
+    followed = [(machine, log) for machine, found in logs.items() for log in found]
+    if not followed:
         return []
-    bad = [f"{machine}: {log.get('path') or ''} {log['problem']}".replace(":  ", ": ") for machine, log in told if log.get("problem")]
+    bad = [f"{machine}: {log.get('path') or ''} {log['problem']}".replace(":  ", ": ") for machine, log in followed if log.get("problem")]
     if bad:
         seen = "; ".join(bad[:_SHOWN]) + ("; ..." if len(bad) > _SHOWN else "")
         return [Finding("logs", "missing", seen, "let the agent's user read the file, mend --log, or give the script a heartbeat")]
-    lines = ", ".join(f"{machine}: {log.get('path')} ({_read_so_far(log)})" for machine, log in told[:_SHOWN])
+    lines = ", ".join(f"{machine}: {log.get('path')} ({_read_so_far(log)})" for machine, log in followed[:_SHOWN])
     return [Finding("logs", "ok", lines)]
 
 
@@ -58,4 +58,4 @@ def _read_so_far(log: Mapping[str, Any]) -> str:
     step, lines, unnumbered = log.get("step"), log.get("lines", 0), log.get("unnumbered", 0)
     if step is not None:
         return f"step {step}"
-    return f"{lines} lines, no step" + (f", {unnumbered} of them tell a loss without a step" if unnumbered else "")
+    return f"{lines} lines, no step" + (f", {unnumbered} of them have a loss without a step" if unnumbered else "")

@@ -63,7 +63,7 @@ def _machines(known: list[str], samples: list[Sample]) -> Finding:
 
 
 def _late(samples: list[Sample], now_s: float, interval_s: float) -> list[Finding]:
-    """Samples whose newest stamp is old: whoever stamps them has a clock that is behind, or they are on their way for so long."""
+    """Samples whose newest stamp is old: the clock that stamped them is behind, or they are on their way for so long."""
     newest: dict[str, float] = {}
     for sample in samples:
         newest[sample.machine] = max(sample.time_s, newest.get(sample.machine, sample.time_s))
@@ -78,7 +78,7 @@ def _late(samples: list[Sample], now_s: float, interval_s: float) -> list[Findin
 def _unplaced(unplaced: Mapping[str, int]) -> list[Finding]:
     if not unplaced:
         return []
-    seen = f"{sum(unplaced.values())} series are left out, nothing tells their machine: {', '.join(sorted(unplaced)[:3])}"
+    seen = f"{sum(unplaced.values())} series are left out, no label gives their machine: {', '.join(sorted(unplaced)[:3])}"
     return [Finding("left out", "note", seen, "give them the label, add telemetry.join or machine_map, or narrow telemetry.selector")]
 
 

@@ -1,4 +1,4 @@
-"""The unit of a metric nobody told us of: what its name says, else what its values over a day can only be. An idle reading says nothing."""
+"""The unit of a metric that no mapping knows: from its name, else from its values over a day. An idle reading says nothing."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def scale_of(unit: str, name: str, values: Sequence[float], highest: Sequence[fl
     known = [value for value in (*values, *highest) if value == value]
     if not known:
         return None, "it has no value"
-    told = next((scale for words, scale in _NAMED.get(unit, ()) if re.search(words, name.lower())), None)
-    if told is None and (re.search(_OTHER, name.lower()) or any(re.search(words, name.lower()) for words in _words_of_others(unit))):
-        return None, "its name tells another unit"
-    if told is not None:
-        return (told, "") if _fits(unit, known, told) else (None, f"its values do not fit the unit in its name: {max(known):g}")
+    named = next((scale for words, scale in _NAMED.get(unit, ()) if re.search(words, name.lower())), None)
+    if named is None and (re.search(_OTHER, name.lower()) or any(re.search(words, name.lower()) for words in _words_of_others(unit))):
+        return None, "its name gives another unit"
+    if named is not None:
+        return (named, "") if _fits(unit, known, named) else (None, f"its values do not fit the unit in its name: {max(known):g}")
     if unit == "ratio":
         return _ratio(known, draws_w)
     top = max(known)
@@ -67,7 +67,7 @@ def _ratio(values: Sequence[float], draws_w: float) -> tuple[float | None, str]:
     broken = any(value not in (0.0, 1.0) for value in values)
     if top >= _BUSY and (broken or draws_w >= _AT_WORK_W):
         return 1.0, ""
-    return None, f"{top:g} is at most 1 % or a ratio near nothing: its name tells no unit, and it is read while idle"
+    return None, f"{top:g} is at most 1 % or a ratio near nothing: its name gives no unit, and it is read while idle"
 
 
 def _watts(value: float) -> float | None:

@@ -83,8 +83,8 @@ class Way:
         label = self.label or ""
         return False, _PREFERRED.index(label) if label in _PREFERRED else len(_PREFERRED) - 1, label
 
-    def told(self) -> str:
-        return f'label "{self.label}"' if self.join is None else self.join.told_by()
+    def description(self) -> str:
+        return f'label "{self.label}"' if self.join is None else self.join.description()
 
     def shortened(self) -> Way:
         return Way(tuple(short_name(name) for name in self.machines), self.label, self.join)
@@ -136,7 +136,7 @@ def _refusal(label: str, machines: Sequence[str], series: Sequence[Found], metri
 
 
 def _target(item: Found) -> tuple[str, str] | None:
-    """None where instance tells no targets apart: recorded series, and scrapers that report localhost."""
+    """None where `instance` does not distinguish targets: recorded series, and scrapers that report localhost."""
     instance = item.labels.get("instance", "")
     return None if bare_host(instance).lower() in _LOOPBACK else (item.labels.get("job", ""), instance)
 
@@ -179,14 +179,14 @@ def _joins(infos: Sequence[Found]) -> list[Join]:
 
 def _placed(join: Join, series: Sequence[Found], infos: Sequence[Found]) -> tuple[str, ...] | None:
     """The machine of each series; None where one of them finds none, or several."""
-    told: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    machines_of: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for item in infos:
-        if item.name == join.series and item.labels.get(join.take) and (key := join.told(item.labels)) is not None:
-            told[key].add(item.labels[join.take])
+        if item.name == join.series and item.labels.get(join.take) and (key := join.info_key(item.labels)) is not None:
+            machines_of[key].add(item.labels[join.take])
     found = []
     for item in series:
-        key = join.asked(item.labels)
-        machines = told.get(key, set()) if key is not None else set()
+        key = join.series_key(item.labels)
+        machines = machines_of.get(key, set()) if key is not None else set()
         if len(machines) != 1:
             return None
         found.append(next(iter(machines)))

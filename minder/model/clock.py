@@ -10,7 +10,7 @@ __all__ = ["Clock", "FakeClock", "SystemClock", "format_time", "parse_time"]
 
 
 class Clock(Protocol):
-    """Wall clock in unix seconds, seconds that nobody can set, and a sleep that belongs to both."""
+    """Wall clock in unix seconds, monotonic seconds, and a sleep that belongs to both."""
 
     def now_s(self) -> float: ...
 
@@ -33,7 +33,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock that only moves when somebody sleeps on it, or sets it."""
+    """A clock that only moves when its user sleeps on it, or sets it."""
 
     def __init__(self, start_s: float = 1_700_000_000.0) -> None:
         self._now_s = start_s
@@ -50,7 +50,7 @@ class FakeClock:
         self._steady_s += max(0.0, seconds)
 
     def set_forward(self, seconds: float) -> None:
-        """Somebody sets the wall clock; no time passes. Negative: backwards."""
+        """The wall clock is set; no time passes. Negative: backwards."""
         self._now_s += seconds
 
 

@@ -55,7 +55,7 @@ class RuleFailedError(MinderError):
 
 
 class NoAnswerError(WireError):
-    """Nobody listens there, or what came is no whole answer: silence, and no refusal."""
+    """Nothing listens there, or what came is no whole answer: silence, and no refusal."""
 
 
 class LedgerError(MinderError):

@@ -117,7 +117,7 @@ class Scores:
     evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
     since_s: Mapping[str, float] = field(default_factory=dict)
     cause: Mapping[str, Cause] = field(default_factory=dict)
-    quiet: bool = False  # a phase that all machines share: nobody's fault
+    quiet: bool = False  # a phase that all machines share: no machine's fault
     in_time_s: tuple[float, float] = (float("-inf"), float("inf"))  # silence before it, or oddness after it, did not stop the training
 
 

@@ -82,7 +82,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An eviction that an operator was asked about. why: a typed word for an end that nobody chose; note: the operator's words."""
+    """An eviction that an operator was asked about. why: a typed word for an end that no operator chose; note: the operator's words."""
 
     decision: Decision
     job: str

@@ -63,7 +63,7 @@ def _read(variable: str, words: Iterable[str]) -> str | None:
 
 
 class _StandardError(logging.Handler):
-    """Whatever standard error is at that moment. A line that cannot be written is lost: logging never stops what it tells of."""
+    """Whatever standard error is at that moment. A line that cannot be written is lost: logging never stops what it reports on."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, ValueError):  # closed, or a full disk
@@ -98,10 +98,10 @@ def _fields(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
 
 
 def _trace(record: logging.LogRecord) -> str:
-    told = (getattr(record, _FIELDS, None) or {}).get("traceback")
-    if not told and record.exc_info:
-        told = logging.Formatter().formatException(record.exc_info)
-    return str(told or "").rstrip("\n")
+    trace = (getattr(record, _FIELDS, None) or {}).get("traceback")
+    if not trace and record.exc_info:
+        trace = logging.Formatter().formatException(record.exc_info)
+    return str(trace or "").rstrip("\n")
 
 
 def _quoted(value: Any) -> str:

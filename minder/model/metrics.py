@@ -1,4 +1,4 @@
-"""The metric catalogue: canonical names, units, ranges, and what each tells about a fault (docs/recordings.md).
+"""The metric catalogue: canonical names, units, ranges, and what each says about a fault (docs/recordings.md).
 
 `minder_` + canonical name is what our own exporter calls a metric; a counter's exported name ends in `_total`.
 """

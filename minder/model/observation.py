@@ -18,7 +18,7 @@ RequestKind = Literal["flows", "reach", "stacks", "dumps", "round", "still"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """One worker slot of a machine, as its launcher tells it."""
+    """One worker slot of a machine, as its launcher reports it."""
 
     slot: int
     pid: int | None

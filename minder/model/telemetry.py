@@ -34,7 +34,7 @@ class Window:
 
     values_TMK is float with NaN where there is no data. device_TMK, if present, names the index of the most
     deviating device for evidence (-1: none). present_TM is True where the machine was scraped at all in that row.
-    mode is what the job was doing at the last row, None where nobody has said so yet.
+    mode is what the job was doing at the last row, None where it is not known yet.
     """
 
     times_T: np.ndarray

@@ -1,5 +1,5 @@
-"""How much one machine may say. Whoever has taken a machine over can let it talk without end: it must cost the others nothing, and
-what is left out of its words is told."""
+"""How much one machine may say. A compromised machine can talk without end: that must cost the others nothing, and what is left out
+of its words is reported."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class AnswerReader:
         return None
 
     def end(self) -> Answer:
-        """The peer closed: whole only if nothing told how long the answer is."""
+        """The peer closed: whole only if no header gave the answer's length."""
         if not self.heard:
             raise NoAnswerError("the peer closed the connection without sending a response")
         if self._status and self._length is None and not self._chunked:

@@ -93,10 +93,10 @@ class MachineClient:
         try:
             answer = await self._ask(part, endpoint, (method, asked, body), timeout_s)
         except NoAnswerError as error:
-            where, told = f"{part} of {self.machine} at {endpoint.url}", explain_tls(error, endpoint.url)
-            if told is not None and told[1] is not error:
-                raise WireError(f"{where}: {told[0]}") from told[1]  # it answers, but not us: no silence
-            raise NoAnswerError(f"{where}: {error if told is None else told[0]}") from error
+            where, refusal = f"{part} of {self.machine} at {endpoint.url}", explain_tls(error, endpoint.url)
+            if refusal is not None and refusal[1] is not error:
+                raise WireError(f"{where}: {refusal[0]}") from refusal[1]  # it answers, but not us: no silence
+            raise NoAnswerError(f"{where}: {error if refusal is None else refusal[0]}") from error
         if answer.status != 200:
             text = answer.body[:200].decode("utf-8", "replace").strip()
             said = f": {text}" if text else ""
@@ -105,7 +105,7 @@ class MachineClient:
             raise WireError(f"{part} of {self.machine}: {path} answered {len(answer.body)} bytes: {_LARGEST[path]} are read at most")
         found = _object(answer, f"{part} of {self.machine}", path)
         found["_bytes"] = len(answer.body)
-        received_s = time.time()  # the way there is counted back from it: nobody can set the clock in between
+        received_s = time.time()  # the way there is counted back from it: no one can set that clock in between
         found["_sent_s"], found["_received_s"] = received_s - (time.monotonic() - started_s), received_s
         return found
 

@@ -1,5 +1,5 @@
-"""The log's lines on who talks to whom: a machine that is reached, lost or refuses us; a caller that is refused. Told on change, since a
-controller asks thousands of times a minute, and so may somebody who guesses tokens."""
+"""The log's lines on who talks to whom: a machine that is reached, lost or refuses us; a caller that is refused. Written on change, since a
+controller asks thousands of times a minute, and so may a caller who guesses tokens."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class RefusedCallers:
     def note(self, caller: str, why: str, path: str) -> None:
         """caller: its address. path: what it asked for, without the query."""
         now_s = self._steady_s()
-        told_s, count = self._seen.pop((caller, why), (float("-inf"), 0))
+        logged_s, count = self._seen.pop((caller, why), (float("-inf"), 0))
         count += 1
-        if now_s - told_s >= _AGAIN_S:
+        if now_s - logged_s >= _AGAIN_S:
             event(self._log, logging.WARNING, "caller refused", caller=caller, reason=why, path=path, count=count)
-            told_s, count = now_s, 0
-        self._seen[caller, why] = (told_s, count)
+            logged_s, count = now_s, 0
+        self._seen[caller, why] = (logged_s, count)
         while len(self._seen) > _MOST:
             self._seen.popitem(last=False)

@@ -19,24 +19,24 @@ __all__ = ["Contact", "as_worker", "less_ended", "shift_worker"]
 class Contact:
     """What we know of one machine's two processes."""
 
-    agent_heard_s: float | None = None  # by the clock that nobody can set
+    agent_heard_s: float | None = None  # monotonic clock
     launcher_heard_s: float | None = None
     started_s: dict[str, float] = field(default_factory=dict)  # agent or launcher to the start of its process
     agent_restarted_s: float | None = None
     workers: tuple[WorkerView, ...] = ()
-    ended: dict[int, float] = field(default_factory=dict)  # pids whose exit was told since the launcher was last asked for its state
+    ended: dict[int, float] = field(default_factory=dict)  # pids whose exit was reported since the launcher was last asked for its state
     agent_name: str = ""  # the machine that the agent itself says it watches
     jobs: tuple[str, ...] = ()  # all that run on the machine, as its agent sees them
     launcher: Mapping[str, Any] = field(default_factory=dict)
     offset_s: float = 0.0
     offset_error_s: float = float("inf")
-    signals: deque[Signal] = field(default_factory=lambda: deque(maxlen=MOST_SIGNALS))  # that nobody took yet
+    signals: deque[Signal] = field(default_factory=lambda: deque(maxlen=MOST_SIGNALS))  # not taken yet
     allowance: Allowance = field(default_factory=Allowance)
     refused: dict[str, str] = field(default_factory=dict)  # agent or launcher to what it said
 
 
 def less_ended(workers: Iterable[WorkerView], ended: Mapping[int, float]) -> tuple[WorkerView, ...]:
-    """A worker whose exit was told runs no more, whatever an older look at it says."""
+    """A worker whose exit was reported runs no more, whatever an older look at it says."""
     return tuple(replace(worker, state="exited") if worker.pid in ended else worker for worker in workers)
 
 

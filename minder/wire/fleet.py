@@ -134,7 +134,7 @@ class Fleet:
         return max([0.01, *known])
 
     def jobs(self) -> dict[str, tuple[str, ...]]:
-        """Machine to the names of all jobs that run on it, as its agent told last."""
+        """Machine to the names of all jobs that run on it, as its agent reported last."""
         with self._lock:
             return {machine: item.jobs for machine, item in self._contacts.items() if item.jobs}
 
@@ -250,7 +250,7 @@ class Fleet:
 
     async def _follow(self, machine: str, part: str) -> None:
         """Long-poll one log of events for ever; a restarted process starts its count anew. The first look does not wait: its
-        short round trip tells the clock's offset before any signal is dated."""
+        short round trip measures the clock's offset before any signal is dated."""
         since, wait_s = 0, 0.0
         client = self._clients[machine]
         call = client.signals if part == "agent" else client.events
@@ -279,7 +279,7 @@ class Fleet:
             await asyncio.sleep(_POLL_S)
 
     async def _watch_clock(self, machine: str) -> None:
-        """A machine without a launcher: its agent's clock is what its processes' times are told in. Seldom, once it is known: the
+        """A machine without a launcher: its processes' times are by its agent's clock. Seldom, once it is known: the
         answers of the long poll show a clock that is set, and so do these a little later."""
         while True:
             pause_s = _POLL_S
@@ -305,7 +305,7 @@ class Fleet:
             contact = self._contacts[machine]
             contact.refused.pop("launcher", None)
             contact.launcher_heard_s = time.monotonic()
-            contact.ended = {pid: told_s for pid, told_s in contact.ended.items() if told_s >= asked_s}  # the answer knows of the others
+            contact.ended = {pid: ended_s for pid, ended_s in contact.ended.items() if ended_s >= asked_s}  # the answer knows of the others
             contact.workers = less_ended((shift_worker(worker, contact.offset_s) for worker in workers), contact.ended)
             contact.launcher = answer
 
@@ -343,7 +343,7 @@ class Fleet:
             return  # an agent of an earlier version, or one that has not taken its first sample
         watched = not self._clients[machine].has_launcher
         if len(answer["processes"]) > MOST_PROCESSES:
-            raise WireError(f"agent of {machine} tells of {len(answer['processes'])} processes: {MOST_PROCESSES} are read at most")
+            raise WireError(f"agent of {machine} lists {len(answer['processes'])} processes: {MOST_PROCESSES} are read at most")
         workers = tuple(map(as_worker, answer["processes"])) if watched else ()
         with self._lock:
             contact = self._contacts[machine]

@@ -1,6 +1,6 @@
 """The heartbeat file: one page of shared memory per training process, written by it, read by agent and launcher.
 
-Nobody locks: the writer brackets each change with an odd and an even sequence number, a reader that saw a change tries
+There is no lock: the writer brackets each change with an odd and an even sequence number, a reader that saw a change tries
 again. A page holds the last 64 steps, so that a reader at 1 Hz misses none of a job that steps every 20 ms.
 """
 
@@ -33,7 +33,7 @@ _SPIKES_AT, _SPIKES = 3200, 16  # behind the ring of steps: readers that know of
 _FIRST = _RING_AT // 8  # in words of 8 bytes, as HeartbeatPage writes: the first record of the ring and the last
 _LAST = _FIRST + (_RING - 1) * 6
 _REAL = struct.Struct("<d")
-SAID_NAN: float = _REAL.unpack(b"MNDR\0\0\xf8\x7f")[0]  # a loss that the script gave as NaN; any other NaN is one that nobody gave
+SAID_NAN: float = _REAL.unpack(b"MNDR\0\0\xf8\x7f")[0]  # a loss that the script gave as NaN; any other NaN means that no loss was given
 NONFINITE_LOCAL_GRADIENT = 1  # flag: this rank's own gradient, before the all-reduce, was not finite
 
 

@@ -34,7 +34,7 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Origin:
-        """Raises NoAnswerError for a URL that nobody can be asked at.
+        """Raises NoAnswerError for a URL that cannot be asked.
 
         >>> Origin.of("http://[::1]:9400/a/")
         Origin(host='::1', port=9400, tls=False, base='/a')
@@ -87,7 +87,7 @@ class PlainHttp:
         self._idle: defaultdict[tuple[str, int, bool], list[_Connection]] = defaultdict(list)
 
     async def get(self, question: Question, path: str, silent_s: float, connect_s: float | None = None) -> Answer:
-        """Raises NoAnswerError: nobody listens, hung up, sent no HTTP or half an answer, or was silent for silent_s; whoever has
+        """Raises NoAnswerError: nothing listens, the peer hung up, sent no HTTP or half an answer, or was silent for silent_s; one that has
         begun to answer gets twice as long for all of it. OSError (ssl.SSLError) while connecting is the cause of the error."""
         origin, request = question.origin, question.get(path)
         waiting = self._idle[origin.host, origin.port, origin.tls]
@@ -175,7 +175,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.abort()  # nobody asked
+            self.abort()  # no question is open
             return
         try:
             answer = self.reader.feed(data)
@@ -197,9 +197,9 @@ class _Connection(asyncio.Protocol):
             return
         try:
             self._answer.set_result(self.reader.end())
-        except NoAnswerError as told:
-            told.__cause__ = error
-            self._answer.set_exception(told)
+        except NoAnswerError as cut_off:
+            cut_off.__cause__ = error
+            self._answer.set_exception(cut_off)
 
     def _late(self, silent_s: float, again: bool) -> None:
         if self._answer is None or self._answer.done():
@@ -207,5 +207,5 @@ class _Connection(asyncio.Protocol):
         if self.reader.heard and not again:
             self._limit = self._loop.call_later(silent_s, self._late, silent_s, True)
             return
-        told = "the answer comes too slowly" if self.reader.heard else f"no answer within {silent_s:g} s"
-        self._answer.set_exception(NoAnswerError(told))
+        reason = "the answer comes too slowly" if self.reader.heard else f"no answer within {silent_s:g} s"
+        self._answer.set_exception(NoAnswerError(reason))

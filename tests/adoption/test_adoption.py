@@ -70,7 +70,7 @@ def test_it_says_whom_when_on_what_and_what_was_saved(week: Week) -> None:
     assert found.saved_gpu_s == pytest.approx(3 * 128 * (3600.0 - 930.0)) and all(item.measured for item in found.would)
     text = adoption_text(found)
     assert "would have evicted 3 machines in 3 incidents" in text and "saved 285 GPU-hours" in text
-    assert "gpu_power_draw_watts is 130, expected 550" in text and "Right: 0, wrong: 0, not told: 3." in text
+    assert "gpu_power_draw_watts is 130, expected 550" in text and "Right: 0, wrong: 0, no answer yet: 3." in text
 
 
 def test_the_page_shows_what_is_printed(week: Week) -> None:
@@ -89,7 +89,7 @@ def test_a_wrong_one_costs_instead_of_saving(week: Week) -> None:
     assert [item.answer for item in found.would] == ["yes", "no"]
     assert found.saved_gpu_s == pytest.approx(128 * (3600.0 - 930.0) - 128 * 930.0)
     (tried,) = found.tried
-    assert (tried.right, tried.wrong, tried.untold) == (1, 1, 0)
+    assert (tried.right, tried.wrong, tried.unanswered) == (1, 1, 0)
     assert 'approval = "required"' in adoption_text(found)
 
 
@@ -98,7 +98,7 @@ def test_what_other_settings_would_change_is_weighed_by_the_answers(week: Week) 
     wrong = week.trouble(2, "m2", confidence=0.5)
     week.ledger.append(kinds.OUTCOME, {"machine": "m2", "outcome": "no-fault-found"}, job="llm", incident=wrong, time_s=week.end_s)
     (tried,) = week.report(break_even=40.0).tried
-    assert (tried.untold, tried.wrong, tried.spared, tried.missed) == (1, 0, 1, 0)
+    assert (tried.unanswered, tried.wrong, tried.spared, tried.missed) == (1, 0, 1, 0)
     assert [name for name, _ in tried.changes] == [wrong]
 
 
@@ -145,7 +145,7 @@ def test_it_asks_and_takes_a_skip(week: Week, monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr("typer.prompt", lambda *words, **more: next(answers))
     words = ["report", "--adoption", "--ask", "--since", "8d", "--until", "2023-11-20T00:00:00Z", "--ledger", str(week.path)]
     assert main(words) == 0
-    assert "Right: 1, wrong: 0, not told: 1." in capsys.readouterr().out
+    assert "Right: 1, wrong: 0, no answer yet: 1." in capsys.readouterr().out
     assert [event.incident for event in week.ledger.events(kinds=[kinds.OUTCOME])] == names[:1]
 
 

@@ -19,10 +19,10 @@ from minder.model.evidence import Signal
 
 @pytest.fixture
 def watch() -> Iterator[tuple[ExitWatch, list[Signal]]]:
-    told: list[Signal] = []
-    made = ExitWatch("m0", told.extend)
+    found: list[Signal] = []
+    made = ExitWatch("m0", found.extend)
     made.start()
-    yield made, told
+    yield made, found
     made.stop()
 
 
@@ -31,17 +31,17 @@ def sleeper(code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes
 
 
 def test_a_killed_process_is_told_once_with_its_rank(watch: Any, wait: Callable[..., Any]) -> None:
-    exits, told = watch
+    exits, found = watch
     process = sleeper()
     ranked = JobProcess(process.pid, "j", rank=3, generation=2)
     exits.follow([ranked])
     exits.follow([ranked])
     before_s = time.time()
     process.kill()
-    wait(lambda: told, "the exit")
+    wait(lambda: found, "the exit")
     exits.follow([ranked])  # still a zombie: its number is there
     time.sleep(0.2)
-    (exit_,) = told
+    (exit_,) = found
     assert (exit_.kind, exit_.machine, exit_.rank, exit_.pid, exit_.generation) == ("exit", "m0", 3, process.pid, 2)
     assert exit_.data["vanished"] is True and exit_.data["signal"] == signal.SIGKILL
     assert before_s <= exit_.time_s <= time.time()
@@ -51,27 +51,27 @@ def test_a_killed_process_is_told_once_with_its_rank(watch: Any, wait: Callable[
 
 @pytest.mark.parametrize("status", [0, 7])
 def test_the_status_of_a_zombie_is_read(watch: Any, wait: Callable[..., Any], status: int) -> None:
-    exits, told = watch
+    exits, found = watch
     process = sleeper(f"import time; time.sleep(0.5); raise SystemExit({status})")
     exits.follow([JobProcess(process.pid, "j", rank=0)])
-    wait(lambda: told, "the exit")
-    assert (told[0].data["code"], told[0].data["signal"]) == (status, None)
+    wait(lambda: found, "the exit")
+    assert (found[0].data["code"], found[0].data["signal"]) == (status, None)
     process.wait()
 
 
 def test_a_launchers_workers_are_its_own_to_tell_of(watch: Any) -> None:
-    exits, told = watch
+    exits, found = watch
     process = sleeper()
     exits.follow([JobProcess(process.pid, "j", rank=0, slot=0)])
     process.kill()
     process.wait()
     time.sleep(0.3)
-    assert told == []
+    assert found == []
 
 
 def test_a_pid_that_is_not_there_is_left_alone(watch: Any) -> None:
-    exits, told = watch
+    exits, found = watch
     process = sleeper("pass")
     process.wait()
     exits.follow([JobProcess(process.pid, "j", rank=0)])
-    assert told == [] and not exits.is_gone(os.getpid())
+    assert found == [] and not exits.is_gone(os.getpid())

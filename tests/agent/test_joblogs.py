@@ -44,7 +44,7 @@ def test_slurm_tells_where_the_output_goes(out: str, err: str, node: str | None,
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (JOB.format(out="/shared/%x-%j.out", err="/shared/%x-%j.out"), "--log"),
         ("JobId=4711 JobName=interactive\n   NodeList=n1\n", "no output file"),
@@ -52,9 +52,9 @@ def test_slurm_tells_where_the_output_goes(out: str, err: str, node: str | None,
         ("", "no output file"),
     ],
 )
-def test_a_job_whose_output_cannot_be_found_says_why(text: str, told: str) -> None:
+def test_a_job_whose_output_cannot_be_found_says_why(text: str, expected: str) -> None:
     found = find_output(text, {"n1"})
-    assert found.paths == () and told in found.problem
+    assert found.paths == () and expected in found.problem
 
 
 def started(logs: JobLogs) -> JobLogs:
@@ -146,8 +146,13 @@ def test_without_a_log_there_is_no_count(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     logs = JobLogs([tmp_path / "never"])
-    (told,) = logs.describe()
-    assert (told["path"], told["lines"], told["step"], told["problem"]) == (str(tmp_path / "never"), 0, None, "there is no such file")
+    (row,) = logs.describe()
+    assert (row["path"], row["lines"], row["step"], row["problem"]) == (
+        str(tmp_path / "never"),
+        0,
+        None,
+        "there is no such file",
+    )
 
 
 @pytest.mark.root

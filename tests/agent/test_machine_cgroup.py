@@ -54,10 +54,10 @@ def test_an_oom_kill_in_this_machine_and_not_in_its_neighbour(bench: Any, wait: 
     assert hog.returncode == -9
     assert ours.wait_metric("minder_oom_kills_total", lambda value: value > 0) == 1
 
-    def told(agent: Any) -> list[Signal]:
+    def found(agent: Any) -> list[Signal]:
         return [signal for signal in (from_json(Signal, item) for item in agent.signals()["signals"]) if signal.data.get("what") == "oom"]
 
-    (signal,) = wait(lambda: told(ours), "the kernel's line")
+    (signal,) = wait(lambda: found(ours), "the kernel's line")
     assert signal.data["cgroup"] == f"/{sick}"
-    assert told(theirs) == []
+    assert found(theirs) == []
     assert theirs.metrics()["minder_oom_kills_total"] == 0

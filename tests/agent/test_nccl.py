@@ -117,7 +117,7 @@ def test_only_this_machines_files_count(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_a_file_that_cannot_be_read_is_told_once_and_the_others_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / f"{HOST}-pid6.log").mkdir()  # whoever runs the tests may read any file
+    (tmp_path / f"{HOST}-pid6.log").mkdir()  # the user of the tests may read any file
     append(tmp_path / f"{HOST}-pid7.log", line(1))
     folder = InspectorFolder(tmp_path)
     folder.poll()

@@ -26,7 +26,7 @@ def ask(retests: Retests, name: str = "retest-1", training: bool = False, wait_s
 
 
 @pytest.mark.parametrize(
-    ("command", "state", "told"),
+    ("command", "state", "expected"),
     [
         (("sh", "-c", "echo GPU 0 fine; exit 0"), "passed", "status 0: GPU 0 fine"),
         (("sh", "-c", "yes | head -c 9000000; echo; echo 'GPU 3: 2 ECC errors' >&2; exit 3"), "failed", "GPU 3: 2 ECC errors"),
@@ -34,9 +34,9 @@ def ask(retests: Retests, name: str = "retest-1", training: bool = False, wait_s
         ((), "refused", "start it with --retest"),
     ],
 )
-def test_what_a_test_says_is_told(command: tuple[str, ...], state: str, told: str) -> None:
+def test_what_a_test_says_is_reported(command: tuple[str, ...], state: str, expected: str) -> None:
     found = ask(Retests(command, 60.0))
-    assert found["state"] == state and told in found["detail"] and len(found["detail"]) < 500
+    assert found["state"] == state and expected in found["detail"] and len(found["detail"]) < 500
 
 
 def test_a_test_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from minder.edge.exporters.jobs import JobProcess
 
 @pytest.fixture
 def sleeper() -> Iterator[Callable[[], JobProcess]]:
-    """sleeper() -> a process that looks like rank 0 of a job nobody of ours started."""
+    """sleeper() -> a process that looks like rank 0 of a job that minder did not start."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> JobProcess:

@@ -49,7 +49,7 @@ def test_a_loss_that_all_ranks_tell_is_told_once_and_own_gradients_by_each(tmp_p
 
 
 @pytest.mark.parametrize("loss", [float("inf"), SAID_NAN])
-def test_a_script_that_tells_no_loss_has_none_and_one_that_is_not_finite_is_told(tmp_path: Path, loss: float) -> None:
+def test_a_script_that_tells_no_loss_has_none_and_one_that_is_not_finite_is_reported(tmp_path: Path, loss: float) -> None:
     written, process = page(tmp_path, 0)
     reader = SpikeReader("m0")
     for step in range(30):

@@ -54,7 +54,7 @@ def answers(ledger: Ledger, outcome: str, detail: str) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["s0", "--agent", "http://s0:1", "--launcher", "http://elsewhere:2"], "s0 is known with other addresses"),
         (["n9", "--agent", "http://n9:1", "--launcher", "http://m0:2"], "http://m0:2 is m0's"),
@@ -63,10 +63,10 @@ def answers(ledger: Ledger, outcome: str, detail: str) -> Callable[[], None]:
         (["../n9", "--agent", "http://n9:1", "--launcher", "http://n9:2"], "letters, digits"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(ledger: Ledger, words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused_in_one_line(ledger: Ledger, words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert add(ledger, *words) == 2
     line = capsys.readouterr().err
-    assert told in line and line.count("\n") == 1 and joins(ledger) == []
+    assert expected in line and line.count("\n") == 1 and joins(ledger) == []
 
 
 @pytest.mark.parametrize("end", [None, {"outcome": "finished"}], ids=["unknown", "ended"])
@@ -91,21 +91,21 @@ def test_an_order_without_a_controller_is_not_called_done(ledger: Ledger, capsys
 
 
 @pytest.mark.parametrize(
-    ("outcome", "detail", "status", "told"),
+    ("outcome", "detail", "status", "expected"),
     [
         ("done", "a standby of llm", 0, "n9 is a standby of llm"),
         ("failed", "the agent at http://n9:1 is m7's", 2, "n9 does not join llm: the agent at http://n9:1 is m7's"),
     ],
 )
 def test_what_the_controller_says_is_the_answer(
-    ledger: Ledger, outcome: str, detail: str, status: int, told: str, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, outcome: str, detail: str, status: int, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     thread = threading.Thread(target=answers(ledger, outcome, detail))
     thread.start()
     assert add(ledger, *NEW, "--wait", "30") == status
     thread.join()
     said = capsys.readouterr()
-    assert told in said.out + said.err
+    assert expected in said.out + said.err
 
 
 def test_the_next_run_begins_without_it(ledger: Ledger) -> None:

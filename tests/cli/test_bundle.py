@@ -36,10 +36,10 @@ def test_a_bundle_is_written_with_place_and_serial_and_is_the_same_each_time(led
     assert "Xid (PCI:0000:3b:00): 79" in text and "hunter22" not in text and "peer-1" in text
 
 
-@pytest.mark.parametrize(("incident", "folder", "told"), [("llm-1", "no", "cannot be written"), ("llm-9", ".", "llm-9")])
+@pytest.mark.parametrize(("incident", "folder", "expected"), [("llm-1", "no", "cannot be written"), ("llm-9", ".", "llm-9")])
 def test_what_cannot_be_written_is_told_in_one_line(
-    ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], incident: str, folder: str, told: str
+    ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], incident: str, folder: str, expected: str
 ) -> None:
     assert main(["incidents", "bundle", incident, "-o", str(tmp_path / folder / "a.zip"), "--ledger", str(ledger)]) == 2
     said = capsys.readouterr().err
-    assert told in said and len(said.splitlines()) == 1
+    assert expected in said and len(said.splitlines()) == 1

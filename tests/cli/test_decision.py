@@ -31,8 +31,8 @@ def test_what_waits_is_listed(run_on_ledger: Run, ledger: Ledger) -> None:
     status, out, err = run_on_ledger("decision", "list")
     assert (status, err) == (0, "") and "evict-m1" in out and "stall 0.97" in out and "waiting" in out and "evict-m2" not in out
     assert "evict-m2" in run_on_ledger("decision", "list", "--all")[1]
-    (told,) = json.loads(run_on_ledger("decision", "list", "--format", "json")[1])
-    assert told["decision"]["price"]["waiting_gpu_s"] == 9.0 and told["state"] == "waiting"
+    (found,) = json.loads(run_on_ledger("decision", "list", "--format", "json")[1])
+    assert found["decision"]["price"]["waiting_gpu_s"] == 9.0 and found["state"] == "waiting"
     assert run_on_ledger("decision", "list", "--job", "other")[1] == "no decision waits for an operator\n"
 
 

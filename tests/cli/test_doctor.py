@@ -13,7 +13,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["--config", "job.toml", "--prometheus", "http://127.0.0.1:9"], "give one of them"),
         (["--draft", "job.toml"], "--prometheus URL"),
@@ -23,10 +23,10 @@ Captured = pytest.CaptureFixture[str]
         (["--config", "nowhere.toml"], "nowhere.toml"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(arguments: list[str], told: str, capsys: Captured) -> None:
+def test_wrong_usage_is_one_line_and_exit_2(arguments: list[str], expected: str, capsys: Captured) -> None:
     assert main(["doctor", *arguments]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert told in line
+    assert expected in line
 
 
 def test_a_prometheus_that_is_down_is_a_finding_and_exit_1(tmp_path: Path, capsys: Captured) -> None:

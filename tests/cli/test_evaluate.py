@@ -66,7 +66,7 @@ def test_what_cannot_be_evaluated_is_told_and_the_rest_is_evaluated(labelled: Pa
     assert any("unlabelled" in line and "truth" in line for line in lines) and any("events.jsonl" in line for line in lines)
 
 
-def test_a_truth_about_a_machine_that_is_not_in_the_job_is_told(labelled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truth_about_a_machine_that_is_not_in_the_job_is_reported(labelled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truth = [{"recording": "good", "fault": "hang", "machine": "m77", "onset": XID}, {"recording": "ghost", "fault": None}]
     path = labelled.parent / "other.json"
     path.write_text(json.dumps(truth))

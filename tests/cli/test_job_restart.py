@@ -52,11 +52,11 @@ def test_a_controller_without_a_lease_is_heard_by_its_status(run: Run, ledger: L
     assert run("restart", "llm", "--reason", "stuck")[0] == 0
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "expected"), [
     (("llm", "--reason", "stuck"), "no controller of llm is heard"), (("llm",), "--reason is missing"),
     (("none", "--reason", "stuck"), 'no job "none" runs'),
 ])  # fmt: skip
-def test_what_cannot_be_is_one_line_and_nothing_is_written(run: Run, ledger: Ledger, words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_is_one_line_and_nothing_is_written(run: Run, ledger: Ledger, words: tuple[str, ...], expected: str) -> None:
     status, _, err = run("restart", *words)
-    assert status == 2 and told in err and err.count("\n") == 1
+    assert status == 2 and expected in err and err.count("\n") == 1
     assert ledger.events(kinds=[kinds.RESTART_ASKED]) == []

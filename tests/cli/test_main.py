@@ -42,7 +42,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0 and all(verb in out for verb in VERBS)
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     from minder import __version__
 
     assert run(["--version"], capsys)[:2] == (0, f"minder {__version__}\n")

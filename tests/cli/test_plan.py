@@ -124,6 +124,6 @@ def test_stats_and_report_read_the_same_ledger(run_on_ledger: Run, ledger: Path,
 
 
 @pytest.mark.parametrize("words", [("incidents", "stats"), ("report", "-o", "report.html")])
-def test_an_until_that_is_no_time_is_told(run_on_ledger: Run, ledger: Path, words: tuple[str, ...]) -> None:
+def test_an_until_that_is_no_time_is_reported(run_on_ledger: Run, ledger: Path, words: tuple[str, ...]) -> None:
     status, _, err = run_on_ledger(*words, "--until", "yesterday")
     assert status == 2 and '--until "yesterday"' in err and err.count("\n") == 1

@@ -113,8 +113,8 @@ def test_actions_say_the_same_and_stand_in_the_services_ledger(here: Say, there:
         assert said_there[0] == said_here[0] == 0, (said_here, said_there)
         assert said_there[1].partition(": ")[2][:20] == said_here[1].partition(": ")[2][:20]
     with Ledger(site.folder / "there.db") as ledger:
-        told = [event for event in ledger.events() if event.kind in ("pause", "unpause", "outcome", "unbarred")]
-        assert [event.payload["by"] for event in told] == ["operator"] * 4
+        found = [event for event in ledger.events() if event.kind in ("pause", "unpause", "outcome", "unbarred")]
+        assert [event.payload["by"] for event in found] == ["operator"] * 4
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_bad_input_is_one_line_and_exit_2(arguments: list[str], tmp_path: Path, 
     assert len(output.err.strip().splitlines()) == 1
 
 
-def test_a_job_file_that_does_not_fit_its_counts_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_file_that_does_not_fit_its_counts_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in SAMPLE.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "job.toml").write_text('machines = ["lab-0"]\ngpus_per_machine = 1\n[parallelism]\ndata = 4\n')

@@ -33,11 +33,11 @@ def test_who_became_root_by_su_is_the_one_who_logged_in(monkeypatch: pytest.Monk
     assert operator_name() == SOMEBODY.pw_name
 
 
-@pytest.mark.parametrize("told", ["4294967295", "", "x", None])
-def test_where_nobody_logged_in_it_is_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str | None) -> None:
+@pytest.mark.parametrize("login_id", ["4294967295", "", "x", None])
+def test_without_a_login_it_is_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, login_id: str | None) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
     monkeypatch.setenv("LOGNAME", "root")
     monkeypatch.setattr(tables, "_LOGIN", tmp_path / "loginuid")
-    if told is not None:
-        (tmp_path / "loginuid").write_text(told)
+    if login_id is not None:
+        (tmp_path / "loginuid").write_text(login_id)
     assert operator_name() == "root"

@@ -106,8 +106,8 @@ def test_only_a_better_version_becomes_the_champion(trained: Path, site: Path, c
     assert main(["promote", "1", "--recordings", "recordings"]) == 2, "it is the champion already"
     capsys.readouterr()
     assert main(["promote", "2", "--recordings", "recordings", "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["promoted"] is True and told["challenger"]["recall"] == 1.0 and told["champion"]["found"] == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["promoted"] is True and answer["challenger"]["recall"] == 1.0 and answer["champion"]["found"] == 0
     champion = Registry().champion()
     assert champion is not None and champion.number == 2
     assert main(["promote", "1", "--recordings", "recordings", "--registry", f"sqlite:///{site}/state/mlflow.db"]) == 1

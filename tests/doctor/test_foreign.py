@@ -30,7 +30,7 @@ def test_a_whole_set_up_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "check", "told"),
+    ("changes", "check", "expected"),
     [
         ({"used": {}}, "metrics", "no series"),
         ({"used": {"cpu_usage_ratio": 4}}, "peers", "slow GPU would not be seen"),
@@ -45,9 +45,9 @@ def test_a_whole_set_up_is_fine() -> None:
         ({"clocks_s": {"a:9100": 0.2, "b:9100": -40.0}}, "clocks", "1 of 2 machines are off: b:9100 -40.0 s"),
     ],
 )
-def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], check: str, told: str) -> None:
+def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], check: str, expected: str) -> None:
     found = look(**changes)
-    assert not found["fine"] and found[check].status == "missing" and told in found[check].seen and found[check].mend
+    assert not found["fine"] and found[check].status == "missing" and expected in found[check].seen and found[check].mend
 
 
 def test_what_takes_no_part_is_reported_and_breaks_nothing() -> None:

@@ -36,7 +36,7 @@ def test_logs_that_cannot_be_read_are_named() -> None:
     good = {"path": "/x", "lines": 12, "unnumbered": 12, "step": None, "problem": ""}
     bad = {"path": "/y", "lines": 0, "unnumbered": 0, "step": None, "problem": "Permission denied"}
     (found,) = look_at_logs({"m1": [good]})
-    assert found.status == "ok" and "12 of them tell a loss without a step" in found.seen
+    assert found.status == "ok" and "12 of them have a loss without a step" in found.seen
     (found,) = look_at_logs({"m1": [good], "m2": [bad]})
     assert found.status == "missing" and found.seen == "m2: /y Permission denied"
     assert look_at_logs({"m1": []}) == []

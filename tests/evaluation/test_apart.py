@@ -117,9 +117,9 @@ def labelled(damaged: Path, hang: tuple[Path, Any], healthy: tuple[Path, Any], t
 def test_an_evaluation_outlives_the_table_and_judges_the_others(labelled: Path, jobs: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(labelled), "--format", "json", "--jobs", jobs]) == 2
     captured = capfd.readouterr()
-    told = captured.err.splitlines()
-    assert [line.split(" cannot be read: ")[0] for line in told] == [f"minder: {labelled / name}" for name in ("a-damaged", "c-damaged")]
-    assert all("write it again" in line for line in told)
+    lines = captured.err.splitlines()
+    assert [line.split(" cannot be read: ")[0] for line in lines] == [f"minder: {labelled / name}" for name in ("a-damaged", "c-damaged")]
+    assert all("write it again" in line for line in lines)
     outcomes = {case["recording"]: case["outcome"] for case in json.loads(captured.out)["cases"]}
     assert outcomes == {"b-hang": "found", "d-healthy": "quiet"}
 

@@ -19,7 +19,7 @@ def recording(seconds: int, machines: int, interval_s: float | None = 1.0) -> An
 
 
 @pytest.mark.parametrize(("seconds", "machines", "interval_s", "said"), [
-    (0, 4, 1.0, ["there is no telemetry: nobody was compared with anybody"]),
+    (0, 4, 1.0, ["there is no telemetry: no machine was compared with its peers"]),
     (1, 4, 1.0, ["the samples span 0 s: a machine is compared after 30 s"]),
     (60, 4, 60.0, ["the samples span 59 s: a machine is compared after 240 s"]),
     (300, 1, None, ["m0 is the only machine: it has no peers to be compared with"]),

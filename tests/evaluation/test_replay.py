@@ -34,7 +34,7 @@ def test_a_hang_is_named_after_its_onset_and_once(hang: tuple[Path, Any]) -> Non
     assert verdicts[0].since_s >= columns.onset_s - 5
 
 
-def test_a_healthy_job_accuses_nobody(healthy: tuple[Path, Any]) -> None:
+def test_a_healthy_job_accuses_no_machine(healthy: tuple[Path, Any]) -> None:
     assert accused(list(replay(healthy[0]))) == []
 
 
@@ -78,7 +78,7 @@ def test_an_explicit_signal_is_known_at_the_next_row_and_works_without_telemetry
     assert [item.machines for item in replay(folder)] == [(columns.machines[2],)]
 
 
-def test_a_link_flap_that_heals_accuses_nobody(healthy: tuple[Path, Any], tmp_path: Path) -> None:
+def test_a_link_flap_that_heals_accuses_no_machine(healthy: tuple[Path, Any], tmp_path: Path) -> None:
     source, columns = healthy
     folder = tmp_path / "flap"
     shutil.copytree(source, folder)

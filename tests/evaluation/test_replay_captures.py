@@ -79,7 +79,7 @@ def test_a_sure_capture_names_the_machine_before_telemetry_can(hang: tuple[Path,
     assert columns.onset_s + 20 <= first.time_s < next(replay(hang[0])).time_s
 
 
-def test_a_deadlock_of_the_workload_accuses_nobody(stuck: tuple[Path, Any, str]) -> None:
+def test_a_deadlock_of_the_workload_accuses_no_machine(stuck: tuple[Path, Any, str]) -> None:
     folder, columns, _ = stuck
     capture(folder / "stacks" / moment(columns.onset_s + 20), columns.machines, {columns.culprit: at.LOADER_WAIT})
     verdicts = list(replay(folder))

@@ -36,11 +36,11 @@ def test_the_machine_whose_process_no_longer_runs_is_named_once() -> None:
     assert [(item.kind, item.tier, item.machines, item.cause) for item in run("m2")] == [("machine", "evict", ("m2",), "stall")]
 
 
-def test_a_pause_in_which_every_process_runs_names_nobody() -> None:
+def test_a_pause_in_which_every_process_runs_names_no_machine() -> None:
     assert run(None) == []
 
 
-def test_a_loss_that_jumps_is_told_once_and_names_nobody() -> None:
+def test_a_loss_that_jumps_is_told_once_and_names_no_machine() -> None:
     tracker = JobTracker()
     judge = build_judge(Topology(MACHINES, 1, Parallelism(data=4)), tracker)
     job = JobView("j", 0, "running", MACHINES, (), (), dict(enumerate(MACHINES)), -math.inf, -math.inf)

@@ -62,7 +62,7 @@ def test_healthy_time_counts_also_before_an_onset() -> None:
 def test_the_table_names_each_confusion_in_a_line() -> None:
     table = evaluation_table(build_report(Evaluation("default", CASES)))
     assert "c: nic_dropout on m1; named m2 20 s after the onset (0.75, stall); m1 60 s after the onset (0.90, stall)" in table
-    assert "d: nic_dropout on m1; nobody was named" in table
+    assert "d: nic_dropout on m1; no machine was named" in table
     assert "nan" not in table
 
 

@@ -94,7 +94,7 @@ def test_cut_at_the_verdict_it_stands_and_before_it_there_is_none(recorded: Call
     assert list(replay(folder, verdict.time_s - 0.5)) == []
 
 
-def test_a_healthy_job_accuses_nobody(recorded: Callable[..., Path]) -> None:
+def test_a_healthy_job_accuses_no_machine(recorded: Callable[..., Path]) -> None:
     assert list(replay(recorded(None))) == []
 
 
@@ -114,10 +114,10 @@ def test_without_what_the_controller_saw_it_is_a_recording_like_anybody_elses(re
 def round_of(at_s: float, machine: str | None) -> Statement:
     """A capture of a job that steps on: everybody waits for this machine."""
     where = (Evidence("stacks", machine, "outside any collective: in count_tokens (train.py)"),)
-    told = (
+    reported = (
         () if machine is None else (Suspect(START_S + at_s, "stacks", "machine", (machine,), "stall", 0.7, START_S + at_s, "evict", where),)
     )
-    return Statement(START_S + at_s, "round", told)
+    return Statement(START_S + at_s, "round", reported)
 
 
 @pytest.mark.parametrize(("until_s", "expected"), [(120, [("machine", "page", (SICK,), "slowdown")]), (90, [])], ids=["whole", "half"])

@@ -143,7 +143,7 @@ def test_a_sticky_xid_gauge_speaks_when_it_changes(recorded: Recorded) -> None:
     assert verdicts[0].tier == "evict"
 
 
-def test_a_silent_exporter_of_a_machine_accuses_nobody(recorded: Recorded) -> None:
+def test_a_silent_exporter_of_a_machine_accuses_no_machine(recorded: Recorded) -> None:
     def silence(table: pl.DataFrame) -> pl.DataFrame:
         down = (pl.col("machine") == "node-0004") & (pl.col("timestamp") > STOP - timedelta(seconds=100))
         return table.with_columns(pl.when(down).then(0.0).otherwise(1.0).alias("scrape_up"))

@@ -49,7 +49,7 @@ def test_exchanged_weights_are_refused(folder: Path) -> None:
         read_model(folder)
 
 
-def test_missing_weights_are_told(folder: Path) -> None:
+def test_missing_weights_are_reported(folder: Path) -> None:
     (folder / "weights.safetensors").unlink()
     with pytest.raises(BadInputError, match="weights"):
         read_model(folder)
@@ -64,7 +64,7 @@ def test_missing_weights_are_told(folder: Path) -> None:
         ({"ranges": {"x": [1]}}, "ranges"),
     ],
 )
-def test_a_document_of_another_kind_is_told(folder: Path, change: dict[str, object], word: str) -> None:
+def test_a_document_of_another_kind_is_reported(folder: Path, change: dict[str, object], word: str) -> None:
     document = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**document, **change}))
     with pytest.raises(BadInputError, match=word) as caught:
@@ -72,6 +72,6 @@ def test_a_document_of_another_kind_is_told(folder: Path, change: dict[str, obje
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="minder train"):
         read_model(tmp_path)

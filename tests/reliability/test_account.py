@@ -171,14 +171,14 @@ def test_a_job_that_is_only_watched_has_no_ettr_but_its_losses(story: Any) -> No
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_of_a_job_that_tells_no_steps_nothing_is_known(story: Any, finished: bool) -> None:
+def test_of_a_job_that_reports_no_steps_nothing_is_known(story: Any, finished: bool) -> None:
     """A script without heartbeats trains for an hour: neither progress nor an hour of start-up."""
     story.register(0.0)
     if finished:
         story.end(3600.0)
     (job,) = story.account(0.0, 3600.0).jobs
     assert (job.ettr, job.lost_s, job.unknown_s, job.stretches) == (None, 0.0, 3600.0, ())
-    assert "a run told no steps" in job.notes[0]
+    assert "a run reported no steps" in job.notes[0]
 
 
 def test_what_an_incident_took_of_a_run_without_steps_is_known(story: Any) -> None:
@@ -218,7 +218,7 @@ def test_silence_is_not_health(story: Any) -> None:
     assert recent.ettr is not None and "--until newest" in " ".join(recent.notes)
 
 
-def test_repeated_steps_of_unknown_length_are_told(story: Any) -> None:
+def test_repeated_steps_of_unknown_length_are_reported(story: Any) -> None:
     story.register(0.0, first_step_s=0.0)
     incident = story.verdict(1000.0, 1030.0)
     story.evict(incident, 1040.0, 1090.0)

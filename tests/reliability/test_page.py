@@ -47,8 +47,8 @@ def test_the_page_tells_the_story_and_needs_nothing_from_elsewhere(story: Any) -
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
     assert captions == [HOURS, LOSSES, DEPARTURES] and tags.names.count("img") == 3
     assert "ETTR 0.9688" in text
-    assert f"m2 2 stall 1 not told, 1 no-fault-found {first}, {second}" in text
-    assert "3 evictions, and 0 in a dry run. 1 of 1 examined had no fault; of 2 nobody has told the outcome" in text
+    assert f"m2 2 stall 1 unknown, 1 no-fault-found {first}, {second}" in text
+    assert "3 evictions, and 0 in a dry run. 1 of 1 examined had no fault; of 2 the outcome is unknown" in text
     assert "it stands still" in text
     assert "too short a time to say anything of a day" in text and "with the rate" not in text
 
@@ -82,7 +82,7 @@ def test_an_empty_period_is_no_data_and_not_health(story: Any) -> None:
     assert "not known" in read(render_report(story.account(0.0, 1000.0)))[1]
 
 
-def test_a_file_that_cannot_be_written_is_told(story: Any, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(story: Any, tmp_path: Path) -> None:
     story.hang(100.0)
     account = story.account(0.0, 1000.0)
     with pytest.raises(BadInputError, match="--out"):

@@ -14,7 +14,7 @@ from minder.model.evidence import Signal
 DATA = Path(__file__).parent / "data"
 
 
-def told(signal: Signal | None) -> tuple[str | None, str | None]:
+def what_and_device(signal: Signal | None) -> tuple[str | None, str | None]:
     """(what, device) in the words of kernel-lines.json."""
     if signal is None:
         return None, None
@@ -28,7 +28,7 @@ def test_the_lines_that_people_reported() -> None:
     lines = (DATA / "kernel-lines.log").read_text(encoding="utf-8").splitlines()
     expected = json.loads((DATA / "kernel-lines.json").read_text(encoding="utf-8"))
     assert len(lines) == len(expected) == 15
-    assert [told(parse_kernel_line(line, 1.0)) for line in lines] == [(item["what"], item["device"]) for item in expected]
+    assert [what_and_device(parse_kernel_line(line, 1.0)) for line in lines] == [(item["what"], item["device"]) for item in expected]
 
 
 @pytest.mark.parametrize(

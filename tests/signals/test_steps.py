@@ -95,15 +95,15 @@ def steps(reader: StepReader, *lines: str) -> list[int | None]:
 
 def test_an_evaluation_inside_the_trainings_bar_is_no_step() -> None:
     """Also one that never draws its last step."""
-    told = steps(StepReader(), bar(1, 400, "00:01"), bar(12, 400), bar(20, 900), bar(870, 900), bar(13, 400), bar(14, 400))
-    assert told == [1, 12, None, None, 13, 14]
+    read = steps(StepReader(), bar(1, 400, "00:01"), bar(12, 400), bar(20, 900), bar(870, 900), bar(13, 400), bar(14, 400))
+    assert read == [1, 12, None, None, 13, 14]
     two = [bar(1, 400, "00:01"), bar(20, 400), bar(50, 50, "00:04"), bar(9, 70, "00:02"), bar(70, 70, "00:04"), bar(21, 400, "00:29")]
     assert steps(StepReader(), *two) == [1, 20, None, None, None, 21]
 
 
 def test_a_log_that_is_taken_up_in_an_evaluation_goes_on_when_training_does() -> None:
-    told = steps(StepReader(), bar(20, 900, "00:02"), bar(900, 900, "01:00"), bar(13, 400, "05:10"), bar(14, 400), bar(15, 400))
-    assert told == [20, 900, None, 901, 902]
+    read = steps(StepReader(), bar(20, 900, "00:02"), bar(900, 900, "01:00"), bar(13, 400, "05:10"), bar(14, 400), bar(15, 400))
+    assert read == [20, 900, None, 901, 902]
 
 
 def test_epochs_count_on() -> None:
@@ -126,7 +126,7 @@ def test_epochs_count_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "expected"),
     [
         ([f"[epoch={epoch}][batch={batch}/100]:" for epoch, batch in ((1, 50), (1, 100), (2, 5), (3, 5))], [50, 100, 105, 205]),
         (["[epoch=1][batch=100/100]:", "[epoch=2][batch=100/100]:"], [100, 200]),
@@ -139,8 +139,8 @@ def test_epochs_count_on() -> None:
     ],
     ids=["Composer", "Composer, each epoch's end", "fairseq", "tutorial", "through the job", "from 0", "no epoch", "NeMo"],
 )  # fmt: skip
-def test_a_counter_that_begins_again_with_each_epoch_counts_on(lines: list[str], told: list[int]) -> None:
-    assert steps(StepReader(), *lines) == told
+def test_a_counter_that_begins_again_with_each_epoch_counts_on(lines: list[str], expected: list[int]) -> None:
+    assert steps(StepReader(), *lines) == expected
 
 
 def test_a_step_that_falls_to_a_checkpoint_is_a_job_that_began_again() -> None:

@@ -35,7 +35,7 @@ def test_the_catalogue(code: int, severity: str, action: str, evict: bool) -> No
     assert (rule.severity, rule.action, rule.evict) == (severity, action, evict)
 
 
-def test_an_unknown_code_evicts_nobody() -> None:
+def test_an_unknown_code_evicts_no_machine() -> None:
     rule = find_xid_rule(9999)
     assert (rule.severity, rule.action, rule.evict) == ("unknown", "contact_support", False)
 

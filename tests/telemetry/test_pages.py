@@ -54,7 +54,7 @@ def test_the_quick_way_says_what_the_slow_way_says(seed):
     shown = {machine: dice.sample(series, 30) for machine in ("m0", "m1")}
     counts = {"m0": {}, "m1": {}}
     slow, quick, reader = Translator(MAPPING, MachineMap()), Translator(MAPPING, MachineMap()), PageReader()
-    now_s, told = 1000.0, 0
+    now_s, total = 1000.0, 0
     for _ in range(150):
         now_s += dice.choice([1.0, 1.0, 1.0, 15.0, 0.0, -30.0, 400.0, -100.0] if dice.random() < 0.2 else [1.0])
         raws, pages = [], []
@@ -69,8 +69,8 @@ def test_the_quick_way_says_what_the_slow_way_says(seed):
             pages.append(Page(whose, *place(reader.read(text), at_s)))
         expected, found = slow.translate(raws), quick.translate_pages(pages)
         assert found == expected
-        told += sum(len(sample.values) for sample in found)
-    assert told > 500
+        total += sum(len(sample.values) for sample in found)
+    assert total > 500
 
 
 def place(read, time_s):

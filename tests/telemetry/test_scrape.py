@@ -72,11 +72,11 @@ def test_a_machine_whose_series_change_without_end_fills_no_memory(site):
     asked = []
     site.answer = endless(asked, 6000)
     clock = FakeClock(1000.0)
-    source, told = scrape(site, clock), []
+    source, rounds = scrape(site, clock), []
     for _ in range(6):
-        told.append(source.collect(clock.now_s()))
+        rounds.append(source.collect(clock.now_s()))
         clock.sleep(1.0)
-    assert [len(samples) for samples in told] == [1, 1, 1, 0, 0, 0] and len(asked) >= 4
+    assert [len(samples) for samples in rounds] == [1, 1, 1, 0, 0, 0] and len(asked) >= 4
     assert "series are new" in source.failures["m0"] and len(source._translator._bindings) < 20_000
     site.answer = lambda request: (200, PAGE)
     assert _until(lambda now_s: source.collect(now_s)) and source.failures == {}, "what it said before is forgiven"

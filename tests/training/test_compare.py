@@ -59,4 +59,4 @@ def test_one_who_names_nobody_loses_to_one_who_is_right() -> None:
     assert found.better
     record = comparison_record(found, 2, "default")
     assert record["promoted"] is True and record["champion"]["precision"] is None
-    assert "the challenger names nobody" in compare(cases(20, 0, 0), cases(0, 0, 20)).why
+    assert "the challenger names no machine" in compare(cases(20, 0, 0), cases(0, 0, 20)).why

@@ -50,7 +50,7 @@ def test_the_hash_depends_on_bytes_and_truth_and_on_nothing_else(tmp_path: Path)
     assert gather_data(recipe(moved), moved).sha256 != first
 
 
-def test_no_data_is_told(tmp_path: Path) -> None:
+def test_no_data_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="set"):
         gather_data(recipe(tmp_path), tmp_path)
     (tmp_path / "set").mkdir()

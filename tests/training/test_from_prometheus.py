@@ -53,7 +53,7 @@ def test_the_last_minutes_of_a_site_teach_what_is_usual(site: LabPrometheus, tmp
     assert 300.0 < low < 450.0 and 550.0 < high < 800.0, "what is older than was asked for is not in it"
 
 
-def test_a_prometheus_that_is_not_there_is_told(site: LabPrometheus, tmp_path: Path) -> None:
+def test_a_prometheus_that_is_not_there_is_reported(site: LabPrometheus, tmp_path: Path) -> None:
     with site:
         gone = site.url
     with pytest.raises(SourceError, match=gone):

@@ -238,10 +238,10 @@ def test_a_machine_that_talks_without_end_costs_the_others_nothing(peer: Make, f
     until(lambda: answers >= 5, 60.0)
     assert "says too much" in until(lambda: watched.refusals().get("m0"))
     good.tell("log", message="meanwhile")
-    told: list[Signal] = []
-    until(lambda: told.extend(watched.drain()) or "meanwhile" in [item.message for item in told if item.machine == "m1"])
-    assert [item.message for item in told if item.machine == "m1"] == ["before", "meanwhile"]
-    assert 10_000 <= len([item for item in told if item.machine == "m0"]) < 30_000
+    found: list[Signal] = []
+    until(lambda: found.extend(watched.drain()) or "meanwhile" in [item.message for item in found if item.machine == "m1"])
+    assert [item.message for item in found if item.machine == "m1"] == ["before", "meanwhile"]
+    assert 10_000 <= len([item for item in found if item.machine == "m0"]) < 30_000
     assert set(watched.refusals()) == {"m0"}
 
 

@@ -106,7 +106,7 @@ def refusal(site: SimpleNamespace, scheme: str, name: str, tls: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "name", "changes", "told"),
+    ("scheme", "name", "changes", "expected"),
     [
         ("https", "mutual", {"authority": "stranger"}, "its certificate is refused: "),
         ("https", "mutual", {"authority": None}, "its certificate is refused: "),
@@ -118,10 +118,10 @@ def refusal(site: SimpleNamespace, scheme: str, name: str, tls: Any) -> str:
     ],
 )
 def test_what_is_wrong_is_one_line_that_says_how_to_mend_it(
-    site: SimpleNamespace, scheme: str, name: str, changes: dict[str, Any], told: str
+    site: SimpleNamespace, scheme: str, name: str, changes: dict[str, Any], expected: str
 ) -> None:
     said = refusal(site, scheme, name, context(site, **changes))
-    assert told in said and said.startswith("agent of m0 at http") and "\n" not in said
+    assert expected in said and said.startswith("agent of m0 at http") and "\n" not in said
 
 
 def job(
@@ -173,7 +173,7 @@ def test_a_certificate_that_is_refused_is_no_silence(site: SimpleNamespace) -> N
 
 
 @pytest.mark.parametrize(
-    ("tls", "told"),
+    ("tls", "expected"),
     [
         ('ca = "nowhere.pem"', "nowhere.pem cannot be used: No such file"),
         ('ca = "token"', "token cannot be used"),
@@ -182,14 +182,14 @@ def test_a_certificate_that_is_refused_is_no_silence(site: SimpleNamespace) -> N
         ('certificate = "controller.pem"', "tls.certificate"),
     ],
 )
-def test_what_is_wrong_with_the_configuration_is_said_when_it_is_read(site: SimpleNamespace, tls: str, told: str) -> None:
+def test_what_is_wrong_with_the_configuration_is_said_when_it_is_read(site: SimpleNamespace, tls: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(job(site, tls=tls))
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("cert", "key", "authority", "told"),
+    ("cert", "key", "authority", "expected"),
     [
         ("machine.pem", None, None, "give both --tls-cert and --tls-key"),
         (None, None, "authority.pem", "--tls-client-ca goes with"),
@@ -199,10 +199,10 @@ def test_what_is_wrong_with_the_configuration_is_said_when_it_is_read(site: Simp
     ],
 )
 def test_what_an_agent_or_launcher_cannot_use_is_one_line(
-    site: SimpleNamespace, cert: str | None, key: str | None, authority: str | None, told: str
+    site: SimpleNamespace, cert: str | None, key: str | None, authority: str | None, expected: str
 ) -> None:
     paths = [None if name is None else site.folder / name for name in (cert, key, authority)]
     with pytest.raises(BadInputError) as caught:
         server_tls(*paths)
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
     assert server_tls(None, None, None) is None

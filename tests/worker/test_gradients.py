@@ -77,13 +77,13 @@ def test_a_spike_of_all_ranks_is_told_by_all(tmp_path: Path) -> None:
 
 def test_a_loop_of_ones_own_may_watch_for_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    told: list[tuple[int, float, float]] = []
-    monkeypatch.setattr(pulse, "beat_spike", lambda *args: told.append(args))
+    spikes: list[tuple[int, float, float]] = []
+    monkeypatch.setattr(pulse, "beat_spike", lambda *args: spikes.append(args))
     past = GradientSpikes()
     for step in range(30):
         assert check_gradient(torch.ones(100), step, past=past)
     assert check_gradient(torch.full((100,), 80.0), 30, past=past)
-    ((step, squared, usual),) = told
+    ((step, squared, usual),) = spikes
     assert step == 30 and squared == pytest.approx(640_000.0) and usual == pytest.approx(100.0)
 
 

@@ -34,7 +34,7 @@ _FLOWS_SHARE = 0.1  # of one core, at most, for looking again: a look costs more
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """samples, interval_s: how often the connections are looked at, so that progress can be told from standstill. native: stacks with
+    """samples, interval_s: how often the connections are looked at, so that progress differs from standstill. native: stacks with
     compiled frames."""
 
     what: tuple[str, ...] = PARTS
@@ -68,7 +68,7 @@ def _number(body: dict[str, Any], name: str, default: float, low: float, high: f
 
 
 async def capture(machine: str, processes: Sequence[JobProcess], request: CaptureRequest, show_states: bool = True) -> dict[str, Any]:
-    """All parts at once; a part that does not come in time is told as an empty one. show_states: False masks T and wchan."""
+    """All parts at once; a part that does not come in time is reported as an empty one. show_states: False masks T and wchan."""
     ends_s = time.monotonic() + request.deadline_s
     answer: dict[str, Any] = {
         "machine": machine,

@@ -86,8 +86,8 @@ def _rows(processes: Sequence[JobProcess], kept: Collection[_Kept], asked_s: flo
     for process in processes:
         item = by_pid.pop(process.pid, None)
         if item is None or len(item.data) > left_bytes:
-            told = why if item is None else "left out: the dumps are larger than 16 MiB"
-            rows.append({"pid": process.pid, "rank": process.rank, "format": "error", "data": told})
+            reason = why if item is None else "left out: the dumps are larger than 16 MiB"
+            rows.append({"pid": process.pid, "rank": process.rank, "format": "error", "data": reason})
             continue
         left_bytes -= len(item.data)
         rows.append(_row(item, asked_s))
@@ -102,8 +102,8 @@ def _rows(processes: Sequence[JobProcess], kept: Collection[_Kept], asked_s: flo
 
 
 def _row(item: _Kept, asked_s: float) -> dict[str, Any]:
-    told = {name: item.header.get(name) for name in ("pid", "rank", "generation", "time_s", "since_s")}
-    return {**told, "answered": item.time_s >= asked_s, "format": "fr-pickle", "data": base64.b64encode(item.data).decode()}
+    header = {name: item.header.get(name) for name in ("pid", "rank", "generation", "time_s", "since_s")}
+    return {**header, "answered": item.time_s >= asked_s, "format": "fr-pickle", "data": base64.b64encode(item.data).decode()}
 
 
 def _read_all(folder: Path) -> list[_Kept]:
@@ -116,7 +116,7 @@ def _read_all(folder: Path) -> list[_Kept]:
 
 
 def _read(path: Path) -> _Kept | None:
-    """The job may write here: a link to somebody else's file is not followed."""
+    """The job may write here: a link to another file is not followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:

@@ -1,5 +1,5 @@
-"""Training processes that nobody of ours started, and when they went. Their exit status belongs to their parent: it is known
-only if we look while the process is still a zombie, which mostly succeeds and may be counted on by nobody.
+"""Training processes that minder did not start, and when they went. Their exit status belongs to their parent: it is known
+only if we look while the process is still a zombie, which mostly succeeds, but must not be relied on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Followed:
 class ExitWatch:
     """`publish` gets one signal of kind exit per process that vanished: {vanished: true}, and code or signal if they were seen.
 
-    The kernel tells the moment (pidfd), not the next sample: who went first is decided on it.
+    The kernel gives the moment (pidfd), not the next sample: who went first is decided on it.
     """
 
     def __init__(self, machine: str, publish: Callable[[list[Signal]], None]) -> None:
@@ -64,7 +64,7 @@ class ExitWatch:
                 continue
             stat = read_stat(process.pid)
             if stat is None or stat.state in "ZX":
-                self._gone.add(process.pid)  # told already, or ended before we came; not reaped yet
+                self._gone.add(process.pid)  # reported already, or ended before we came; not reaped yet
                 continue
             try:
                 handle = os.pidfd_open(process.pid)
@@ -86,9 +86,9 @@ class ExitWatch:
     def _run(self) -> None:
         while not self._stop.is_set():
             for handle, _ in self._epoll.poll(_LOOK_S):
-                self._tell(handle, time.time())
+                self._report(handle, time.time())
 
-    def _tell(self, handle: int, now_s: float) -> None:
+    def _report(self, handle: int, now_s: float) -> None:
         with self._lock:
             followed = self._followed.pop(handle, None)
             if followed is None:
@@ -100,7 +100,7 @@ class ExitWatch:
             del self._handles[process.pid]
             self._gone.add(process.pid)
         who = f"rank {process.rank}" if process.rank is not None else f"process {process.pid}"
-        how = f"by signal {data['signal']}" if data.get("signal") else f"with {data['code']}" if "code" in data else "(nobody saw how)"
+        how = f"by signal {data['signal']}" if data.get("signal") else f"with {data['code']}" if "code" in data else "with unknown status"
         message = f"{who} ended {how}"
         self._publish([Signal(now_s, "exit", self._machine, message, process.rank, None, process.pid, process.generation, data)])
 

@@ -1,4 +1,4 @@
-"""All logs of this machine's jobs: those that the agent was told to follow, a Slurm job's output, and the files of a launcher's workers.
+"""All logs of this machine's jobs: those that the agent's options name, a Slurm job's output, and the files of a launcher's workers.
 
 Steps are read from the first two: the launcher reads its workers' files itself. Lines are counted in all of them, since a job that
 writes is a job that does something.

@@ -18,7 +18,7 @@ _TAIL_LINES = 50
 
 
 class KernelFollower:
-    """Reads the device from its end on, on the event loop. Where it may not be read, nothing is told.
+    """Reads the device from its end on, on the event loop. Where it may not be read, nothing is reported.
 
     `belongs` decides whether a line is this machine's: the kernel log of machines that share a host is one.
     """

@@ -1,4 +1,4 @@
-"""What the machine's memory was used for before the kernel ended somebody for the lack of it (minder/edge/signals/oom.py).
+"""What the machine's memory was used for before the kernel ended a process for the lack of it (minder/edge/signals/oom.py).
 
 Known are the samples of the last ten minutes: the training processes with all below them, and all that the machine uses. What grew within
 one sampling interval and was ended in it is not seen.

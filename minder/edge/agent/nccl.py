@@ -1,5 +1,5 @@
 """What NCCL completes on this machine, as the NCCL Inspector's plugin writes it: one file per process, `<host>-pid<PID>.log`, a JSON
-object per line (minder.edge.signals.nccl_inspector). Counted here, told as metrics.
+object per line (minder.edge.signals.nccl_inspector). Counted here, reported as metrics.
 
 A thread of its own reads: a folder on a file server that hangs must stop neither the samples nor the answers.
 """
@@ -36,7 +36,7 @@ class InspectorFolder:
 
     A file is this machine's if it is named for one of `names`, or for a training process here (`follow`). What was written before the
     first look is not counted. Records that the plugin leaves out between two dumps are counted by their sequence numbers, with the
-    size of the one that it wrote. Whatever cannot be read is told once, and is no data.
+    size of the one that it wrote. What cannot be read is logged once, and is no data.
     """
 
     def __init__(self, folder: Path, names: Collection[str] = ()) -> None:
@@ -50,7 +50,7 @@ class InspectorFolder:
         self._known: dict[str, None] = {}  # names of files that were read
         self._scanned = False  # the folder could be listed once, or was not there: what comes into being after that is new
         self._looked = False  # and the files that it held then have been opened
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="minder-nccl", daemon=True)
 
@@ -93,10 +93,10 @@ class InspectorFolder:
         tail.chunk_bytes = most_bytes
         log = read_inspector(tail.lines())
         if tail.problem:
-            self._tell(f"{tail.path} cannot be read: {tail.problem}")
+            self._warn(f"{tail.path} cannot be read: {tail.problem}")
             return
         if log.skipped:
-            self._tell(f"{tail.path}: lines that are no record of the NCCL Inspector are left out")
+            self._warn(f"{tail.path}: lines that are no record of the NCCL Inspector are left out")
         operations, size = self._totals or (0, 0)
         for record in log.records:
             count = self._count(tail.path.name, record)
@@ -116,14 +116,14 @@ class InspectorFolder:
                         with contextlib.suppress(FileNotFoundError):  # it went while we looked
                             found.append((entry.stat().st_mtime, entry.name))
         except OSError as error:
-            self._tell(f"{self._folder} cannot be read: {error.strerror}")
+            self._warn(f"{self._folder} cannot be read: {error.strerror}")
             self._scanned = self._scanned or isinstance(error, FileNotFoundError)
             return set(self._tails)
         self._scanned = True
         if others and not found:
-            self._tell(f"{self._folder}: no file is named for {' or '.join(sorted(self._names))} or for a training process here")
+            self._warn(f"{self._folder}: no file is named for {' or '.join(sorted(self._names))} or for a training process here")
         if len(found) > _MOST_FILES:
-            self._tell(f"{self._folder} holds more than {_MOST_FILES} files of this machine: the newest are read, clear it between jobs")
+            self._warn(f"{self._folder} holds more than {_MOST_FILES} files of this machine: the newest are read, clear it between jobs")
         return {name for _, name in sorted(found)[-_MOST_FILES:]}
 
     def _count(self, file: str, record: InspectorRecord) -> int:
@@ -137,10 +137,10 @@ class InspectorFolder:
             return 1
         return record.sequence - before
 
-    def _tell(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         """Once, and not for ever new texts."""
-        if text not in self._told and len(self._told) < 20:
-            self._told.add(text)
+        if text not in self._logged and len(self._logged) < 20:
+            self._logged.add(text)
             _log.warning("NCCL Inspector: %s", text)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What an agent is told at its start."""
+"""An agent's options at its start."""
 
 from __future__ import annotations
 

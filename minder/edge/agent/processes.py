@@ -1,4 +1,4 @@
-"""The machine's training processes as the agent tells a controller: who they are, and the newest step of each."""
+"""The machine's training processes as the agent reports them to a controller: who they are, and the newest step of each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def describe_processes(processes: Sequence[JobProcess], logs: Sequence[StepLog],
     """One row per process: job, pid, rank, slot, generation, device, and from its heartbeat page step, step_time_s, first_step,
     first_step_time_s, alive_time_s, phase, loss (None where unknown).
 
-    What a followed log tells is the step of the lowest rank here that has no page of its own, since a log names no rank.
+    A followed log's step is that of the lowest rank here that has no page of its own, since a log names no rank.
     """
     rows = [_row(process, has_gpus) for process in processes]
     silent = [row for row in rows if row["step"] is None and row["alive_time_s"] is None]
-    told = [log.steps for log in logs if log.steps is not None]
-    if told and silent:
-        newest = max(told, key=lambda steps: steps.time_s)
+    logged = [log.steps for log in logs if log.steps is not None]
+    if logged and silent:
+        newest = max(logged, key=lambda steps: steps.time_s)
         reader = min(silent, key=lambda row: (row["rank"] is None, row["rank"] or 0, row["pid"]))
         reader.update(_from_log(newest))
     return rows

@@ -103,7 +103,7 @@ class Retests:
             self._end(run, "failed", f"`{shown}` cannot be run: {error.strerror}")
             return
         try:
-            told = await asyncio.wait_for(_tail(process), self._deadline_s)
+            output = await asyncio.wait_for(_tail(process), self._deadline_s)
         except TimeoutError:
             self._end(run, "failed", f"`{shown}` did not end within {self._deadline_s:g} s")
             return
@@ -112,7 +112,7 @@ class Retests:
                 os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
             await process.wait()
         state = "passed" if process.returncode == 0 else "failed"
-        self._end(run, state, f"`{shown}` ended with status {process.returncode}" + (f": {told}" if told else ""))
+        self._end(run, state, f"`{shown}` ended with status {process.returncode}" + (f": {output}" if output else ""))
 
     @staticmethod
     def _end(run: _Run, state: str, detail: str) -> None:

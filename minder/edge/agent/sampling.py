@@ -76,7 +76,7 @@ class Sampler:
         self._latest: tuple[float, Reading] | None = None
         self._scraped_s = -math.inf
         self._errors = 0
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="minder-sampler", daemon=True)
 
@@ -119,7 +119,7 @@ class Sampler:
         return None if self._latest is None else time.monotonic() - self._latest[0]
 
     def scraped(self) -> None:
-        """Somebody took the last reading: averages start anew."""
+        """The last reading was taken: averages start anew."""
         self._scraped_s = time.time()
 
     def sample(self) -> Reading:
@@ -167,7 +167,7 @@ class Sampler:
         return reading
 
     def _take(self, processes: list[JobProcess], now_s: float) -> None:
-        """Steps that a log told before a process of the job was started again are none of the new one's."""
+        """Steps that a log had before a process of the job was started again are none of the new one's."""
         pids = frozenset(process.pid for process in processes if process.slot is None)
         if self._had_any and pids - (self._seen or frozenset()):
             self.logs.forget()
@@ -184,8 +184,8 @@ class Sampler:
         except Exception as error:  # noqa: BLE001 - one broken source must not silence the others; counted and logged
             self._errors += 1
             text = f"{name} exporter: {type(error).__name__}: {error}"
-            if text not in self._told and len(self._told) < 100:
-                self._told.add(text)
+            if text not in self._logged and len(self._logged) < 100:
+                self._logged.add(text)
                 _log.warning("%s (its metrics are absent)", text)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs the agent until it is told to stop: one process, one worker, one address."""
+"""Runs the agent until a signal ends it: one process, one worker, one address."""
 
 from __future__ import annotations
 

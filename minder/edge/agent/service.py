@@ -65,7 +65,7 @@ class Service:
         return Response(render(reading), media_type=_PROMETHEUS_TEXT)
 
     def _about(self) -> Reading:
-        """The agent's own part: told also when its sampling hangs and there are no values to tell."""
+        """The agent's own part: reported also when its sampling hangs and there are no values."""
         reading = Reading(info=[("agent_info", {"version": __version__})])
         reading.gauge("agent_start_time_seconds", self.started_s)
         reading.gauge("agent_sample_age_seconds", self.sampler.age_s())
@@ -150,8 +150,8 @@ class Service:
         self.ring.append(memory.explain(replace(item, device=names.get(item.device or "", item.device))) for item in signals)
 
     def belongs(self, signal: Signal) -> bool:
-        """On a shared host an out-of-memory kill is told by the machine whose cgroup or process it was, any other line that names a process
-        by the machine of that process, and a link by none: the kernel's names are the host's (a machine's own links are watched in its
+        """On a shared host an out-of-memory kill is of the machine whose cgroup or process it was, any other line that names a process
+        of the machine of that process, and a link of none: the kernel's names are the host's (a machine's own links are watched in its
         namespace)."""
         whole_host = self.options.cgroup is None and self.options.processes_of is None
         if signal.kind == "link":

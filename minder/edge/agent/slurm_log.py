@@ -46,7 +46,7 @@ def find_output(text: str, nodes: Collection[str] = ()) -> SlurmOutput:
     paths = [_expand(name, host[1]) for name in files]
     vague = [name for name, path in zip(files, paths, strict=True) if path is None]
     if vague:
-        return SlurmOutput(problem=f"this Slurm tells the output file as {vague[0]}, which is a pattern: name the file with --log")
+        return SlurmOutput(problem=f"this Slurm gives the output file as {vague[0]}, which is a pattern: name the file with --log")
     return SlurmOutput(tuple(path for path in paths if path is not None))
 
 

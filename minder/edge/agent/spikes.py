@@ -29,20 +29,20 @@ class _Page:
 
 
 class SpikeReader:
-    """`read` at every sample. Of what several ranks of the machine say alike (a loss that was reduced), the first is told."""
+    """`read` at every sample. Of what several ranks of the machine say alike (a loss that was reduced), the first is reported."""
 
     def __init__(self, machine: str) -> None:
         self._machine = machine
         self._pages: dict[str, _Page] = {}
 
     def read(self, processes: Sequence[JobProcess], logs: Sequence[StepLog]) -> Reading:
-        reading, told = Reading(), set[str]()
+        reading, reported = Reading(), set[str]()
         self._pages = {name: page for name, page in self._pages.items() if any(item.heartbeat == name for item in processes)}
         for process in sorted(processes, key=lambda item: (item.rank is None, item.rank or 0)):
             for spike, time_s, view in self._new(process):
-                if spike.what == OWN_GRADIENT or spike.what not in told:
+                if spike.what == OWN_GRADIENT or spike.what not in reported:
                     reading.signals.append(self._signal(spike, time_s, process, view))
-                told.add(spike.what)
+                reported.add(spike.what)
         for log in logs:
             reading.signals += [self._signal(spike, time_s) for time_s, spike in log.take_spikes()]
         return reading
@@ -61,7 +61,7 @@ class SpikeReader:
         new, page.count = view.count - page.count, view.count
         for record in view.recent[-new:] if new else ():
             if not record.flags:
-                for spike in page.steps.read(record.step, _told(record.loss), _told(record.grad_norm)):
+                for spike in page.steps.read(record.step, _if_said(record.loss), _if_said(record.grad_norm)):
                     yield spike, record.time_s, view
         new, page.spike_count = view.spike_count - page.spike_count, view.spike_count
         for found in view.spikes[-new:] if new else ():
@@ -77,7 +77,7 @@ class SpikeReader:
         return Signal(time_s, "spike", self._machine, message, rank=rank, pid=process.pid, generation=generation, data=data)
 
 
-def _told(value: float) -> float | None:
+def _if_said(value: float) -> float | None:
     return value if was_said(value) else None
 
 

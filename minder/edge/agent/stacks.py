@@ -75,8 +75,8 @@ async def _dump_one(pid: int, ends_s: float, gate: asyncio.Semaphore, native: bo
                 except ValueError:
                     problem = "py-spy wrote no JSON"
             else:
-                told = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
-                problem = "; ".join(told[:_MOST_REASONS]) or "py-spy failed"  # its error, and below it the reason
+                reasons = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+                problem = "; ".join(reasons[:_MOST_REASONS]) or "py-spy failed"  # its error, and below it the reason
         return "error", problem[:500], 0
 
 

@@ -25,7 +25,7 @@ _CHUNK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LoggedSteps:
-    """The newest step that a log tells, and the first one since it is followed. Times are those of reading, unix seconds."""
+    """The newest step in a log, and the first one since it is followed. Times are those of reading, unix seconds."""
 
     step: int
     time_s: float
@@ -44,7 +44,7 @@ class StepLog:
         self.path = path
         self.steps: LoggedSteps | None = None
         self.lines = 0  # that were appended since it is followed; each state of a progress bar is one
-        self.looked_s = -math.inf  # when the file could be looked at last, by the clock that nobody sets
+        self.looked_s = -math.inf  # when the file could be looked at last, by the monotonic clock
         self.problem = ""  # why its steps cannot be read as they should, "" if they can
         self._reader = StepReader(pattern)
         self._series = StepSpikes()

@@ -170,7 +170,7 @@ class Checkpointer:
         except _SAVE_FAILURES as error:
             self._error = self._failure(step, error)
             if isinstance(error, CheckpointException) and self._ranks.rank == 0:
-                manifests.remove(path)  # all ranks have answered, so nobody writes there any more
+                manifests.remove(path)  # all ranks have answered, so no rank writes there any more
         if self._error is not None and self._ranks.rank == 0:
             _log.error("%s; training goes on, the next save tries again", self._error)
 

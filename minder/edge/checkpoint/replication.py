@@ -20,7 +20,7 @@ _LARGEST_ALONE_BYTES = 64 * 2**20  # above this the ranks share the writing
 
 
 def describe(state: Mapping[str, Any]) -> torch.Tensor:
-    """What a rank tells the others of its state: uint8, shape [NOTE_BYTES]; names, shapes and types, not values."""
+    """What a rank sends the others about its state: uint8, shape [NOTE_BYTES]; names, shapes and types, not values."""
     digest = hashlib.sha256()
     size_bytes = 0
     plain = True

@@ -58,7 +58,7 @@ class Cgroup:
         return next((path for path in paths if read_text(str(path))), paths[0] if paths else None)
 
     def pressure(self) -> Iterator[tuple[str, float]]:
-        """(resource, seconds so far in which some task waited for it), where the kernel tells (v2)."""
+        """(resource, seconds so far in which some task waited for it), where the kernel gives it (v2)."""
         for resource in ("cpu", "memory", "io"):
             for path in self._v2:
                 text = read_text(str(path / f"{resource}.pressure"))

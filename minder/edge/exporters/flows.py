@@ -14,7 +14,7 @@ from minder.model.telemetry import Flow
 
 __all__ = ["FlowExporter"]
 
-_ACTIVE_S = 5.0  # a connection that carried data this recently has a round trip worth telling
+_ACTIVE_S = 5.0  # a connection that carried data this recently has a round trip worth reporting
 _MAP_SHARE = 0.002  # of one core, spent on finding out which process holds which socket
 _MAP_AT_LEAST_EVERY_S = 15.0
 _READ_SHARE = 0.005  # of one core, spent on dumps: with thousands of foreign connections they are not taken every second

@@ -54,7 +54,7 @@ class HeartbeatExporter:
 
     def _nonfinite(self, reading: Reading, process: JobProcess, view: HeartbeatView) -> None:
         """Each flagged step once, and the first of each stretch of losses that are not finite. Where a page was flagged before the agent
-        started, its last 64 steps are told."""
+        started, its last 64 steps are reported."""
         page = process.heartbeat or ""
         pid, count = self._flag_counts.get(page, (view.pid, 0))
         new = view.count - (count if pid == view.pid and count <= view.count else 0)
@@ -62,12 +62,12 @@ class HeartbeatExporter:
         before = view.recent[-new - 1] if new < len(view.recent) else None
         for record in view.recent[-new:] if new else ():
             if record.flags & NONFINITE_LOCAL_GRADIENT:
-                self._tell(reading, process, view, record, "gradient")
+                self._report(reading, process, view, record, "gradient")
             elif _is_spoilt(record) and (before is None or not _is_spoilt(before)):
-                self._tell(reading, process, view, record, "loss")
+                self._report(reading, process, view, record, "loss")
             before = record
 
-    def _tell(self, reading: Reading, process: JobProcess, view: HeartbeatView, record: StepRecord, what: str) -> None:
+    def _report(self, reading: Reading, process: JobProcess, view: HeartbeatView, record: StepRecord, what: str) -> None:
         rank = view.rank if view.rank >= 0 else process.rank
         generation = view.generation if view.generation >= 0 else process.generation
         message = f"{'local gradient' if what == 'gradient' else 'loss'} of rank {rank} was not finite at step {record.step}"

@@ -28,7 +28,7 @@ def _disk(reading: Reading, path: str) -> None:
 
 
 class HostExporter:
-    """The host as /proc tells it."""
+    """The host as /proc shows it."""
 
     def __init__(self, disk: str = "/") -> None:
         self._disk = disk

@@ -30,7 +30,7 @@ class JobExporter:
     """
 
     def __init__(self, logs: Sequence[Path] = (), dumps: Path | None = None) -> None:
-        """logs: files in which the job's processes write, besides those that their launcher tells. dumps: where minder's own thread in
+        """logs: files in which the job's processes write, besides those that their launcher names. dumps: where minder's own thread in
         each rank writes, whatever the rank does: that is none of the job's work."""
         self._logs, self._dumps = tuple(logs), dumps
         self._dumped: dict[str, int] = {}  # each dump's file to when it was written
@@ -88,7 +88,7 @@ class JobExporter:
         return reading
 
     def _activity(self, reading: Reading, stats: Sequence[ProcessStat], processes: Sequence[JobProcess]) -> None:
-        """What shows that the job gets on although no step is told: bytes read and written, and new lines in its logs."""
+        """What shows that the job gets on although no step is read: bytes read and written, and new lines in its logs."""
         totals = _io_bytes(stats)
         if totals:
             self._note_dumps(processes)

@@ -1,6 +1,6 @@
-"""Which processes of this machine belong to a training job: told by the launcher, by the user, or found.
+"""Which processes of this machine belong to a training job: named by the launcher, by the user, or found.
 
-The launcher's registry is `<run_dir>/jobs/<job>.json`. A job that nobody of ours started is found by the environment
+The launcher's registry is `<run_dir>/jobs/<job>.json`. A job that minder did not start is found by the environment
 that torchrun, Slurm scripts and the like give their processes (RANK and WORLD_SIZE).
 """
 
@@ -24,7 +24,7 @@ _JOB_NAMES = ("MINDER_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 
 @dataclass(frozen=True, slots=True)
 class JobProcess:
-    """One training process. rank is None for a standby's, or where nobody said; generation as the launcher tells it."""
+    """One training process. rank is None for a standby's, or where it is unknown; generation as the launcher reports it."""
 
     pid: int
     job: str
@@ -40,7 +40,7 @@ class JobProcess:
 
 
 def default_run_dir() -> Path:
-    """Where agent and launcher of one machine meet, if nobody says otherwise."""
+    """Where agent and launcher of one machine meet, by default."""
     if os.geteuid() == 0:
         return Path("/run/minder")
     runtime = os.environ.get("XDG_RUNTIME_DIR")

@@ -1,4 +1,4 @@
-"""What happened to the workers, in order, for whoever asks `since` a number: the last 10,000 events."""
+"""What happened to the workers, in order, for clients that ask `since` a number: the last 10,000 events."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class WorkerProcess:
         self._on_message, self._on_exit = on_message, on_exit
         self._low_priority = low_priority
         self._buffer = b""
-        self._told_to_end = False
+        self._end_asked = False
         self._kill_time_s = math.inf  # of the event loop's clock
         self._timers: list[asyncio.TimerHandle] = []
         self._loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class WorkerProcess:
     def end(self, grace_s: float) -> None:
         """SIGTERM to the rank, to its whole process group after three quarters of grace_s, SIGKILL after grace_s; 0 is SIGKILL at once.
 
-        The rank comes first and alone: one that saves on SIGTERM still needs its data loaders. Asked again, it is told nothing twice; only
+        The rank comes first and alone: one that saves on SIGTERM still needs its data loaders. Asked again, no signal is sent twice; only
         a shorter grace counts.
         """
         if not self.alive:
@@ -105,7 +105,7 @@ class WorkerProcess:
         if grace_s <= 0:
             self.kill_group(signal.SIGKILL)
             return
-        first, self._told_to_end = not self._told_to_end, True
+        first, self._end_asked = not self._end_asked, True
         if first:
             self.state = "interrupted"
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -120,7 +120,7 @@ class WorkerProcess:
 
     def back_at_barrier(self) -> None:
         self._cancel_kill()
-        self._told_to_end = False
+        self._end_asked = False
         self.state, self.reached_barrier, self.end_wanted = "waiting", True, False
 
     def kill_group(self, number: signal.Signals) -> None:

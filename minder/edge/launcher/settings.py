@@ -1,4 +1,4 @@
-"""What a launcher was told on its command line, checked."""
+"""A launcher's command line, checked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LaunchSettings:
     tls: ServerTls | None = None
     spare_delay_s: float = 5.0
     log_limit_bytes: int = 64 * 1024 * 1024
-    grace_s: float = 10.0  # that the workers have when the launcher is told to end
+    grace_s: float = 10.0  # that the workers have when the launcher is asked to end
 
     @property
     def heartbeat_dir(self) -> Path:

@@ -33,9 +33,9 @@ class Target:
 
 
 class Witness(Protocol):
-    """Who is told what happens in a slot."""
+    """What is notified of what happens in a slot."""
 
-    def told(self, slot: Slot, worker: WorkerProcess, message: Mapping[str, Any]) -> None: ...
+    def heard(self, slot: Slot, worker: WorkerProcess, message: Mapping[str, Any]) -> None: ...
 
     def gone(self, slot: Slot, worker: WorkerProcess, exit: Exit) -> None: ...
 
@@ -99,7 +99,7 @@ class Slot:
             self.worker, self.spare = self.spare, None
             self._witness.changed()
             if self.worker.state == "waiting":
-                self._witness.told(self, self.worker, {"kind": "waiting"})
+                self._witness.heard(self, self.worker, {"kind": "waiting"})
                 self.converge()
             return
         if self._failures == 0:
@@ -145,7 +145,7 @@ class Slot:
             worker.finished = True
         if worker is self.worker:
             self._failures = 0 if worker.reached_barrier else self._failures
-            self._witness.told(self, worker, message)
+            self._witness.heard(self, worker, message)
             if not worker.reaping:
                 self.converge()
 

@@ -77,7 +77,7 @@ def _environment(settings: LaunchSettings, heartbeat: Path, control_fd: int) -> 
 
 
 def _python_path() -> dict[str, str]:
-    """A checkout that is used from its own folder is found there by nobody who starts with -P."""
+    """A checkout that is used from its own folder is not found there by a process that starts with -P."""
     root = str(Path(__file__).resolve().parents[3])
     if root != str(Path.cwd()) or root in sys.path[1:]:
         return {}

@@ -110,7 +110,7 @@ class Supervisor:
             await asyncio.sleep(0.02)
         self._register.remove()
 
-    def told(self, slot: Slot, worker: WorkerProcess, message: Mapping[str, Any]) -> None:
+    def heard(self, slot: Slot, worker: WorkerProcess, message: Mapping[str, Any]) -> None:
         """A worker said something (Witness)."""
         kind = message.get("kind")
         if kind == "waiting":
@@ -127,12 +127,12 @@ class Supervisor:
         who = f"rank {worker.rank}" if worker.rank is not None else f"the waiting worker of slot {slot.index}"
         fields: dict[str, Any] = {"code": exit.code, "signal": exit.signal, "expected": worker.end_wanted or self._ending}
         spoilt = {"nonfinite_since": step} if (step := _spoilt_step(worker)) is not None else {}
-        told = signal.Signals(exit.signal).name if exit.signal else f"code {exit.code}"
+        label = signal.Signals(exit.signal).name if exit.signal else f"code {exit.code}"
         event(
             _log, logging.INFO if fields["expected"] or exit.code == 0 else logging.WARNING, "worker ended", job=self.settings.job,
             rank=worker.rank, slot=slot.index, pid=worker.pid, generation=worker.generation, **fields,
         )  # fmt: skip
-        self.tally.exits[told, str(fields["expected"]).lower()] += 1
+        self.tally.exits[label, str(fields["expected"]).lower()] += 1
         self._emit("exit", worker, f"{who} {how}", exit.time_s, slot=slot.index, finished=worker.finished, **fields, **spoilt)
         self.changed()
 
@@ -199,7 +199,7 @@ class Supervisor:
 
 
 def _spoilt_step(worker: WorkerProcess) -> int | None:
-    """Since when the loss of a worker that has ended was not finite, as its page tells."""
+    """Since when the loss of a worker that has ended was not finite, as its page says."""
     try:
         page = read_heartbeat(worker.heartbeat)
     except WireError:

@@ -1,4 +1,4 @@
-"""What workers print, on the terminal of whoever started them. The workers write to files: nothing here can block them."""
+"""What workers print, on the terminal that they were started from. The workers write to files: nothing here can block them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OutputTail:
                 if tail.rest:
                     self._write(tail.show(tail.rest))
         except (BrokenPipeError, ValueError):
-            return  # nobody reads any more: the job goes on, its files have everything
+            return  # no reader any more: the job goes on, its files have everything
 
     def _show(self) -> bool:
         lines = [line for tail in self._tails for line in tail.read()]

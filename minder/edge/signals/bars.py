@@ -140,12 +140,12 @@ class Bars:
         self._main: int | None = None
         self._outer: set[int | None] = set()  # totals of epoch bars
         self._base = 0
-        self._told = 0
+        self._newest = 0
 
     @property
-    def told(self) -> int | None:
+    def newest_step(self) -> int | None:
         """The newest step, None before the first."""
-        return self._told or None
+        return self._newest or None
 
     @property
     def open_at(self) -> int | None:
@@ -157,9 +157,9 @@ class Bars:
         if bar.kind == "other" or bar.shown <= 0:
             return None
         step = self._read_named(bar) if bar.kind == "training" else None if self._named else self._read_unnamed(bar)
-        if step is None or step <= self._told:
+        if step is None or step <= self._newest:
             return None
-        self._told, self.seconds = step, bar.seconds
+        self._newest, self.seconds = step, bar.seconds
         return step
 
     def _read_named(self, bar: Bar) -> int | None:
@@ -168,7 +168,7 @@ class Bars:
                 return None
             self._named[bar.name] = StepCounter()
             if bar.epoch is None:  # another phase of the same job: it goes on where the others were
-                self._named[bar.name].base = self._told
+                self._named[bar.name].base = self._newest
         return self._named[bar.name].count(bar.shown, bar.total, bar.epoch, bar.epoch_base, bar.epoch is not None or None)
 
     def _read_unnamed(self, bar: Bar) -> int | None:
@@ -193,7 +193,7 @@ class Bars:
         main = self._drawn.get(self._main)
         if main is drawn:
             if new_run:
-                self._base = self._told
+                self._base = self._newest
         elif main is None:
             self._main = bar.total
         elif new_run and bar.elapsed_s > main.elapsed_s and bar.shown < main.shown:
@@ -207,7 +207,7 @@ class Bars:
     def _take(self, bar: Bar, drawn: _Drawn) -> None:
         """This bar counts from now on, on top of what was counted."""
         self._main = bar.total
-        self._base = self._told if drawn.shown == 0 or drawn.is_complete else max(0, self._told - drawn.shown)
+        self._base = self._newest if drawn.shown == 0 or drawn.is_complete else max(0, self._newest - drawn.shown)
 
 
 _STEPS_ALONE = 2

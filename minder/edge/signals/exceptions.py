@@ -70,8 +70,8 @@ def classify_exception(type_name: str, message: str, *, errno: int | None = None
     Whose(kind='unknown', library='', code='', rule='')
     """
     name = type_name.rsplit(".", 1)[-1].split("(", 1)[0].split("[", 1)[0]
-    told = _ERRNO.search(message)
-    number = errno if errno is not None else int(told[1]) if told else None
+    named = _ERRNO.search(message)
+    number = errno if errno is not None else int(named[1]) if named else None
     word = numbers.errorcode.get(number, "") if number is not None else ""
     for rule in load_exception_rules():
         found = rule.match(name, message, word, disk)

@@ -52,7 +52,7 @@ _ESCAPED = re.compile(r"\\x0[aAdD9]")  # /dev/kmsg and its copies write a messag
 
 
 def split_log_line(line: str) -> tuple[float | None, str]:
-    """A line of dmesg (plain, -T, or --time-format=iso), or of a pstore dump, as (unix seconds if it tells, message)."""
+    """A line of dmesg (plain, -T, or --time-format=iso), or of a pstore dump, as (unix seconds if it has them, message)."""
     line = line.rstrip("\n")
     if found := _ISO.match(line):
         return parse_time(found[1].replace(",", ".")), found[2]

@@ -82,8 +82,8 @@ def _kernel(event: str) -> Builder:
     def build(match: re.Match[str]) -> Found | None:
         if not what:
             return None
-        told = {key: value for key, value in match.groupdict().items() if value is not None and key != "device"}
-        data: dict[str, Any] = {"what": what} | ({"sign": sign} if sign else {}) | told
+        groups = {key: value for key, value in match.groupdict().items() if value is not None and key != "device"}
+        data: dict[str, Any] = {"what": what} | ({"sign": sign} if sign else {}) | groups
         if "pid" in data:
             data["pid"] = int(data["pid"])
         device = match.groupdict().get("device")

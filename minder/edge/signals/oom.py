@@ -1,4 +1,4 @@
-"""Whose fault an out-of-memory kill is. The kernel ends whoever is largest, which on a training machine is a rank, guilty or not.
+"""Whose fault an out-of-memory kill is. The kernel ends the largest process, which on a training machine is a rank, at fault or not.
 
 A kill accuses the machine only where the victim's processes had their usual size and others of the machine grew. Where they grew
 themselves, or met the limit of their own cgroup, it is the program. Where neither is known, or not whose process it was, nothing is said
@@ -9,7 +9,7 @@ one; limited, whether a cgroup that is less than the machine met its limit; tree
 processes with all below them at the last sample before the kill; tree_usual_bytes, its median before; others_grew_bytes, by how much
 the rest of the machine's used memory stood over its own median.
 
-Not known: what was allocated and ended between two samples, and memory that is nobody's resident set (huge pages, kernel memory): it
+Not known: what was allocated and ended between two samples, and memory that is in no resident set (huge pages, kernel memory): it
 counts as the rest of the machine. Of a recording that holds only the kernel's lines, no kill accuses a machine.
 """
 
@@ -46,8 +46,8 @@ def event_of_kill(signal: Signal) -> str:
 
 def is_limited(signal: Signal) -> bool:
     """Whether a cgroup met its own limit while the machine had memory left. An agent whose machine is that cgroup says no."""
-    told = signal.data.get("limited")
-    return told if isinstance(told, bool) else "CONSTRAINT_MEMCG" in signal.message or "emory cgroup out of memory" in signal.message
+    limited = signal.data.get("limited")
+    return limited if isinstance(limited, bool) else "CONSTRAINT_MEMCG" in signal.message or "emory cgroup out of memory" in signal.message
 
 
 def _number(value: Any) -> float | None:

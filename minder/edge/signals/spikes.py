@@ -39,7 +39,7 @@ class Spike:
 
 
 class _Watch:
-    """One series. A spike is told once, at its first value; while it lasts nothing is learned from it, for at most _MEMORY steps:
+    """One series. A spike is reported once, at its first value; while it lasts nothing is learned from it, for at most _MEMORY steps:
     then it is the new level. A series with a value below zero is a reward or a likelihood, whose ratio means nothing."""
 
     def __init__(self, what: Series) -> None:
@@ -68,7 +68,7 @@ class _Watch:
 
 
 class StepSpikes:
-    """Steps of one job in the order in which one source tells them.
+    """Steps of one job in the order in which one source gives them.
 
     >>> steps = StepSpikes()
     >>> [spike for step in range(40) for spike in steps.read(step, 2.0 if step < 39 else 11.0)]
@@ -85,7 +85,7 @@ class StepSpikes:
         self._watches = (_Watch(LOSS), _Watch(GRADIENT_NORM))
 
     def read(self, step: int, loss: float | None = None, grad_norm: float | None = None) -> Iterator[Spike]:
-        """Spikes of this step. None: not told. A step below the newest is a job that began again, from a checkpoint."""
+        """Spikes of this step. None: not known. A step below the newest is a job that began again, from a checkpoint."""
         if step < self._step:
             self.forget()
         self._step = step

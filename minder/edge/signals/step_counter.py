@@ -26,7 +26,7 @@ class StepCounter:
     def count(
         self, number: int, total: int | None = None, epoch: int | None = None, epoch_base: int | None = None, by_epoch: bool | None = None
     ) -> int | None:
-        """The step; None for no news. by_epoch: whether the numbers begin again with each epoch, None where nobody knows.
+        """The step; None for no news. by_epoch: whether the numbers begin again with each epoch, None where that is unknown.
 
         >>> counter = StepCounter()
         >>> [counter.count(number, 100) for number in (10, 50, 100, 10, 9)]

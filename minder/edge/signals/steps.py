@@ -73,10 +73,10 @@ class StepReader:
         self._bars = Bars()
         self._counters: dict[str, StepCounter] = {}
         self._source: str | None = None  # whose lines count, where several ranks print into one log
-        self._told: int | None = None
+        self._newest: int | None = None
         self._offset = 0  # of the numbers, where a bar that was not the training's had counted farther
         self._has_numbers = self._bars_agree = False
-        self._since_bar = _LATE_LINES  # lines with a number since a bar told the newest step
+        self._since_bar = _LATE_LINES  # lines with a number since a bar had the newest step
         self._since_step = _DETAIL_LINES
 
     def read(self, line: str) -> StepLine | None:
@@ -92,9 +92,9 @@ class StepReader:
         found = self._read(line)
         if found is None:
             return self._read_detail(line)
-        if self._source not in (None, source) and self._told is not None and found.step <= self._told:
-            return None  # another rank tells the same
-        self._source, self._told, self._since_step = source, found.step, 0
+        if self._source not in (None, source) and self._newest is not None and found.step <= self._newest:
+            return None  # another rank says the same
+        self._source, self._newest, self._since_step = source, found.step, 0
         return found
 
     def _read(self, line: str) -> StepLine | None:
@@ -108,7 +108,7 @@ class StepReader:
     def _from_bar(self, bar: Bar) -> StepLine | None:
         """In a log whose lines have numbers, a bar without a description counts only if it went along with them."""
         step = self._bars.read(bar)
-        if step is None or step <= (self._told or 0):
+        if step is None or step <= (self._newest or 0):
             return None
         if bar.kind == "unnamed" and self._has_numbers and not self._bars_agree:
             return None
@@ -136,7 +136,7 @@ class StepReader:
         return StepLine(step, loss, grad_norm, seconds if seconds is not None and math.isfinite(seconds) else None)
 
     def _from_dict(self, line: str) -> StepLine | None:
-        """A Trainer's own dictionaries carry no step: the progress bar's is theirs, and without a bar nobody knows it."""
+        """A Trainer's own dictionaries carry no step: the progress bar's is theirs, and without a bar it is unknown."""
         loss, step = _DICT_LOSS.search(line), _DICT_STEP.search(line)
         if loss is None and (step is None or _DICT_OTHER.search(line)):
             return None
@@ -145,21 +145,21 @@ class StepReader:
         value = parse_value(loss["value"]) if loss is not None else None
         grad_norm = self._rules.value("grad_norm", line)
         if step is None:
-            told = self._bars.told
-            self.unnumbered += told is None
-            return None if told is None else StepLine(told, value, grad_norm, self._bars.seconds)
+            step_of_bar = self._bars.newest_step
+            self.unnumbered += step_of_bar is None
+            return None if step_of_bar is None else StepLine(step_of_bar, value, grad_norm, self._bars.seconds)
         number = parse_count(step["value"])
         counted = None if number is None else self._count("dictionary", lambda counter: counter.count(number, by_epoch=False))
         return None if counted is None else StepLine(counted, value, grad_norm)
 
     def _read_detail(self, line: str) -> StepLine | None:
-        """The loss of the step that a line above told."""
+        """The loss of the step of a line above."""
         self._since_step += 1
-        if self._told is None or self._since_step > _DETAIL_LINES:
+        if self._newest is None or self._since_step > _DETAIL_LINES:
             return None
         for pattern in self._rules.details:
             if match := pattern.search(line):
-                return StepLine(self._told, parse_value(match["loss"]))
+                return StepLine(self._newest, parse_value(match["loss"]))
         return None
 
     def _count(self, kind: str, count: Callable[[StepCounter], int | None]) -> int | None:
@@ -175,11 +175,11 @@ class StepReader:
         at = self._bars.open_at
         self._since_bar += 1
         step = number + self._offset
-        if self._told is not None and step < self._told and self._bars.told is not None:
+        if self._newest is not None and step < self._newest and self._bars.newest_step is not None:
             if at is not None and self._since_bar < _LATE_LINES:
                 return None
-            self._offset += self._told + 1 - step
-            step = self._told + 1
+            self._offset += self._newest + 1 - step
+            step = self._newest + 1
         self._has_numbers, self._bars_agree = True, at is not None and abs(at - number) <= near
         return step
 

@@ -47,7 +47,7 @@ class XidRule:
 
 
 def find_xid_rule(code: int, rules: Mapping[int, XidRule] | None = None) -> XidRule:
-    """The rule for a code; a code that no list has is unknown, and nobody is evicted for it.
+    """The rule for a code; a code that no list has is unknown, and no machine is evicted for it.
 
     >>> find_xid_rule(79).action
     'restart_machine'

@@ -24,7 +24,7 @@ from minder.edge.worker.teardown import abort_device_groups, tear_down
 __all__ = ["apply_environment", "report_exception", "run"]
 
 T = TypeVar("T")
-_AGAIN_S = 1.0  # an Interrupted that somebody swallowed is raised again after this
+_AGAIN_S = 1.0  # an Interrupted that the script swallowed is raised again after this
 _CUT_EVERY_S = 0.25
 _EXIT_CANNOT_RESTART = 75  # the old generation could not be torn down: a fresh process is needed
 _assigned_names: set[str] = set()
@@ -147,7 +147,7 @@ def report_exception(control: Control, error: BaseException, generation: int) ->
     """Tell the launcher what main raised, and mark it so that the bootstrap does not tell it again."""
     message, victim = str(error), is_victim(type(error).__name__, str(error))
     fields: dict[str, Any] = {"time_s": time.time(), "generation": generation, "step": pulse.last_step()}
-    if isinstance(error, NonFiniteGradient) and not error.told:
+    if isinstance(error, NonFiniteGradient) and not error.reported:
         control.send("nonfinite", what="gradient", message=message, **fields)
     control.send(
         "exception",

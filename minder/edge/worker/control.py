@@ -64,7 +64,7 @@ class Control:
         self._on_interrupt = callback
 
     def send(self, kind: str, **fields: Any) -> bool:
-        """Tell the launcher something; False if it could not be told (a fork, a full channel, no launcher)."""
+        """Send the launcher a message; False if it could not be sent (a fork, a full channel, no launcher)."""
         if os.getpid() != self._pid:
             return False
         line = json.dumps({"kind": kind, **fields}, default=str).encode() + b"\n"
@@ -97,7 +97,7 @@ class Control:
                 pulse.tick()
                 if self._incoming.poll(1000 * _TICK_S) and not self._read():
                     _die_with_the_launcher()
-            except Exception as error:  # noqa: BLE001 - the thread that brings the interrupt must outlive a bad message: counted and told
+            except Exception as error:  # noqa: BLE001 - the thread that brings the interrupt must outlive a bad message: counted and printed
                 self.failures += 1
                 print(f"minder: control channel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 time.sleep(_TICK_S)
@@ -153,7 +153,7 @@ def connect() -> Control | None:
 
 
 def _die_with_the_launcher() -> None:
-    """The channel ended: nobody supervises us any more. The whole process group goes, data loader workers included."""
+    """The channel ended: the launcher is gone. The whole process group goes, data loader workers included."""
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

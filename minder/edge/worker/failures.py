@@ -43,11 +43,11 @@ class Interrupted(BaseException):
 class NonFiniteGradient(RuntimeError):
     """This rank's own gradient, before the all-reduce, holds a NaN or an infinity."""
 
-    told = False  # the launcher knows already
+    reported = False  # the launcher knows already
 
 
 def is_victim(type_name: str, message: str) -> bool:
-    """Whether an exception tells of a peer's or the store's loss rather than of a fault of its own.
+    """Whether an exception reports a peer's or the store's loss rather than of a fault of its own.
 
     >>> is_victim("RuntimeError", "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:39089")
     True

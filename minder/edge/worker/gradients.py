@@ -1,7 +1,7 @@
 """Find the rank whose own gradient is not finite, or far above its past, before the all-reduce spreads it to every other rank.
 
-After the sum all ranks hold the same NaN and nobody can tell where it came from; before it, each rank looks at its own flat
-bucket, once: the norm that says whether all of it is finite also says how large it is. torch is loaded by whoever calls this.
+After the sum all ranks hold the same NaN and its origin is lost; before it, each rank looks at its own flat
+bucket, once: the norm that says whether all of it is finite also says how large it is. torch is loaded by the caller.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def check_gradient(
 ) -> bool:  # fmt: skip
     """Whether this rank's own gradient (any tensor, before it is reduced) is finite; for loops that reduce it themselves.
 
-    If not, the heartbeat page and the launcher are told, and action "raise" raises NonFiniteGradient. step: the one under way
-    (default: the last heartbeat's, plus one). past: one object for the whole loop, with which spikes are told as well; part: which of
+    If not, it is reported to the heartbeat page and the launcher, and action "raise" raises NonFiniteGradient. step: the one under way
+    (default: the last heartbeat's, plus one). past: one object for the whole loop, with which spikes are reported as well; part: which of
     several tensors of a step this is. On an accelerator this waits for the gradient.
     """
     norm = _norm(flat_N)
@@ -59,10 +59,10 @@ def check_gradient(
     message = f"this rank's own gradient is not finite before the all-reduce of step {step}"
     pulse.beat_nonfinite(step)
     control = current()
-    told = control is not None and control.send("nonfinite", what="gradient", message=message, step=step, time_s=time.time())
+    reported = control is not None and control.send("nonfinite", what="gradient", message=message, step=step, time_s=time.time())
     if action == "raise":
         error = NonFiniteGradient(message)
-        error.told = told
+        error.reported = reported
         raise error
     return False
 

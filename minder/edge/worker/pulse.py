@@ -28,7 +28,7 @@ _page_pid = 0
 _failed_pid = 0  # the process in which opening the page failed: it stays silent
 _forked = False  # the page is the parent's
 _swallowed = 0
-_told = 0  # records on the page that no heartbeat of the script wrote
+_not_by_script = 0  # records on the page that no heartbeat of the script wrote
 
 
 def heartbeat(step: int, loss: float | None = None, grad_norm: float | None = None, **ignored: Any) -> None:
@@ -105,7 +105,7 @@ def switch_page(path: str | None, rank: int, generation: int) -> None:
 
     The page starts afresh even in the same file: an interrupt may have cut the last write of the old generation in two.
     """
-    global _failed_pid, _swallowed, _told
+    global _failed_pid, _swallowed, _not_by_script
     try:
         if path:
             stale = _page if _page_pid == os.getpid() else None
@@ -113,7 +113,7 @@ def switch_page(path: str | None, rank: int, generation: int) -> None:
             _use(page)
             if stale is not None and stale.path != page.path:
                 stale.path.unlink(missing_ok=True)
-        _failed_pid, _told, phase._open_name = 0, 0, ""
+        _failed_pid, _not_by_script, phase._open_name = 0, 0, ""
         if _page is not None and _page_pid == os.getpid():
             _page.identify(rank, generation)
     except _PAGE_ERRORS:  # no page (read-only or full disk) must not stop the job: counted, see swallowed()
@@ -129,20 +129,20 @@ def tick() -> None:
 
 def beat_from_log(step: int, loss: float | None, grad_norm: float | None) -> None:
     """A step that the launcher read in the log: written only while the script itself never beats."""
-    global _told
-    if _page is not None and _page_pid == os.getpid() and _page.count == _told:
+    global _not_by_script
+    if _page is not None and _page_pid == os.getpid() and _page.count == _not_by_script:
         _page.beat(step, _number(loss), _number(grad_norm))
-        _told += 1
+        _not_by_script += 1
 
 
 def beat_nonfinite(step: int) -> None:
     """This rank's own gradient was not finite before the all-reduce."""
-    global _swallowed, _told
+    global _swallowed, _not_by_script
     try:
         page = _page if _page_pid == os.getpid() else _open()
         if page is not None:
             page.beat(step, flags=NONFINITE_LOCAL_GRADIENT)
-            _told += 1
+            _not_by_script += 1
     except _PAGE_ERRORS:  # reported over the control channel as well: counted, see swallowed()
         _swallowed += 1
 
@@ -210,8 +210,8 @@ def _open() -> HeartbeatPage | None:
 
 
 def _use(page: HeartbeatPage) -> None:
-    global _page, _page_pid, _beat, _told
-    _page, _page_pid, _beat, _told = page, os.getpid(), page.beat, 0
+    global _page, _page_pid, _beat, _not_by_script
+    _page, _page_pid, _beat, _not_by_script = page, os.getpid(), page.beat, 0
 
 
 def _leave_to_parent() -> None:

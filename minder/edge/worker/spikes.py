@@ -34,10 +34,10 @@ class GradientSpikes:
 
     def __init__(self) -> None:
         self._means: dict[tuple[int, int], _Mean] = {}
-        self._told_step = -1
+        self._reported_step = -1
 
     def look(self, part: tuple[int, int], squared: float, step: int) -> float | None:
-        """v if `squared`, the sum of squares of this part's gradient at `step`, is a spike that was not told for this step yet.
+        """v if `squared`, the sum of squares of this part's gradient at `step`, is a spike that was not reported for this step yet.
 
         part: (index, elements). Not finite is not for here. A part that got no gradient at all (an expert that no token went to)
         has learned nothing and is no spike when it gets one. A spike enters v no higher than the threshold, as SPAM clips it.
@@ -49,7 +49,7 @@ class GradientSpikes:
         is_spike = mean.count >= _LEAST and squared > _THETA * usual
         mean.count += 1
         mean.weighted = _BETA * mean.weighted + (1.0 - _BETA) * min(squared, _THETA * usual)
-        if not is_spike or step == self._told_step:
+        if not is_spike or step == self._reported_step:
             return None
-        self._told_step = step
+        self._reported_step = step
         return usual

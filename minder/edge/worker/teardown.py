@@ -56,7 +56,7 @@ def _groups() -> list[Any]:
 
 
 def _distributed() -> Any:
-    """torch.distributed if somebody has loaded it and has a group."""
+    """torch.distributed if it is loaded and has a group."""
     module = sys.modules.get("torch.distributed")
     return module if module is not None and module.is_available() and module.is_initialized() else None
 

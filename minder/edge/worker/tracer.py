@@ -99,7 +99,7 @@ _NOTHING = _Nothing()
 
 
 class StepTrace:
-    """One step, for the loop to tell its operations. This very one is not traced: what it is told is forgotten."""
+    """One step, for the loop to report its operations. This very one is not traced: what it gets is forgotten."""
 
     __slots__ = ()
 

@@ -41,7 +41,7 @@ class Access:
 
     @property
     def is_secret(self) -> bool:
-        """Whether something in it is nobody else's to read."""
+        """Whether it holds a secret."""
         return bool(self.password or self.token or self.headers)
 
     def all_headers(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ _ERRORS = (
     (("WRONG_VERSION_NUMBER", "wrong version number", "record layer failure", "UNEXPECTED_MESSAGE"),
      "it speaks no TLS on that port", "use http:// instead of https://"),
     (("Name or service not known", "Temporary failure in name resolution", "nodename nor servname", "No address associated"),
-     "nobody knows that host name", "mend the host name, or give an address"),
+     "that host name is unknown", "mend the host name, or give an address"),
     (("timed out", "Timeout", "timeout"), "it did not answer in time", "open its port for this machine, or narrow --selector"),
     (("Connection refused",), "nothing listens there (connection refused)", "start it, or mend the port"),
     (("No route to host", "unreachable"), "that host cannot be reached", "open its port for this machine, or mend the address"),
@@ -111,12 +111,12 @@ _ERRORS = (
 
 def refusal_of_error(url: str, error: BaseException) -> SourceError:
     """Of a request that brought no answer: what it was, and its own remedy."""
-    told, cause = "", error
-    while cause is not None and len(told) < 4000:  # the outermost often says only that it failed
-        told += f" {type(cause).__name__}: {cause}"
+    chain, cause = "", error
+    while cause is not None and len(chain) < 4000:  # the outermost often says only that it failed
+        chain += f" {type(cause).__name__}: {cause}"
         cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
     for words, seen, mend in _ERRORS:
-        if any(word in told for word in words):
+        if any(word in chain for word in words):
             return SourceError(f"Prometheus at {url} does not answer: {seen}", mend)
     why = " ".join((str(error) or type(error).__name__).split())[:300]
     return SourceError(f"Prometheus at {url} does not answer: {why}", "start it, mend the address, or open its port for this machine")

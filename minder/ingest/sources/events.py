@@ -17,7 +17,7 @@ from minder.model.evidence import Signal, SignalKind
 __all__ = ["Truth", "read_events", "read_truths", "signal_line", "write_truth"]
 
 _log = logging.getLogger(__name__)
-_KINDS = frozenset(typing.get_args(SignalKind)) - {"order"}  # nobody who writes a file is an operator
+_KINDS = frozenset(typing.get_args(SignalKind)) - {"order"}  # a file's author is no operator
 _FIELDS = {"machine": str, "message": str, "device": str, "rank": int, "pid": int, "generation": int}
 
 

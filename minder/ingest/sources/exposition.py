@@ -69,7 +69,7 @@ class PageReader:
         shape = tuple([line[0] for line in lines])
         layout = self._layouts.get(shape)
         if layout is not None and not lines[-1][2]:
-            with suppress(ValueError):  # the slow way tells which line is wrong
+            with suppress(ValueError):  # the slow way names the line that is wrong
                 return layout, [float(lines[at][2]) for at in layout.lines]
         return self._learn(text, shape)
 
@@ -85,7 +85,7 @@ class PageReader:
 
 
 def _is_regular(lines: list[str], shape: tuple[str, ...]) -> bool:
-    """True if every line but the empty one at the end is a comment that is told by its beginning, or a sample whose last space stands
+    """True if every line but the empty one at the end is a comment that is known by its beginning, or a sample whose last space stands
     right before its value: then another page of this shape has the same series, whatever its values are."""
     for line, begin in zip(lines[:-1], shape, strict=False):
         match = _LINE.match(line)

@@ -50,20 +50,20 @@ class Join:
     on: tuple[tuple[str, str], ...]
     take: str
 
-    def told_by(self) -> str:
+    def description(self) -> str:
         """In words.
 
-        >>> Join("node_uname_info", (("instance", "instance"),), "nodename").told_by()
+        >>> Join("node_uname_info", (("instance", "instance"),), "nodename").description()
         'node_uname_info.nodename by instance'
         """
         return f"{self.series}.{self.take} by {', '.join(own if own == other else f'{own} = {other}' for own, other in self.on)}"
 
-    def asked(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
-        """What a series asks it for; None where it lacks a label."""
+    def series_key(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
+        """The values by which a series looks the metric up; None where it lacks a label."""
         return _key(labels, (own for own, _ in self.on))
 
-    def told(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
-        """What a series of that metric answers to."""
+    def info_key(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
+        """The values by which a series of that metric is found; None where it lacks a label."""
         return _key(labels, (other for _, other in self.on))
 
 
@@ -118,7 +118,7 @@ class MachineMap:
         newest: dict[tuple[int, tuple[str, ...]], dict[str, float]] = {}
         for name, labels, time_s in series:
             for index, join in enumerate(self.joins):
-                if join.series == name and labels.get(join.take) and (key := join.told(labels)) is not None:
+                if join.series == name and labels.get(join.take) and (key := join.info_key(labels)) is not None:
                     found = newest.setdefault((index, key), {})
                     found[labels[join.take]] = max(time_s, found.get(labels[join.take], time_s))
         for place, found in newest.items():
@@ -143,7 +143,7 @@ class MachineMap:
                 return self.machines[key]
         if not value:
             raise IdentityError(
-                f"target {target_name(labels)} has no label {self._told()}: set telemetry.machine_label to a label that names the "
+                f"target {target_name(labels)} has no label {self._sought()}: set telemetry.machine_label to a label that names the "
                 "machine, or add the target to telemetry.machine_map"
             )
         if self.pattern is not None:
@@ -159,7 +159,7 @@ class MachineMap:
 
     def _joined(self, labels: Mapping[str, str]) -> str | None:
         for index, join in enumerate(self.joins):
-            key = join.asked(labels)
+            key = join.series_key(labels)
             if key is None:
                 continue
             machine = self.learned.machines.get((index, key))
@@ -168,7 +168,7 @@ class MachineMap:
             self.learned.in_vain.add((index, key))
         return None
 
-    def _told(self) -> str:
+    def _sought(self) -> str:
         shown = " or ".join(f'"{name}"' for name in self.labels)
         return shown + (f", and {', '.join(self.join_series())} do not know it" if self.joins else "")
 
@@ -179,7 +179,7 @@ class Claim:
 
     target: str
     time_s: float
-    holds: bool = True  # until somebody claims one of them anew
+    holds: bool = True  # until one of them is claimed anew
 
 
 class Ownership:

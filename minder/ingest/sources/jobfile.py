@@ -22,7 +22,7 @@ _AXES = ("tensor", "pipeline", "data", "expert", "context")
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """A job as job.toml tells it. interval_s is None if the file does not say."""
+    """A job as job.toml describes it. interval_s is None if the file does not say."""
 
     name: str
     machines: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Exporters whose stamps are far behind: their samples are late, which is not the same as absent.
 
 A collector in between, or an exporter that stamps its own values, gives samples that are a minute old when they can first be asked for.
-An instant query that reaches 30 s back never sees them. So whoever is missing is looked for further back now and then; if new samples come
+An instant query that reaches 30 s back never sees them. So missing machines are looked for further back now and then; if new samples come
 from there again and again, they are read, moved by the longest delay that was seen: steady, and as old as they are.
 One old sample moves nothing: that is how a machine that died looks.
 """
@@ -60,7 +60,7 @@ class LateStamps:
         return found
 
     def reach_s(self, now_s: float) -> float:
-        """How far back the next question has to reach for those who are late, and for whoever is missing; 0 for nobody. Call it once
+        """How far back the next question has to reach for late and for missing machines; 0 where there are none. Call it once
         per question."""
         late = [course.delays_s[-1] for course in self._courses.values() if course.delays_s[-1] > self._late_s]
         reach_s = max(late) + _JITTER_S if late else 0.0

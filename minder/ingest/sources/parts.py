@@ -41,7 +41,7 @@ class PartTable:
         path = self._parts / f"{self._next:06d}.parquet"
         self._next += 1
         hidden = path.with_suffix(".tmp")
-        open_private(hidden, "a").close()  # polars would make it for everybody
+        open_private(hidden, "a").close()  # polars would let every user read it
         rows.write_parquet(hidden)
         hidden.rename(path)
 

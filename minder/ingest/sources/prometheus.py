@@ -53,8 +53,8 @@ class PrometheusSource:
     """One query per collect for all series of the mapping, one answer or none.
 
     since_s: where the first call starts, for a controller that was restarted; by default the shortest look-back. follows_late: who stamps
-    far behind is read as late (late.py), for a live job; a recording keeps its stamps. unplaced: target to its series of which nothing told
-    the machine in the last answer; what it says anew is logged once, as a warning.
+    far behind is read as late (late.py), for a live job; a recording keeps its stamps. unplaced: target to its series whose labels gave no
+    machine in the last answer; each new one is logged once, as a warning.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class PrometheusSource:
         if unplaced and unplaced != self._said:
             shown = ", ".join(sorted(unplaced)[:_SHOWN]) + (", ..." if len(unplaced) > _SHOWN else "")
             count = sum(self.unplaced.values())
-            _log.warning("Prometheus at %s: %d series are left out, nothing tells their machine: %s", self._options.url, count, shown)
+            _log.warning("Prometheus at %s: %d series are left out, no label gives their machine: %s", self._options.url, count, shown)
         self._said = unplaced
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class _Question(threading.Thread):
             server_limit = {"timeout": f"{round(self._timeout_s * 1000)}ms"}
             self.result = self._connection.custom_query(self._query, params=server_limit, timeout=self._timeout_s)
         except PrometheusApiClientException as error:
-            status, text = _told(str(error))
+            status, text = _status_and_text(str(error))
             self.error = refusal_of_answer(url, status, text)
         except JSONDecodeError:
             self.error = refusal_of_answer(url, 200, "no JSON")
@@ -185,10 +185,10 @@ class _Question(threading.Thread):
             self.error = SourceError(f"Prometheus at {url}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
-def _told(message: str) -> tuple[int, str]:
+def _status_and_text(message: str) -> tuple[int, str]:
     """Status and text of the client's message.
 
-    >>> _told("HTTP Status Code 401 (b'Unauthorized')")
+    >>> _status_and_text("HTTP Status Code 401 (b'Unauthorized')")
     (401, 'Unauthorized')
     """
     found = re.search(r"HTTP Status Code (\d+) \(b?['\"](.*)['\"]\)", message, re.DOTALL)

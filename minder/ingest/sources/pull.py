@@ -22,7 +22,7 @@ def pull_recording(
 ) -> Path:
     """Write what was scraped from span_s[0] to span_s[1] (now, unix seconds) into a new folder; returns it.
 
-    Raises SourceError if the Prometheus does not answer, IdentityError if targets cannot be told apart, BadInputError if it has no
+    Raises SourceError if the Prometheus does not answer, IdentityError if targets cannot be distinguished, BadInputError if it has no
     sample of these machines.
     """
     begin_s, now_s = span_s

@@ -42,7 +42,7 @@ class Recorder:
         if found and not resume:
             raise RecordingError(f"{self.folder} already holds a recording: name a new folder")
         self._ranks: dict[tuple[int, int], str] = {}
-        self._told: dict[tuple[str | None, str], float] = {}  # newest signal by machine and kind that the folder held already
+        self._held_s: dict[tuple[str | None, str], float] = {}  # newest signal by machine and kind that the folder held already
         self._table = PartTable(self.folder, "telemetry")
         try:
             make_private(self.folder)
@@ -67,7 +67,7 @@ class Recorder:
             text = events.read_bytes()
             events.write_bytes(text[: text.rfind(b"\n") + 1])
             for signal in read_events(events):
-                self._told[signal.machine, signal.kind] = signal.time_s
+                self._held_s[signal.machine, signal.kind] = signal.time_s
         places = self.folder / "ranks.json"
         if places.exists():
             self._ranks = {(item["generation"], item["rank"]): item["machine"] for item in json.loads(places.read_text())}
@@ -86,7 +86,7 @@ class Recorder:
 
     def append_signals(self, signals: Iterable[Signal]) -> None:
         """Signals reach the file at once. A restarted controller hears again what the machines still remember: that is left out."""
-        new = [item for item in signals if item.time_s > self._told.get((item.machine, item.kind), -math.inf) + _SAME_S]
+        new = [item for item in signals if item.time_s > self._held_s.get((item.machine, item.kind), -math.inf) + _SAME_S]
         self._events.writelines(signal_line(signal) for signal in new)
         self._events.flush()
 

@@ -25,7 +25,7 @@ _LARGEST_BYTES = 4 * 2**20  # of a page; an agent's has 0.1 MiB at most, a large
 _BYTES_PER_S = 2**20
 _MOST_NEW = 20_000  # series of one target, at once; each is remembered for an hour
 _NEW_PER_S = 5.0
-_SILENT_S = 3.0  # a busy machine may answer after the round; whoever has begun to answer gets twice as long
+_SILENT_S = 3.0  # a busy machine may answer after the round; a machine that has begun to answer gets twice as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class ScrapeTarget:
 
 @dataclass(slots=True)
 class _Sight:
-    """What is known of one target, so that one that somebody has taken over takes neither our time nor our memory."""
+    """What is known of one target, so that a compromised one takes neither our time nor our memory."""
 
     layout: Layout | None = None
     series: frozenset[tuple[str, tuple[tuple[str, str], ...]]] = frozenset()
     news: Allowance = field(default_factory=lambda: Allowance(_MOST_NEW, _NEW_PER_S))
-    due_s: float = float("-inf")  # by the clock that nobody can set
+    due_s: float = float("-inf")  # monotonic
 
     def admit(self, layout: Layout) -> None:
         """Raises SourceError for names that change without end."""
@@ -65,8 +65,8 @@ class _Sight:
 class ScrapeSource:
     """Scrapes all targets at once; samples carry the time of arrival on our clock, so machines' own clocks do not matter.
 
-    Nothing is raised for a target that does not answer, or answers half: it has no samples, which is absence; `failures` tells
-    why. That holds for all of them too: everybody silent is the monitoring's fault, and the caller sees it.
+    Nothing is raised for a target that does not answer, or answers half: it has no samples, which is absence; `failures` says
+    why. That holds for all of them too: silence of all is the monitoring's fault, and the caller sees it.
 
     `collect` scrapes when a round is due, and never waits longer than timeout_s: an answer that comes later is handed out by
     the next call. With `start()` it keeps the pace by itself and `collect` hands out what came. One thread asks them all.

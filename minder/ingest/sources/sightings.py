@@ -96,7 +96,7 @@ class SightingRecorder:
             _cut_half_line(folder / STATEMENTS)
         self._states, self._statements = folder / STATES, folder / STATEMENTS
         self._part_rows, self._part_s = part_rows, part_s
-        self._told: dict[str, Any] | None = None
+        self._written: dict[str, Any] | None = None
         self._fleet_rows: list[dict[str, Any]] = []
         self._flow_rows: list[dict[str, Any]] = []
         self._reach_rows: list[dict[str, Any]] = []
@@ -108,10 +108,10 @@ class SightingRecorder:
             return
         stamp_ms = round(observation.now_s * 1000)
         state = _state(observation.job)
-        if state != self._told:
+        if state != self._written:
             with open_private(self._states, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"time": format_time(observation.now_s), **state}) + "\n")
-            self._told = state
+            self._written = state
         if observation.statements:
             with open_private(self._statements, "a", encoding="utf-8") as file:
                 file.writelines(json.dumps({"timestamp": stamp_ms, **to_json(item)}) + "\n" for item in observation.statements)

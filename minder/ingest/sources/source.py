@@ -17,7 +17,7 @@ class Source(Protocol):
 
         A machine that says nothing has no samples: absence, which only a second witness makes a fault. Raises SourceError
         if the source itself did not answer, or not fully: nothing is lost, the next call covers the gap up to a bound.
-        Raises IdentityError if targets cannot be told apart.
+        Raises IdentityError if targets cannot be distinguished.
         """
 
     def close(self) -> None:

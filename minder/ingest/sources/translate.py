@@ -16,13 +16,13 @@ from minder.model.telemetry import Sample
 
 __all__ = ["Page", "RawSeries", "Translator"]
 
-_LONGEST_GROWTH_S = 300.0  # a counter's growth over a longer gap is nobody's rate
+_LONGEST_GROWTH_S = 300.0  # a counter's growth over a longer gap gives no rate
 _PREFERRED_S = 60.0  # so long the better of two rules for one metric keeps the other out
 _FORGET_S = 3600.0
 _TIDY_S = 600.0
 _BLANK_FROM = BLANK_RANGES[0][0]  # below it only what is far out or no number at all is blank
 _OF_SCRAPES = ("scrape_up", "scrape_seconds", "scrape_samples")
-_STEPPED_S = 60.0  # a series whose newest point is so much older than what was read: whoever stamps it had its clock set back
+_STEPPED_S = 60.0  # a series whose newest point is so much older than what was read: the clock that stamps it was set back
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class _Sheet:
 class Translator:
     """Keeps the counters' last values and hands out every point once. One instance per source.
 
-    unplaced: target to the number of its series of which nothing told the machine, in the last call; refusal: why, of one of them.
+    unplaced: target to the number of its series for which no label gave the machine, in the last call; refusal: why, of one of them.
     """
 
     def __init__(self, mapping: MetricMapping, machines: MachineMap) -> None:
@@ -202,7 +202,7 @@ class Translator:
         return bool(binding.uses) and all(self._rules[index].metric in _OF_SCRAPES for index, _, _ in binding.uses)
 
     def _place(self, labels: Mapping[str, str], binding: _Binding) -> tuple[str | None, str]:
-        """The machine, and why there is none where nothing tells it."""
+        """The machine, and why there is none where no label gives it."""
         if not binding.uses:
             return None, ""
         if self._of_scrapes(binding):  # a Prometheus scrapes much that is no machine of the job
@@ -300,7 +300,7 @@ class Translator:
         return samples
 
     def _sheet(self, page: Page, used: list[tuple[int, _Binding]]) -> _Sheet | None:
-        """None where a page's series belong to several targets or to nobody, or were not all read together."""
+        """None where a page's series belong to several targets or to none, or were not all read together."""
         whose = {(binding.machine, binding.target, binding.last_time_s) for _, binding in used}
         machine, target, time_s = next(iter(whose)) if len(whose) == 1 else (None, "", page.time_s)
         if machine is None and used:
@@ -367,7 +367,7 @@ class Translator:
 
 
 def _is_of_scrapes(raw: RawSeries) -> bool:
-    """What a Prometheus says of a target comes after what the target says: only that tells whose it is."""
+    """What a Prometheus says of a target comes after what the target says: only the order shows whose it is."""
     return raw.name == "up" or raw.name.startswith("scrape_")
 
 

@@ -39,7 +39,7 @@ class Losses:
 class Aligner:
     """Samples of unsynchronised machines as rows of one grid; gaps are NaN.
 
-    machines: whom to watch, in the order of the window; None watches everybody who speaks.
+    machines: which to watch, in the order of the window; None watches every machine that has samples.
     interval_s: the grid step, usually the job's sample interval; None learns it from the first samples.
     metrics: the window's metrics; by default the whole catalogue, so that windows do not change shape.
     lateness_s: a row is complete so long after its time.

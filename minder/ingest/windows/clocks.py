@@ -1,4 +1,4 @@
-"""Machines whose clock is off, told by when their samples arrive. Only for sources that pass on the machines' own stamps."""
+"""Machines whose clock is off, found by when their samples arrive. Only for sources that pass on the machines' own stamps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClockOffsets:
         self._notes: list[str] = []
 
     def learn(self, samples: Sequence[Sample], arrived_s: float) -> None:
-        """Take one batch that arrived together. A machine's newest stamp tells; its older ones only waited."""
+        """Take one batch that arrived together. Only a machine's newest stamp counts; its older ones waited."""
         newest: dict[str, float] = {}
         for sample in samples:
             newest[sample.machine] = max(sample.time_s, newest.get(sample.machine, sample.time_s))

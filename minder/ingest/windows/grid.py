@@ -26,7 +26,7 @@ __all__ = [
     "learn_interval_N",
 ]
 
-LONGEST_INTERVAL_S = 120.0  # nobody scrapes slower; a longer gap is an outage
+LONGEST_INTERVAL_S = 120.0  # no site scrapes slower; a longer gap is an outage
 MEMORY = 5  # gaps that a series remembers: the lower median of five forgives two outages
 _EPSILON = 1e-6  # of a step: 0.1 s steps are not exact in binary
 

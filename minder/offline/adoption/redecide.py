@@ -111,5 +111,5 @@ def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: Poli
 
 def _attached(events: Sequence[LedgerEvent]) -> Mapping[str, Any]:
     """What a watch said of the job when it attached: machines, standbys, gpus. Empty for one of an earlier version."""
-    told = (event.payload.get("attached") for event in reversed(events) if event.kind == kinds.NOTE)
-    return next((dict(item) for item in told if isinstance(item, Mapping)), {})
+    attached = (event.payload.get("attached") for event in reversed(events) if event.kind == kinds.NOTE)
+    return next((dict(item) for item in attached if isinstance(item, Mapping)), {})

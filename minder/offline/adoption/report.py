@@ -52,7 +52,7 @@ class WouldBe:
 
 @dataclass(frozen=True, slots=True)
 class TriedAgain:
-    """The job's would-be evictions under the settings that were tried. right, wrong, untold: of those that would be evicted now.
+    """The job's would-be evictions under the settings that were tried. right, wrong, unanswered: of those that would be evicted now.
 
     missed: right ones that would not be any more. spared: wrong ones that would not be. changes: (incident, what becomes of it, in words).
     """
@@ -60,7 +60,7 @@ class TriedAgain:
     job: str
     right: int
     wrong: int
-    untold: int
+    unanswered: int
     missed: int
     spared: int
     changes: tuple[tuple[str, str], ...]
@@ -153,8 +153,8 @@ def _would_be(job: str, decision: Decision, events: Sequence[LedgerEvent], known
 
 
 def _saved(decision: Decision, incident: Incident, gpus: int | None, cost_gpu_s: float | None) -> tuple[float | None, bool]:
-    """(GPU-seconds, whether they were measured). A job that stood is charged for as long as it really did; of a slow one nobody measured
-    how slow it was all the time, so the policy's own estimate stands."""
+    """(GPU-seconds, whether they were measured). A job that stood is charged for as long as it really did; for a slow one
+    the policy's own estimate stands, since its pace was not measured all the time."""
     ended_s, price = incident.closed_s, decision.price
     if gpus and cost_gpu_s is not None and ended_s is not None and decision.verdict.cause not in ("slowdown", "unknown"):
         return gpus * max(0.0, ended_s - decision.time_s) - cost_gpu_s, True
@@ -162,22 +162,22 @@ def _saved(decision: Decision, incident: Incident, gpus: int | None, cost_gpu_s:
 
 
 def _gpus(job: str, events: Sequence[LedgerEvent]) -> int | None:
-    """As the job registered them, as a watch found them, or as its last first step tells."""
+    """As the job registered them, as a watch found them, or as its last first step says."""
     for event in reversed(events):
         if event.job == job:
             attached = event.payload.get("attached")
-            told = attached.get("gpus") if isinstance(attached, Mapping) else event.payload.get("gpus")
-            if isinstance(told, int) and told > 0:
-                return told
+            gpus = attached.get("gpus") if isinstance(attached, Mapping) else event.payload.get("gpus")
+            if isinstance(gpus, int) and gpus > 0:
+                return gpus
     return None
 
 
 def _answer(machines: Sequence[str], outcomes: Mapping[str, str]) -> Answer:
     """A group was right only if all of it was."""
-    told = [outcomes.get(machine) for machine in machines]
-    if "no-fault-found" in told:
+    found = [outcomes.get(machine) for machine in machines]
+    if "no-fault-found" in found:
         return "no"
-    return "yes" if told and all(item == "confirmed" for item in told) else ""
+    return "yes" if found and all(item == "confirmed" for item in found) else ""
 
 
 def _worth_s(item: WouldBe) -> float:

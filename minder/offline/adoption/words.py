@@ -11,7 +11,7 @@ from minder.offline.adoption.report import Adoption, TriedAgain, WouldBe
 
 __all__ = ["adoption_json", "adoption_text"]
 
-_ANSWERS = {"yes": "right", "no": "wrong: no fault was found", "": "not told"}
+_ANSWERS = {"yes": "right", "no": "wrong: no fault was found", "": "no answer yet"}
 
 
 def adoption_text(found: Adoption) -> str:
@@ -20,7 +20,7 @@ def adoption_text(found: Adoption) -> str:
 
 
 def adoption_json(found: Adoption) -> dict[str, Any]:
-    """The same as one document. Times are UTC, ISO 8601; GPU-seconds; `answer` is "yes", "no" or "" where nobody told."""
+    """The same as one document. Times are UTC, ISO 8601; GPU-seconds; `answer` is "yes", "no" or "" where there is no answer yet."""
     return {
         "since": format_time(found.since_s),
         "until": format_time(found.until_s),
@@ -31,16 +31,20 @@ def adoption_json(found: Adoption) -> dict[str, Any]:
         "not_told": found.answered(""),
         "would_evict": [_item(item) for item in found.would],
         "held_back": [_item(item) for item in found.held],
-        "tried_again": [
-            {**asdict(item), "changes": [{"incident": name, "what": what} for name, what in item.changes]} for item in found.tried
-        ],
+        "tried_again": [_tried_row(item) for item in found.tried],
     }
 
 
 def _item(item: WouldBe) -> dict[str, Any]:
-    told = asdict(item)
-    since_s, time_s = told.pop("since_s"), told.pop("time_s")
-    return {"incident": told.pop("incident"), "time": format_time(time_s), "since": format_time(since_s), **told}
+    row = asdict(item)
+    since_s, time_s = row.pop("since_s"), row.pop("time_s")
+    return {"incident": row.pop("incident"), "time": format_time(time_s), "since": format_time(since_s), **row}
+
+
+def _tried_row(tried: TriedAgain) -> dict[str, Any]:
+    row = asdict(tried)
+    changes = [{"incident": name, "what": what} for name, what in tried.changes]
+    return row | {"untold": row.pop("unanswered"), "changes": changes}  # the document's key
 
 
 def _summary(found: Adoption) -> Iterator[str]:
@@ -53,8 +57,8 @@ def _summary(found: Adoption) -> Iterator[str]:
     unpriced = sum(item.saved_gpu_s is None and item.answer != "no" for item in found.would)
     if found.would:
         yield f"That would have saved {_hours(found.saved_gpu_s)}" + (f"; of {unpriced} it is not known." if unpriced else ".")
-        right, wrong, untold = found.answered("yes"), found.answered("no"), found.answered("")
-        yield f"Right: {right}, wrong: {wrong}, not told: {untold}."
+        right, wrong, unanswered = found.answered("yes"), found.answered("no"), found.answered("")
+        yield f"Right: {right}, wrong: {wrong}, no answer yet: {unanswered}."
     if found.held:
         yield f"{_count(len(found.held), 'more eviction')} asked for would have been held back, dry run or not (below, with the reason)."
 
@@ -88,15 +92,15 @@ def _again(found: Adoption) -> Iterator[str]:
 
 
 def _tried(tried: TriedAgain) -> Iterator[str]:
-    evicted = tried.right + tried.wrong + tried.untold
+    evicted = tried.right + tried.wrong + tried.unanswered
     yield (
         f"{tried.job} with --act and the settings that were tried: {_count(evicted, 'eviction')}, "
-        f"right: {tried.right}, wrong: {tried.wrong}, not told: {tried.untold}."
+        f"right: {tried.right}, wrong: {tried.wrong}, no answer yet: {tried.unanswered}."
     )
     if tried.missed or tried.spared:
         yield f"    of those that this dry run names, {tried.missed} right and {tried.spared} wrong ones would not be evicted any more"
     yield from (f"    {incident}: {what}" for incident, what in tried.changes)
-    if tried.untold:
+    if tried.unanswered:
         yield "    answer yes or no to the rest before you switch --act on"
     elif tried.wrong:
         yield f'    {_count(tried.wrong, "wrong eviction")}: look at the evidence, or set policy.approval = "required" first'

@@ -2,7 +2,7 @@
 
 The reference, its ablations and the classical detectors compare machines within a window of a few rows, so their scores of a row are the
 same however the rows are cut (tests/detectors/test_conformance.py), and the networks are an order of magnitude cheaper over many rows.
-Each row's scores come from it and earlier rows alone: nobody looks ahead.
+Each row's scores come from it and earlier rows alone: none looks ahead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ScoredAhead:
         return found
 
     def skip_quiet(self) -> int:
-        """Leave out the rows before the first that accuses somebody; how many that were."""
+        """Leave out the rows before the first that accuses a machine; how many that were."""
         before = self._next
         for item in self._scores:
             if (item.score_M >= item.threshold).any():

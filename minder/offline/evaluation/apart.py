@@ -28,7 +28,7 @@ __all__ = ["answers_apart", "replay_apart"]
 def replay_apart(paths: Sequence[Path], until_s: float | None) -> Iterator[Iterator[Verdict]]:
     """The verdicts of each recording as they are found, in the given order. until_s: only what was known then (inclusive).
 
-    Whoever takes them meets RecordingError for a recording that cannot be read, also where reading it ends the process.
+    Taking them raises RecordingError for a recording that cannot be read, also where reading it ends the process.
     """
     from minder.offline.evaluation.replay import replay
 
@@ -84,7 +84,7 @@ class _Reader:
         """Begin it. Returns what becomes readable when it answers, or ends. path: the recording that a refusal names."""
         self._start()
         self._path = path
-        with suppress(ConnectionError):  # it ended: whoever takes the answer is told why
+        with suppress(ConnectionError):  # it ended: taking the answer says why
             self._ends.send((task, arguments))
         return self._ends
 
@@ -95,7 +95,7 @@ class _Reader:
         try:
             while True:
                 kind, what = self._take()
-                done = kind != "told"
+                done = kind != "item"
                 if kind == "refused":
                     raise what
                 if done:
@@ -109,7 +109,7 @@ class _Reader:
         """What the ordered task yielded, once."""
         try:
             kind, what = self._take()
-            if kind == "told":
+            if kind == "item":
                 self._take()  # that it is done
         except RecordingError as error:
             self._end()
@@ -161,8 +161,8 @@ class _Reader:
 
 
 def _read(orders: Connection, said: str) -> None:
-    """The process: does what it is told until nobody tells any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    """The process: does what is ordered until the other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
     _part_native_stderr(said)
     set_up_logging()
     with suppress(EOFError, ConnectionError):
@@ -170,7 +170,7 @@ def _read(orders: Connection, said: str) -> None:
             task, arguments = orders.recv()
             try:
                 for item in task(*arguments):
-                    orders.send(("told", item))
+                    orders.send(("item", item))
                 answer: tuple[str, Any] = ("done", None)
             except MinderError as error:
                 answer = ("refused", error)

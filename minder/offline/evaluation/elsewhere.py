@@ -17,7 +17,7 @@ _AT_ONCE = 32  # recordings that are held in memory
 
 
 def replay_elsewhere(paths: Sequence[Path], until_s: float | None, scoring: RayScoring) -> Iterator[Iterator[Verdict]]:
-    """The verdicts of each recording, in the given order. Whoever takes them meets RecordingError, or MinderError if nobody scores."""
+    """The verdicts of each recording, in the given order. Taking them raises RecordingError, or MinderError if no worker scores."""
     with ThreadPoolExecutor(_AT_ONCE, "minder-replay") as pool:
         found = [pool.submit(_replay, f"{number} {path.resolve().name}", path, until_s, scoring) for number, path in enumerate(paths, 1)]
         try:

@@ -1,4 +1,4 @@
-"""Labelled recordings through the online pipeline, in other processes; what cannot be evaluated is told, the others still are."""
+"""Labelled recordings through the online pipeline, in other processes; what cannot be evaluated is named, the others still are."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _read_once = functools.cache(equip_detector)
 
 
 def _run(labelled: Sequence[Labelled], detector: str, jobs: int) -> Iterator[tuple[int, Case | str]]:
-    equip_detector(detector)  # one that cannot be had is told before anything is read
+    equip_detector(detector)  # one that cannot be had is refused before anything is read
     orders = [(item.path, (item, detector)) for item in labelled]
     for index, answer in answers_apart(_evaluate_elsewhere, orders, jobs):
         yield index, str(answer) if isinstance(answer, RecordingError) else answer

@@ -21,7 +21,7 @@ def not_judged(recording: Recording) -> list[str]:
     """Why the default detector could not compare these machines, in a line each; empty where it could."""
     times_N = np.asarray(recording.frames.times_N, dtype=float)
     if not len(times_N):
-        return ["there is no telemetry: nobody was compared with anybody"]
+        return ["there is no telemetry: no machine was compared with its peers"]
     said = []
     span_s, interval_s = float(np.ptp(times_N)), recording.job.interval_s or 1.0
     needed_s = max(DefaultConfig().warmup_s, 4.0 * interval_s)

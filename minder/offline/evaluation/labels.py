@@ -31,7 +31,7 @@ def find_recordings(paths: Iterable[Path]) -> list[Path]:
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """A recording itself; else those that the folder holds, in name order; else the folder, for whoever reads it to refuse."""
+    """A recording itself; else those that the folder holds, in name order; else the folder, for its reader to refuse."""
     inner = [] if (folder / "job.toml").exists() else sorted(folder.glob("*/job.toml"))
     return [file.parent for file in inner] or [folder]
 

@@ -18,7 +18,7 @@ _JOB_ASKS = {"watch": "noted"}
 
 
 class Episodes:
-    """Which verdicts open or close an episode: a page that grows into an evict is not told again."""
+    """Which verdicts open or close an episode: a page that grows into an evict is not shown again."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, ...], Verdict] = {}
@@ -72,9 +72,8 @@ def verdict_sentence(verdict: Verdict) -> str:
     if verdict.kind == "recovered":
         return f"{who} is as its peers again" if who else f"the job is well again ({verdict.cause})"
     words = _ASKS.get(verdict.tier, "may be faulty, and a person should look")
-    said = (
-        f"{who} {words}" if who else f"the job is sick and no machine is to blame ({_JOB_ASKS.get(verdict.tier, 'a person should look')})"
-    )
+    asks = _JOB_ASKS.get(verdict.tier, "a person should look")
+    said = f"{who} {words}" if who else f"the whole job is affected and no machine is to blame ({asks})"
     why = "; ".join(text for item in verdict.evidence[:3] if (text := _short(item)))
     return f"{said}: {since}" + (f"; because {why}" if why else "")
 

@@ -65,7 +65,7 @@ def _summary(report: dict[str, Any]) -> str:
     rows.append(("false accusations in 10,000 healthy machine-days", _number(healthy["per_10000_machine_days"], 2), per))
     counts = ", ".join(f"{summary[name]} {name}" for name in ("found", "wrong", "missed", "quiet"))
     note = (
-        f"A fault is found if the right machine, and nobody else, is named within {report['limit_s']:.0f} s of its onset. Intervals: 95 %, "
+        f"A fault is found if the right machine, and no other, is named within {report['limit_s']:.0f} s of its onset. Intervals: 95 %, "
         f"bootstrap over recordings. Healthy time: {_number(healthy['machine_days'], 2)} machine-days."
     )
     return f'<p class="big">{report["recordings"]} recordings: {counts}.</p>{_table(("", "value", "interval"), rows)}<p>{note}</p>'

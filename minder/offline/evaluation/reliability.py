@@ -1,4 +1,4 @@
-"""Is a confidence of 0.9 right nine times in ten? Of all recordings in which somebody was accused (pure)."""
+"""Is a confidence of 0.9 right nine times in ten? Of all recordings in which a machine was accused (pure)."""
 
 from __future__ import annotations
 

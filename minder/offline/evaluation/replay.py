@@ -62,7 +62,7 @@ def build_judge(topology: Topology, tracker: JobTracker, make: MakeDetector = De
     """The rules that need nothing but a recording: telemetry, explicit signals, spikes, stalls. A phase that the job declares
     quiets telemetry and captures. tracker: shared, and updated before every observation. captured: there are captures of the processes.
 
-    A recording has no connections to ask for, and its pauses may be undeclared: that the job stands, and no machine stands out, is told
+    A recording has no connections to ask for, and its pauses may be undeclared: that the job stands, and no machine stands out, is found
     late, by StandingRule.
     """
     stages = {machine: topology.stages_of(machine) for machine in topology.machines}
@@ -78,7 +78,7 @@ def build_judge(topology: Topology, tracker: JobTracker, make: MakeDetector = De
 
 
 def replay_recording(recording: Recording, until_s: float | None = None, make: MakeDetector = DefaultDetector) -> Iterator[Verdict]:
-    """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not told again.
+    """`replay` of a recording in memory. One line per episode: a page that grows into an evict is not shown again.
 
     Where our own controller recorded what it saw at every tick, the rules of a live job see it again.
     """

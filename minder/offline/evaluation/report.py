@@ -63,7 +63,7 @@ def confusion_line(item: dict[str, Any]) -> str:
     """One wrong or missed recording in words."""
     truth = f"{item['fault']} on {', '.join(item['culprits']) or 'no machine'}" if item["fault"] else "healthy"
     if not item["accusations"]:
-        return f"{item['recording']}: {truth}; nobody was named"
+        return f"{item['recording']}: {truth}; no machine was named"
     named = [f"{', '.join(each['machines'])} {_when(each)} ({each['confidence']:.2f}, {each['cause']})" for each in item["accusations"][:3]]
     return f"{item['recording']}: {truth}; named {'; '.join(named)}"
 
@@ -146,10 +146,10 @@ def _rows(title: str, rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _reliability(found: dict[str, Any]) -> list[str]:
-    """Was a confidence of 0.9 right nine times in ten? Of the first accusation of each recording; nothing where nobody was accused."""
+    """Was a confidence of 0.9 right nine times in ten? Of the first accusation of each recording; nothing where no machine was accused."""
     if not found["count"]:
         return []
-    lines = ["", f"{'confidence':<24} {'count':>5} {'told':>6} {'right':>6}   95 % interval"]
+    lines = ["", f"{'confidence':<24} {'count':>5} {'stated':>6} {'right':>6}   95 % interval"]
     for item in found["bins"]:
         right, name = item["right"], f"{item['low']:.2f} to {item['high']:.2f}"
         span = f"{_number(right['low'], 2)} to {_number(right['high'], 2)}"

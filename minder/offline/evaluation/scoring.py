@@ -1,5 +1,5 @@
 """How good verdicts are, by the rule that docs/recordings.md gives: a recording with a fault is found if its accusations (tier evict or
-page, kind machine or group) name the right machine, none before the onset, the first within seven minutes of it, and nobody else;
+page, kind machine or group) name the right machine, none before the onset, the first within seven minutes of it, and no other;
 a healthy recording is right without any accusation.
 """
 

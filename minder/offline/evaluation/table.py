@@ -1,6 +1,6 @@
 """A table of telemetry in memory through the online pipeline: what a registered model answers (models/scorer.py).
 
-The table's rows are one job in one pipeline stage, since a table tells of none; a recording's job.toml does.
+The table's rows are one job in one pipeline stage, since a table names none; a recording's job.toml does.
 """
 
 from __future__ import annotations

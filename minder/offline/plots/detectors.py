@@ -25,7 +25,7 @@ _STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One detector. f1 and delay_s: (value, low, high) of the 95 % interval; NaN delays (nothing was found) are told beside the axis.
+    """One detector. f1 and delay_s: (value, low, high) of the 95 % interval; NaN delays (nothing was found) are listed beside the axis.
     family: default, reference, ablation or classical."""
 
     name: str

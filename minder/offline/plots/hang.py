@@ -33,8 +33,8 @@ def draw_stacks(document: Mapping[str, Any], title: str) -> bytes:
         frames = " < ".join(group["frames"][:_FRAMES])
         who = ", ".join(group["processes"][:4]) + (f" and {group['size'] - 4} more" if group["size"] > 4 else "")
         accused = any(name == f"{machine}:pid{pid}" for name in group["processes"] for machine, pid in suspects)
-        told = plain(f"{group['kind']}: {frames}")
-        axis.annotate(told, (0.05, row - 0.31), va="bottom", fontsize=10, color=DARK)
+        stack = plain(f"{group['kind']}: {frames}")
+        axis.annotate(stack, (0.05, row - 0.31), va="bottom", fontsize=10, color=DARK)
         axis.annotate(
             plain(who) + ("   <- suspect" if accused else ""), (group["size"], row), xytext=(6, 0), textcoords="offset points", va="center",
             fontsize=10, fontweight="bold" if accused else "normal", color=RED if accused else DARK,
@@ -51,7 +51,7 @@ def draw_stacks(document: Mapping[str, Any], title: str) -> bytes:
 def draw_collectives(progress: Mapping[int, tuple[int, int] | None], suspects: Sequence[int], title: str) -> bytes:
     """PNG: of each rank the last operation that it launched and the last that it completed, in one process group.
 
-    progress: rank to (launched, completed), None where the rank has no dump. Counts begin at the least of them, which is told.
+    progress: rank to (launched, completed), None where the rank has no dump. Counts begin at the least of them, which the axis names.
     """
     known = [pair for pair in progress.values() if pair is not None]
     base = min((completed for _, completed in known), default=0) - 1

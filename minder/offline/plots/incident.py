@@ -19,7 +19,7 @@ from minder.offline.plots.palette import BLUE, DARK, DIM, GREEN, GREY, PALE, PIN
 
 __all__ = ["IncidentPicture", "draw_incident"]
 
-# Okabe and Ito's palette: told apart by colour-blind readers, and in grey print by their brightness.
+# Okabe and Ito's palette: distinguished by colour-blind readers, and in grey print by their brightness.
 _SUSPECT, _REPLACEMENT, _PEERS, _DONE, _OTHER = RED, BLUE, GREY, GREEN, PINK
 _TITLES = {
     "steps_total": "Training steps done",
@@ -122,7 +122,7 @@ def _columns(window: Window, machines: Sequence[str]) -> list[int]:
 
 
 def _band(values_TM: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lowest, median and highest machine of each row; NaN where nobody has data."""
+    """Lowest, median and highest machine of each row; NaN where no machine has data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.nanmin(values_TM, axis=1), np.nanmedian(values_TM, axis=1), np.nanmax(values_TM, axis=1)

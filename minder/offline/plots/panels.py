@@ -43,9 +43,9 @@ def choose_metrics(window: Window, suspects: Sequence[str], named: Sequence[str]
     first = [name for name in able if name in named] + [name for name in able if name in PREFERRED[:_ALWAYS]]
     rest = [name for name in able if name not in first]
     apart = {name: departure(window, name, suspects, since_s, until_s) for name in rest}
-    telling = sorted((name for name in rest if apart[name] >= _CLEAR), key=lambda name: -apart[name])
-    others = [name for name in rest if name not in telling]
-    chosen = tuple(dict.fromkeys((*first, *telling)))[:_MOST]
+    separating = sorted((name for name in rest if apart[name] >= _CLEAR), key=lambda name: -apart[name])
+    others = [name for name in rest if name not in separating]
+    chosen = tuple(dict.fromkeys((*first, *separating)))[:_MOST]
     return chosen + tuple(others[: max(0, _LEAST - len(chosen))])
 
 
@@ -56,7 +56,7 @@ def departure(window: Window, metric: str, suspects: Sequence[str], since_s: flo
     if not mine_M.any() or mine_M.all():
         return 0.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # rows in which nobody has data
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows in which no machine has data
         distance_T = np.abs(np.nanmedian(values_TM[:, mine_M], axis=1) - np.nanmedian(values_TM[:, ~mine_M], axis=1))
         span = float(np.nanmax(values_TM) - np.nanmin(values_TM))
         during = float(np.nanmean(distance_T[(window.times_T >= since_s) & (window.times_T <= until_s)]))

@@ -15,7 +15,7 @@ __all__ = ["Advice", "draw_departures", "draw_pool"]
 _OUTCOMES = {
     "confirmed": (RED, "o", "fault confirmed"),
     "no-fault-found": (BLUE, "X", "no fault found: a false eviction"),
-    None: (GREY, "s", "outcome not told"),
+    None: (GREY, "s", "outcome unknown"),
 }
 _MOST_ROWS = 30
 

@@ -18,15 +18,15 @@ __all__ = ["Outcome", "draw_scores", "draw_sweep"]
 
 _LOOKS = {
     "found": (GREEN, "o", "the right machine"),
-    "wrong": (RED, "X", "somebody else, or too soon"),
-    "missed": (ORANGE, "s", "nobody"),
-    "quiet": (GREY, "D", "nobody, rightly"),
+    "wrong": (RED, "X", "another machine, or too soon"),
+    "missed": (ORANGE, "s", "no machine"),
+    "quiet": (GREY, "D", "no machine, rightly"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One recording under one setting. outcome: found, wrong, missed or quiet; delay_s: None where nobody was named after an onset."""
+    """One recording under one setting. outcome: found, wrong, missed or quiet; delay_s: None where no machine was named after an onset."""
 
     recording: str
     setting: float
@@ -67,12 +67,12 @@ def draw_sweep(outcomes: Sequence[Outcome], label: str, shipped: float, title: s
     figure, axis = new_figure(9.4, 0.62 * len(recordings) + 2.0)
     if shipped in settings:
         axis.axvspan(settings.index(shipped) - 0.25, settings.index(shipped) + 0.45, color=PALE, zorder=0)
-    for name, (colour, sign, told) in _LOOKS.items():
+    for name, (colour, sign, label) in _LOOKS.items():
         mine = [item for item in outcomes if item.outcome == name]
         if mine:
             across = [settings.index(item.setting) for item in mine]
             axis.scatter(
-                across, [recordings.index(item.recording) for item in mine], s=110, color=colour, marker=sign, label=told, zorder=3
+                across, [recordings.index(item.recording) for item in mine], s=110, color=colour, marker=sign, label=label, zorder=3
             )
     for item in outcomes:
         if item.delay_s is not None:

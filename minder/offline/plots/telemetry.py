@@ -73,8 +73,8 @@ def draw_noise(described: Mapping[str, Mapping[str, float]], title: str) -> byte
         axis.scatter(percent, range(len(names)), s=60, color=colour, marker=sign, label=label, zorder=3)
     for row, name in enumerate(names):
         alike = described[name]["alike"]
-        told = "-" if not np.isfinite(alike) else f"{alike:.2f}"
-        axis.annotate(told, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=10, color=DARK)
+        shown = "-" if not np.isfinite(alike) else f"{alike:.2f}"
+        axis.annotate(shown, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=10, color=DARK)
     axis.annotate("peers'\ncorrelation", (1.01, 1.01), xycoords="axes fraction", va="bottom", fontsize=9.5, color=DARK)
     axis.set_yticks(range(len(names)), [plain(name) for name in names])
     axis.invert_yaxis()

@@ -1,7 +1,7 @@
 """ETTR, and where the rest of the time went: of each job in a period, out of the ledger's events (pure).
 
 What the ledger does not say is never taken for progress: a job without a recorded run has no ETTR, and time about which nothing
-is known is told apart (docs/reliability.md).
+is known is counted apart (docs/reliability.md).
 """
 
 from __future__ import annotations
@@ -129,17 +129,17 @@ def _account_job(
     runs = find_runs(events, period[1])
     steps_s = sorted(event.time_s for event in events if event.kind == kinds.FIRST_STEP)
     timed = [time_incident(incident, found, steps_s, period[1]) for incident, found in incidents]
-    stepped, untold, unknown, stopped = _lifetime(runs, period)
-    lasting = sorted([*stepped, *untold]) if runs else [period]  # a job that is only watched: its incidents stand for themselves
+    stepped, stepless, unknown, stopped = _lifetime(runs, period)
+    lasting = sorted([*stepped, *stepless]) if runs else [period]  # a job that is only watched: its incidents stand for themselves
     lost = count_once(clip([stretch for item in timed for stretch in item.lost], lasting))
     slowed = clip(count_once([stretch for item in timed for stretch in item.slowed]), lasting)
-    telling = [run for run in runs if not run.tells_no_steps]
-    starts = [Stretch(run.begin_s, run.end_s if run.first_step_s is None else run.first_step_s, "start", "start") for run in telling]
+    reporting = [run for run in runs if not run.reports_no_steps]
+    starts = [Stretch(run.begin_s, run.end_s if run.first_step_s is None else run.first_step_s, "start", "start") for run in reporting]
     stretches = fill_gaps(lost, clip([*starts, *stopped], lasting)) if runs else lost
     slowed = sorted(set(fill_gaps(stretches, slowed)) - set(stretches), key=lambda item: item.begin_s)
-    troubled = clip(stretches, untold)  # of a run that tells no steps, what an incident took of it is known, and no more
+    troubled = clip(stretches, stepless)  # of a run that reports no steps, what an incident took of it is known, and no more
     known = sorted([*stepped, *((item.begin_s, item.end_s) for item in troubled)])
-    unknown += cut_out(untold, troubled)
+    unknown += cut_out(stepless, troubled)
     if not known and not stretches and not slowed and not unknown:
         return None
     running_s, lost_s, slowed_s, unknown_s = sum_spans(known), _seconds(stretches), _seconds(slowed), sum_spans(unknown)
@@ -167,16 +167,16 @@ def _lifetime(runs: Sequence[Run], period: Span) -> tuple[list[Span], list[Span]
     """Spans in which the job was meant to run and we know of it; those of runs that tell no steps; spans of which nothing is known;
     and the stops after failures.
 
-    A run that failed and was started again was down in between. After a run that nobody saw end nothing is known until the next.
+    A run that failed and was started again was down in between. After a run whose end was not seen nothing is known until the next.
     A run without an end, and without any event in the period, is not known to have run in it.
     """
     known: list[Span] = []
-    untold: list[Span] = []
+    stepless: list[Span] = []
     unknown: list[Span] = []
     stopped: list[Stretch] = []
     for index, run in enumerate(runs):
         silent = run.end == "running" and run.last_event_s < period[0]
-        (unknown if silent else untold if run.tells_no_steps else known).append((run.begin_s, run.end_s))
+        (unknown if silent else stepless if run.reports_no_steps else known).append((run.begin_s, run.end_s))
         if index + 1 < len(runs):
             gap = (run.end_s, runs[index + 1].begin_s)
             if run.end == "lost":
@@ -184,7 +184,7 @@ def _lifetime(runs: Sequence[Run], period: Span) -> tuple[list[Span], list[Span]
             elif run.end == "failed":
                 known.append(gap)
                 stopped.append(Stretch(*gap, "stopped", "failed run"))
-    return _within(known, period), _within(untold, period), _within(unknown, period), stopped
+    return _within(known, period), _within(stepless, period), _within(unknown, period), stopped
 
 
 def _within(spans: Sequence[Span], period: Span) -> list[Span]:
@@ -215,7 +215,7 @@ def _notes(runs: Sequence[Run], timed: Sequence[IncidentTime], period: Span, unk
     if not runs:
         notes.append("only watched: the ledger does not say when it ran, so it has no ETTR; the times of its incidents are counted")
     elif unknown_s:
-        why = ["a run told no steps"] if any(run.tells_no_steps for run in runs) else []
+        why = ["a run reported no steps"] if any(run.reports_no_steps for run in runs) else []
         why += ["the end of a run was not seen, or its controller wrote nothing"] if _lifetime(runs, period)[2] else []
         notes.append(f"of {format_span(unknown_s)} nothing is known: {'; '.join(why)}")
     last = runs[-1] if runs else None

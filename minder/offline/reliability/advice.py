@@ -56,7 +56,7 @@ def advice_notes(rate: FailureRate, percentile: float, counted: CountedRate | No
         f"no fault found {count.no_fault_found}) in {count.machine_days:.3g} machine-days; "
         f"95 % interval of the rate {rate.low:.5f} to {rate.high:.5f}"
     )
-    if not rate.tells_days:
+    if not rate.has_days:
         lines.append(
             f"too short a time to say anything of a day: until weeks are counted, plan with --rate {DEFAULT_RATE:g} (ByteRobust's)"
         )

@@ -15,7 +15,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A machine that was evicted (or would have been, in a dry run). outcome: confirmed, no-fault-found, or None: not told yet."""
+    """A machine that was evicted (or would have been, in a dry run). outcome: confirmed, no-fault-found, or None: unknown yet."""
 
     machine: str
     incident: str

@@ -12,7 +12,7 @@ from minder.record.incidents import Incident, kinds
 
 __all__ = ["IncidentTime", "time_incident"]
 
-_STEPS_ON = ("slowdown", "unknown")  # the job still makes steps while somebody is suspected of these
+_STEPS_ON = ("slowdown", "unknown")  # the job still makes steps while a machine is suspected of these
 _HAPPENED = ("done", "already_done", "failed", "ambiguous")
 
 
@@ -34,8 +34,8 @@ def time_incident(incident: Incident, events: Sequence[LedgerEvent], steps_s: Se
     """Split an incident's time. events: its own; steps_s: first steps of all its job's generations, sorted; `until_s` ends what is open.
 
     It ends with its own first new step, with its closing, or with the first step of any later generation of the job (faults that
-    are handled together share one restart), whichever is first; accused again after that, it costs time again. An incident that
-    nobody acts on is lost time if its cause stops a job and more than a watch was asked for; else it is slowed time.
+    are handled together share one restart), whichever is first; accused again after that, it costs time again. An incident with
+    no action is lost time if its cause stops a job and more than a watch was asked for; else it is slowed time.
     """
     cause = incident.verdict.cause if incident.verdict else "unknown"
     times = incident.timings
@@ -75,7 +75,7 @@ def _accusations(incident: Incident, events: Sequence[LedgerEvent]) -> list[tupl
 
 
 def _acted(incident: Incident) -> bool:
-    """A dry run is no action; an intent whose result nobody wrote is one."""
+    """A dry run is no action; an intent whose result was not written is one."""
     return incident.timings.acted_s is not None and (not incident.results or any(item.outcome in _HAPPENED for item in incident.results))
 
 

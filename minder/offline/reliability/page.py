@@ -110,7 +110,7 @@ def _incidents(incidents: Sequence[Incident]) -> str:
         if len(item.evidence) > _EVIDENCE_SHOWN:
             shown.append(f"and {len(item.evidence) - _EVIDENCE_SHOWN} more: minder incidents show {item.id}")
         evidence_list = "".join(f"<li>{_text(line)}</li>" for line in shown)
-        who = ", ".join(item.machines) or "nobody"
+        who = ", ".join(item.machines) or "no machine"
         verdict = item.verdict
         cause = "-" if verdict is None else f"{verdict.cause}, {verdict.tier}, confidence {verdict.confidence:.2f}"
         opened = (item.id, f"{format_time(item.opened_s)[:19]}Z", f"{item.state}, down {format_span(item.timings.downtime_s)}")
@@ -135,23 +135,23 @@ def _departures(departures: Sequence[Departure], figure: str) -> str:
     if offenders:
         rows: list[tuple[str, ...]] = [("machine", "times", "causes", "outcomes", "incidents")]
         for machine, items in offenders:
-            outcomes = ", ".join(f"{count} {name}" for name, count in Counter(item.outcome or "not told" for item in items).items())
+            outcomes = ", ".join(f"{count} {name}" for name, count in Counter(item.outcome or "unknown" for item in items).items())
             causes = ", ".join(dict.fromkeys(item.cause for item in items))
             rows.append((machine, str(len(items)), causes, outcomes, ", ".join(item.incident for item in items)))
         parts.append(_table(rows))
     else:
         parts.append("<p>No machine left a job more than once in this time.</p>")
     wrong = [item for item in departures if item.outcome == "no-fault-found"]
-    told = sum(item.outcome is not None for item in departures)
+    examined = sum(item.outcome is not None for item in departures)
     evicted = sum(not item.dry for item in departures)
     parts.append("<h2>False evictions</h2>")
-    count = f"{len(wrong)} of {told} examined had no fault; of {len(departures) - told} nobody has told the outcome."
+    count = f"{len(wrong)} of {examined} examined had no fault; of {len(departures) - examined} the outcome is unknown."
     parts.append(f"<p>{_number(evicted, 'eviction')}, and {len(departures) - evicted} in a dry run. {count}</p>")
     if wrong:
         found = [(item.machine, item.incident, item.cause, format_time(item.time_s)[:19] + "Z") for item in wrong]
         parts.append(_table([("machine", "incident", "cause", "opened"), *found]))
-    if len(departures) > told:
-        parts.append("<p>To tell it: minder machine outcome MACHINE confirmed (or no-fault-found).</p>")
+    if len(departures) > examined:
+        parts.append("<p>To record it: minder machine outcome MACHINE confirmed (or no-fault-found).</p>")
     return "".join(parts)
 
 
@@ -162,7 +162,7 @@ def _standbys(account: Account) -> str:
     parts = ["<h2>Standby pool</h2>"]
     if count_failures(find_departures(account.incidents), account).machine_days > 0:
         counted = rate_from_account(account)
-        if counted.rate.tells_days:
+        if counted.rate.has_days:
             parts.append(_table(advice_rows(advise_standbys(sizes, counted.rate), True), "numbers"))
         parts.append("".join(f"<p>{_text(line)}.</p>" for line in advice_notes(counted.rate, 99.0, counted)))
     else:

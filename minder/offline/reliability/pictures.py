@@ -33,7 +33,7 @@ def account_pictures(account: Account) -> dict[str, bytes]:
         found[DEPARTURES] = draw_departures(signs, DEPARTURES, (account.since_s, account.until_s))
     if count_failures(departures, account).machine_days > 0:
         rate = rate_from_account(account).rate
-        if rate.tells_days:  # else no picture of pools as large as their jobs
+        if rate.has_days:  # else no picture of pools as large as their jobs
             found[POOL] = draw_pool(advise_standbys(_SIZES, rate), advise_standbys(_SIZES, given_rate(DEFAULT_RATE)), POOL)
     return found
 

@@ -131,7 +131,7 @@ def plan_notes(scales: Sequence[Scale], published: Published, repeats: int) -> l
     ]
     lines.append(f"'everything' is what ByteRobust published, not what minder does: not yet in minder are {'; '.join(NOT_MINDERS)}.")
     if largest > measured:
-        lines.append(f"Restart times beyond {measured:,} machines are a line drawn on over log2 of machines: nobody has published them.")
+        lines.append(f"Restart times beyond {measured:,} machines are a line drawn on over log2 of machines: none have been published.")
     lines.append(
         "Evictions are bounded by the default limits of [policy]: what passes them, or finds fewer standbys than members of a group, waits "
         f"{PolicyConfig().response_s:g} s for a person. Racks and switches are not simulated."

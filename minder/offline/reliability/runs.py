@@ -16,7 +16,7 @@ RUN_KINDS = (kinds.JOB_REGISTERED, kinds.JOB_ENDED, kinds.CONTROLLER_STARTED, ki
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. end_s: its end, or the last that the ledger knows of one whose end nobody saw.
+    """One run. end_s: its end, or the last that the ledger knows of one whose end was not seen.
 
     end "lost": the next run was registered, or the end was only noted when it was, and in between nothing is known.
     last_event_s: the newest event of the run. first_step_s: None while it has not stepped.
@@ -31,7 +31,7 @@ class Run:
     gpus: int | None
 
     @property
-    def tells_no_steps(self) -> bool:
+    def reports_no_steps(self) -> bool:
         """Whether nothing is known of its progress. A run that failed before its first step made none."""
         return self.first_step_s is None and self.end != "failed"
 

@@ -40,7 +40,7 @@ class FailureRate:
     machine_days: float
 
     @property
-    def tells_days(self) -> bool:
+    def has_days(self) -> bool:
         """Whether it says anything of a day: a count over minutes may stand for several failures of each machine and day."""
         return self.high < 1.0
 
@@ -93,7 +93,7 @@ def advise_standbys(machines: Sequence[int], rate: FailureRate, percentile: floa
 
 
 def given_rate(rate: float) -> FailureRate:
-    """A rate that somebody knows: no interval."""
+    """A rate that is given: no interval."""
     return FailureRate(rate, rate, rate, 0, 0.0)
 
 

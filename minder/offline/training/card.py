@@ -15,7 +15,12 @@ def write_card(title: str, training: Mapping[str, Any], ranges: Mapping[str, tup
     parts = [f"# {title}", "", "Names the faulty machine of a training job from its telemetry (`minder replay`, `minder watch`).", ""]
     parts += ["## Training", "", *(f"- {key.replace('_', ' ')}: {value}" for key, value in training.items()), ""]
     parts += ["## Evaluation", "", *_evaluation(report), ""]
-    parts += ["## Range of its training data", "", "Live metrics that stay outside are told as `drift`; verdicts are then less sure.", ""]
+    parts += [
+        "## Range of its training data",
+        "",
+        "Live metrics outside it are reported as `drift`; verdicts are then less sure.",
+        "",
+    ]
     parts += ["| metric | from | to | unit |", "|---|---|---|---|", *(_range(name, bounds) for name, bounds in ranges.items()), ""]
     parts += [
         "## Limits",

@@ -1,4 +1,4 @@
-"""The order of metrics: a decision tree tells abnormal windows from normal ones by each metric's largest Z-score (Minder, section 4.1).
+"""The order of metrics: a decision tree separates abnormal windows from normal ones by each metric's largest Z-score (Minder, section 4.1).
 
 Metrics nearer the root are more sensitive. Missing metrics are NaN, which the tree handles. Not published, and ours: depth and leaf size.
 """

@@ -72,7 +72,7 @@ def compare(old: Sequence[Case], new: Sequence[Case]) -> Comparison:
     if len(new) < _FEWEST:
         against.append(f"{len(new)} recordings decide nothing: give at least {_FEWEST}")
     if math.isnan(after.precision) and not math.isnan(before.precision):
-        against.append("the challenger names nobody")
+        against.append("the challenger names no machine")
     elif _share(after.precision) < _share(before.precision) - _PRECISION_SLACK:
         against.append(f"precision falls from {before.precision:.3f} to {after.precision:.3f}")
     if alarms[1] > alarms[0]:
@@ -144,5 +144,5 @@ def _sooner_s(old: Sequence[Case], new: Sequence[Case], resamples: int = 2000) -
 
 
 def _share(value: float) -> float:
-    """NaN counts as nothing: whoever names nobody has no precision to lose."""
+    """NaN counts as nothing: a detector that names no machine has no precision to lose."""
     return value if value == value else 0.0

@@ -84,7 +84,7 @@ def _fit(recipe: TrainingRecipe, data: TrainingData, scratch: Path, say: Callabl
         model = Model(recipe.detector, chosen.parameters)
         log.curves |= _search_curves(trials)
         log.files["search.json"] = json.dumps([_trial_record(trial) for trial in trials], indent=1).encode()
-    told = {
+    provenance = {
         "recipe": recipe.name,
         "time": format_time(SystemClock().now_s()),
         "seed": recipe.seed,
@@ -92,7 +92,7 @@ def _fit(recipe: TrainingRecipe, data: TrainingData, scratch: Path, say: Callabl
         "recordings": len(data.train),
         "held_back": len(data.held_back),
     }
-    return replace(model, ranges=ranges, training=told), log
+    return replace(model, ranges=ranges, training=provenance), log
 
 
 def _evaluate(held_back: tuple[Labelled, ...], folder: Path, name: str, jobs: int) -> tuple[dict[str, Any] | None, tuple[str, ...]]:

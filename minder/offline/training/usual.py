@@ -17,7 +17,7 @@ from minder.offline.evaluation.labels import Labelled
 
 __all__ = ["find_ranges", "healthy_windows"]
 
-_BEFORE_ONSET_S = 30.0  # an onset is when somebody noticed
+_BEFORE_ONSET_S = 30.0  # an onset is when the fault was noticed
 _TAIL = 0.001
 _WIDER = 0.1  # of the span, to both sides
 _MOST = 200_000  # values kept of one recording and metric

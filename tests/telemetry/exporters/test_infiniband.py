@@ -65,7 +65,7 @@ def test_one_saturated_error_counter_leaves_the_others(tmp_path: Path) -> None:
     assert exporter.read(2.0).counters["link_errors", "mlx5_0"] == 3
 
 
-def test_a_port_that_goes_down_and_up_is_told(tmp_path: Path) -> None:
+def test_a_port_that_goes_down_and_up_is_reported(tmp_path: Path) -> None:
     Port(tmp_path, number=1)
     second = Port(tmp_path, number=2)
     exporter = InfinibandExporter(tmp_path, "m1")

@@ -31,12 +31,12 @@ def test_hardware_counts_where_there_is_any() -> None:
 def _play(monkeypatch: pytest.MonkeyPatch, *scenes: list[Interface]) -> list[tuple[str | None, str]]:
     """The (device, state) of all signals while the interfaces look like each scene in turn."""
     exporter = NetworkExporter("m1")
-    told: list[tuple[str | None, str]] = []
+    states: list[tuple[str | None, str]] = []
     for second, scene in enumerate(scenes):
         monkeypatch.setattr(network, "list_interfaces", lambda scene=scene: scene)
         monkeypatch.setattr(network, "read_interfaces", lambda indexes, scene=scene: scene)
-        told += [(item.device, item.data["state"]) for item in exporter.read(float(second)).signals]
-    return told
+        states += [(item.device, item.data["state"]) for item in exporter.read(float(second)).signals]
+    return states
 
 
 def test_a_link_that_goes_down_and_up(monkeypatch: pytest.MonkeyPatch) -> None:
