@@ -163,7 +163,7 @@ class App:
         if len(ready) < len(late):
             refused = [machine for machine in late if machine in refusals]
             if refused:
-                raise RecoveryError(f"{refused[0]} refuses us: {refusals[told[0]]}; mend its address, its token file or [tls] in job.toml")
+                raise RecoveryError(f"{refused[0]} refuses us: {refusals[refused[0]]}; mend its address, its token file or [tls] in job.toml")
             why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)
