@@ -161,9 +161,10 @@ class App:
         ready = self.controller.standbys()
         ready = [machine for machine in ready if machine not in placed.values()]
         if len(ready) < len(late):
-            refused = [machine for machine in late if machine in refusals]
-            if refused:
-                raise RecoveryError(f"{refused[0]} refuses us: {refusals[refused[0]]}; mend its address, its token file or [tls] in job.toml")
+            for machine in late:
+                if machine in refusals:
+                    remedy = "mend its address, its token file or [tls] in job.toml"
+                    raise RecoveryError(f"{machine} refuses us: {refusals[machine]}; {remedy}")
             why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)
