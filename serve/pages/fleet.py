@@ -31,6 +31,7 @@ __all__ = ["Health", "health_of", "router"]
 
 router = APIRouter()
 _STALE_S = 15.0
+_SLOW_TICK_S = 2.0
 _RECENT_S = 24 * 3600.0
 _MOST_JOBS = 200
 _MOST_OPEN = 100
@@ -81,6 +82,12 @@ def _troubles(status: Mapping[str, Any]) -> tuple[str, ...]:
     errors, failing = status.get("errors") or {}, status.get("failing") or {}
     said = [f"{_part(part)} fails now ({error}); its silence means nothing" for part, error in failing.items()]
     said += [f"{_part(part)} failed {count} times" for part, count in errors.items()]
+    tick = status.get("tick") or {}
+    took_s, planned_s = float(tick.get("took_s") or 0.0), float(tick.get("planned_s") or 1.0)
+    if took_s > max(_SLOW_TICK_S, planned_s):
+        said.append(
+            f"a tick takes {took_s:.1f} s and not {planned_s:g}: verdicts come so much later, give the controller a core of its own"
+        )
     waiting = status.get("undecided") or 0
     return (*said, *([f"{waiting} conclusions wait to be decided"] if waiting else []))
 

@@ -231,6 +231,10 @@ class Gauges:
         yield _gauge(
             "alarm", "1: the job's pace fell out of its usual range, and its connections are looked at.", bool(measures.shown.get("alarm"))
         )
+        took_s = float(measures.shown.get("tick", {}).get("took_s", 0.0))
+        yield _gauge(
+            "tick_seconds", "What the last tick took; what takes longer than its interval makes every verdict so much later.", took_s
+        )
         yield _gauge("undecided", "Conclusions that wait for a decision or for the ledger.", waiting)
         newest_s = max(measures.newest_sample_s.values(), default=-math.inf)
         steady_s = self._sight.clock.steady_s()

@@ -181,6 +181,8 @@ class Tick:
     alarm: str = ""  # as it was reported; "" if there is none
     unscored: list[str] = field(default_factory=list)  # why telemetry is not scored, as it was reported; empty if it is
     standing: dict[tuple[str, ...], Verdict] = field(default_factory=dict)  # of a watched job: what a restart of it ends
+    planned_s: float = 1.0  # a tick begins so often, if it can
+    took_s: float = 0.0  # the last one
 
     def move(self, by_s: float) -> None:
         """The wall clock was set forward by so much."""

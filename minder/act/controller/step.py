@@ -42,6 +42,7 @@ T = TypeVar("T")
 _log = logging.getLogger("minder.controller")
 _NO_VERDICTS: tuple[list[Verdict], frozenset[RequestKind]] = ([], frozenset())
 _AHEAD_S = 60.0  # samples from further in the future would only pile up: their machine has another clock
+_LEAST_PAUSE = 0.1  # of the interval: other threads of the process have their turn
 _ACCUSED_S = 600.0  # whom to evict is known, or was: no more rounds
 _LEARN_S = 600.0  # so long may a job that we came upon take to show how long its steps are
 
@@ -188,10 +189,14 @@ class Controller:
         return moved_s
 
     def run(self, wake: threading.Event, stopping: threading.Event, interval_s: float) -> None:
-        """Tick every `interval_s`, or as soon as a signal comes, until the job ended or `stopping` is set."""
+        """Tick every `interval_s`, or as soon as a signal comes, until the job ended or `stopping` is set. A tick that takes longer is
+        followed by the next after a short pause: telemetry that came meanwhile is read then, no tick is made up for."""
+        self._tick.planned_s = interval_s
         while not stopping.is_set() and self.state.phase not in ("finished", "failed"):
+            begun_s = self._clock.steady_s()
             self._step_or_wait()
-            woken = wake.wait(interval_s)
+            self._tick.took_s = self._clock.steady_s() - begun_s
+            woken = wake.wait(max(interval_s - self._tick.took_s, _LEAST_PAUSE * interval_s))
             wake.clear()
             if woken:
                 stopping.wait(0.25)  # let the echoes of a failure arrive: they belong to the same tick
@@ -250,6 +255,7 @@ class Controller:
             "unscored": self._stages.unscored(),
             "alarm": self._tick.alarm,
             "no_steps": self._sight.steps.trouble,
+            "tick": {"planned_s": self._tick.planned_s, "took_s": round(self._tick.took_s, 3)},
             "stands_s": None if (standing := self._stages.standing()) is None else now_s - standing.since_s,
             "restart_in_s": None if self._stages.hung is None else self._stages.hung.left_s,
             "undecided": len(self._tick.backlog),
