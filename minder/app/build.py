@@ -86,6 +86,9 @@ class App:
         self.exporter = None if self.export is None else self.export()
         self.fleet.start()
         name, recovery = self.config.name, self.recovery
+        if shared := self.config.shared_tokens():
+            told = "for one more version: see `minder token machine --help`, then set machine_token_dir"
+            self.controller.say(f"{' and '.join(shared)} in job.toml: one token for all machines, which is read {told}")
         if self.engine is not None:
             self.engine.watch.start()
         if recovery is None:

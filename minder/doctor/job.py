@@ -17,6 +17,7 @@ from minder.doctor.reach import look_at_endpoints
 from minder.doctor.steps import look_at_steps
 from minder.doctor.telemetry import look_at_telemetry
 from minder.model.errors import BadInputError, ConfigError, MinderError
+from minder.model.private import make_private
 from minder.record.incidents import Ledger, kinds
 from minder.wire.tokens import read_token
 
@@ -81,7 +82,7 @@ def _ledger(location: str) -> Finding:
     """Written, not only opened: a full disk and a read-only mount open well."""
     try:
         if "://" not in location:
-            Path(location).parent.mkdir(parents=True, exist_ok=True)
+            make_private(Path(location).parent)
         with Ledger(location) as ledger:
             ledger.append(kinds.NOTE, {"text": "minder doctor: the ledger can be written", "by": "doctor"})
             return Finding("ledger", "ok", f"{ledger.location} was written")
