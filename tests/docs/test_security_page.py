@@ -35,7 +35,7 @@ UPLOADS = ("/v1/scores", "/v1/stacks", "/v1/collectives")  # sent as what is not
 BODIES: dict[str, Any] = {
     "/v1/signals": {"signals": [{"id": "a", "kind": "xid", "machine": "m1", "code": 79}]},
     "/v1/signals/alertmanager": {"alerts": []},
-    "/v1/signals/gpud": [],
+    "/v1/signals/gpud": [{"component": "disk"}],
 }
 
 
@@ -154,6 +154,7 @@ def _opens(http: TestClient, route: str, token: str) -> bool:
     there = path.format(incident="llm-1", name="m1", window="w1")
     if path == "/v1/events/stream" and token:
         there += "?kind=no-such-kind"  # its answer would have no end
+    there += "?machine=m1" if path == "/v1/signals/gpud" else ""
     body = None if method == "GET" else json.dumps(BODIES.get(path, {}))
     answer = http.request(
         method, there, headers=headers | {"Content-Type": "text/plain" if path in UPLOADS else "application/json"}, content=body
