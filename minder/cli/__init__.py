@@ -43,7 +43,7 @@ VERBS = {
     "unpause": "Let minder act again.",
     "maintenance": "Planned windows in which minder does not act: add, list, end.",
     "serve": "The service: an HTTP API on the ledger, and scoring of uploads.",
-    "token": "Who may call the service: create, list and revoke tokens.",
+    "token": "Who may call the service: create, list and revoke tokens. And the tokens of machines.",
     "doctor": "What is missing for minder to work here, and a first job.toml out of any Prometheus.",
     "agent": "Observe this machine: metrics, signals, evidence on request.",
     "launch": "Supervise one machine's training processes for one job.",

@@ -46,6 +46,9 @@ def test_token_is_asked_for_everywhere(launch: Start, tmp_path: Path) -> None:
 def test_operation_is_done_once_and_old_generations_are_refused(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     launcher.wait_states("waiting")
+    stolen = launcher.post("run", 3, [{**RANK0[0], "LD_PRELOAD": "/tmp/x.so"}], operation_id="start")
+    assert stolen.status_code == 400 and "LD_PRELOAD is refused" in stolen.json()["error"]
+    assert [worker["state"] for worker in launcher.workers()] == ["waiting"], "nothing was started"
     assert launcher.post("run", 3, RANK0, operation_id="start").json()["outcome"] == "done"
     [before] = launcher.wait_states("running")
     assert launcher.post("run", 3, RANK0, operation_id="start").json()["outcome"] == "already_done"
