@@ -26,8 +26,9 @@ from minder.model.resources import default_state_dir
 from minder.model.topology import Parallelism, Topology
 from minder.wire.addresses import is_loopback
 from minder.wire.client import Endpoint, MachineEndpoints
+from minder.wire.machine_tokens import MachineTokens
 from minder.wire.tls import client_context
-from minder.wire.tokens import read_token
+from minder.wire.tokens import machine_of, read_token
 
 __all__ = [
     "DetectorConfig",
@@ -42,9 +43,10 @@ __all__ = [
     "default_state_dir",
     "load_config",
     "parse_config",
+    "read_config",
 ]
 
-_PATHS = ("agent_token_file", "launcher_token_file", "checkpoint_dir", "state_dir", "record_dir")
+_PATHS = ("machine_token_dir", "launcher_token_dir", "agent_token_file", "launcher_token_file", "checkpoint_dir", "state_dir", "record_dir")
 
 
 class _Strict(BaseModel):
@@ -187,8 +189,10 @@ class JobConfig(_Strict):
     the ranks' logs; the ranks get it as MINDER_STEP_PATTERN. checkpoint_dir: where the job saves; its ranks get it as
     MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial.
     total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
-    rendezvous_address: this host, as the machines reach it. agent_token_file, launcher_token_file: a file with the
-    token that they want; readable by its owner and group only. state_dir: where the controller keeps its status, and the ledger if no
+    rendezvous_address: this host, as the machines reach it. machine_token_dir: a folder with one file for each machine, called as the
+    machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
+    where they have tokens of their own. agent_token_file, launcher_token_file: a file with one token for all machines, as before; it is
+    read for one more version, with a warning. state_dir: where the controller keeps its status, and the ledger if no
     other is named. telemetry, detector, scoring, metrics, signals, tls, policy: a table of its own, below. start_deadline_s: how long
     machines are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
     evidence to be captured. record_dir: write a recording into this folder.
@@ -205,6 +209,8 @@ class JobConfig(_Strict):
     checkpoints: Literal["shared", "local"] = "shared"
     total_steps: int | None = Field(default=None, ge=1)
     rendezvous_address: str = "127.0.0.1"
+    machine_token_dir: str | None = None
+    launcher_token_dir: str | None = None
     agent_token_file: str | None = None
     launcher_token_file: str | None = None
     state_dir: str | None = None
@@ -228,6 +234,13 @@ class JobConfig(_Strict):
             except BadInputError as error:
                 raise ValueError(str(error)) from error
         return pattern
+
+    @model_validator(mode="after")
+    def _has_one_token_each(self) -> JobConfig:
+        for folder, file in (("machine_token_dir", "agent_token_file"), ("launcher_token_dir", "launcher_token_file")):
+            if getattr(self, folder) and getattr(self, file):
+                raise ValueError(f"give {folder} or {file}, not both: {file} is one token for all machines")
+        return self
 
     @model_validator(mode="after")
     def _counts_agree(self) -> JobConfig:
@@ -276,18 +289,25 @@ class JobConfig(_Strict):
         return Topology(active, self.ranks_per_machine, parallelism, standbys, domains)
 
     def endpoints(self) -> list[MachineEndpoints]:
-        """Where agents and launchers are, with their tokens. Raises ConfigError that names the key of a token file."""
-        agent = _read_token("agent_token_file", self.agent_token_file) if self.agent_token_file else ""
-        launched = any(machine.launcher for machine in self.machines)
-        launcher = _read_token("launcher_token_file", self.launcher_token_file) if self.launcher_token_file and launched else agent
+        """Where agents and launchers are, each with the token of its own machine. Raises ConfigError that names the key."""
+        agents = MachineTokens("machine_token_dir", self.machine_token_dir, "agent_token_file", self.agent_token_file)
+        launchers = MachineTokens("launcher_token_dir", self.launcher_token_dir, "launcher_token_file", self.launcher_token_file)
+        launchers = launchers if launchers.is_given else agents
         return [
             MachineEndpoints(
                 machine.name,
-                Endpoint(machine.agent.rstrip("/"), agent) if machine.agent else None,
-                Endpoint(machine.launcher.rstrip("/"), launcher) if machine.launcher else None,
+                Endpoint(machine.agent.rstrip("/"), agents.of(machine.name)) if machine.agent else None,
+                Endpoint(machine.launcher.rstrip("/"), launchers.of(machine.name)) if machine.launcher else None,
             )
             for machine in self.machines
         ]
+
+    def shared_tokens(self) -> list[str]:
+        """Keys that name one token for all machines. Raises ConfigError."""
+        named = {"agent_token_file": self.agent_token_file}
+        if any(machine.launcher for machine in self.machines):
+            named["launcher_token_file"] = self.launcher_token_file
+        return [key for key, path in named.items() if path and machine_of(_read_token(key, path)) is None]
 
 
 def _demand_url(url: str) -> str:
@@ -326,10 +346,10 @@ def _others(values: dict[str, Any]) -> int:
     return product
 
 
-def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> JobConfig:
-    """Read and check a job.toml, its token files included. only_watch: without its launchers, whose token is not read then.
+def read_config(path: str | os.PathLike[str]) -> JobConfig:
+    """A job.toml as it stands; the files that it names are not looked at. A relative path in it is relative to its folder.
 
-    A relative path in it is relative to its folder. Raises ConfigError with one line: file, key, what is wrong.
+    Raises ConfigError with one line: file, key, what is wrong.
     """
     try:
         data = _anchored(tomllib.loads(Path(path).read_text()), Path(path).absolute().parent)
@@ -337,7 +357,15 @@ def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> Jo
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
-    config = parse_config(data, str(path))
+    return parse_config(data, str(path))
+
+
+def load_config(path: str | os.PathLike[str], *, only_watch: bool = False) -> JobConfig:
+    """Read and check a job.toml, its token files included. only_watch: without its launchers, whose token is not read then.
+
+    Raises ConfigError as `read_config`.
+    """
+    config = read_config(path)
     try:
         config = config.without_launchers() if only_watch else config
         if config.engine is None:

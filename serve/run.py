@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import uvicorn
 
 from minder.edge.agent.serve import bind
+from minder.edge.listening import run_server, serving_options
 from minder.model.errors import BadInputError
 from minder.model.log import event
 from minder.wire.addresses import is_loopback
@@ -22,6 +23,7 @@ from serve.state import Service, open_service
 __all__ = ["Listening", "run_service"]
 
 _log = logging.getLogger("minder.serve")
+_MOST_CONNECTIONS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +68,15 @@ def _check(service: Service, listening: Listening) -> None:
 
 
 def _serve(service: Service, listening: Listening) -> None:
-    listener = bind(listening.host, listening.port)
+    listener = bind(listening.host, listening.port, most=_MOST_CONNECTIONS, most_of_one=None)  # a proxy may speak for everybody
     host, port = listener.getsockname()[:2]
     scheme = "https" if listening.certificate else "http"
     config = uvicorn.Config(
         build_app(service),
-        loop="asyncio",
-        http=PeerProtocol,
-        ws="none",
         lifespan="on",
-        log_level="warning",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
+        **serving_options() | {"http": PeerProtocol, "timeout_graceful_shutdown": 2},
         timeout_keep_alive=20,
-        timeout_graceful_shutdown=2,
-        limit_concurrency=2000,
+        limit_concurrency=_MOST_CONNECTIONS,
         ssl_certfile=listening.certificate,
         ssl_keyfile=listening.key,
         ssl_ca_certs=listening.client_authority,
@@ -98,7 +92,7 @@ def _serve(service: Service, listening: Listening) -> None:
     event(_log, logging.INFO, "service listens", url=f"{scheme}://{name}:{port}/v1", ledger=service.location)
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
         signal.signal(number, _end)
-    uvicorn.Server(config).run(sockets=[listener])
+    run_server(config, listener)
 
 
 def _end(number: int, frame: object) -> None:

@@ -17,7 +17,8 @@ from serve.watching.settings import JobsSettings, check_hosts
 __all__ = ["ServiceFile", "load_settings"]
 
 _FILE_KEYS = (
-    "url_file", "secret_file", "token_file", "ca_file", "jwks_file", "client_secret_file", "agent_token_file", "cert_file", "key_file",
+    "url_file", "secret_file", "token_file", "ca_file", "jwks_file", "client_secret_file", "agent_token_file",
+    "machine_token_dir", "cert_file", "key_file",
 )  # fmt: skip
 
 

@@ -162,10 +162,11 @@ def test_what_is_called_no_command_stands_in_a_page() -> None:
 
 def test_the_configuration_in_the_quickstart_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from minder.config import load_config
-    from minder.wire.tokens import write_token
+    from minder.wire.machine_tokens import give_token
 
     monkeypatch.chdir(tmp_path)
-    write_token("token")
+    for machine in ("node-0001", "node-0002", "node-0100"):
+        give_token(Path("tokens"), machine)
 
     (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/quickstart.md").read_text(encoding="utf-8"), re.DOTALL)
     path = tmp_path / "job.toml"

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from minder.config import JobConfig, load_config
 from minder.model.errors import BadInputError, ConfigError
+from minder.wire.machine_tokens import give_token
+from minder.wire.tokens import read_token
 
 GOOD = """
 name = "llm-70b"
@@ -178,3 +180,26 @@ def test_no_value_of_any_key_ends_in_a_traceback(write: Callable[..., Path], key
         load_config(path).endpoints()
     except BadInputError as error:
         assert "\n" not in str(error)
+
+
+def test_each_machine_has_its_own_token_and_launchers_may_have_others(write: Callable[..., Path], tmp_path: Path) -> None:
+    for folder in ("a", "l"):
+        for name in ("m0", "m1", "s0"):
+            give_token(tmp_path / folder, name)
+    agents = f'agent_token_file = "{tmp_path}/agent"\nlauncher_token_file = "{tmp_path}/launcher"'
+    both = load_config(write(agents, 'machine_token_dir = "a"')).endpoints()
+    assert [item.agent.token for item in both if item.agent] == [read_token(tmp_path / "a" / name) for name in ("m0", "m1", "s0")]
+    assert [item.launcher.token for item in both if item.launcher] == [item.agent.token for item in both if item.agent]
+    config = load_config(write(agents, 'machine_token_dir = "a"\nlauncher_token_dir = "l"'))
+    assert [item.launcher.token for item in config.endpoints() if item.launcher] == [
+        read_token(tmp_path / "l" / n) for n in ("m0", "m1", "s0")
+    ]
+    assert config.shared_tokens() == [] and load_config(write()).shared_tokens() == ["agent_token_file", "launcher_token_file"]
+    (tmp_path / "a" / "m1").unlink()
+    with pytest.raises(ConfigError, match=r"job\.toml: machine_token_dir: no token of m1 in .*minder token machine m1"):
+        load_config(write(agents, 'machine_token_dir = "a"'))
+
+
+def test_a_folder_and_a_file_of_tokens_are_one_too_many(write: Callable[..., Path]) -> None:
+    with pytest.raises(ConfigError, match="give machine_token_dir or agent_token_file, not both"):
+        load_config(write("ranks_per_machine = 2", 'machine_token_dir = "tokens"'))

@@ -12,15 +12,22 @@ import pytest
 
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
+from minder.cli import main
 from minder.edge.agent.dumps import _ask
 from minder.edge.launcher.register import Register
 from minder.edge.worker.pulse import _create
 from minder.ingest.sources.jobfile import RecordedJob
 from minder.ingest.sources.recorder import Recorder
+from minder.model.evidence import Verdict
 from minder.model.private import make_meeting, make_private, open_private, write_private
 from minder.model.telemetry import Sample
 from minder.model.topology import Parallelism
 from minder.record.incidents import Ledger, kinds
+from minder.simulate.demo.named_prometheus import NamedPrometheus
+from minder.simulate.demo.present import make_run_folder
+from minder.simulate.demo.prometheus import LabPrometheus
+from minder.simulate.lab.machine import LabMachine, MachinePlace
+from minder.simulate.lab.record import LabRecord
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=["umask 000", "umask 022", "umask 077"], autouse=True)
@@ -90,3 +97,27 @@ def test_a_shared_run_directory_stays_usable_for_workers_of_other_users(tmp_path
     assert stat.S_IMODE((run_dir / "heartbeats" / "j-0").stat().st_mode) == readable
     assert json.loads((run_dir / "jobs" / "j.json").read_text()) == {"job": "j"}
     assert make_meeting(run_dir, "jobs") == run_dir / "jobs"
+
+
+def test_tokens_a_bundle_and_what_a_command_writes_are_private(tmp_path: Path, umask: int) -> None:
+    ledger = str(tmp_path / "ledger.db")
+    with Ledger(ledger) as opened:
+        opened.open_incident(Verdict(10.0, "machine", "evict", ("m2",), "explicit", 0.99, 9.0), job="llm", time_s=10.0)
+    assert main(["incidents", "bundle", "llm-1", "-o", str(tmp_path / "vendor.zip"), "--ledger", ledger]) == 0
+    assert main(["report", "--ledger", ledger, "--out", str(tmp_path / "report.html")]) == 0
+    assert main(["token", "machine", "m0", "--dir", str(tmp_path / "tokens")]) == 0
+    assert _modes(tmp_path) == {"d0700", "f0600"}
+    assert os.umask(umask) == umask, "a command that ends leaves the umask as it was"
+
+
+def test_a_lab_and_the_demo_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = LabRecord("ab12", "processes", "1:1", str(tmp_path))
+    assert record.create(tmp_path / "state")
+    record.save(tmp_path / "state")
+    place = MachinePlace("lab-ab12-m0", "m0", 0, "ab12", "127.0.0.1", "127.0.0.1", "lo", make_private(tmp_path / "machines" / "m0"))
+    LabMachine(place, "1:1").spawn(["true"], log_path=place.directory / "agent.log").wait()
+    make_run_folder(tmp_path / "demo-out", "hang", 0)
+    NamedPrometheus("http://127.0.0.1:9", make_private(tmp_path / "prometheus"), {"m0": "127.0.0.1:1"}, "s3cret", 1.0).__exit__()
+    monkeypatch.setattr(LabPrometheus, "start", lambda self: None)
+    LabPrometheus(tmp_path / "lab-prometheus", {}, "s3cret", 1.0).__enter__()
+    assert _modes(tmp_path) == {"d0700", "f0600"}, {path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o077}

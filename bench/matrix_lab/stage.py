@@ -63,7 +63,8 @@ class MatrixStage(Stage):
         if not self._pipe.exists():
             os.mkfifo(self._pipe)
         command = [sys.executable, str(_AGENT), str(self._pipe), "agent", "--machine", machine.name, "--run-dir", str(machine.run_dir)]
-        command += ["--listen", f"{machine.address}:9401", "--token-file", str(self._token_file), "--gpu", "off"]
+        command += ["--listen", f"{machine.address}:9401", "--token-file", str(self.tokens / machine.name), "--gpu", "off"]
+        command += ["--metrics-token-file", str(self._metrics_token_file)]
         command += ["--cgroup", machine.cgroup.name] if machine.cgroup else ["--processes-of", "registry", "--interface", "none"]
         machine.agent = machine.spawn(command, log_path=machine.place.directory / "agent.log")
 
@@ -77,7 +78,7 @@ class MatrixStage(Stage):
         script = [str(_TRAINERS / TRAINERS[self.cell.trainer].script), "--output", str(self.output)]
         options = {"steps": STEPS, "step-seconds": STEP_S, **self.fault.options}
         script += [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self.lab.start_launcher(machine, self._token_file, 9402, [*flags, "--", *script])
+        self.lab.start_launcher(machine, self.tokens / machine.name, 9402, [*flags, "--", *script])
 
     def _resolved(self, trouble: dict[str, Any]) -> dict[str, Any]:
         """Roles become the names and ranks of this lab."""

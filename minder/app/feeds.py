@@ -56,7 +56,7 @@ def _shown(url: str | None) -> str:
 
 
 def _targets(endpoints: Iterable[MachineEndpoints]) -> list[ScrapeTarget]:
-    return [ScrapeTarget(item.machine, item.agent.url, item.agent.token) for item in endpoints if item.agent is not None]
+    return [ScrapeTarget(item.machine, item.agent.url, item.agent.secret) for item in endpoints if item.agent is not None]
 
 
 def open_recorder(admission: Admission, resume: bool) -> Recorder | None:

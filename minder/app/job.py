@@ -56,6 +56,9 @@ class App:
         self.ledger.read_past()
         self.exporter = None if self.export is None else self.export()
         self.fleet.start()
+        if shared := self.config.shared_tokens():
+            remedy = "see `minder token machine --help`, then set machine_token_dir"
+            self.controller.say(f"{' and '.join(shared)} in job.toml: one token for all machines, read for one more version: {remedy}")
         name, recovery = self.config.name, self.recovery
         if self.engine is not None:
             self.engine.watch.start()

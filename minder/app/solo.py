@@ -21,7 +21,7 @@ from minder.config import JobConfig, LocalHandle, MachineConfig, default_state_d
 from minder.model.errors import BadInputError, MinderError
 from minder.model.names import check_job_name
 from minder.model.private import make_private, open_private
-from minder.wire.tokens import write_token
+from minder.wire.machine_tokens import give_token
 
 __all__ = ["SoloAgent", "SoloMachine", "machine_name", "run_here", "script_words"]
 
@@ -38,6 +38,7 @@ class _Alone:
         check_job_name("the job's name", name)
         self.state_dir = (state_dir or default_state_dir()) / "jobs" / name
         self.run_dir = self.state_dir / "run"
+        self._tokens = self.state_dir / "tokens"
         self._name = name
         self._stack = ExitStack()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -52,7 +53,7 @@ class _Alone:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInputError(f"a job named {self._name} is already run or watched from here: give this one another name") from None
-        write_token(self.state_dir / "token")
+        give_token(self._tokens, machine_name(), exchange=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.ended = True
@@ -67,7 +68,7 @@ class _Alone:
 
     def _spawn(self, part: str, arguments: Sequence[str]) -> None:
         port = _free_port()
-        common = ["--machine", machine_name(), "--token-file", str(self.state_dir / "token"), "--run-dir", str(self.run_dir)]
+        common = ["--machine", machine_name(), "--token-file", str(self._tokens / machine_name()), "--run-dir", str(self.run_dir)]
         command = [sys.executable, "-m", "minder", arguments[0], *common, "--listen", f"127.0.0.1:{port}", *arguments[1:]]
         with open_private(self.state_dir / f"{part}.log", "wb") as output:
             child = subprocess.Popen(
@@ -95,13 +96,11 @@ class _Alone:
     def _config(self, ranks: int, **fields: Any) -> JobConfig:
         urls: dict[str, Any] = {part: f"http://127.0.0.1:{port}" for part, port in self._ports.items()}
         machine = MachineConfig(name=machine_name(), local=LocalHandle(run_dir=str(self.run_dir)), **urls)
-        token = str(self.state_dir / "token")
         return JobConfig(
             name=self._name,
             machines=(machine,),
             ranks_per_machine=ranks,
-            agent_token_file=token,
-            launcher_token_file=token,
+            machine_token_dir=str(self._tokens),
             state_dir=str(self.state_dir),
             **fields,
         )

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from minder.cli.extras import demand_for, missing_extra
 from minder.model.errors import MinderError
 from minder.model.log import FORMATS, LEVELS, remove_logging, set_up_logging
+from minder.model.private import private_files
 
 __all__ = ["VERBS", "main"]
 
@@ -42,7 +43,7 @@ VERBS = {
     "unpause": "Let minder act again.",
     "maintenance": "Planned windows in which minder does not act: add, list, end.",
     "serve": "The service: an HTTP API on the ledger, and scoring of uploads.",
-    "token": "Who may call the service: create, list and revoke tokens.",
+    "token": "Who may call the service: create, list and revoke tokens. And the tokens of machines.",
     "doctor": "What is missing for minder to work here, and a first job.toml out of any Prometheus.",
     "agent": "Observe this machine: metrics, signals, evidence on request.",
     "launch": "Supervise one machine's training processes for one job.",
@@ -113,7 +114,7 @@ def _take_log_option(context: typer.Context, option: typer.CallbackParam, value:
     """Processes that the verb starts log alike: so it goes into the environment."""
     if value is not None:
         os.environ[f"MINDER_{str(option.name).upper()}"] = value
-        set_up_logging(LOG_LEVELS.get(context.info_name or ""))
+    set_up_logging(LOG_LEVELS.get(context.info_name or ""))
 
 
 _WIDE = {"max_content_width": 160}  # help is as wide as the terminal up to this, so that its examples stay on one line
@@ -125,6 +126,9 @@ _app = typer.Typer(
     invoke_without_command=True,
     context_settings=_WIDE,
 )
+
+
+_START_PROGRAMS = ("agent", "launch", "run")  # whose files have the umask of the user; what is minder's own there is private by itself
 
 
 @_app.callback(invoke_without_command=True)
@@ -147,6 +151,8 @@ def _top(
         typer.echo(f"minder {__version__}")
         raise typer.Exit
     os.environ |= {name: text for name, text in (("MINDER_LOG_LEVEL", log_level), ("MINDER_LOG_FORMAT", log_format)) if text is not None}
+    if context.invoked_subcommand not in _START_PROGRAMS:
+        context.with_resource(private_files())
     set_up_logging(LOG_LEVELS.get(context.invoked_subcommand or ""))
     from minder.cli.remote import choose_server
 

@@ -14,7 +14,10 @@ __all__ = ["command"]
 
 def command(
     listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1:9401",
-    token_file: Annotated[Path | None, typer.Option(help="File with the bearer token; or set MINDER_TOKEN.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with this machine's token, read again when it changes; or set MINDER_TOKEN.")
+    ] = None,
+    metrics_token_file: Annotated[Path | None, typer.Option(help="File with a token that reads /metrics and nothing else.")] = None,
     machine: Annotated[str | None, typer.Option(help="This machine's name; the host name if not given.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where this machine's launcher keeps its registry.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, max=60.0, help="Seconds between samples.")] = 1.0,
@@ -54,10 +57,11 @@ def command(
     """
     import dataclasses
 
-    from minder.edge.agent.options import AgentOptions, find_token, parse_listen, parse_names, parse_processes_of
+    from minder.edge.agent.options import AgentOptions, parse_listen, parse_names, parse_processes_of
     from minder.edge.agent.retest import split_command
     from minder.edge.agent.serve import serve
     from minder.model.errors import BadInputError
+    from minder.wire.own_token import metrics_token, own_token
     from minder.wire.tls import server_tls
 
     if gpu not in ("auto", "on", "off"):
@@ -69,7 +73,7 @@ def command(
     options = AgentOptions(
         host=host,
         port=port,
-        token=find_token(token_file),
+        metrics_token=metrics_token(metrics_token_file),
         interval_s=interval,
         cgroup=cgroup,
         processes_of=parse_processes_of(processes_of),
@@ -89,4 +93,5 @@ def command(
         options = dataclasses.replace(options, machine=machine)
     if run_dir is not None:
         options = dataclasses.replace(options, run_dir=run_dir)
+    options = dataclasses.replace(options, token=own_token(token_file, options.machine))
     serve(options)

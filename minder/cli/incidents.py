@@ -97,6 +97,7 @@ def bundle(
     """
     from minder.cli.remote import open_ledger
     from minder.model.errors import BadInputError
+    from minder.model.private import open_private
     from minder.offline.plots.excerpt import draw_excerpt
     from minder.record.incidents import Ledger
     from minder.record.incidents.bundle import vendor_bundle
@@ -110,7 +111,8 @@ def bundle(
         else:
             content = opened.vendor_bundle(incident)
     try:
-        output.write_bytes(content)
+        with open_private(output, "wb") as file:  # last log lines and stacks of a job
+            file.write(content)
     except OSError as error:
         raise BadInputError(f"--output {output} cannot be written: {error.strerror}; name a file in a folder that is there") from error
     typer.echo(f"wrote {output}")

@@ -20,12 +20,18 @@ def command(
     machine: Annotated[str, typer.Option(help="Name of this machine, as the controller knows it.")],
     listen: Annotated[str, typer.Option(help="ADDRESS:PORT for the controller's calls.")],
     slots: Annotated[int, typer.Option(help="Worker processes on this machine.")] = 1,
-    token_file: Annotated[Path | None, typer.Option(help="File with the bearer token; needed on any but a loopback address.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with this machine's token, read again when it changes; needed on any but a loopback address.")
+    ] = None,
+    metrics_token_file: Annotated[Path | None, typer.Option(help="File with a token that reads /metrics and nothing else.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where agent and launcher of this machine meet (default: as the agent).")] = None,
     log_dir: Annotated[Path | None, typer.Option(help="Worker logs (default: RUN_DIR/logs).")] = None,
     barrier: Annotated[str, typer.Option(help="Who waits for the rank: `bootstrap`, or the `script` by minder.run(main).")] = "bootstrap",
     warm_spares: Annotated[bool, typer.Option("--warm-spares", help="Keep a second process per slot waiting at the barrier.")] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the workers; may be repeated.")] = None,
+    allow_env: Annotated[
+        list[str] | None, typer.Option(help="Variable, or pattern such as HF_*, that the controller may set too; may be repeated.")
+    ] = None,
     cgroup: Annotated[str | None, typer.Option(help="Existing cgroup that the workers join.")] = None,
     grace: Annotated[
         float, typer.Option(min=0.0, max=3600.0, help="Seconds that workers have to save and end when this launcher is stopped.")
@@ -43,6 +49,7 @@ def command(
     """
     from minder.edge.launcher.settings import LaunchSettings, check_settings, parse_environment, parse_listen
     from minder.edge.worker.pulse import default_run_dir
+    from minder.wire.own_token import metrics_token
     from minder.wire.tls import server_tls
 
     if barrier not in ("script", "bootstrap"):
@@ -61,6 +68,8 @@ def command(
         barrier=cast(Literal["script", "bootstrap"], barrier),
         warm_spares=warm_spares,
         env=parse_environment(env or []),
+        allow_env=tuple(allow_env or ()),
+        metrics_token=metrics_token(metrics_token_file),
         cgroup=cgroup,
         grace_s=grace,
         step_pattern=chosen_pattern(step_pattern, None),

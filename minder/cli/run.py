@@ -50,11 +50,13 @@ def command(
     if config is not None:
         from minder.app.engine import place_machines
         from minder.config import load_config
+        from minder.model.private import private_files
 
         loaded = load_config(config)
         if pattern is not None:
             loaded = loaded.model_copy(update={"step_pattern": pattern})
-        raise typer.Exit(_run_configured(place_machines(loaded).scored_by(engine, ray_address), act))
+        with private_files():  # the job's own programs are not started here
+            raise typer.Exit(_run_configured(place_machines(loaded).scored_by(engine, ray_address), act))
     if engine is not None or ray_address is not None:
         raise BadInputError("--engine and --ray-address go with --config: without it everything runs on this machine")
     from minder.app.solo import SoloMachine, run_here, script_words

@@ -1,14 +1,16 @@
-"""`minder token`: who may call the service."""
+"""`minder token`: who may call the service, and the tokens of machines."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["app", "create", "list_tokens", "revoke"]
+__all__ = ["app", "create", "list_tokens", "machine_tokens", "revoke"]
 
-app = typer.Typer(help="Who may call the service: create, list and revoke tokens.", no_args_is_help=True)
+app = typer.Typer(help="Who may call the service: create, list and revoke tokens. And the tokens of machines.", no_args_is_help=True)
 
 LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 
@@ -26,7 +28,6 @@ def create(
 
     Example: minder token create alice --role operator --job llm-70b --for 90d
     """
-    import sys
     import time
 
     from minder.cli.tables import check_choice, operator_name
@@ -50,6 +51,47 @@ def create(
     scope = "every job" if jobs is None else ", ".join(jobs)
     scope += "" if machine is None else f", speaks for {machine} only"
     print(f"minder: token {wanted.id} for {name}: {role}, {scope}; it is not shown again", file=sys.stderr)
+
+
+@app.command("machine")
+def machine_tokens(
+    names: Annotated[list[str] | None, typer.Argument(help="The machines, as the controller calls them.")] = None,
+    from_: Annotated[Path | None, typer.Option("--from", help="Every machine that this job.toml names.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where they lie, a file each. [default: machine_token_dir of --from, else tokens]")
+    ] = None,
+    exchange: Annotated[
+        bool, typer.Option("--exchange", help="Make a new one where there is one; the old one counts for --overlap.")
+    ] = False,
+    overlap: Annotated[str, typer.Option(help="How long the old one counts beside the new: 1d, 8h, 10m; 0: not at all.")] = "1d",
+) -> None:
+    """Make the token of each machine, that its agent and launcher accept and the controller shows them. Those that are there stay.
+
+    Example: minder token machine node-0001 node-0002 --dir tokens
+    """
+    from minder.model.errors import BadInputError, MinderError
+    from minder.record.incidents.spans import parse_span
+    from minder.wire.machine_tokens import give_token
+
+    config = None
+    if from_ is not None:
+        from minder.config import read_config
+
+        config = read_config(from_)
+    wanted = list(dict.fromkeys([*(names or ()), *(item.name for item in (config.machines if config is not None else ()))]))
+    if not wanted:
+        raise BadInputError("no machine: give names, or --from a job.toml that has [[machines]]")
+    known = config.machine_token_dir if config is not None else None
+    place = folder or Path(known or (from_.absolute().parent if from_ is not None else Path()) / "tokens")
+    overlap_s = 0.0 if overlap.strip() == "0" else parse_span(overlap, "--overlap")
+    for name in wanted:
+        try:
+            outcome = give_token(place, name, exchange=exchange, overlap_s=overlap_s)
+        except OSError as error:
+            raise MinderError(f"{place / name}: {error.strerror}; give another folder with --dir") from error
+        typer.echo(f"{outcome}  {place / name}")
+    if config is not None and known is None and folder is None:
+        print(f'minder: add machine_token_dir = "tokens" to {from_}: the controller reads them there', file=sys.stderr)
 
 
 @app.command("list")

@@ -8,6 +8,7 @@ import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from minder.app.build import state_dir_of
 from minder.config import JobConfig
@@ -17,12 +18,15 @@ from minder.doctor.reach import look_at_endpoints
 from minder.doctor.steps import look_at_steps
 from minder.doctor.telemetry import look_at_telemetry
 from minder.model.errors import BadInputError, ConfigError, MinderError
+from minder.model.private import make_private
 from minder.record.incidents import Ledger, kinds
+from minder.wire.machine_tokens import machine_token
 from minder.wire.tokens import read_token
 
 __all__ = ["look_at_job", "look_at_tokens"]
 
 _TOKEN_KEYS = ("agent_token_file", "launcher_token_file")
+_FOLDER_KEYS = ("machine_token_dir", "launcher_token_dir")
 _LEDGER_BYTES = 2**30
 
 
@@ -42,7 +46,35 @@ def look_at_tokens(path: Path) -> list[Finding]:
     for key, value in named.items():
         if isinstance(value, str):
             found.append(_token(key, path.absolute().parent / Path(value).expanduser()))
+    return found + _machine_tokens(data, path.absolute().parent)
+
+
+def _machine_tokens(data: Mapping[str, Any], folder: Path) -> list[Finding]:
+    """One finding for each folder of tokens: every machine has a file of its own there."""
+    machines = data.get("machines")
+    rows = [item for item in machines if isinstance(item, dict)] if isinstance(machines, list) else []
+    names = [item["name"] for item in rows if isinstance(item.get("name"), str)]
+    found = []
+    for key in _FOLDER_KEYS:
+        value = data.get(key)
+        if not isinstance(value, str):
+            continue
+        place = folder / Path(value).expanduser()
+        wrong = [why for name in names if (why := _wrong_token(place, name))]
+        if wrong:
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            found.append(Finding(key, "missing", wrong[0] + more, f"minder token machine NAME --dir {place}"))
+        else:
+            found.append(Finding(key, "ok", f"{place} has a private token for each of {len(names)} machines"))
     return found
+
+
+def _wrong_token(place: Path, machine: str) -> str:
+    try:
+        machine_token(place, machine)
+    except ConfigError as error:
+        return str(error).partition(": run ")[0]
+    return ""
 
 
 def _token(key: str, file: Path) -> Finding:
@@ -81,7 +113,7 @@ def _ledger(location: str) -> Finding:
     """Written, not only opened: a full disk and a read-only mount open well."""
     try:
         if "://" not in location:
-            Path(location).parent.mkdir(parents=True, exist_ok=True)
+            make_private(Path(location).parent)
         with Ledger(location) as ledger:
             ledger.append(kinds.NOTE, {"text": "minder doctor: the ledger can be written", "by": "doctor"})
             return Finding("ledger", "ok", f"{ledger.location} was written")

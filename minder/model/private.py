@@ -6,15 +6,37 @@ One folder may be shared on purpose: the run directory, where a machine's agent 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["make_meeting", "make_private", "meeting_mode", "open_meeting", "open_private", "replace_private", "write_private"]
+__all__ = [
+    "make_meeting",
+    "make_private",
+    "meeting_mode",
+    "open_meeting",
+    "open_private",
+    "private_files",
+    "replace_private",
+    "write_private",
+]
 
 _FOLDER, _FILE = 0o700, 0o600
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """All that this process makes meanwhile is its owner's alone, by whatever library. Not for one that starts people's own programs:
+    their files follow their own umask."""
+    before = os.umask(0o777 ^ _FOLDER)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def make_private(folder: Path) -> Path:

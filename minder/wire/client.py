@@ -6,13 +6,15 @@ import json
 import time
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from minder.model.errors import NoAnswerError, WireError
 from minder.wire.answers import Answer
-from minder.wire.plain import Origin, PlainHttp, Question
+from minder.wire.asking import Asker
+from minder.wire.plain import PlainHttp
 from minder.wire.tls import explain_tls
+from minder.wire.token_files import Token, tokens_of
 
 __all__ = ["Endpoint", "MachineClient", "MachineEndpoints"]
 
@@ -22,10 +24,15 @@ _LARGEST = {"/v1/state": 2**20, "/v1/health": 2**16}  # bytes; asked every secon
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one process of ours listens, and the token that it wants."""
+    """Where one process of ours listens, and what it wants: a token, or a file whose token may change."""
 
     url: str
-    token: str
+    secret: Token = field(repr=False)
+
+    @property
+    def token(self) -> str:
+        """As it is now."""
+        return tokens_of(self.secret)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class MachineClient:
         self.machine = endpoints.machine
         self._endpoints = endpoints
         self._http = http
-        self._questions: dict[str, Question] = {}
+        self._askers: dict[str, Asker] = {}
 
     @property
     def has_agent(self) -> bool:
@@ -110,14 +117,14 @@ class MachineClient:
         return found
 
     async def _ask(self, part: str, endpoint: Endpoint, what: tuple[str, str, Any], timeout_s: float) -> Answer:
-        question = self._questions.get(part)
-        if question is None:
-            question = self._questions[part] = Question(Origin.of(endpoint.url), endpoint.token)
+        asker = self._askers.get(part)
+        if asker is None:
+            asker = self._askers[part] = Asker(endpoint.url, endpoint.secret)
         method, path, body = what
         connect_s = min(timeout_s, _CONNECT_S)
         if method == "GET":
-            return await self._http.get(question, path, timeout_s, connect_s)
-        return await self._http.post(question, path, json.dumps(body).encode(), timeout_s, connect_s)
+            return await asker.get(self._http, path, timeout_s, connect_s)
+        return await asker.post(self._http, path, json.dumps(body).encode(), timeout_s, connect_s)
 
 
 def _object(answer: Answer, whose: str, path: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ __all__ = ["ContactLog", "RefusedCallers"]
 _LOST_S = 3.0
 _AGAIN_S = 60.0
 _MOST = 1000
+_LINES = 60  # of refused callers within a minute
 
 Key = tuple[str, str]
 
@@ -46,11 +47,13 @@ class ContactLog:
 
 
 class RefusedCallers:
-    """One line for each caller and reason, and one a minute with the count as long as it goes on."""
+    """One line for each caller and reason, and one a minute with the count as long as it goes on; of however many callers, so many
+    lines a minute: the next line says how many were left out."""
 
     def __init__(self, log: logging.Logger, steady_s: Callable[[], float] = time.monotonic) -> None:
         self._log, self._steady_s = log, steady_s
         self._seen: OrderedDict[Key, tuple[float, int]] = OrderedDict()
+        self._minute_s, self._lines, self._left_out = float("-inf"), 0, 0
 
     def note(self, caller: str, why: str, path: str) -> None:
         """caller: its address. path: what it asked for, without the query."""
@@ -58,8 +61,20 @@ class RefusedCallers:
         logged_s, count = self._seen.pop((caller, why), (float("-inf"), 0))
         count += 1
         if now_s - logged_s >= _AGAIN_S:
-            event(self._log, logging.WARNING, "caller refused", caller=caller, reason=why, path=path, count=count)
+            self._log_refusal(now_s, caller, why, path, count)
             logged_s, count = now_s, 0
         self._seen[caller, why] = (logged_s, count)
         while len(self._seen) > _MOST:
             self._seen.popitem(last=False)
+
+    def _log_refusal(self, now_s: float, caller: str, why: str, path: str, count: int) -> None:
+        if now_s - self._minute_s >= _AGAIN_S:
+            self._minute_s, self._lines = now_s, 0
+        self._lines += 1
+        if self._lines > _LINES:
+            self._left_out += 1
+            return
+        left_out, self._left_out = self._left_out or None, 0
+        event(
+            self._log, logging.WARNING, "caller refused", caller=caller, reason=why, path=path[:200], count=count, lines_left_out=left_out
+        )

@@ -8,15 +8,18 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from minder.edge.listening import PatientProtocol
 
 __all__ = ["PeerProtocol", "certified_names"]
 
 _KEY = "minder.certified"
 
 
-class PeerProtocol(H11Protocol):  # type: ignore[misc]
+class PeerProtocol(PatientProtocol):
     """HTTP/1.1 whose requests know the names in the client's certificate, which the TLS layer has verified. Headers never count."""
+
+    body_s = 70.0  # longer than the service waits for an upload before it says so
 
     app: ASGIApp
 

@@ -24,6 +24,7 @@ _WHERE = "the job"
 _MOST_RANKS = 100_000
 _MOST_MACHINES = 5_000
 _LONGEST_TEXT = 2_000
+_TOKEN_KEYS = ("machine_token_dir", "launcher_token_dir", "agent_token_file", "launcher_token_file")
 _INTERVAL_S = (0.2, 3_600.0)
 _URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?")
 _TEMPLATE = re.compile(r"https?://\{(node|node_ip|pod_ip)\}(:[0-9]{1,5})?/?")
@@ -68,7 +69,8 @@ def allow_config(document: Mapping[str, Any], settings: JobsSettings) -> JobConf
 
 def watched_config(config: JobConfig, settings: JobsSettings) -> JobConfig:
     """A registered job with what this machine adds. Raises ConfigError for a token file or certificate that cannot be used."""
-    own = {"agent_token_file": settings.agent_token_file, "tls": settings.tls, "state_dir": str(watch_dir(config.name))}
+    tokens = {"machine_token_dir": settings.machine_token_dir, "agent_token_file": settings.agent_token_file}
+    own = {**tokens, "tls": settings.tls, "state_dir": str(watch_dir(config.name))}
     found = config.model_copy(update=own)
     found.endpoints()
     found.tls.context()
@@ -110,9 +112,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _demand_nothing_of_this_machine(config: JobConfig) -> None:
     """No files, listeners, secrets or other clusters: who registers a job is not at home here."""
-    named = [
-        key for key in ("agent_token_file", "launcher_token_file", "checkpoint_dir", "state_dir", "record_dir") if getattr(config, key)
-    ]
+    named = [key for key in (*_TOKEN_KEYS, "checkpoint_dir", "state_dir", "record_dir") if getattr(config, key)]
     named += [
         key
         for key, plain in (("metrics", MetricsConfig()), ("tls", TlsConfig()), ("scoring", ScoringConfig()))

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from minder.config import TlsConfig
+from minder.model.errors import ConfigError
 from minder.model.resources import default_state_dir
 from minder.wire.tokens import read_token
 
@@ -21,13 +22,15 @@ _PATTERN = re.compile(r"(\*|[A-Za-z0-9-])+(\.(\*|[A-Za-z0-9-])+)*")
 
 class JobsSettings(BaseModel):
     """Without this table no job is registered through the API. A registered job is watched by a process of this service, and in dry run.
-    agent_token_file: the token of its agents. ca_file: who signs their certificates (PEM); cert_file, key_file: the watcher's own.
+    machine_token_dir: a folder with the token of each machine that such a job may name. agent_token_file: one token for all agents, as
+    before; for one more version. ca_file: who signs their certificates (PEM); cert_file, key_file: the watcher's own.
     hosts: where its agents and its Prometheus may be: names ("*" stands for anything without a dot), addresses, networks; the token goes
     to no other. engines: which an [engine] table of it may name. act: evict for real, where it has an [engine]. most: how many are watched
     at once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    machine_token_dir: str | None = None
     agent_token_file: str | None = None
     ca_file: str | None = None
     cert_file: str | None = None
@@ -46,6 +49,8 @@ class JobsSettings(BaseModel):
     def _is_whole(self) -> JobsSettings:
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("give both cert_file and key_file, or neither")
+        if self.machine_token_dir is not None and self.agent_token_file is not None:
+            raise ValueError("give machine_token_dir or agent_token_file, not both: agent_token_file is one token for all machines")
         return self
 
     @property
@@ -56,6 +61,8 @@ class JobsSettings(BaseModel):
         """Raises ConfigError for a file that cannot be used."""
         if self.agent_token_file is not None:
             read_token(self.agent_token_file)
+        if self.machine_token_dir is not None and not Path(self.machine_token_dir).is_dir():
+            raise ConfigError(f"machine_token_dir {self.machine_token_dir} is no folder: run `minder token machine NAME --dir` with it")
         self.tls.context()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from pathlib import Path
@@ -11,12 +12,14 @@ import httpx
 import numpy as np
 import pytest
 
+import minder.act.controller.exporter as exporter_module
 from minder.act.controller.exporter import Exporter, Gauges, Sight, exposition
 from minder.config import MetricsConfig
 from minder.ingest.sources.exposition import parse_exposition
 from minder.model.errors import ConfigError, LedgerError
 from minder.model.evidence import Evidence, Scores, Verdict
 from minder.model.telemetry import Sample
+from minder.wire.contact_log import RefusedCallers
 
 JOB = {"training_job": "llm"}
 DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
@@ -133,3 +136,26 @@ def test_a_score_is_told_by_its_threshold(world: Any, begun: Any) -> None:
     begun.controller._stages.measures.show(1.0, {"scores": Scores(1.0, ("m0", "m1"), np.array([6.0, 1.0]), 3.0)})
     found = read(world.sight(begun))
     assert found["score_ratio{machine=m0}"] == 2.0 and found["score_ratio{machine=m1}"] == pytest.approx(1 / 3)
+
+
+def test_who_waits_before_showing_a_token_is_given_up_capped_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exporter_module, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(exporter_module, "_MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(exporter_module, "_refused", RefusedCallers(logging.getLogger("minder.test")))
+    exporter = Exporter("127.0.0.1", 0, "secret", (), JOB)
+    try:
+        slow = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10.0) for _ in range(2)]
+        for each in slow:
+            each.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        with socket.create_connection(("127.0.0.1", exporter.port), timeout=10.0) as third:
+            assert third.recv(1) == b"", "closed at once, or when it has shown nothing"
+        for each in slow:
+            assert each.recv(1) == b""
+            each.close()
+        assert httpx.get(f"http://127.0.0.1:{exporter.port}/metrics").status_code == 401
+    finally:
+        exporter.close()
+    found = {record.minder_fields["reason"] for record in caplog.records if record.getMessage() == "caller refused"}  # type: ignore[attr-defined]
+    assert found >= {"slow headers", "token"}

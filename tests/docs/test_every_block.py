@@ -61,7 +61,6 @@ KEPT = {
         "docs/quickstart.md",
         "from minder.edge.worker import",
     ): f"{SNIPPETS}::test_the_guard_of_the_quickstart_names_the_rank_that_computes_nonsense",
-    ("docs/quickstart.md", "openssl rand"): f"{SNIPPETS}::test_the_token_of_the_quickstart_is_taken",
     ("docs/recordings.md", '{"recording": "r0001", "fault"'): f"{SNIPPETS}::test_a_truth_is_read_as_the_page_writes_it",
     ("docs/recordings.md", '{"recording": "r0001", "time"'): OUTPUT,
     ("docs/service.md", "from minder.record.api.notices"): f"{SNIPPETS}::test_a_webhook_checks_its_signature_as_the_page_says",

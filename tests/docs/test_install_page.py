@@ -31,8 +31,8 @@ name = "llm-70b"
 ranks_per_machine = 1
 checkpoint_dir = "/shared/checkpoints/llm-70b"
 rendezvous_address = "10.0.0.11"
-agent_token_file = "/etc/minder/agent-token"
-launcher_token_file = "/etc/minder/launcher-token"
+machine_token_dir = "/etc/minder/agent-tokens"
+launcher_token_dir = "/etc/minder/launcher-tokens"
 
 [[machines]]
 name = "node-0001"
@@ -68,7 +68,7 @@ minder.run(main)
 CAPTURE = """
 import json, urllib.request
 
-token = open("/etc/minder/agent-token").read().strip()
+token = open("/etc/minder/agent-token").readline().strip()
 body = json.dumps({"what": ["stacks"], "deadline_s": 20}).encode()
 headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 print(urllib.request.urlopen(urllib.request.Request("http://10.0.0.11:9401/v1/capture", body, headers)).read().decode())
@@ -76,7 +76,7 @@ print(urllib.request.urlopen(urllib.request.Request("http://10.0.0.11:9401/v1/ca
 LAUNCH = """
 systemd-run --quiet --unit=launch-{number} --uid=trainer --gid=minder --setenv=GLOO_SOCKET_IFNAME=lo --setenv=OMP_NUM_THREADS=1 \\
     /opt/minder/bin/minder launch --job llm-70b --machine node-000{number} --listen 10.0.0.1{number}:9402 --slots 1 \\
-    --token-file /etc/minder/launcher-token --run-dir {run_dir} -- /srv/train.py
+    --token-file /srv/launcher-{number} --metrics-token-file /etc/minder/metrics-token --run-dir {run_dir} -- /srv/train.py
 """
 
 pytestmark = [pytest.mark.root, pytest.mark.server("systemd-nspawn"), pytest.mark.timeout(900)]
@@ -211,8 +211,10 @@ def test_the_page_is_typed_from_a_bare_machine_to_a_verdict_and_back(machine: Ma
     (machine.root / "srv/train.py").write_text(SCRIPT)
     machine.type(
         "systemd-run --quiet --unit=agent-2 /opt/minder/bin/minder agent --machine node-0002 --listen 10.0.0.12:9401 "
-        "--token-file /etc/minder/agent-token --run-dir /run/minder-2"
+        "--token-file /etc/minder/agent-tokens/node-0002 --metrics-token-file /etc/minder/metrics-token --run-dir /run/minder-2"
     )
+    for number in (1, 2):  # as on the second machine: its own copy
+        machine.type(f"install -m 0640 -g minder /etc/minder/launcher-tokens/node-000{number} /srv/launcher-{number}")
     for number, run_dir in ((1, "/run/minder"), (2, "/run/minder-2")):
         machine.type(LAUNCH.format(number=number, run_dir=run_dir))
     machine.until("ss -ltn", lambda seen: "10.0.0.11:9402" in seen and "10.0.0.12:9402" in seen)

@@ -8,6 +8,7 @@ import hmac
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,12 +22,15 @@ from typing import Any
 
 import pytest
 
+from minder.cli import main
+from minder.config import load_config
 from minder.diagnose.step_traces.meta import read_layout
 from minder.ingest.sources.events import read_truths
 from minder.model.clock import FakeClock
 from minder.model.metrics import CATALOGUE
 from minder.record.incidents import Ledger
-from minder.wire.tokens import read_token
+from minder.wire.own_token import own_token
+from minder.wire.token_files import tokens_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,13 +99,20 @@ def test_the_guard_of_the_quickstart_names_the_rank_that_computes_nonsense(
     assert second.returncode == (0 if value == "1.0" else 1) and ("NonFiniteGradient" in second.stderr) == (value != "1.0"), second.stderr
 
 
-def test_the_token_of_the_quickstart_is_taken(block: Callable[[str, str], str], tmp_path: Path) -> None:
+def test_the_tokens_of_the_quickstart_are_those_that_its_job_and_its_machines_take(
+    block: Callable[[str, str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """docs/quickstart.md, "On several machines"."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl on the PATH (Debian: apt-get install openssl)")
-    line = block("quickstart.md", "openssl rand").splitlines()[0]
-    subprocess.run(["bash", "-e", "-c", line], cwd=tmp_path, check=True, timeout=60)
-    assert len(read_token(tmp_path / "token")) == 32
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(block("quickstart.md", 'name = "llm-70b"'))
+    assert main(shlex.split(block("quickstart.md", "minder token machine").strip())[1:]) == 0
+    endpoints = load_config(tmp_path / "job.toml").endpoints()
+    assert [item.machine for item in endpoints] == ["node-0001", "node-0002", "node-0100"]
+    for item in endpoints:
+        own = own_token(tmp_path / "tokens" / item.machine, item.machine)
+        assert item.agent is not None and item.launcher is not None and own is not None
+        assert tokens_of(own) == (item.agent.token,) == (item.launcher.token,)
+    assert len({item.agent.token for item in endpoints if item.agent}) == 3
 
 
 def test_a_webhook_checks_its_signature_as_the_page_says(block: Callable[[str, str], str]) -> None:

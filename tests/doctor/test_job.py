@@ -18,6 +18,7 @@ from minder import __version__
 from minder.config import JobConfig, MachineConfig
 from minder.doctor.finding import Finding
 from minder.doctor.job import look_at_job, look_at_tokens
+from minder.wire.machine_tokens import give_token
 
 
 @pytest.fixture
@@ -117,3 +118,14 @@ def test_token_files_are_told_one_by_one(tmp_path: Path) -> None:
         "agent_token_file": "missing", "launcher_token_file": "ok", "metrics.token_file": "missing",
     }  # fmt: skip
     assert found["agent_token_file"].mend.startswith("run `chmod 600 ")
+
+
+def test_a_folder_of_tokens_is_one_finding_that_names_the_machine_without(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('machine_token_dir = "tokens"\n[[machines]]\nname = "m0"\n[[machines]]\nname = "m1"\n')
+    for status in ("missing", "ok"):
+        (found,) = look_at_tokens(path)
+        assert (found.check, found.status) == ("machine_token_dir", status)
+        assert status == "ok" or ("no token of m0" in found.seen and "minder token machine" in found.mend)
+        for name in ("m0", "m1"):
+            give_token(tmp_path / "tokens", name)

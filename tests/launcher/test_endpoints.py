@@ -46,6 +46,9 @@ def test_token_is_asked_for_everywhere(launch: Start, tmp_path: Path) -> None:
 def test_operation_is_done_once_and_old_generations_are_refused(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     launcher.wait_states("waiting")
+    stolen = launcher.post("run", 3, [{**RANK0[0], "LD_PRELOAD": "/tmp/x.so"}], operation_id="start")
+    assert stolen.status_code == 400 and "LD_PRELOAD is refused" in stolen.json()["error"]
+    assert [worker["state"] for worker in launcher.workers()] == ["waiting"], "nothing was started"
     assert launcher.post("run", 3, RANK0, operation_id="start").json()["outcome"] == "done"
     [before] = launcher.wait_states("running")
     assert launcher.post("run", 3, RANK0, operation_id="start").json()["outcome"] == "already_done"
@@ -68,6 +71,11 @@ def test_operation_is_done_once_and_old_generations_are_refused(launch: Start) -
         ('{"operation_id": "a", "generation": 1, "desired": "run", "assignments": [{"slot": 9}]}', "slots [9]"),
         ('{"operation_id": "a", "generation": 1, "desired": "run"}', "without assignments"),
         ('{"operation_id": "a", "generation": 1, "desired": "ended", "grace_s": -1}', "grace_s"),
+        (
+            '{"operation_id": "a", "generation": 1, "desired": "ended", "assignments": [{"slot": 0, "env": {"LD_A": ""}}]}',
+            "LD_A",
+        ),
+        ('{"operation_id": "a", "generation": 1, "desired": "parked", "assignments": [{"slot": 1, "env": {"HOME": "x"}}]}', "HOME"),
     ],
 )
 def test_bad_requests_say_what_is_wrong(body: str, hint: str) -> None:
@@ -77,7 +85,7 @@ def test_bad_requests_say_what_is_wrong(body: str, hint: str) -> None:
 
     class Supervisor:
         class settings:
-            job, machine, slots = "demo", "m1", 2
+            job, machine, slots, allow_env = "demo", "m1", 2, ()
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app=build_endpoints(Supervisor(), None))  # type: ignore[arg-type]

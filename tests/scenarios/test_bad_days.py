@@ -12,7 +12,7 @@ import pytest
 
 from minder.record.incidents import kinds
 from minder.simulate.lab.workers import training_workers
-from minder.wire.tokens import write_token
+from minder.wire.machine_tokens import give_token
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.timeout(420)]
 
@@ -104,11 +104,11 @@ def test_a_dry_run_evicts_nobody_says_so_and_restarts_dead_workers_in_place(dram
 
 def test_a_wrong_launcher_token_is_one_clear_line_and_starts_nothing(drama: Callable[..., Any]) -> None:
     run = drama()
-    wrong = run.stage.folder / "state" / "wrong-token"
-    write_token(wrong)
+    wrong = run.stage.folder / "state" / "wrong-tokens"
+    for machine in run.stage.lab.all_machines:
+        give_token(wrong, machine.name)
     path = run.stage.folder / "job.toml"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join(f'launcher_token_file = "{wrong}"' if line.startswith("launcher_token_file") else line for line in lines))
+    path.write_text(f'launcher_token_dir = "{wrong}"\n{path.read_text()}')
     run.start()
     run.until(lambda: run.stage.controller_status() is not None, 60.0)
     said = [line for line in run.log().splitlines() if line.strip()]

@@ -30,14 +30,13 @@ class Neighbour:
         stage = run.stage
         self.run, self.machines, self.folder = run, machines, stage.folder / NEIGHBOUR
         self.folder.mkdir()
-        token = stage.folder / "state" / "token"
         for machine in machines:
             own = machine.launcher
             words = ["--job", NEIGHBOUR, "--slots", "1", "--barrier", "bootstrap", "--", str(SCRIPT), "100000", "0.3"]
-            stage.lab.start_launcher(machine, token, PORT, words)
+            stage.lab.start_launcher(machine, stage.tokens / machine.name, PORT, words)
             machine.launcher = own
         lines = [f'name = "{NEIGHBOUR}"', f'state_dir = "{self.folder}"', f'rendezvous_address = "{stage.lab.controller_address}"']
-        lines += [f'{kind}_token_file = "{token}"' for kind in ("agent", "launcher")]
+        lines.append(f'machine_token_dir = "{stage.tokens}"')
         for machine in machines:
             addresses = [f'agent = "http://{machine.address}:9401"', f'launcher = "http://{machine.address}:{PORT}"']
             lines += ["[[machines]]", f'name = "{machine.name}"', *addresses]

@@ -31,6 +31,7 @@ class Peer:
         self.workers: list[Any] = []
         self.extra: dict[str, Any] = {}
         self.bodies: list[Any] = []
+        self.shown: set[str] = set()  # tokens
         self.port = _free_port()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -75,6 +76,7 @@ class Peer:
         self.start()
 
     async def _answer(self, request: Request, body: dict[str, Any]) -> JSONResponse:
+        self.shown.add(request.headers.get("authorization", "").removeprefix("Bearer "))
         if request.headers.get("authorization") != f"Bearer {self.token}":
             return JSONResponse({"error": "wrong or missing token"}, 401)
         if self.delay_s:

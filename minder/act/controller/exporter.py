@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import http.server
+import logging
 import math
 import socket
 import threading
@@ -31,6 +32,7 @@ from minder.model.evidence import Scores, Verdict
 from minder.model.history import History
 from minder.model.observation import MachineView
 from minder.model.telemetry import Sample, Window
+from minder.wire.contact_log import RefusedCallers
 from minder.wire.tokens import is_authorised
 
 __all__ = ["Collects", "Exporter", "Gauges", "Measures", "Sight", "exposition"]
@@ -44,7 +46,9 @@ _STAGES = (
     "policy", "progress", "recording", "requests", "retests", "scoring", "signals", "status", "telemetry", "windows",
 )  # fmt: skip
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_READ_WITHIN_S = 10.0
+_PATIENCE_S = 10.0
+_MOST_CONNECTIONS = 64
+_refused = RefusedCallers(logging.getLogger("minder.controller"))
 
 
 class Measures:
@@ -328,8 +332,23 @@ class _Server(http.server.ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, address: tuple[str, int], page: type[http.server.BaseHTTPRequestHandler]) -> None:
+        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, page)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own, as long as there are not too many."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        self.shutdown_request(request)
+        _refused.note(str(client_address[0]), "too many connections", "-")
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A caller that hangs up in the middle is no news."""
@@ -337,12 +356,29 @@ class _Server(http.server.ThreadingHTTPServer):
 
 def _page(token: str | None, text: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:
     class Page(http.server.BaseHTTPRequestHandler):
-        timeout = _READ_WITHIN_S
+        timeout = _PATIENCE_S
         server_version = "minder"
         sys_version = ""
 
+        def setup(self) -> None:
+            super().setup()
+            self._limit = threading.Timer(_PATIENCE_S, self._give_up)  # for all of it: each piece of a head has its own time-out
+            self._limit.daemon = True
+            self._limit.start()
+
+        def finish(self) -> None:
+            self._limit.cancel()
+            super().finish()
+
+        def _give_up(self) -> None:
+            _refused.note(str(self.client_address[0]), "slow headers", "-")
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
         def do_GET(self) -> None:
+            self._limit.cancel()  # the request is here; the answer may take its time
             if token is not None and not is_authorised(self.headers.get("Authorization"), token):
+                _refused.note(str(self.client_address[0]), "token", self.path.partition("?")[0])
                 self._answer(401, b"wrong or missing token\n", {"WWW-Authenticate": "Bearer"})
             elif self.path.partition("?")[0] != "/metrics":
                 self._answer(404, b"only /metrics is here\n", {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 from minder.edge.exporters.jobs import default_run_dir
 from minder.model.errors import BadInputError
 from minder.wire.tls import ServerTls
-from minder.wire.tokens import read_token
+from minder.wire.token_files import Token
 
-__all__ = ["AgentOptions", "find_token", "parse_listen", "parse_names", "parse_processes_of"]
+__all__ = ["AgentOptions", "parse_listen", "parse_names", "parse_processes_of"]
 
 DEFAULT_LISTEN = "127.0.0.1:9401"
 
@@ -25,12 +24,14 @@ class AgentOptions:
     nccl_inspector: where NCCL's Inspector writes its JSON files (minder.edge.agent.nccl).
     retest: the site's test of this machine (minder.edge.agent.retest), none if empty.
     processes_of is a pid, or "registry" for the trees of the launchers in run_dir. token None: no token asked for.
+    metrics_token: opens /metrics and nothing else.
     """
 
     machine: str = field(default_factory=socket.gethostname)
     host: str = "127.0.0.1"
     port: int = 9401
-    token: str | None = None
+    token: Token | None = None
+    metrics_token: Token | None = None
     run_dir: Path = field(default_factory=default_run_dir)
     interval_s: float = 1.0
     cgroup: str | None = None
@@ -81,8 +82,3 @@ def parse_processes_of(text: str | None) -> int | str | None:
     if not text.isdigit():
         raise BadInputError(f"--processes-of {text!r} is neither a pid nor the word registry")
     return int(text)
-
-
-def find_token(token_file: Path | None) -> str | None:
-    """From the file, else from MINDER_TOKEN, else none. Raises ConfigError."""
-    return read_token(token_file) if token_file is not None else os.environ.get("MINDER_TOKEN") or None

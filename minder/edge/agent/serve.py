@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 import signal
-import socket
 
 import uvicorn
 
 from minder.edge.agent.options import AgentOptions
 from minder.edge.agent.service import build_application
+from minder.edge.listening import Doorway, run_server, serving_options
 from minder.model.errors import BadInputError, MinderError
 from minder.model.log import event
-from minder.wire.addresses import is_loopback, listen_on
+from minder.wire.addresses import is_loopback
+from minder.wire.own_token import warn_of_shared
 
 __all__ = ["bind", "serve"]
 
@@ -29,14 +30,11 @@ def serve(options: AgentOptions) -> None:
     host, port = listener.getsockname()[:2]
     scheme = "http" if options.tls is None else "https"
     event(_log, logging.INFO, "agent listens", machine=options.machine, url=f"{scheme}://{host}:{port}")
-    config = uvicorn.Config(
-        application, loop="asyncio", lifespan="on", log_level="warning", log_config=None, access_log=False, ws="none",
-        timeout_graceful_shutdown=1,
-        **({} if options.tls is None else options.tls.options()),
-    )  # fmt: skip
+    warn_of_shared(options.token, options.machine, _log)
+    config = uvicorn.Config(application, lifespan="on", **serving_options(), **({} if options.tls is None else options.tls.options()))
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again: that is a clean end
         signal.signal(number, _end)
-    uvicorn.Server(config).run(sockets=[listener])
+    run_server(config, listener)
 
 
 def _end(number: int, frame: object) -> None:
@@ -44,10 +42,10 @@ def _end(number: int, frame: object) -> None:
     raise SystemExit(0)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket on exactly this address. Raises MinderError."""
+def bind(host: str, port: int, **bounds: int | None) -> Doorway:
+    """A listening socket on exactly this address. bounds: see Doorway. Raises MinderError."""
     try:
-        return listen_on(host, port)
+        return Doorway(host, port, **bounds)  # type: ignore[arg-type]
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise MinderError(f"{host}:{port} is in use: stop what listens there (another agent?) or give --listen another port") from error

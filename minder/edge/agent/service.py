@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from minder import __version__
 from minder.edge.agent.capture import capture, parse_request
@@ -31,7 +31,7 @@ from minder.model.evidence import Signal
 from minder.model.log import event
 from minder.wire.codec import to_json
 from minder.wire.contact_log import RefusedCallers
-from minder.wire.tokens import is_authorised
+from minder.wire.guard import TokenGuard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,24 +170,6 @@ class Service:
         return not repeated
 
 
-class _Guard:
-    """Answers 401 to every request that does not carry the token."""
-
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self._app = app
-        self._token = token
-        self._refused = RefusedCallers(_log)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._token is not None:
-            headers: dict[bytes, bytes] = dict(scope["headers"])
-            if not is_authorised(headers.get(b"authorization", b"").decode("latin-1"), self._token):
-                self._refused.note((scope.get("client") or ("?",))[0], "token", str(scope.get("path")))
-                await PlainTextResponse("wrong or missing token\n", 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
 def build_application(options: AgentOptions) -> ASGIApp:
     """The agent as an ASGI application; its sampling runs while the application does. Raises ConfigError."""
     service = Service(options)
@@ -210,7 +192,9 @@ def build_application(options: AgentOptions) -> ASGIApp:
         Route("/v1/retest", service.retest, methods=["POST"]),
         Route("/v1/health", service.health),
     ]
-    return _Guard(Starlette(routes=routes, lifespan=lifespan), options.token)
+    refusal = PlainTextResponse("wrong or missing token\n", 401, {"WWW-Authenticate": "Bearer"})
+    app = Starlette(routes=routes, lifespan=lifespan)
+    return TokenGuard(app, refusal, RefusedCallers(_log), options.token, options.metrics_token)
 
 
 def _finite(value: Any) -> Any:

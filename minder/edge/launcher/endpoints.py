@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from minder.edge.launcher.metrics import CONTENT_TYPE, render
 from minder.edge.launcher.requests import parse_request
@@ -20,7 +21,8 @@ from minder.model.errors import WireError
 from minder.model.log import event
 from minder.wire.codec import to_json
 from minder.wire.contact_log import RefusedCallers
-from minder.wire.tokens import is_authorised
+from minder.wire.guard import TokenGuard
+from minder.wire.token_files import Token
 
 __all__ = ["build_endpoints"]
 
@@ -30,9 +32,9 @@ _LARGEST_BODY_BYTES = 1 << 20
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
-    """The ASGI application. Errors are {"error": one line} with 400, 401, 409 or 413."""
-    settings, refused = supervisor.settings, RefusedCallers(_log)
+def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: Token | None = None) -> ASGIApp:
+    """The ASGI application. metrics_token: opens /metrics and nothing else. Errors are {"error": one line} with 400, 401, 409 or 413."""
+    settings = supervisor.settings
 
     def about() -> dict[str, Any]:
         return {"machine": settings.machine, "job": settings.job, "now_s": time.time(), "started_s": supervisor.started_s}
@@ -53,7 +55,7 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
         if len(body) > _LARGEST_BODY_BYTES:
             return JSONResponse({"error": f"the body has {len(body)} bytes: at most {_LARGEST_BODY_BYTES}"}, 413)
         try:
-            wanted = parse_request(json.loads(body), settings.slots)
+            wanted = parse_request(json.loads(body), settings.slots, settings.allow_env)
         except ValueError as error:
             raise WireError(f"the body is no JSON: {error}") from error
         try:
@@ -72,21 +74,22 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
     async def metrics(request: Request) -> Response:
         return Response(render(supervisor.figures()), media_type=CONTENT_TYPE)
 
-    return Starlette(
+    app = Starlette(
         routes=[
-            Route("/v1/state", _guard(state, token, refused), methods=["GET"]),
-            Route("/v1/events", _guard(events, token, refused), methods=["GET"]),
-            Route("/v1/workers", _guard(workers, token, refused), methods=["POST"]),
-            Route("/metrics", _guard(metrics, token, refused), methods=["GET"]),
+            Route("/v1/state", _told(state), methods=["GET"]),
+            Route("/v1/events", _told(events), methods=["GET"]),
+            Route("/v1/workers", _told(workers), methods=["POST"]),
+            Route("/metrics", _told(metrics), methods=["GET"]),
         ]
     )
+    refusal = JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
+    return TokenGuard(app, refusal, RefusedCallers(_log), token, metrics_token)
 
 
-def _guard(answer: Answer, token: str | None, refused: RefusedCallers) -> Answer:
-    async def guarded(request: Request) -> Response:
-        if token is not None and not is_authorised(request.headers.get("authorization"), token):
-            refused.note(request.client.host if request.client else "?", "token", request.url.path)
-            return JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
+def _told(answer: Answer) -> Answer:
+    """Errors that we raise on purpose are answers."""
+
+    async def telling(request: Request) -> Response:
         try:
             return await answer(request)
         except StaleGenerationError as error:
@@ -94,7 +97,7 @@ def _guard(answer: Answer, token: str | None, refused: RefusedCallers) -> Answer
         except WireError as error:
             return JSONResponse({"error": str(error)}, 400)
 
-    return guarded
+    return telling
 
 
 def _number(request: Request, name: str) -> float:

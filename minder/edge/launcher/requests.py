@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from minder.edge.launcher.variables import refused_variable
 from minder.model.errors import WireError
 from minder.wire.codec import from_json
 
@@ -32,8 +33,8 @@ class WorkersRequest:
     grace_s: float = 5.0
 
 
-def parse_request(data: Any, slots: int) -> WorkersRequest:
-    """Raises WireError that names the field."""
+def parse_request(data: Any, slots: int, allow_env: Sequence[str] = ()) -> WorkersRequest:
+    """allow_env: see `refused_variable`. Raises WireError that names the field or the variable."""
     request = from_json(WorkersRequest, data)
     if not request.operation_id:
         raise WireError("operation_id is empty: give each operation its own")
@@ -46,6 +47,9 @@ def parse_request(data: Any, slots: int) -> WorkersRequest:
     named = [assignment.slot for assignment in request.assignments]
     if len(set(named)) != len(named) or any(slot not in range(slots) for slot in named):
         raise WireError(f"assignments name the slots {named}: this machine has 0 to {slots - 1}, each at most once")
+    for assignment in request.assignments:
+        if why := refused_variable(assignment.env, allow_env):
+            raise WireError(f"slot {assignment.slot}: {why}")
     if request.desired == "run" and not named:
         raise WireError("desired is run without assignments: name at least one slot")
     return request

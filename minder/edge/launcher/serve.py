@@ -7,7 +7,6 @@ import contextlib
 import functools
 import logging
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 
@@ -18,10 +17,11 @@ from minder.edge.launcher.register import Register
 from minder.edge.launcher.settings import LaunchSettings
 from minder.edge.launcher.spawn import find_groups
 from minder.edge.launcher.supervisor import Supervisor
+from minder.edge.listening import Doorway, PatientLoop, serving_options
 from minder.model.errors import BadInputError
 from minder.model.log import event
 from minder.model.private import make_meeting, make_private
-from minder.wire.addresses import listen_on
+from minder.wire.own_token import warn_of_shared
 
 __all__ = ["serve"]
 
@@ -35,6 +35,7 @@ def serve(settings: LaunchSettings) -> None:
             find_groups(settings.cgroup)
         except OSError as error:
             raise BadInputError(f"--cgroup: {error}") from error
+    warn_of_shared(settings.token, settings.machine, _log)
     listener = _listen(settings.host, settings.port)
     make_meeting(settings.run_dir, settings.heartbeat_dir.name)
     if settings.log_dir.parent == settings.run_dir:
@@ -44,7 +45,8 @@ def serve(settings: LaunchSettings) -> None:
     register = Register(settings.register_path)
     for pid in register.end_orphans():
         print(f"minder launch: ended process {pid}, left by an earlier launcher", file=sys.stderr, flush=True)
-    asyncio.run(_serve(settings, register, listener))
+    with asyncio.Runner(loop_factory=PatientLoop) as runner:
+        runner.run(_serve(settings, register, listener))
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]
@@ -59,18 +61,13 @@ class _Server(uvicorn.Server):  # type: ignore[misc]
         self.should_exit = True
 
 
-async def _serve(settings: LaunchSettings, register: Register, listener: socket.socket) -> None:
+async def _serve(settings: LaunchSettings, register: Register, listener: Doorway) -> None:
     supervisor = Supervisor(settings, register)
     supervisor.start()
     config = uvicorn.Config(
-        build_endpoints(supervisor, settings.token),
-        http="h11",
-        ws="none",
+        build_endpoints(supervisor, settings.token, settings.metrics_token),
         lifespan="off",
-        log_level="warning",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=1,
+        **serving_options(),
         **({} if settings.tls is None else settings.tls.options()),
     )
     host, port = listener.getsockname()[:2]
@@ -88,10 +85,8 @@ async def _serve(settings: LaunchSettings, register: Register, listener: socket.
         await supervisor.end_all(settings.grace_s)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> Doorway:
     try:
-        listener = listen_on(host, port)
+        return Doorway(host, port)
     except OSError as error:
         raise BadInputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --listen, or end what holds it") from error
-    listener.set_inheritable(False)
-    return listener

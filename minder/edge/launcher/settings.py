@@ -6,18 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from minder.edge.launcher.variables import check_patterns
 from minder.model.errors import BadInputError
 from minder.model.names import check_job_name, check_machine_name
 from minder.wire.addresses import is_loopback
+from minder.wire.own_token import own_token
 from minder.wire.tls import ServerTls
-from minder.wire.tokens import read_token
+from minder.wire.token_files import Token
 
 __all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_listen"]
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
-    """One launcher: `slots` workers of `job` on `machine`. Times in seconds, sizes in bytes."""
+    """One launcher: `slots` workers of `job` on `machine`. Times in seconds, sizes in bytes. allow_env: patterns of variables that a
+    request may set besides those of minder.edge.launcher.variables."""
 
     job: str
     machine: str
@@ -27,7 +30,9 @@ class LaunchSettings:
     command: tuple[str, ...]
     run_dir: Path
     log_dir: Path
-    token: str | None = None
+    token: Token | None = None
+    metrics_token: Token | None = None
+    allow_env: tuple[str, ...] = ()
     barrier: Literal["script", "bootstrap"] = "bootstrap"
     warm_spares: bool = False
     env: dict[str, str] = field(default_factory=dict)
@@ -70,7 +75,7 @@ def parse_environment(pairs: list[str]) -> dict[str, str]:
     return found
 
 
-def check_settings(settings: LaunchSettings, token_file: Path | None) -> str | None:
+def check_settings(settings: LaunchSettings, token_file: Path | None) -> Token | None:
     """The token, after everything that can be wrong was looked at. Raises BadInputError or ConfigError."""
     check_job_name("--job", settings.job)
     check_machine_name("--machine", settings.machine)
@@ -80,10 +85,11 @@ def check_settings(settings: LaunchSettings, token_file: Path | None) -> str | N
         raise BadInputError("no script: put it after --, for example: minder launch --job demo ... -- train.py")
     if settings.command[0] != "-m" and not Path(settings.command[0]).is_file():
         raise BadInputError(f"script {settings.command[0]}: no such file; give its path after --")
+    check_patterns(settings.allow_env)
     if settings.warm_spares and settings.barrier == "script":
         raise BadInputError("--warm-spares needs --barrier bootstrap: a script with minder.run restarts in its own process")
     if token_file is None:
         if not is_loopback(settings.host):
             raise BadInputError(f"--listen {settings.host} can be reached from other machines: give --token-file")
         return None
-    return read_token(token_file)
+    return own_token(token_file, settings.machine)

@@ -17,7 +17,9 @@ from minder.model.clock import Clock, SystemClock
 from minder.model.errors import NoAnswerError, SourceError
 from minder.model.telemetry import Sample
 from minder.wire.allowance import Allowance
-from minder.wire.plain import Origin, PlainHttp, Question
+from minder.wire.asking import Asker
+from minder.wire.plain import PlainHttp
+from minder.wire.token_files import Token
 
 __all__ = ["ScrapeSource", "ScrapeTarget"]
 
@@ -34,7 +36,7 @@ class ScrapeTarget:
 
     machine: str
     url: str
-    token: str = field(default="", repr=False)
+    token: Token = field(default="", repr=False)
 
     @property
     def metrics_url(self) -> str:
@@ -90,7 +92,7 @@ class ScrapeSource:
         self._http = PlainHttp(tls, _LARGEST_BYTES)
         self._sights = {target: _Sight() for target in self._targets}
         self._pages = PageReader()
-        self._questions: dict[ScrapeTarget, Question] = {}
+        self._askers: dict[ScrapeTarget, Asker] = {}
         self._running: dict[ScrapeTarget, asyncio.Task[None]] = {}
         self._late: set[ScrapeTarget] = set()  # let a whole round wait in vain, and have not answered since
         self._arrived: list[Page] = []
@@ -185,10 +187,10 @@ class ScrapeSource:
             self._arrived.append(page)
 
     async def _fetch(self, target: ScrapeTarget) -> str:
-        question = self._questions.get(target)
-        if question is None:
-            question = self._questions[target] = Question(Origin.of(target.metrics_url), target.token)
-        answer = await self._http.get(question, "", max(_SILENT_S, self._timeout_s))
+        asker = self._askers.get(target)
+        if asker is None:
+            asker = self._askers[target] = Asker(target.metrics_url, target.token)
+        answer = await asker.get(self._http, "", max(_SILENT_S, self._timeout_s))
         if answer.status != 200:
             raise SourceError(f"HTTP {answer.status}" + (": the token is wrong" if answer.status == 401 else ""))
         return answer.body.decode("utf-8")

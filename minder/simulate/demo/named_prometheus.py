@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import urllib.error
 import urllib.parse
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from minder.model.errors import BadInputError
+from minder.model.private import make_private, write_private
 
 __all__ = ["NamedPrometheus"]
 
@@ -32,8 +32,8 @@ class NamedPrometheus:
     def __enter__(self) -> NamedPrometheus:
         """Raises BadInputError if it does not answer, or does not scrape the lab."""
         self._scraped()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._write("token", self._token, 0o600)
+        make_private(self._folder)
+        self._write("token", self._token)
         self._write("targets.json", json.dumps([{"targets": [at], "labels": {"machine": name}} for name, at in self._targets.items()]))
         end_s = time.monotonic() + self._patience_s
         while (seen := self._scraped()) < len(self._targets):
@@ -62,9 +62,8 @@ class NamedPrometheus:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise BadInputError(f"--prometheus {self.url} does not answer as a Prometheus: {reason}") from error
 
-    def _write(self, name: str, text: str, mode: int = 0o644) -> None:
+    def _write(self, name: str, text: str) -> None:
         """As a whole: Prometheus may read at any moment."""
         draft = self._folder / f".{name}"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
-            file.write(text)
+        write_private(draft, text)
         draft.replace(self._folder / name)

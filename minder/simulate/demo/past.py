@@ -16,6 +16,7 @@ import numpy as np
 from minder.ingest.sources.mapping import MetricMapping, Rule, load_mapping
 from minder.ingest.sources.recording import Recording
 from minder.model.errors import LabError
+from minder.model.private import make_private
 from minder.simulate.demo.prometheus import LabPrometheus
 
 __all__ = ["prometheus_with_past", "write_openmetrics"]
@@ -29,7 +30,7 @@ def prometheus_with_past(recording: Recording, folder: Path, now_s: float, mappi
     tool = shutil.which("promtool")
     if tool is None:
         raise LabError("promtool is not on the PATH: install prometheus, or give the URL of one that runs")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     text = folder / "past.om"
     write_openmetrics(recording, text, now_s, load_mapping(mapping))
     command = [tool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder / "data")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from minder.ingest.sources.events import Truth, write_truth
 from minder.model.errors import BadInputError, LabError, MinderError
+from minder.model.private import make_private
 from minder.simulate.demo.display import Display, open_display
 from minder.simulate.demo.feed import Feed
 from minder.simulate.demo.options import DemoOptions
@@ -51,11 +52,11 @@ def present(options: DemoOptions, as_json: bool = False, serve: bool = False) ->
 def make_run_folder(root: Path, fault: str, seed: int) -> Path:
     """A new folder <fault>-seed<seed>-<n> below `root`, n counting up from 1: no earlier run is touched. Raises BadInputError."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_private(root)
         for n in range(1, _MOST_RUNS):
             folder = root / f"{fault}-seed{seed}-{n}"
             try:
-                folder.mkdir()
+                folder.mkdir(mode=0o700)
             except FileExistsError:
                 continue
             return folder

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from minder.model.errors import LabError
+from minder.model.private import make_private, open_private, write_private
 
 __all__ = ["LabPrometheus", "find_prometheus"]
 
@@ -42,11 +43,11 @@ class LabPrometheus:
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> LabPrometheus:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        (self._folder / "prometheus.yml").write_text(json.dumps(self._config(), indent=1))  # JSON is YAML
+        write_private(self._folder / "prometheus.yml", json.dumps(self._config(), indent=1))  # JSON is YAML; it holds a token
         self.start()
         return self
 
@@ -58,7 +59,7 @@ class LabPrometheus:
         if binary is None:
             raise LabError("prometheus is not on the PATH: install it, or leave --prometheus out to use the built-in scraper")
         command = [binary, "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{self.port}"]
-        with (self._folder / "prometheus.log").open("ab") as log:
+        with open_private(self._folder / "prometheus.log", "ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=self._folder, env=os.environ | self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from minder.model.errors import LabError
+from minder.model.private import make_private, open_private
 from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 
 __all__ = ["service_beside"]
@@ -20,13 +21,13 @@ _START_LIMIT_S = 120.0
 @contextmanager
 def service_beside(ledger: str, folder: Path, role: str = "operator") -> Iterator[tuple[str, str]]:
     """`minder serve` on this ledger; gives its URL and a token of this role. Raises LabError if it does not start."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     store = TokenStore(ledger)
     token = store.create(TokenRecord(new_id(), "notebook", role, time.time(), "notebook"))
     store.close()
     log = folder / "service.log"
     command = [sys.executable, "-m", "minder", "serve", "--listen", "127.0.0.1:0", "--ledger", ledger]
-    with log.open("w", encoding="utf-8") as output:
+    with open_private(log, encoding="utf-8") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output)
     try:
         yield _address(log, process), token

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.model.errors import MissingExtraError
+from minder.model.private import make_private, open_private, write_private
 from minder.record.incidents import Ledger
 from minder.simulate.demo.named_prometheus import NamedPrometheus
 from minder.simulate.demo.options import DemoOptions
@@ -21,6 +22,7 @@ from minder.simulate.demo.prometheus import LabPrometheus, find_prometheus
 from minder.simulate.lab.faults import InjectionRecord, check_fault, inject
 from minder.simulate.lab.lab import Lab
 from minder.simulate.lab.machine import LabMachine
+from minder.wire.machine_tokens import give_token
 from minder.wire.tokens import write_token
 
 __all__ = ["MASKED_METRICS", "Stage"]
@@ -44,7 +46,7 @@ class Stage:
         if importlib.util.find_spec("torch") is None:
             raise MissingExtraError.of("torch", "torch")  # before eight machines fail at it
         for name in ("state", "train", "checkpoints"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            make_private(self.folder / name)
         with ExitStack() as half_built:
             half_built.callback(self._stack.close)
             self._build()
@@ -58,6 +60,11 @@ class Stage:
     @property
     def ledger_path(self) -> Path:
         return self.folder / "state" / "ledger.db"
+
+    @property
+    def tokens(self) -> Path:
+        """A file for each machine."""
+        return self.folder / "state" / "tokens"
 
     @property
     def job(self) -> str:
@@ -95,7 +102,7 @@ class Stage:
     def start_controller(self) -> None:
         """`minder run --config`; called again after `kill_controller` it is a restarted controller."""
         command = [sys.executable, "-m", "minder", "run", "--config", str(self.folder / "job.toml"), "--act"]
-        with (self.folder / "controller.log").open("ab") as log:
+        with open_private(self.folder / "controller.log", "ab") as log:
             self._controller = subprocess.Popen(
                 command, env=os.environ | self.lab.mark, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -143,13 +150,15 @@ class Stage:
             Lab(options.machines, options.standbys, root_dir=self.folder / "machines", mode=options.mode)
         )  # fmt: skip
         check_fault(options.fault, self.lab.mode, self.lab.capabilities)
-        self._token_file = self.folder / "state" / "token"
-        self._token = write_token(self._token_file)
+        for machine in self.lab.all_machines:
+            give_token(self.tokens, machine.name)
+        self._metrics_token_file = self.folder / "state" / "metrics-token"
+        self._metrics_token = write_token(self._metrics_token_file)
         for machine in self.lab.all_machines:
             self._start_agent(machine)
             self._start_launcher(machine)
         telemetry = self._start_telemetry()
-        (self.folder / "job.toml").write_text(self._job_toml(telemetry))
+        write_private(self.folder / "job.toml", self._job_toml(telemetry))
         self._stack.callback(self._stop_rendezvous)
 
     def _stop_rendezvous(self) -> None:
@@ -158,10 +167,10 @@ class Stage:
         RendezvousHost(self.folder / "state", self.lab.controller_address).stop()
 
     def _start_agent(self, machine: LabMachine) -> None:
-        extra = ["--gpu", "off"]
+        extra = ["--gpu", "off", "--metrics-token-file", str(self._metrics_token_file)]
         if self.options.masked:
             extra += ["--hide", ",".join(MASKED_METRICS)]
-        self.lab.start_agent(machine, self._token_file, _AGENT_PORT, extra)
+        self.lab.start_agent(machine, self.tokens / machine.name, _AGENT_PORT, extra)
 
     def _start_launcher(self, machine: LabMachine) -> None:
         options = self.options
@@ -180,7 +189,7 @@ class Stage:
             script += ["--no-in-place"]
         if options.plain:
             script += ["--plain", "--log-every-rank"]
-        self.lab.start_launcher(machine, self._token_file, _LAUNCHER_PORT, [*flags, "--", *script])
+        self.lab.start_launcher(machine, self.tokens / machine.name, _LAUNCHER_PORT, [*flags, "--", *script])
 
     def _start_telemetry(self) -> dict[str, Any]:
         options = self.options
@@ -191,12 +200,12 @@ class Stage:
             return {"source": "scrape", "interval_s": options.scrape_interval_s}
         targets = {machine.name: f"{machine.address}:{_AGENT_PORT}" for machine in self.lab.all_machines}
         if wanted == "prometheus":
-            server = LabPrometheus(self.folder / "prometheus", targets, self._token, options.scrape_interval_s, self.lab.mark)
+            server = LabPrometheus(self.folder / "prometheus", targets, self._metrics_token, options.scrape_interval_s, self.lab.mark)
             self.prometheus = self._stack.enter_context(server)
             wanted = server.url
         else:
             targets_folder = self.folder.parent / "prometheus"
-            self._stack.enter_context(NamedPrometheus(wanted, targets_folder, targets, self._token, options.scrape_interval_s))
+            self._stack.enter_context(NamedPrometheus(wanted, targets_folder, targets, self._metrics_token, options.scrape_interval_s))
         return {"source": "prometheus", "url": wanted, "interval_s": options.scrape_interval_s}
 
     def _job_toml(self, telemetry: dict[str, Any]) -> str:
@@ -205,8 +214,7 @@ class Stage:
             f'state_dir = "{self.folder / "state"}"',
             f'checkpoint_dir = "{self.folder / "checkpoints"}"',
             f'rendezvous_address = "{self.lab.controller_address}"',
-            f'agent_token_file = "{self._token_file}"',
-            f'launcher_token_file = "{self._token_file}"',
+            f'machine_token_dir = "{self.tokens}"',
         ]
         lines.append(f'record_dir = "{self.recording_path}"')
         lines += ["", "[telemetry]", *(f"{key} = {_toml(value)}" for key, value in telemetry.items())]

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar, Self
 
+from minder.model.private import open_private
 from minder.simulate.lab.processes import end_processes, marked_processes
 
 __all__ = ["LocalDaemons", "free_ports"]
@@ -51,7 +52,7 @@ class LocalDaemons(ABC):
         self._stack.close()
 
     def _spawn(self, name: str, command: list[str]) -> None:
-        output = self._stack.enter_context((self.folder / f"{name}.out").open("ab"))
+        output = self._stack.enter_context(open_private(self.folder / f"{name}.out", "ab"))
         self._processes[name] = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment, cwd=self.folder,
             start_new_session=True,

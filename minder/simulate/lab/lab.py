@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from minder.model.errors import BadInputError, LabError
+from minder.model.private import make_private
 from minder.simulate.lab.capabilities import Capabilities, find_capabilities
 from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.clean import remove_lab
@@ -144,7 +145,7 @@ class Lab:
                 cgroup.create()
                 self.all_machines.append(LabMachine(place, owner, self.network, cgroup, self._note_process))
         for machine in self.all_machines:
-            machine.run_dir.mkdir(parents=True, exist_ok=True)
+            make_private(machine.run_dir)
 
     def _choose_mode(self) -> Literal["namespaces", "processes"]:
         if self._wanted_mode == "processes":

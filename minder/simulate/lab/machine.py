@@ -99,7 +99,7 @@ class LabMachine:
         if self.network is not None and self.cgroup is not None:
             space = f"/var/run/netns/{self.network.namespace(self.place.label)}"
             command = ["/bin/sh", "-c", _ENTER, "sh", space, *map(str, self.cgroup.member_files()), "--", *command]
-        log = subprocess.DEVNULL if log_path is None else os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = subprocess.DEVNULL if log_path is None else os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             child = subprocess.Popen(
                 command,

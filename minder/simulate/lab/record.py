@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from minder.model.private import make_private, open_private, write_private
+
 __all__ = ["LAB_NAME", "RUN_ID", "LabRecord", "Owner", "default_state_dir", "read_records"]
 
 # Every kernel object of a lab is called mdr + four hex digits + something.
@@ -69,9 +71,9 @@ class LabRecord:
     def create(self, state_dir: Path) -> bool:
         """Claim the run id; False if another lab has it already."""
         path = self.path(state_dir)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         try:
-            with path.open("x", encoding="utf-8") as file:
+            with open_private(path, "x", encoding="utf-8") as file:
                 json.dump(asdict(self), file)
         except FileExistsError:
             return False
@@ -81,7 +83,7 @@ class LabRecord:
         """Replace the entry in one step."""
         path = self.path(state_dir)
         fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        write_private(fresh, json.dumps(asdict(self)))
         fresh.replace(path)
 
     def remove(self, state_dir: Path) -> None:

@@ -35,7 +35,7 @@ done
 # Any answer shows that the agent lives. One that refuses the token says something of this script's settings, nothing of the node.
 ask_agent() {
     local token=""
-    [ -z "$AGENT_TOKEN_FILE" ] || token=$(cat "$AGENT_TOKEN_FILE" 2>/dev/null)
+    [ -z "$AGENT_TOKEN_FILE" ] || token=$(head -n 1 "$AGENT_TOKEN_FILE" 2>/dev/null) # a second line is the token before it
     printf 'Authorization: Bearer %s\n' "$token" | # on standard input: arguments are everybody's to read
         timeout 5 curl -s -o /dev/null -w '%{http_code}' ${AGENT_CA:+--cacert "$AGENT_CA"} -H @- "$AGENT_URL/v1/health"
 }
@@ -43,7 +43,7 @@ if [ -n "$AGENT_URL" ]; then
     status=$(ask_agent)
     case "$status" in
         2??) ;;
-        401 | 403) echo "minder-node-check: the agent answers, but refuses the token: set AGENT_TOKEN_FILE to a file with its token" >&2 ;;
+        401 | 403) echo "minder-node-check: the agent answers, but refuses the token: set AGENT_TOKEN_FILE to the file that the agent reads" >&2 ;;
         000 | "") bad "the agent at $AGENT_URL does not answer" ;;
         *) bad "the agent at $AGENT_URL answers with status $status" ;;
     esac

@@ -115,7 +115,7 @@ class Site:
         text = re.sub(r"scrape_interval: \d+s", "scrape_interval: 1s", re.sub(r"scrape_timeout: \d+s", "scrape_timeout: 1s", text))
         text = text.replace("127.0.0.1:9403", f"127.0.0.1:{ports['controller']}").replace("127.0.0.1:9400", f"127.0.0.1:{ports['service']}")
         text = re.sub(r"/etc/minder/(\w+)-token", rf"{folder}/\1-token", text)
-        for name, token in (("agent", TOKEN), ("launcher", TOKEN), ("service", viewer)):
+        for name, token in (("metrics", TOKEN), ("service", viewer)):
             (folder / f"{name}-token").write_text(token)
         (folder / "prometheus.yml").write_text(text)
         (folder / "minder.rules.yml").write_bytes((SHIPPED / "minder.rules.yml").read_bytes())

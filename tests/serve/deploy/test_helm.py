@@ -125,6 +125,11 @@ def test_image_resources_and_places(helm: Any) -> None:
     assert "$(ADDRESS):9501" in arguments and arguments[-2:] == ["--retest", "/opt/site/gpu test"]
 
 
+def test_each_node_may_have_a_token_of_its_own(helm: Any) -> None:
+    (volume,) = [item for item in pod(helm.objects("agents.tokenFolder=/etc/minder/agent")[AGENTS])["volumes"] if item["name"] == "token"]
+    assert volume == {"name": "token", "hostPath": {"path": "/etc/minder/agent", "type": "Directory"}}
+
+
 def test_secrets_are_named_and_never_made(helm: Any, capsys: pytest.CaptureFixture[str]) -> None:
     found = helm.objects(
         "job.secret=my-job", "job.tlsSecret=caller", "service.tlsSecret=pages", "service.clientCa=true", "service.settings=service.toml",

@@ -1,0 +1,48 @@
+"""What a request may set in a worker's environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from minder.act.recovery.placement import GenerationPlan
+from minder.edge.launcher.requests import parse_request
+from minder.edge.launcher.variables import check_patterns, refused_variable
+from minder.model.errors import BadInputError, WireError
+
+
+def test_what_a_controller_sends_is_allowed() -> None:
+    own = {"MINDER_CHECKPOINT_DIR": "/c", "MINDER_STEP_PATTERN": "x", "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "eth0", "TORCH_LOGS": "x"}
+    plan = GenerationPlan("j", 1, {0: "m0", 1: "m1"}, "10.0.0.5", 29500, "op", own)
+    assert parse_request(plan.request_for("m1", 5.0), 1).assignments[0].env["RANK"] == "1"
+
+
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PATH"]
+)  # fmt: skip
+def test_what_runs_other_code_is_refused_whatever_the_launcher_permits(name: str) -> None:
+    for permitted in ((), ("*",), (name,)):
+        assert refused_variable({"RANK": "0", name: "/tmp/x"}, permitted).startswith(f"{name} is refused")
+    with pytest.raises(WireError, match=f"slot 0: {name}"):
+        request = {"operation_id": "o", "generation": 1, "desired": "run", "assignments": [{"slot": 0, "env": {name: "x"}}]}
+        parse_request(request, 1, ("*",))
+
+
+@pytest.mark.parametrize(
+    "name", ["HOME", "BASH_ENV", "CUDA_VISIBLE_DEVICES", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "TORCH_EXTENSIONS_DIR"]
+)
+def test_what_the_launcher_permits_is_allowed_and_nothing_else(name: str) -> None:
+    told = refused_variable({name: "x"})
+    assert name in told and f"--allow-env {name}" in told
+    assert refused_variable({name: "x"}, (f"{name[:4]}*",)) == ""
+    assert refused_variable({name: "x"}, ("HF_*",)) == told
+
+
+@pytest.mark.parametrize("env", [{"": "x"}, {"A=B": "x"}, {"A\nB": "x"}, {"RANK": "0\0"}, {"NCCL_Ä": "x"}])
+def test_what_is_no_variable_is_refused(env: dict[str, str]) -> None:
+    assert "is no variable" in refused_variable(env, ("*",))
+
+
+@pytest.mark.parametrize("pattern", ["", "A=B", "LD_PRELOAD", "LD_*", "PYTHON*", "PATH", "[A-Z]*"])
+def test_a_pattern_that_permits_nothing_is_bad_input(pattern: str) -> None:
+    with pytest.raises(BadInputError, match="--allow-env"):
+        check_patterns([pattern])
