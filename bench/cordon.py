@@ -42,7 +42,7 @@ def measure(cluster: LocalKubernetes, folder: Path, rounds: int, watched: bool) 
         for index in range(rounds):
             node, operation = NODES[index % len(NODES)], f"evict-{index:012x}"
             seconds.append(drain(work, decision(operation, node, clock.now_s())))
-            given = engine.give_back(node, "return", {operation})
+            given = engine.uncordon(node, "return", {operation})
             assert given.outcome == "done", given
             while (left := engine.nodes.show(node)).unschedulable or left.taints:  # Kubernetes' own taint goes a moment later
                 time.sleep(0.01)

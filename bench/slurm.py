@@ -42,7 +42,7 @@ def measure(slurm: LocalSlurm, folder: Path, rounds: int, watched: bool) -> list
             node = slurm.nodes[index % NODES]
             operation = f"evict-{index:012x}"
             seconds.append(drain(work, decision(operation, node, clock.now_s())))
-            given = engine.give_back(node, "return", {operation})
+            given = engine.uncordon(node, "return", {operation})
             assert given.outcome == "done", given
         work.close()
     watch.close()

@@ -205,7 +205,7 @@ def return_machine(config: JobConfig, ledger: Ledger, machine: str, asked: Asked
     mine = [str(event.operation_id) for event in earlier if machine in event.payload.get("machines", ())]
     operation_id = next((name for name in mine if ledger.result(name) is None), f"return-{machine}-{len(mine) + 1}")
     ledger.intend(operation_id, {"action": "return", "machines": [machine], "engine": engine.name}, job=config.name)
-    result = engine.give_back(machine, operation_id, known)
+    result = engine.uncordon(machine, operation_id, known)
     ledger.complete(operation_id, result)
     if result.outcome in ("failed", "ambiguous"):
         raise ActuatorError(result.detail)

@@ -114,7 +114,7 @@ def test_an_eviction_takes_the_node_and_restarts_the_job_elsewhere(site: Site, t
     site.by_hand(spares[0], {"unschedulable": True})
     found = engine.look(NODES)
     assert (set(found.members), found.free, found.refusal) == (set(before.values()), (spares[1],), "")
-    assert found.held == {spares[0]: "cordoned by kubectl-cordon"}
+    assert found.cordoned == {spares[0]: "cordoned by kubectl-cordon"}
 
     decision = Decision("evict-0123456789ab", time.time(), "evict", (bad,), "act", "", _verdict(bad))
     ended: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def test_an_eviction_takes_the_node_and_restarts_the_job_elsewhere(site: Site, t
     assert shown.unschedulable and [taint.key for taint in shown.taints if taint.key == "minder/evicted"]
     assert shown.annotations["minder/operation"] == "evict-0123456789ab" and shown.cordoned_by == "minder"
     look = engine.look(NODES)
-    assert look.ours == {bad: "evict-0123456789ab"} and look.held[spares[0]] == "cordoned by kubectl-cordon"
+    assert look.cordoned_by_minder == {bad: "evict-0123456789ab"} and look.cordoned[spares[0]] == "cordoned by kubectl-cordon"
     again = site.uids()
     assert "runs without" in engine.restart_without([bad]) and site.uids() == again, "done twice it changes nothing"
     _return(site, tmp_path, bad, spares[0])
@@ -210,7 +210,7 @@ def test_a_server_that_is_stopped_is_told_in_time(site: Site) -> None:
     site.cluster.signal_server(signal.SIGSTOP)
     try:
         with pytest.raises(EngineUnavailableError, match="within 1 s"):
-            engine.withhold("n4", "evict-0a", "stall")
+            engine.cordon("n4", "evict-0a", "stall")
     finally:
         site.cluster.signal_server(signal.SIGCONT)
     assert not site.until(lambda: engine.nodes.show("n4"), "the server").unschedulable

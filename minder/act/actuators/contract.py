@@ -11,7 +11,7 @@ from typing import Protocol
 
 from minder.model.decision import ActionResult, Decision
 
-__all__ = ["Actuator", "Engine", "EngineLook"]
+__all__ = ["Actuator", "Engine", "EngineSnapshot"]
 
 
 class Actuator(Protocol):
@@ -23,19 +23,20 @@ class Actuator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLook:
+class EngineSnapshot:
     """What the engine says of the job and its machines at one moment; what is not in it is not known.
 
-    members: machines of the job's allocation. free: machines on which the engine could start it anew. held: machine to why it is kept
-    out of work, by whomever. ours: machines anywhere that minder keeps out, to the operation. neighbours: machine to the other jobs on it.
+    members: machines of the job's allocation. free: machines on which the engine could start it anew. cordoned: machine to why it is
+    kept out of work, by whomever. cordoned_by_minder: machines anywhere that minder keeps out, to the operation. neighbours: machine to
+    the other jobs on it.
     refusal: why the job cannot be started again elsewhere, "" if it can. restarts: how often the engine has started it again, by anybody.
     """
 
     time_s: float
     members: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
-    held: Mapping[str, str] = field(default_factory=dict)
-    ours: Mapping[str, str] = field(default_factory=dict)
+    cordoned: Mapping[str, str] = field(default_factory=dict)
+    cordoned_by_minder: Mapping[str, str] = field(default_factory=dict)
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refusal: str = ""
     restarts: int | None = None
@@ -53,14 +54,14 @@ class Engine(Protocol):
     job_name: str
     max_held: int
 
-    def look(self, machines: Sequence[str]) -> EngineLook: ...
+    def look(self, machines: Sequence[str]) -> EngineSnapshot: ...
 
-    def withhold(self, machine: str, operation_id: str, why: str) -> ActionResult:
+    def cordon(self, machine: str, operation_id: str, why: str) -> ActionResult:
         """No new work for the machine; what runs there goes on. A machine that others hold is left as it is."""
         ...
 
-    def give_back(self, machine: str, operation_id: str, known: Collection[str]) -> ActionResult:
-        """Undo a withholding of one of the operations in `known`, and no other."""
+    def uncordon(self, machine: str, operation_id: str, known: Collection[str]) -> ActionResult:
+        """Undo a cordon of one of the operations in `known`, and no other."""
         ...
 
     def release(self, machine: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
-from minder.act.actuators.contract import Engine, EngineLook
+from minder.act.actuators.contract import Engine, EngineSnapshot
 from minder.act.controller.state import JobState
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.case import breaker_limit
@@ -226,7 +226,7 @@ class EngineWatch:
         self._requeued_s: deque[float] = deque(maxlen=1000)
         self._machines = tuple(machines)
         self._every_s = every_s
-        self._look: EngineLook | None = None
+        self._look: EngineSnapshot | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="minder-engine-watch", daemon=True)
         self.trouble = ""  # why it does not answer now
@@ -239,7 +239,7 @@ class EngineWatch:
         """May be called twice, and without `start`; a call that still runs is left to end by its deadline."""
         self._ending.set()
 
-    def newest(self, now_s: float) -> EngineLook | None:
+    def newest(self, now_s: float) -> EngineSnapshot | None:
         look = self._look
         return look if look is not None and abs(now_s - look.time_s) <= _LOOK_HOLDS_S else None
 
@@ -272,7 +272,7 @@ class EngineWatch:
         lately = sum(now_s - time_s <= _DAY_S for time_s in self._requeued_s)
         return f"{self.engine.name} has started it again {lately} times within a day, and max_restarts is {most}" if lately >= most else ""
 
-    def _count(self, look: EngineLook) -> None:
+    def _count(self, look: EngineSnapshot) -> None:
         if look.restarts is None:
             return
         if self._counted is not None:
@@ -298,7 +298,7 @@ def with_engine(make: ContextMaker, watch: EngineWatch, restarts_elsewhere: bool
             silent = f"{watch.engine.name} does not answer: {watch.trouble or 'it was not asked yet'}"
             refused = dict.fromkeys(context.job.machines, silent) if restarts_elsewhere else {}
             return replace(context, standbys_ready=() if restarts_elsewhere else context.standbys_ready, engine_refuses=refused)
-        ready = look.free if restarts_elsewhere else tuple(name for name in context.standbys_ready if name not in look.held)
+        ready = look.free if restarts_elsewhere else tuple(name for name in context.standbys_ready if name not in look.cordoned)
         return replace(
             context,
             standbys_ready=ready,
@@ -310,14 +310,14 @@ def with_engine(make: ContextMaker, watch: EngineWatch, restarts_elsewhere: bool
     return made
 
 
-def _refusals(engine: Engine, look: EngineLook, machines: Sequence[str], restarts_elsewhere: bool) -> dict[str, str]:
+def _refusals(engine: Engine, look: EngineSnapshot, machines: Sequence[str], restarts_elsewhere: bool) -> dict[str, str]:
     """Machine to why the engine, or the limit over all its jobs, does not let it be taken."""
     found: dict[str, str] = {}
     for machine in machines:
-        others = sorted(name for name in look.ours if name != machine)
+        others = sorted(name for name in look.cordoned_by_minder if name != machine)
         if restarts_elsewhere and look.refusal:
             found[machine] = look.refusal
-        elif len(others) >= engine.max_held and machine not in look.held:
+        elif len(others) >= engine.max_held and machine not in look.cordoned:
             found[machine] = f"minder keeps {', '.join(others[:5])} out of {engine.name} already, and {engine.max_held} is the limit"
     return found
 

@@ -155,7 +155,7 @@ class EngineWork:
 
     def _try(self, step: _Step) -> ActionResult:
         if step.kind == DRAIN:
-            return self.engine.withhold(step.machines[0], step.owner, step.why)
+            return self.engine.cordon(step.machines[0], step.owner, step.why)
         detail = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
         return ActionResult(step.operation_id, self._clock.now_s(), "done", detail)
 

@@ -79,7 +79,7 @@ def test_a_job_that_waits_or_has_two_pods_on_a_node_is_told(cluster: Any, tmp_pa
 def test_a_machine_is_returned_by_the_ledger_that_took_it(cluster: Any, tmp_path: Path) -> None:
     config = load(tmp_path, ENGINE + URLS)
     engine = open_engine(config, asked=cluster.api)
-    assert engine is not None and engine.withhold("n2", "evict-0a", "stall").outcome == "done"
+    assert engine is not None and engine.cordon("n2", "evict-0a", "stall").outcome == "done"
     with Ledger(tmp_path / "ledger.db") as ledger:
         with pytest.raises(ActuatorError, match="does not know"):
             return_machine(config, ledger, "n2", asked=cluster.api)

@@ -91,7 +91,7 @@ def test_a_node_that_fails_its_prolog_is_drained_by_slurm_the_job_runs_elsewhere
     assert held.is_held and not held.reason.startswith("minder") and site.nodes.ours() == {}
     assert "/no/such/disk cannot be read" in (site.folder / "n1.said").read_text()
     assert site.nodes.drain("n1", "evict-0123456789ab", "stall").undo == ""
-    assert site.nodes.give_back("n1", "return-1", {"evict-0123456789ab"}).outcome == "failed"
+    assert site.nodes.uncordon("n1", "return-1", {"evict-0123456789ab"}).outcome == "failed"
     assert site.nodes.show("n1").reason == held.reason
 
 

@@ -41,7 +41,7 @@ def test_a_persons_drain_is_never_touched(cluster: Any, changes: tuple[str, ...]
     before = cluster.nodes.show("n3")
     result = cluster.nodes.drain("n3", OPERATION, "stall")
     assert result.outcome == "already_done" and result.undo == "" and before.reason in result.detail and "left as it is" in result.detail
-    back = cluster.nodes.give_back("n3", "return-1", {OPERATION})
+    back = cluster.nodes.uncordon("n3", "return-1", {OPERATION})
     assert back.outcome == "failed" and "not ours to undo" in back.detail
     assert cluster.nodes.show("n3") == before
 
@@ -49,16 +49,16 @@ def test_a_persons_drain_is_never_touched(cluster: Any, changes: tuple[str, ...]
 def test_a_drain_of_another_minder_is_not_ours_either(cluster: Any) -> None:
     cluster.nodes.drain("n3", "evict-another", "stall")
     assert cluster.nodes.drain("n3", OPERATION, "stall").undo == ""
-    assert "does not know" in cluster.nodes.give_back("n3", "return-1", {OPERATION}).detail
+    assert "does not know" in cluster.nodes.uncordon("n3", "return-1", {OPERATION}).detail
     assert cluster.nodes.show("n3").reason == "minder evict-another: stall"
 
 
 def test_ours_is_given_back_once(cluster: Any) -> None:
     cluster.nodes.drain("n2", OPERATION, "stall")
-    assert cluster.nodes.give_back("n2", "return-1", {OPERATION}).outcome == "done"
+    assert cluster.nodes.uncordon("n2", "return-1", {OPERATION}).outcome == "done"
     shown = cluster.nodes.show("n2")
     assert not shown.is_held and shown.reason == ""
-    assert cluster.nodes.give_back("n2", "return-1", {OPERATION}).outcome == "already_done"
+    assert cluster.nodes.uncordon("n2", "return-1", {OPERATION}).outcome == "already_done"
 
 
 def test_what_runs_on_a_drained_node_goes_on(cluster: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from minder.act.actuators.contract import EngineLook
+from minder.act.actuators.contract import EngineSnapshot
 from minder.act.actuators.kubernetes.calls import Calls
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.kubernetes.evictions import Evictions
@@ -47,7 +47,7 @@ class KubernetesEngine:
         self._all_nodes = Mirror(calls, "/api/v1/nodes", read_node, selector)
         self._all_pods = Mirror(calls, "/api/v1/pods", read_pod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
 
-    def look(self, machines: Sequence[str]) -> EngineLook:
+    def look(self, machines: Sequence[str]) -> EngineSnapshot:
         time_s = self._now_s()  # what is read is at least as new
         job = self.job.show()
         entries = self.nodes.register.entries()
@@ -59,7 +59,7 @@ class KubernetesEngine:
         held = self._held(nodes, entries, own, members[: self._config.machines])
         free = tuple(name for name, node in nodes.items() if node.is_ready and name not in {*held, *neighbours, *members})
         refusal = self._refusal(job.over, job.rival, job.is_suspended)
-        return EngineLook(time_s, members, free, held, _ours(nodes, entries), neighbours, refusal)
+        return EngineSnapshot(time_s, members, free, held, _ours(nodes, entries), neighbours, refusal)
 
     def _refusal(self, over: str, rival: str, is_suspended: bool) -> str:
         if over:
@@ -87,11 +87,11 @@ class KubernetesEngine:
                 found[name] = why
         return found
 
-    def withhold(self, machine: str, operation_id: str, why: str) -> ActionResult:
-        return self.nodes.withhold(machine, operation_id, why)
+    def cordon(self, machine: str, operation_id: str, why: str) -> ActionResult:
+        return self.nodes.cordon(machine, operation_id, why)
 
-    def give_back(self, machine: str, operation_id: str, known: Collection[str]) -> ActionResult:
-        return self.nodes.give_back(machine, operation_id, known)
+    def uncordon(self, machine: str, operation_id: str, known: Collection[str]) -> ActionResult:
+        return self.nodes.uncordon(machine, operation_id, known)
 
     def release(self, machine: str) -> str:
         """Evict the job's pod from a machine; whatever replaces it goes elsewhere, and the job's other pods stay."""

@@ -52,7 +52,7 @@ class KubernetesNodes:
         """Raises EngineUnavailableError."""
         return [read_node(item) for item in list_all(self._calls, "/api/v1/nodes", {})[0]]
 
-    def withhold(self, node: str, operation_id: str, why: str) -> ActionResult:
+    def cordon(self, node: str, operation_id: str, why: str) -> ActionResult:
         """Keep new work away from a node; what runs there goes on. The same operation again changes nothing.
 
         "already_done" where others cordoned it: that stays as it is, and is not ours to undo. "failed" where nothing was done
@@ -107,7 +107,7 @@ class KubernetesNodes:
             time.sleep(0.01)
         raise ActuatorError(f"it changed under {_TRIES} tries")
 
-    def give_back(self, node: str, operation_id: str, known: Collection[str]) -> ActionResult:
+    def uncordon(self, node: str, operation_id: str, known: Collection[str]) -> ActionResult:
         """Let Kubernetes use a node again, if what keeps it out is one of the operations in `known`; the result says so if it is not."""
         entry = self.register.entries().get(node)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from minder.act.actuators.contract import EngineLook
+from minder.act.actuators.contract import EngineSnapshot
 from minder.act.actuators.slurm.commands import Commands, FencedCommands
 from minder.act.actuators.slurm.jobs import SlurmJob
 from minder.act.actuators.slurm.nodes import SlurmNodes
@@ -29,7 +29,7 @@ class SlurmEngine:
         self.nodes = SlurmNodes(fenced, now_s, max_drained)
         self.job = SlurmJob(job_id, fenced, self.nodes)
 
-    def look(self, machines: Sequence[str]) -> EngineLook:
+    def look(self, machines: Sequence[str]) -> EngineSnapshot:
         time_s = self._now_s()  # what is read is at least as new
         job = self.job.show()
         members = () if job.state == "PENDING" else self.nodes.expand(job.node_list)
@@ -40,22 +40,22 @@ class SlurmEngine:
             refusal = f"Slurm job {job.id} is over ({job.state})"
         elif not job.requeue:
             refusal = f"Slurm job {job.id} may not be requeued: submit it with --requeue"
-        return EngineLook(
+        return EngineSnapshot(
             time_s=time_s,
             members=members,
             free=tuple(record.name for record in records if record.is_idle and record.name not in members),
-            held={record.name: record.reason or "no reason" for record in records if record.is_held},
-            ours=self.nodes.ours(),
+            cordoned={record.name: record.reason or "no reason" for record in records if record.is_held},
+            cordoned_by_minder=self.nodes.ours(),
             neighbours=self.nodes.neighbours(known, job.id),
             refusal=refusal,
             restarts=job.restarts,
         )
 
-    def withhold(self, machine: str, operation_id: str, why: str) -> ActionResult:
+    def cordon(self, machine: str, operation_id: str, why: str) -> ActionResult:
         return self.nodes.drain(machine, operation_id, why)
 
-    def give_back(self, machine: str, operation_id: str, known: Collection[str]) -> ActionResult:
-        return self.nodes.give_back(machine, operation_id, known)
+    def uncordon(self, machine: str, operation_id: str, known: Collection[str]) -> ActionResult:
+        return self.nodes.uncordon(machine, operation_id, known)
 
     def release(self, machine: str) -> str:
         return self.job.release([machine])

@@ -102,7 +102,7 @@ class SlurmNodes:
             return self._result(operation_id, "already_done", *_held(after, operation_id))
         return self._result(operation_id, "ambiguous", f"{node} was drained, but Slurm shows {_states(after)}: look before anything else")
 
-    def give_back(self, node: str, operation_id: str, known: Collection[str]) -> ActionResult:
+    def uncordon(self, node: str, operation_id: str, known: Collection[str]) -> ActionResult:
         """Let Slurm use a node again, if the drain on it is one of the operations in `known`; the result says so if it is not."""
         before = self.show(node)
         if not before.is_held:
