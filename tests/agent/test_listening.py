@@ -9,13 +9,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import uvicorn
 
+from minder.edge import listening
 from minder.edge.listening import Doorway, PatientLoop, PatientProtocol, serving_options
 from minder.wire.contact_log import RefusedCallers
+from minder.wire.tls import ServerTls
 
 SHORT_S = 0.3
 
@@ -36,9 +40,9 @@ class Impatient(PatientProtocol):
 class Site:
     """A server in a thread of its own, and raw connections to it."""
 
-    def __init__(self, **bounds: int | None) -> None:
+    def __init__(self, tls: dict[str, Any] | None = None, **bounds: int | None) -> None:
         self.listener = Doorway("127.0.0.1", 0, **bounds)  # type: ignore[arg-type]
-        config = uvicorn.Config(answer, lifespan="off", **serving_options() | {"http": Impatient}, timeout_keep_alive=30)
+        config = uvicorn.Config(answer, lifespan="off", **serving_options() | {"http": Impatient}, timeout_keep_alive=30, **(tls or {}))
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -64,8 +68,8 @@ class Site:
 def site() -> Iterator[Callable[..., Site]]:
     with contextlib.ExitStack() as stack:
 
-        def make(**bounds: int | None) -> Site:
-            made = Site(**bounds)
+        def make(tls: dict[str, Any] | None = None, **bounds: int | None) -> Site:
+            made = Site(tls, **bounds)
             stack.callback(made.close)
             return made
 
@@ -109,6 +113,17 @@ def test_a_head_that_trickles_is_given_up_too_also_on_a_connection_that_was_kept
                 if connection.recv(1000) == b"":
                     raise ConnectionResetError
     assert time.monotonic() < end_s
+
+
+def test_a_tls_handshake_that_does_not_come_is_given_up(
+    site: Callable[..., Site], tmp_path: Path, load_file: Callable[[Path], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "HEAD_S", SHORT_S)
+    load_file(Path(__file__).parents[1] / "certificates.py").make(tmp_path, "machine", None)
+    here = site(ServerTls(str(tmp_path / "machine.pem"), str(tmp_path / "machine.key")).options(), most=1, most_of_one=None)
+    silent = here.connect()
+    assert ends(here.connect()), "it counts before its handshake"
+    assert ends(silent)
 
 
 def test_connections_are_capped_before_they_are_read_and_there_is_room_again(site: Callable[..., Site]) -> None:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from minder.model.clock import FakeClock
-from minder.model.errors import BadInputError
+from minder.model.errors import BadInputError, ConfigError
 from minder.record.client import Client
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.timeline import describe
+from minder.wire.machine_tokens import give_token
+from minder.wire.tokens import read_token
 from serve.settings import Settings
 from serve.settings_file import ServiceFile
 from serve.state import Service, open_service
 from serve.watching import watchers
-from serve.watching.allowed import allow_config, read_document
+from serve.watching.allowed import allow_config, read_document, watched_config
 from serve.watching.settings import JobsSettings
 
 As = Callable[..., dict[str, str]]
@@ -129,6 +132,7 @@ def test_a_service_without_jobs_in_its_settings_says_how_to_have_them(http: http
         ({"policy": {"max_evictions": 1}}, "max_evictions"),
         ({"name": "../etc"}, "name"),
         ({"agent_token_file": "/etc/shadow"}, "agent_token_file"),
+        ({"machine_token_dir": "/etc"}, "machine_token_dir"),
         ({"state_dir": "/tmp", "record_dir": "/tmp"}, "state_dir, record_dir"),
         ({"detector": {"model": "/etc/model"}}, "detector.model"),
         ({"telemetry": {"mapping": "/etc/x.toml"}}, "telemetry.mapping"),
@@ -191,3 +195,16 @@ def test_the_client_registers_and_ends(http: httpx.Client, admin: dict[str, str]
 def test_a_token_that_cannot_be_one_is_refused_before_any_request(token: str) -> None:
     with pytest.raises(BadInputError, match="the token"):
         Client("http://127.0.0.1:1", token)
+
+
+def test_a_watched_job_shows_each_machine_its_own_token_and_one_without_is_refused(tmp_path: Path) -> None:
+    for name in ("n1", "n2"):
+        give_token(tmp_path, name)
+    settings = JobsSettings(machine_token_dir=str(tmp_path))
+    found = watched_config(allow_config(JOB, settings), settings).endpoints()
+    assert [item.agent.token for item in found if item.agent] == [read_token(tmp_path / name) for name in ("n1", "n2")]
+    stranger = {**JOB, "machines": [{"name": "n3", "agent": "http://127.0.0.1:9401"}]}
+    with pytest.raises(ConfigError, match="machine_token_dir: no token of n3"):
+        watched_config(allow_config(stranger, settings), settings)
+    with pytest.raises(ValueError, match="not both"):
+        JobsSettings(machine_token_dir=str(tmp_path), agent_token_file="x")

@@ -35,8 +35,8 @@ def serve(settings: LaunchSettings) -> None:
             find_groups(settings.cgroup)
         except OSError as error:
             raise BadInputError(f"--cgroup: {error}") from error
-    warn_of_shared(settings.token, settings.machine, _log)
     listener = _listen(settings.host, settings.port)
+    warn_of_shared(settings.token, settings.machine, _log)
     make_meeting(settings.run_dir, settings.heartbeat_dir.name)
     if settings.log_dir.parent == settings.run_dir:
         make_meeting(settings.run_dir, settings.log_dir.name)
