@@ -13,8 +13,11 @@ from minder.model.evidence import TIER_ORDER
 from minder.model.history import Approval, History, LedgerEvent, Maintenance, PastEviction, Pause
 from minder.record.incidents import kinds
 from minder.record.incidents.approvals import APPROVAL_KINDS, ApprovalFold
-from minder.record.incidents.failures import BlameFold, restarts_in_a_row
+from minder.record.incidents.climbs import ClimbFold
+from minder.record.incidents.failures import MEMORY_S, BlameFold, restarts_in_a_row
 from minder.record.incidents.maintenance import coming_windows, note_window
+from minder.record.incidents.rules import RULE_KINDS, RuleFold
+from minder.record.incidents.trust import TrustFold
 
 __all__ = [
     "HISTORY_KINDS",
@@ -33,7 +36,7 @@ Bars = dict[tuple[str | None, str], LedgerEvent]  # by job (None: every one) and
 
 RECENT_S = 3600.0
 DAY_S = 86_400.0
-HISTORY_KINDS = (
+_OWN_KINDS = (
     kinds.JOB_REGISTERED,
     kinds.GENERATION_STARTED,
     kinds.VERDICT,
@@ -53,6 +56,7 @@ HISTORY_KINDS = (
     kinds.APPROVAL_MOVED,
     kinds.JOB_ENDED,
 )
+HISTORY_KINDS = tuple(dict.fromkeys((*_OWN_KINDS, *RULE_KINDS)))
 
 
 def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> History:
@@ -87,6 +91,8 @@ class HistoryFold:
         self._barred: Bars = {}
         self._windows: dict[str, Maintenance] = {}
         self._blame: dict[str | None, BlameFold] = defaultdict(BlameFold)
+        self._climbs: dict[str | None, ClimbFold] = defaultdict(ClimbFold)
+        self._trust, self._rules = TrustFold(), RuleFold()
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
@@ -97,6 +103,9 @@ class HistoryFold:
             self._started_s[event.job].append(event.time_s)
         self._actions.add(event)
         self._blame[event.job].add(event)
+        self._climbs[event.job].add(event)
+        self._trust.add(event)
+        self._rules.add(event)
         _note_pause(self._pauses, event)
         _note_bar(self._barred, event)
         note_window(self._windows, event)
@@ -122,6 +131,9 @@ class HistoryFold:
             failures=blame.failures(now_s),
             trials=blame.trials(now_s),
             approvals=tuple(self.approvals(job)),
+            climbs=self._climbs[job].climbs(now_s - MEMORY_S, now_s) if job in self._climbs else (),
+            evicted_s=dict(self._trust.evicted_s),
+            rules=self._rules.records(),
         )
 
     def approvals(self, job: str) -> list[Approval]:

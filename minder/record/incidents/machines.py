@@ -9,6 +9,7 @@ from typing import Literal
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.record.incidents.history import find_bars
+from minder.record.incidents.trust import TrustFold, distrust_because
 
 __all__ = ["MACHINE_KINDS", "RETEST_PREFIX", "MachineRecord", "Retest", "fold_machines", "unfit_because"]
 
@@ -29,7 +30,8 @@ class Retest:
 
 @dataclass(frozen=True, slots=True)
 class MachineRecord:
-    """`evictions` counts those that happened; `outcome` is the last one told, `retest` the newest since the machine was barred."""
+    """`evictions` counts those that happened, `unproven_s` has the times of those since it last passed a test; `outcome` is the last one
+    told, `retest` the newest since the machine was barred."""
 
     machine: str
     evictions: int = 0
@@ -39,10 +41,14 @@ class MachineRecord:
     barred_in: tuple[str, ...] = ()
     outcome: str | None = None
     retest: Retest | None = None
+    unproven_s: tuple[float, ...] = ()
 
 
-def unfit_because(record: MachineRecord | None) -> str | None:
-    """Why a machine should not be given back yet: its newest test failed, or has not ended. None where it passed, or none was ordered."""
+def unfit_because(record: MachineRecord | None, now_s: float | None = None) -> str | None:
+    """Why a machine should not be given back yet: its newest test failed, or has not ended; or it was evicted again and again and none
+    was ordered (now_s: unix seconds; None: that is not asked). None where it passed, or none is needed."""
+    if record is not None and record.retest is None and now_s is not None:
+        return distrust_because(record.machine, record.unproven_s, now_s)
     if record is None or record.retest is None or record.retest.state == "passed":
         return None
     if record.retest.state == "failed":
@@ -70,12 +76,16 @@ def fold_machines(events: Sequence[LedgerEvent]) -> dict[str, MachineRecord]:
             records[machine] = replace(old, **told)
         else:
             _note_retest(records, event)
+    trust = TrustFold()
+    for event in events:
+        trust.add(event)
     jobs = sorted({event.job for event in events if event.kind == kinds.BARRED and event.job})
     bars = find_bars(events)
     everywhere = {machine for owner, machine in bars if owner is None}
     for machine, record in records.items():
         barred_in = tuple(job for job in jobs if machine in everywhere or (job, machine) in bars)
-        records[machine] = replace(record, barred_in=(*(("every job",) if machine in everywhere else ()), *barred_in))
+        barred_in = (*(("every job",) if machine in everywhere else ()), *barred_in)
+        records[machine] = replace(record, barred_in=barred_in, unproven_s=trust.evicted_s.get(machine, ()))
     return records
 
 
