@@ -83,7 +83,8 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
     """What tests and repairs said of the machines that one rule named with one tier, in every job of the ledger. evictions: how many
-    machines went for it. confirmed, no_fault_found: outcomes. restored_s: when a person last had it counted anew; None: never."""
+    machines went for it. confirmed, no_fault_found: outcomes. restored_s: when a person last had it counted anew; judged_s: when an
+    outcome last came; None: never."""
 
     rule: str
     tier: str
@@ -91,6 +92,7 @@ class RuleRecord:
     confirmed: int = 0
     no_fault_found: int = 0
     restored_s: float | None = None
+    judged_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ windows, domains. What came of the order is in the ledger; a controller that tak
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from minder.act.controller.state import JobState
@@ -35,9 +36,18 @@ class Admits(Protocol):
 
 
 class Joins:
-    """`tick` once per tick. It raises LedgerError."""
+    """`tick` once per tick. It raises LedgerError. unproven: machines that pass an offline test first, and why."""
 
-    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, admits: Admits) -> None:
+    def __init__(
+        self,
+        state: JobState,
+        ledger: Ledger,
+        fleet: Fleet,
+        clock: Clock,
+        admits: Admits,
+        unproven: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._unproven = unproven
         self._state, self._ledger, self._fleet, self._clock, self._admits = state, ledger, fleet, clock, admits
         self._read_id = 0
         self._open: dict[str, tuple[Join, float]] = {}  # machine to its order and when it was taken up
@@ -73,7 +83,7 @@ class Joins:
 
     def _begin(self, join: Join) -> None:
         known = self._admits.known()
-        why = clash(join, known)
+        why = clash(join, known) or self._unproven().get(join.machine)
         if why or join.machine in known:
             self._finish(join, "failed" if why else "already_done", why or "it is a machine of the job already")
             return

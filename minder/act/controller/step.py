@@ -72,7 +72,7 @@ class Controller:
         self._step_sight = StepSight(watched=stages.watched is not None)
         self._witnesses = Witnesses(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
-        self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits)
+        self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config)
         self._retests.on_say = self.pool.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None

@@ -47,10 +47,10 @@ class _Strict(BaseModel):
 
 
 class Rung(_Strict):
-    """One rung, a table of `[[policy.ladder.rungs]]`. rung: what is done. on: the kinds of trouble that it is for. times: how often it is
+    """One rung of a ladder of the site's own. rung: what is done. on: the kinds of trouble that it is for. times: how often it is
     climbed for the same trouble within `window_s`; not set: as often as budgets and restarts allow. For `reattempt` every restart counts
-    that the trouble has outlived. after: only from the so-manieth time on that the trouble comes back (0: at once). beside: what runs
-    while the rung does, if it is offered: `probes`. beside_s: the time limit of that."""
+    that the trouble has outlived. after: the rung is passed over until the trouble has come back so often. beside: what runs while the
+    rung does, if it is offered. beside_s: the time limit of that, in seconds."""
 
     rung: RungName
     on: tuple[Trouble, ...]
@@ -97,11 +97,12 @@ _ORDERS: dict[str, tuple[Rung, ...]] = {
 
 
 class LadderConfig(_Strict):
-    """The `[policy.ladder]` table. order: `default`, or `published` for the paper's. rungs: a ladder of the site's own, from the first
-    rung to the last before a person; not set: those of `order`. network_alerts: what two alerts of one machine's links within five minutes
-    lead to. window_s: so long a climb is remembered. distrust_evictions: a machine that was evicted so often within `distrust_window_s`,
-    in any job, is given no ranks before it has passed an offline test; 0: never asked. distrust_window_s: seconds of that.
-    demote_below: a rule evicts no longer where the upper bound of its confirmed rate is below this share; 0: never."""
+    """What is done about which trouble, in order (docs/ladder.md). order: `default`, or `published` for the paper's. rungs: a ladder of
+    the site's own, from the first rung to the last before a person; not set: those of `order`. network_alerts: what two alerts of one
+    machine's links within five minutes lead to. window_s: so long a climb is remembered. distrust_evictions: a machine that was evicted
+    so often within `distrust_window_s`, in any job, is given no ranks before it has passed an offline test; 0: never asked.
+    distrust_window_s: seconds of that. demote_below: a rule evicts no longer where the upper bound of its confirmed rate is below this
+    share; 0: never."""
 
     order: Literal["default", "published"] = "default"
     rungs: tuple[Rung, ...] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.act.policy import approval, domains, limits, timing, trial
+from minder.act.policy import approval, domains, limits, timing, trial, trust
 from minder.act.policy.blame import Blame, attribute
 from minder.act.policy.case import Case, Stage
 from minder.act.policy.climb import PASSED_ON, climbed, is_for, passed_beside, why_not
@@ -32,6 +32,8 @@ EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("barred_yet_inside", timing.barred_yet_inside),
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
+    ("everywhere", trust.everywhere),
+    ("rules", trust.rules_stand),
     ("shared_domain", domains.shared_domain),
     ("group_size", limits.group_size),
     ("budgets", limits.budgets),
@@ -88,16 +90,17 @@ class Policy:
         trial was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where the day has seen too
         many restarts.
         """
-        ordered = sorted(verdicts, key=_urgency)
+        blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
+        blamed.sort(key=lambda item: -self._highest(item[1]))  # who may act above the others takes standbys and budgets first
         suspects = self._suspects(verdicts, context)
         acting: list[Decision] = []
         others: list[Decision] = []
         in_place: list[Decision] = []
-        for verdict in ordered:
-            planned = tuple(machine for decision in acting for machine in decision.machines)
+        for verdict, blame in blamed:
+            planned = tuple(machine for decision in acting if decision.action == "evict" for machine in decision.machines)
             taken = tuple(standby for decision in acting for standby in decision.replacements)
             around = Case(verdict, "evict", "", history, context, self.config, (), planned, taken, suspects)
-            action, decision = self._climb(around, attribute(verdict, history, context))
+            action, decision = self._climb(around, blame)
             where = in_place if action == "restart" else acting if decision.action in ("evict", "trial") else others
             where.append(decision)
         best = max(acting, key=self._rank, default=None)
@@ -109,6 +112,9 @@ class Policy:
             restarts = [_wait_for(first[0], decision) for decision in restarts]
         found = sorted([*first, *restarts, *waiting, *others], key=lambda decision: decision.action not in _ACTS)
         return [*found, *self._too_often(found, history)]
+
+    def _highest(self, blame: Blame) -> int:
+        return max((rank for rank, item in self.config.ladder.climb(blame.trouble) if item.rung != "page"), default=0)
 
     def _rank(self, decision: Decision) -> int:
         return self.config.ladder.rank(decision.rung, decision.trouble)
@@ -132,8 +138,8 @@ class Policy:
             tried[action] = decision
             passed = [*decision.passed_over]
         if tried:
-            action, decision = next(iter(tried.items()))
-            return action, replace(decision, passed_over=tuple(passed))
+            wanted, decision = next(iter(tried.items()))
+            return wanted, replace(decision, passed_over=tuple(passed))
         return "page", self._person(around, blame, passed)
 
     def _on(

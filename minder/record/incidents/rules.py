@@ -7,7 +7,6 @@ took part in a verdict is credited, or not, with it. A person restores a rule: t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from minder.model.history import LedgerEvent, RuleRecord
@@ -31,6 +30,7 @@ class _Said:
     evicted: bool = False
     word: str = ""
     by_person: bool = False
+    judged_s: float | None = None
 
 
 class RuleFold:
@@ -51,12 +51,12 @@ class RuleFold:
         elif event.kind == kinds.INTENT and payload.get("action") == "evict" and incident:
             self._evictions[name] = (incident, tuple(map(str, payload.get("machines") or ())))
         elif event.kind == kinds.RESULT:
-            self._end(name, payload)
+            self._end(name, event)
         elif event.kind == kinds.RETEST_ASKED and name:
             self._tests[name] = (str(payload.get("machine")), bool(str(payload.get("reason") or "").strip()))
         elif event.kind == kinds.OUTCOME and payload.get("outcome") in (_RIGHT, _WRONG):
             machine = str(payload.get("machine"))
-            self._judge(incident or self._newest.get(machine, ""), machine, str(payload["outcome"]), by_person=True)
+            self._judge(incident or self._newest.get(machine, ""), machine, str(payload["outcome"]), event.time_s, by_person=True)
         elif event.kind == kinds.RULE_RESTORED:
             self._restored[str(payload.get("rule")), str(payload.get("tier") or "evict")] = (event.id, event.time_s)
             self._records = None
@@ -81,6 +81,7 @@ class RuleFold:
                     evictions=old.evictions + (counts and said.evicted),
                     confirmed=old.confirmed + (counts and said.word == _RIGHT),
                     no_fault_found=old.no_fault_found + (counts and said.word == _WRONG),
+                    judged_s=max(filter(None, (old.judged_s, said.judged_s)), default=None) if counts else old.judged_s,
                 )
         return tuple(found[key] for key in sorted(found))
 
@@ -98,8 +99,9 @@ class RuleFold:
         while len(self._said) > _MOST:
             del self._said[next(iter(self._said))]
 
-    def _end(self, name: str, payload: Mapping[str, object]) -> None:
+    def _end(self, name: str, event: LedgerEvent) -> None:
         """Of an eviction or a test."""
+        payload = event.payload
         happened = payload.get("outcome") in ("done", "already_done")
         incident, machines = self._evictions.pop(name, ("", ()))
         for machine in machines if happened else ():
@@ -110,10 +112,10 @@ class RuleFold:
         machine, repaired = self._tests.pop(name, ("", True))
         tested = not str(payload.get("detail") or "").startswith(NOT_TESTED)
         if machine and tested and not (happened and repaired):
-            self._judge(self._newest.get(machine, ""), machine, _WRONG if happened else _RIGHT, by_person=False)
+            self._judge(self._newest.get(machine, ""), machine, _WRONG if happened else _RIGHT, event.time_s, by_person=False)
 
-    def _judge(self, incident: str, machine: str, word: str, by_person: bool) -> None:
+    def _judge(self, incident: str, machine: str, word: str, time_s: float, by_person: bool) -> None:
         said = self._said.get((incident, machine))
         if said is not None and (by_person or not said.by_person):
-            self._said[incident, machine] = replace(said, word=word, by_person=by_person)
+            self._said[incident, machine] = replace(said, word=word, by_person=by_person, judged_s=time_s)
             self._records = None
