@@ -115,7 +115,9 @@ class HistoryFold:
     def history(self, job: str, now_s: float) -> History:
         begun_id, started = self._begun_id.get(job, 0), self._started_s.get(job, [])
         own = self._actions.of_job(job, begun_id)
+        until_s = math.inf
         if self._newest_s > now_s:  # the past is asked for; else a time in the future is one before the clock was set back
+            until_s = now_s
             own = [item for item in own if item.time_s <= now_s]
         blame = self._blame.get(job) or BlameFold()
         recent = [item for item in self._actions.since(now_s - RECENT_S, now_s) if item.job != job or item.event_id < begun_id]
@@ -131,7 +133,7 @@ class HistoryFold:
             failures=blame.failures(now_s),
             trials=blame.trials(now_s),
             approvals=tuple(self.approvals(job)),
-            climbs=self._climbs[job].climbs(now_s - MEMORY_S, now_s) if job in self._climbs else (),
+            climbs=self._climbs[job].climbs(now_s - MEMORY_S, until_s) if job in self._climbs else (),
             evicted_s=dict(self._trust.evicted_s),
             rules=self._rules.records(),
         )
