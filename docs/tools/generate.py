@@ -102,7 +102,10 @@ def configuration_page() -> str:
         "## Policy\n\n`[policy]`: limits of what may be done. `dry_run` is set by `--act` of the command.\n\n"
         "| key | default | meaning |\n|---|---|---|"
     )
-    parts.append("\n".join(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |" for name, default, meaning in _settings(PolicyConfig)) + "\n")
+    parts.append(
+        "\n".join(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |" for name, default, meaning in _settings(PolicyConfig))
+        + "\n"
+    )
     parts += _tables(
         (("The ladder", "[policy.ladder]", LadderConfig), ("A rung of a ladder of your own", "[[policy.ladder.rungs]]", Rung)), "###"
     )

@@ -120,9 +120,11 @@ def _unknown(first: Failure, here: Sequence[Failure]) -> Blame:
 
 
 def _counts(item: Failure, failure: Failure, context: PolicyContext) -> bool:
-    """Of an earlier generation and of the same code, as far as both are known. Hardware's failures say nothing of the program."""
+    """Of an earlier generation and of the same code, as far as both are known. Hardware's failures say nothing of the program. By its
+    number too: where the clock was set back, what came before seems to come later."""
     same_code = not item.code_version or not failure.code_version or item.code_version == failure.code_version
-    return item.time_s < context.job.generation_start_s and same_code and item.kind != "machine"
+    earlier = item.time_s < context.job.generation_start_s or 0 < item.generation < context.job.generation
+    return earlier and same_code and item.kind != "machine"
 
 
 def _program(failure: Failure, past: Sequence[Failure], history: History, context: PolicyContext) -> tuple[str, str] | None:
