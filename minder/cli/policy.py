@@ -73,7 +73,7 @@ def test(
     """What this ladder would have done over the past, and what that would have cost: evictions, restarts, pages, machine-minutes. Of
     recordings, or of a ledger. Nothing is acted on or written.
 
-    Example: minder policy test datasets/samples
+    Example: minder policy test recordings/
     """
     import sys
 
