@@ -76,6 +76,7 @@ def configuration_page() -> str:
     from minder.act.actuators.kubernetes.config import KubernetesConfig
     from minder.act.actuators.slurm.config import SlurmConfig
     from minder.act.policy.config import PolicyConfig
+    from minder.act.policy.ladder import LadderConfig, Rung
     from minder.diagnose.scoring.config import ScoringConfig
     from minder.ingest.sources.settings import JoinRule
 
@@ -101,7 +102,13 @@ def configuration_page() -> str:
         "## Policy\n\n`[policy]`: limits of what may be done. `dry_run` is set by `--act` of the command.\n\n"
         "| key | default | meaning |\n|---|---|---|"
     )
-    parts.append("\n".join(f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in _settings(PolicyConfig)) + "\n")
+    parts.append(
+        "\n".join(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |" for name, default, meaning in _settings(PolicyConfig))
+        + "\n"
+    )
+    parts += _tables(
+        (("The ladder", "[policy.ladder]", LadderConfig), ("A rung of a ladder of your own", "[[policy.ladder.rungs]]", Rung)), "###"
+    )
     parts.append(
         "## The service\n\n`service.toml` of `minder serve --settings`. Unknown keys are errors; a relative path is relative to the file's "
         "folder; a file with a secret must be closed to others. Examples are in [service](../service.md).\n"
@@ -144,7 +151,7 @@ def _field(name: str, field: Any, meaning: str) -> str:
 def _kind(annotation: str) -> str:
     """A type as TOML has it."""
     text = re.sub(
-        r"\w+Config\b|\w+Settings\b|JoinRule|LocalHandle|Target|dict\[.*\]",
+        r"\w+Config\b|\w+Settings\b|JoinRule|LocalHandle|Target|\bRung\b|dict\[.*\]",
         "table",
         re.sub(r"(minder|serve)\.(\w+\.)*", "", annotation).replace(" | None", ""),
     )
@@ -177,7 +184,7 @@ def _settings(cls: Any) -> Iterator[tuple[str, str, str]]:
             comments[found[1]] = " ".join(said)
             began = True
     for item in dataclasses.fields(cls):
-        yield item.name, json.dumps(item.default), _cell(comments.get(item.name, ""))
+        yield item.name, "" if item.default is dataclasses.MISSING else json.dumps(item.default), _cell(comments.get(item.name, ""))
 
 
 def api_page() -> str:

@@ -158,6 +158,7 @@ class App:
         wanted = [machine for machine in dict.fromkeys(placed.values()) if machine not in self.state.barred]
         late = await_waiting(self.fleet, wanted, self.config.start_deadline_s, self.clock, give_up=lambda: self._refused(wanted))
         late += [machine for machine in dict.fromkeys(placed.values()) if machine in self.state.barred]
+        placed = self._without_unproven(placed, late)
         if not late:
             return placed
         refusals = self.fleet.refusals()
@@ -171,3 +172,16 @@ class App:
             why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)
+
+    def _without_unproven(self, placed: dict[int, str], late: list[str]) -> dict[int, str]:
+        """A machine that was evicted again and again gives its place to a standby. Where none is left for it the person's configuration
+        stands, and the ledger says so: a job that does not start at all is worse."""
+        for machine, why in self.controller.pool.unproven().items():
+            if machine not in placed.values() or machine in late:
+                continue
+            ready = [name for name in self.controller.standbys() if name not in placed.values()]
+            enough = len(ready) > len(late)
+            text = f"{why}: {ready[0] if enough else 'it'} {'takes its place' if enough else 'starts all the same, no standby is left'}"
+            self.ledger.append(kinds.NOTE, {"text": text}, job=self.config.name)
+            placed = replace_machines(placed, [machine], ready[:1]) if enough else placed
+        return placed

@@ -38,6 +38,7 @@ VERBS = {
     "plan": "What the next job needs: standbys, and the ETTR that it may expect.",
     "machine": "Machines that were evicted: list, return, and whether it was right.",
     "decision": "Evictions that wait for an operator: list, approve, reject.",
+    "policy": "The ladder: what is done about which trouble, what another one would have done, and which rules may evict.",
     "job": "Jobs that a service watches: register, list, end.",
     "pause": "Stop actions (never alarms) for a while.",
     "unpause": "Let minder act again.",

@@ -123,7 +123,7 @@ def give_back(
         if not meant and settings is None:
             where = f"from job {job}" if job else "from any job"
             raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
-        _demand_fit(opened, name, force, note)
+        unfit = _demand_fit(opened, name, force, note)
         if settings is not None:
             from minder.app.engine import return_machine
 
@@ -132,7 +132,7 @@ def give_back(
             typer.echo(return_machine(settings, opened, name).detail)
         if isinstance(opened, Ledger):
             for event in meant:  # one event per job, so that each job's own record has it
-                payload = {"machine": name, "by": operator_name(), "note": note}
+                payload = {"machine": name, "by": operator_name(), "note": note} | ({"forced": unfit} if unfit is not None else {})
                 opened.append(kinds.UNBARRED, payload, job=event.job, incident=event.incident)
         else:
             opened.client.give_back(name, demand_note(note, "--note"), job, force=force)
@@ -203,14 +203,17 @@ def _state(record: MachineRecord) -> str:
     return record.retest.state if record.retest is not None else "-"
 
 
-def _demand_fit(opened: Ledger | RemoteLedger, name: str, force: bool, note: str) -> None:
-    """Raises BadInputError where the newest test speaks against a return."""
+def _demand_fit(opened: Ledger | RemoteLedger, name: str, force: bool, note: str) -> str | None:
+    """What speaks against a return that is forced; None where nothing does. Raises BadInputError where it is not forced."""
+    import time
+
     from minder.model.errors import BadInputError
     from minder.record.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
 
-    unfit = unfit_because(fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name))
+    unfit = unfit_because(fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name), time.time())
     if unfit is not None and not (force and note.strip()):
-        raise BadInputError(f"{unfit}: mend and test it again, or give --force and --note with the reason why it is fit all the same")
+        raise BadInputError(f"{unfit}: mend and test it, or give --force and --note with the reason why it is fit all the same")
+    return unfit
 
 
 def _engine_of(config: Path, ledger: str | None) -> tuple[JobConfig, str | None]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REMOTE_VERBS", "Server", "choose_server", "command_place", "demand_note", "is_served", "open_client", "open_ledger"]
 
-REMOTE_VERBS = frozenset({"decision", "incidents", "job", "machine", "maintenance", "pause", "unpause", "report"})
+REMOTE_VERBS = frozenset({"decision", "incidents", "job", "machine", "maintenance", "pause", "policy", "unpause", "report"})
 _chosen: ContextVar[Server | None] = ContextVar("server", default=None)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from minder.model.evidence import Verdict
+from minder.model.evidence import Failure, Verdict
 
-__all__ = ["ActionResult", "Decision", "Price", "Reason"]
+__all__ = ["ActionResult", "Climb", "Decision", "PassedOver", "Price", "Reason", "RungName"]
+
+RungName = Literal["reattempt", "diagnose", "trial", "rollback", "replay", "over_evict", "evict", "page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,38 @@ Reason = Literal[
     "approval_timeout",
     "approval_lapsed",
     "engine",
+    "not_available",
+    "used_up",
+    "too_early",
+    "end_of_ladder",
+    "contradiction",
+    "everywhere",
+    "rule_demoted",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A rung below the one that was taken, or what should have run beside it, and why it was not. rung: a RungName, or "probes"."""
+
+    rung: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """One rung that a job has climbed. outcome: "" while it is under way, then the result's word ("done", "failed", "ambiguous"), "held"
+    once the job made progress after it, "came back" where the same trouble did. failures: what it was climbed for."""
+
+    rung: str
+    time_s: float
+    operation_id: str
+    machines: tuple[str, ...] = ()
+    trouble: str = ""
+    incident: str | None = None
+    outcome: str = ""
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +86,8 @@ class Decision:
     """What the policy wants done. `evict` and `trial` include the restart that follows.
 
     trial: `replacements` takes the ranks of the machine, which is neither barred nor evicted; a member of the job gets that one's in turn.
+    rung: of the ladder; of a "none" the one that waits. trouble: what kind it is for (minder.act.policy.ladder). passed_over: rungs that
+    could not be used. climbed: what this job has climbed before, within the ladder's window, newest last. beside: what runs with it.
     """
 
     operation_id: str
@@ -66,6 +101,11 @@ class Decision:
     replacements: tuple[str, ...] = ()
     jobs_affected: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()  # "stage: pass" lines, in order
+    rung: RungName | Literal[""] = ""  # "" in what an earlier version wrote
+    trouble: str = ""
+    passed_over: tuple[PassedOver, ...] = ()
+    climbed: tuple[Climb, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,10 @@ class Failure:
     code_version: str = ""
     text: str = ""
 
+    def is_like(self, other: Failure) -> bool:
+        """Of the same sort, without two fingerprints that differ."""
+        return self.sort == other.sort and (not self.fingerprint or not other.fingerprint or self.fingerprint == other.fingerprint)
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from minder.model.decision import Decision
+from minder.model.decision import Climb, Decision
 from minder.model.evidence import Failure
 
-__all__ = ["Approval", "History", "LedgerEvent", "Maintenance", "PastEviction", "Pause", "Trial"]
+__all__ = ["Approval", "History", "LedgerEvent", "Maintenance", "PastEviction", "Pause", "RuleRecord", "Trial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,21 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """What tests and repairs said of the machines that one rule named with one tier, in every job of the ledger. evictions: how many
+    machines went for it. confirmed, no_fault_found: outcomes. restored_s: when a person last had it counted anew; judged_s: when an
+    outcome last came; None: never."""
+
+    rule: str
+    tier: str
+    evictions: int = 0
+    confirmed: int = 0
+    no_fault_found: int = 0
+    restored_s: float | None = None
+    judged_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """An eviction that an operator was asked about. why: a typed word for an end that no operator chose; note: the operator's words."""
 
@@ -101,7 +116,11 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the ledger knows and the policy needs. restarts: in a row, without progress between them (minder.record.incidents.history)."""
+    """What the ledger knows and the policy needs. restarts: in a row, without progress between them (minder.record.incidents.history).
+
+    climbs: rungs of the ladder that the job climbed in the last 24 hours, oldest first. evicted_s: machine to when it was evicted, from any
+    job, since it last passed an offline test. rules: of every rule of which anything is known.
+    """
 
     actions: tuple[PastEviction, ...] = ()
     pauses: tuple[Pause, ...] = ()
@@ -114,3 +133,6 @@ class History:
     trials: tuple[Trial, ...] = ()  # of the last 24 hours, the open ones among them
     approvals: tuple[Approval, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
+    climbs: tuple[Climb, ...] = ()
+    evicted_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    rules: tuple[RuleRecord, ...] = ()

@@ -33,7 +33,7 @@ _ROWS = 50
 # What people and their tokens did (of signals, operators' orders); the controller's own events are on the incidents' pages.
 _AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN, kinds.APPROVAL_SETTLED,
           kinds.SIGNED_IN, kinds.JOB_WATCHED, kinds.JOB_UNWATCHED, kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED, kinds.RETEST_ASKED,
-          kinds.SIGNAL)  # fmt: skip
+          kinds.RULE_RESTORED, kinds.SIGNAL)  # fmt: skip
 _EVERYTHING = tuple(sorted({str(getattr(kinds, name)) for name in kinds.__all__} - {kinds.EVIDENCE}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -119,7 +120,7 @@ def plan_return(service: Service, caller: Caller, name: str, body: ReturnRequest
             raise refuse(422, f"{name} is barred from every job: return it without a job")
     if not meant:
         raise refuse(409, f'machine "{name}" is not barred{_from(body.job)}: GET /v1/machines?barred=true lists those that are')
-    unfit = unfit_because(_records(service, caller).get(name))
+    unfit = unfit_because(_records(service, caller).get(name), time.time())
     if unfit is not None and not body.force:
         raise refuse(409, f"{unfit}: mend and test it again, or say force with the reason why it is fit all the same")
     payload = {"machine": name, "note": body.reason} | ({"forced": unfit} if unfit is not None else {})

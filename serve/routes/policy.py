@@ -45,7 +45,8 @@ def policy_settings(service: Service, caller: Caller, job: str | None) -> Policy
         if job is not None and service.known.config(job) is not None
         else "defaults: the service knows no job.toml of it"
     )
-    settings = dataclasses.asdict(_settings(service, job))
+    found = _settings(service, job)
+    settings = dataclasses.asdict(found) | {"ladder": found.ladder.model_dump(mode="json", exclude_none=True)}
     status = None if job is None else job_status(service, job)
     if status is not None and isinstance(status.get("dry_run"), bool):
         settings["dry_run"] = status["dry_run"]  # --act says so, not job.toml

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from minder.model.decision import ActionResult
 from minder.model.errors import BadInputError
 from minder.record.incidents import kinds
 from minder.record.incidents.joins import Join, order_join
@@ -232,3 +233,56 @@ def test_no_machine_joins_a_job_that_does_not_run(world: Any) -> None:
         ledger.append(kinds.JOB_ENDED, {"outcome": "finished"}, job="llm")
     with pytest.raises(BadInputError, match='no job "llm" runs'):
         order(world)
+
+
+def gone_twice(world: Any, machine: str, job: str = "vision") -> None:
+    """It was evicted from another job twice, and given back."""
+    with world.ledger() as ledger:
+        for number in range(2):
+            name = f"evict-{machine}-{number}"
+            ledger.intend(name, {"action": "evict", "machines": [machine]}, job=job)
+            ledger.complete(name, ActionResult(name, world.clock.now_s(), "done"))
+
+
+def test_a_machine_evicted_twice_is_no_standby_before_it_has_passed_a_test(world: Any) -> None:
+    gone_twice(world, "s0")
+    app = evict(world)
+    assert app.state.rank_machine[1] == "s1", "s0 would have been first"
+    assert "s0" not in app.controller.standbys()
+    assert app.controller.pool.missing()["s0"] == "s0 was evicted 2 times within 7 days and has passed no test since"
+    with world.ledger() as ledger:
+        ledger.append(kinds.RETEST_ASKED, {"machine": "s0", "reason": "", "by": "ada"}, job="vision", operation_id="retest-1")
+        ledger.intend("retest-1", {"action": "retest", "machines": ["s0"]}, job="vision")
+        ledger.complete("retest-1", ActionResult("retest-1", world.clock.now_s(), "done"))
+    world.tick(app, 2)
+    assert "s0" in app.controller.standbys()
+    app.close()
+
+
+def test_neither_does_it_begin_a_job_while_a_standby_is_there(world: Any) -> None:
+    gone_twice(world, "m1")
+    app = world.app()
+    app.begin()
+    assert app.state.rank_machine[1] == "s0"
+    assert any("s0 takes its place" in event.payload["text"] for event in world.events(kinds.NOTE))
+    app.close()
+
+
+def test_without_a_standby_left_the_configuration_stands_and_the_ledger_says_so(world: Any) -> None:
+    for machine in ("m0", "m1", "m2"):
+        gone_twice(world, machine)
+    app = world.app()
+    app.begin()
+    inside = set(app.state.rank_machine.values())
+    assert {"s0", "s1"} <= inside and len(inside & {"m0", "m1", "m2"}) == 1
+    assert any("no standby is left" in event.payload["text"] for event in world.events(kinds.NOTE))
+    app.close()
+
+
+def test_it_does_not_join_either(world: Any, joining: Any) -> None:
+    gone_twice(world, "n9")
+    world.tick(joining, 1)
+    join = order(world)
+    world.fleet.expected["n9"] = world.fleet.launcher()
+    world.tick(joining, 2)
+    assert outcome(world, join) == ("failed", "n9 was evicted 2 times within 7 days and has passed no test since")

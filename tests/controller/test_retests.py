@@ -74,8 +74,8 @@ def test_what_would_disturb_or_cannot_be_done_fails_unasked(ledger: Ledger, mach
     [
         ([{"state": "running"}, {"state": "passed", "detail": "fine"}], ("done", "fine")),
         ([WireError("agent of m1: no answer"), {"state": "failed", "detail": "HBM bad"}], ("failed", "HBM bad")),
-        ([{"state": "refused", "detail": "no test here"}], ("failed", "no test here")),
-        ([WireError("agent of m1: HTTP 404 on /v1/retest")], ("failed", "agent of m1: HTTP 404 on /v1/retest")),
+        ([{"state": "refused", "detail": "no test here"}], ("failed", "not tested: no test here")),
+        ([WireError("agent of m1: HTTP 404 on /v1/retest")], ("failed", "not tested: agent of m1: HTTP 404 on /v1/retest")),
     ],
 )
 def test_only_a_test_that_passed_counts_as_done(ledger: Ledger, answers: list[Any], expected: tuple[str, str]) -> None:

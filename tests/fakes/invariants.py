@@ -19,6 +19,7 @@ from minder.record.incidents import kinds
 __all__ = ["Watch"]
 
 HOUR_S, STANDS_S = 3600.0, 30.0
+TWICE, SHOWN = 2, 12  # evictions of a machine that is to be tested first; climbs that a decision shows
 
 
 class Watch:
@@ -34,6 +35,12 @@ class Watch:
         self._ordered: set[str] = set()  # machines that an operator ordered out
         self._approved: set[str] = set()
         self._rejected: set[str] = set()
+        self._acts: list[str] = []  # operations that started the job again, or began to
+        self._reattempts: Counter[tuple[str, str, str]] = Counter()  # by what failed: machine, sort, fingerprint
+        self._evictions: dict[str, tuple[str, ...]] = {}  # operation to its machines, until its result
+        self._tests: dict[str, str] = {}  # operation to its machine
+        self._gone: Counter[str] = Counter()  # machine to its evictions since it last passed a test
+        self._placed: set[str] = set()
 
     def fail(self, invariant: str, detail: str) -> None:
         self.broken.append(f"{invariant}: {detail}")
@@ -48,6 +55,10 @@ class Watch:
         elif event.kind == kinds.GENERATION_STARTED:
             self._intended.add(str(event.operation_id))
             self._generation(event)
+        elif event.kind == kinds.RESULT:
+            self._ended(event)
+        elif event.kind == kinds.RETEST_ASKED:
+            self._tests[str(event.operation_id)] = str(event.payload["machine"])
         elif event.kind == kinds.PAUSE:
             self._paused[event.payload["scope"], event.payload["target"]] = float(event.payload["until_s"])
         elif event.kind == kinds.UNPAUSE:
@@ -63,15 +74,45 @@ class Watch:
         name, decision = str(event.operation_id), event.payload["decision"]
         if any(until_s > event.time_s for until_s in self._paused.values()):
             self.fail("nothing is done during a pause", f"{name} at {event.time_s:.0f}")
+        self._climb(name, decision)
         if event.payload["action"] != "evict":
             return
+        self._evictions[name] = tuple(event.payload["machines"])
         if name in self._rejected:
             self.fail("a rejection is honoured", name)
         if self._policy.approval == "required" and name not in self._approved and not self._ordered & set(decision["machines"]):
             self.fail("no eviction without the approval that the site wants", name)
 
+    def _climb(self, name: str, decision: Mapping[str, Any]) -> None:
+        """A climb's state is in the ledger, whoever leads; and an unknown failure is restarted in place once."""
+        shown = [item["operation_id"] for item in decision["climbed"]]
+        if self._schedule.approval == "none" and shown != self._acts[-SHOWN:]:  # a question is decided before it is answered
+            self.fail("the state of a climb is in the ledger", f"{name} knows of {shown}, and {self._acts[-SHOWN:]} were begun")
+        self._acts.append(name)
+        if not decision["rung"] or not decision["trouble"]:
+            self.fail("every action is a rung of the ladder", name)
+        if (decision["rung"], decision["trouble"]) != ("reattempt", "unknown"):
+            return
+        for item in decision["verdict"]["failures"][:1]:
+            key = (item["machine"], item["sort"], item["fingerprint"])
+            self._reattempts[key] += 1
+            if self._reattempts[key] > 1:
+                self.fail("no rung is climbed for ever", f"{name} restarts {key} in place again")
+
+    def _ended(self, event: LedgerEvent) -> None:
+        name, happened = str(event.operation_id), event.payload["outcome"] in ("done", "already_done")
+        for machine in self._evictions.pop(name, ()) if happened else ():
+            self._gone[machine] += 1
+        if happened:
+            self._gone.pop(self._tests.get(name, ""), None)
+
     def _generation(self, event: LedgerEvent) -> None:
         placed: Mapping[str, str] = event.payload["rank_machine"]
+        entered = set(placed.values()) - self._placed
+        self._placed = set(placed.values())
+        doubted = sorted(machine for machine in entered if self._gone[machine] >= TWICE)
+        if doubted:
+            self.fail("a machine evicted twice passes a test first", f"{doubted[0]} in generation {event.payload['generation']}")
         twice = [machine for machine, count in Counter(placed.values()).items() if count > 1]
         if twice or len(placed) != len(MACHINES):
             self.fail("one machine, one set of ranks", f"generation {event.payload['generation']}: {dict(placed)}")

@@ -123,6 +123,7 @@ class Scene:
         at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
         machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
         policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
+        policy["ladder"] = {"order": schedule.ladder}
         self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0)
         self.watch = Watch(schedule, self._config.policy_config(True), self.world)
         self.world.on_effect = self._effect

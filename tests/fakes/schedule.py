@@ -27,12 +27,13 @@ class Action:
 
 @dataclass(frozen=True)
 class Schedule:
-    """approval: as in policy.approval; on_timeout: what the site wants then."""
+    """approval: as in policy.approval; on_timeout: what the site wants then. ladder: as policy.ladder.order."""
 
     seed: int
     actions: tuple[Action, ...]
     approval: str = "none"
     on_timeout: str = "page"
+    ladder: str = "default"
 
     @property
     def only_spares(self) -> bool:
@@ -93,7 +94,8 @@ def draw(seed: int) -> Schedule:
             actions.append(KINDS[name][1](dice, round(at_s, 1)))
         at_s += dice.choice([12.0, 30.0, 60.0])
     approval = dice.choice(["none", "none", "none", "required"])
-    return Schedule(seed, tuple(actions), approval, dice.choice(["page", "reject", "approve"]))
+    on_timeout = dice.choice(["page", "reject", "approve"])
+    return Schedule(seed, tuple(actions), approval, on_timeout, dice.choice(["default", "default", "default", "published"]))
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

@@ -50,7 +50,19 @@ def plain_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> Hist
         restarts_today=sum(item.action in ("restart", "trial") and item.time_s > now_s - 86_400.0 for item in own),
         approvals=tuple(fold_approvals(event for event in events if event.kind in APPROVAL_KINDS and event.job == job)),
         maintenance=fold_maintenance(events, now_s),
+        evicted_s=plain_evictions(events),
     )
+
+
+def plain_evictions(events: Sequence[LedgerEvent]) -> dict[str, tuple[float, ...]]:
+    """Machine to the times of its evictions that happened, in the order of their results."""
+    intents = {event.operation_id: event for event in events if event.kind == kinds.INTENT and event.payload["action"] == "evict"}
+    done = [event.operation_id for event in events if event.kind == kinds.RESULT and event.payload["outcome"] in ("done", "already_done")]
+    found: dict[str, tuple[float, ...]] = {}
+    for intent in (intents[name] for name in done if name in intents):
+        for machine in intent.payload["machines"]:
+            found[machine] = (*found.get(machine, ()), intent.time_s)
+    return found
 
 
 class Writer:

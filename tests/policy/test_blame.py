@@ -187,7 +187,7 @@ def test_a_gradient_of_one_rank_is_tried_at_once_and_then_follows(running: Polic
 def test_what_the_job_left_behind_by_progress_follows_only_if_it_was_the_last(running: PolicyContext) -> None:
     """A rank failed on m9, ran on m1 for long, then failed there twice: m1 is tried, too."""
     old, here = fail("m9", ago_s=5_000.0), fail(ago_s=60.0)
-    assert attribute(crash(fail()), remembered(old, here, progress_s=8_000.0), running).course == "trial"
+    assert attribute(crash(fail()), remembered(old, here, progress_s=8_000.0), running).seen == 1
     assert attribute(crash(fail()), remembered(old, here), running).finding == FOLLOWS
 
 

@@ -31,6 +31,7 @@ def test_the_same_schedule_is_the_same_story(scene: Any, schedule: Any, empty_le
         ("acts without an intent", "an intent before each action"),
         ("forgets who is barred", "a machine returns only with a proof"),
         ("never restarts what hangs", "no job stands for ever"),
+        ("forgets what was climbed", "the state of a climb is in the ledger"),
     ],
 )
 def test_a_broken_product_is_noticed_and_shrinks_to_what_is_needed(
@@ -52,6 +53,7 @@ NEEDED: dict[str, Any] = {
     "acts without an intent": lambda action: (action(5.0, "crash", "m1", 1),),
     "forgets who is barred": lambda action: (action(5.0, "ecc", "m1", 1), action(20.0, "ecc", "m0", 1)),
     "never restarts what hangs": lambda action: (action(5.0, "deadlock"),),
+    "forgets what was climbed": lambda action: (action(5.0, "crash", "m1", 1), action(20.0, "crash", "m0", 1)),
 }
 
 
@@ -86,7 +88,15 @@ def never_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HungJob, "look", lambda self, *unused: [])
 
 
+def forget_climbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they were in the controller's memory, and not in the ledger."""
+    from minder.record.incidents.climbs import ClimbFold
+
+    monkeypatch.setattr(ClimbFold, "climbs", lambda self, *unused: ())
+
+
 BREAKS: dict[str, Any] = {
+    "forgets what was climbed": forget_climbs,
     "acts without an intent": act_without_intent,
     "forgets who is barred": forget_bars,
     "never restarts what hangs": never_restart,

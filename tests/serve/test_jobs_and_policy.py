@@ -43,7 +43,11 @@ def test_a_job_is_what_its_events_say_and_a_status_has_an_age(told: Service, htt
 
 def test_the_policy_is_the_jobs_own_or_the_defaults(told: Service, http: httpx.Client, as_: As) -> None:
     headers = as_()
-    assert http.get("/v1/policy", headers=headers).json()["settings"] == json.loads(json.dumps(dataclasses.asdict(PolicyConfig())))
+    ladder = PolicyConfig().ladder.model_dump(exclude_none=True)
+    expected = json.loads(json.dumps({**dataclasses.asdict(PolicyConfig()), "ladder": ladder}))
+    assert http.get("/v1/policy", headers=headers).json()["settings"] == expected
+    tried = {"job": "llm", "policy": {"ladder": {**ladder, "network_alerts": "evict"}}}
+    assert http.post("/v1/policy/dry-run", headers=headers, json=tried).status_code == 200, "what is shown can be tried"
     own = http.get("/v1/policy?job=llm", headers=headers).json()
     assert (own["source"], own["settings"]["max_restarts"]) == ("job.toml of llm", 7)
 

@@ -12,11 +12,13 @@ controller that takes over reads there what has joined (minder.app.admission).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from minder.act.controller.state import JobState
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.trust import distrusted
 from minder.act.recovery.restart import is_waiting, why_not_waiting
 from minder.model.clock import Clock
 from minder.model.decision import ActionResult
@@ -47,28 +49,41 @@ class _Said:
 class Pool:
     """`tick` once per tick; it raises LedgerError. admits: None where no machine can join, as in a job that is only watched."""
 
-    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, admits: Admits | None) -> None:
-        self._state, self._ledger, self._fleet, self._clock = state, ledger, fleet, clock
+    def __init__(
+        self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, admits: Admits | None, config: PolicyConfig | None = None
+    ) -> None:  # fmt: skip
+        self._state, self._ledger, self._fleet, self._clock, self._config = state, ledger, fleet, clock, config or PolicyConfig()
         self._returns = Returns(state, ledger, fleet, clock)
-        self._joins = None if admits is None else Joins(state, ledger, fleet, clock, admits)
+        self._joins = None if admits is None else Joins(state, ledger, fleet, clock, admits, self.unproven)
+        self._unproven: Mapping[str, str] | None = None  # as of the newest tick
         self._said: dict[str, _Said] = {}  # by machine
         self.on_say: Callable[[str], None] = lambda text: None
 
     def tick(self) -> None:
+        self._unproven = None
         self._returns.tick()
         if self._joins is not None:
             self._joins.tick()
         self._tell()
 
+    def unproven(self) -> Mapping[str, str]:
+        """Machines that are given no ranks before they have passed an offline test, and why: by the ledger of all jobs."""
+        if self._unproven is None:
+            now_s = self._clock.now_s()
+            self._unproven = distrusted(self._ledger.history(self._state.name, now_s), self._config, now_s)
+        return self._unproven
+
     def standbys(self) -> list[str]:
-        """Machines outside the job whose workers wait at the barrier, in configured order, none of them barred."""
+        """Machines outside the job whose workers wait at the barrier, in configured order, none of them barred or to be tested first."""
         views, now_s = self._fleet.views(), self._clock.now_s()
-        return [machine for machine in self._outside() if is_waiting(views.get(machine), now_s)]
+        waiting = [machine for machine in self._outside() if is_waiting(views.get(machine), now_s)]
+        return [machine for machine in waiting if machine not in self.unproven()] if waiting else []
 
     def missing(self) -> dict[str, str]:
         """Machines that could be standbys and are not, and why not."""
         views, now_s = self._fleet.views(), self._clock.now_s()
-        reasons = {machine: why_not_waiting(views.get(machine), now_s) for machine in self._outside()}
+        unproven = self.unproven()
+        reasons = {machine: why_not_waiting(views.get(machine), now_s) or unproven.get(machine, "") for machine in self._outside()}
         return {machine: why for machine, why in {**reasons, **self._ordered()}.items() if why}
 
     def _outside(self) -> list[str]:
@@ -197,10 +212,19 @@ class Admits(Protocol):
 
 
 class Joins:
-    """`tick` once per tick. It raises LedgerError."""
+    """`tick` once per tick. It raises LedgerError. unproven: machines that pass an offline test first, and why."""
 
-    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, admits: Admits) -> None:
+    def __init__(
+        self,
+        state: JobState,
+        ledger: Ledger,
+        fleet: Fleet,
+        clock: Clock,
+        admits: Admits,
+        unproven: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._state, self._ledger, self._fleet, self._clock, self._admits = state, ledger, fleet, clock, admits
+        self._unproven = unproven
         self._read_id = 0
         self._open: dict[str, tuple[Join, float]] = {}  # machine to its order and when it was taken up
         self._why: dict[str, str] = {}
@@ -235,7 +259,7 @@ class Joins:
 
     def _begin(self, join: Join) -> None:
         known = self._admits.known()
-        why = clash(join, known)
+        why = clash(join, known) or self._unproven().get(join.machine)
         if why or join.machine in known:
             self._finish(join, "failed" if why else "already_done", why or "it is a machine of the job already")
             return

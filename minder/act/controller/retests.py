@@ -16,6 +16,7 @@ from minder.act.controller.state import JobState
 from minder.model.decision import ActionResult
 from minder.model.errors import WireError
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.trust import NOT_TESTED
 from minder.wire.fleet import Fleet
 
 __all__ = ["Retests"]
@@ -63,7 +64,7 @@ class Retests:
         if order.future is None:
             why = self._refusal(order)
             if why:
-                self._finish(order, False, why)
+                self._finish(order, False, NOT_TESTED + why)
                 return
             self._ledger.intend(order.operation_id, {"action": "retest", "machines": [order.machine]}, job=self._state.name)
             self._ledger.check_fence()
@@ -71,7 +72,7 @@ class Retests:
             order.future = self._threads.submit(self._ask, order)
         elif order.future.done():
             error = order.future.exception()
-            self._finish(order, *(order.future.result() if error is None else (False, f"{type(error).__name__}: {error}")))
+            self._finish(order, *(order.future.result() if error is None else (False, f"{NOT_TESTED}{type(error).__name__}: {error}")))
 
     def _refusal(self, order: _Order) -> str:
         machine = order.machine
@@ -98,9 +99,10 @@ class Retests:
             if not isinstance(answer, WireError):
                 heard_s = time.monotonic()
                 if answer.get("state") != "running":
-                    return answer.get("state") == "passed", str(answer.get("detail") or answer.get("state"))
+                    state, detail = answer.get("state"), str(answer.get("detail") or answer.get("state"))
+                    return state == "passed", detail if state in ("passed", "failed") else NOT_TESTED + detail
             elif "HTTP 4" in str(answer) or time.monotonic() - heard_s > _PATIENCE_S:
-                return False, str(answer)
+                return False, f"{NOT_TESTED}{answer}"
             else:
                 self._closing.wait(1.0)
-        return False, "the controller stopped"
+        return False, f"{NOT_TESTED}the controller stopped"

@@ -69,7 +69,7 @@ class Controller:
         self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
-        self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits)
+        self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config)
         self._retests.on_say = self.pool.on_say = self._sight.on_say = self._milestones.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None

@@ -3,16 +3,18 @@
 A verdict that carries evidence of the machine's class (a kernel or driver line, a lost device, the loss of the machine, an operator's
 order) is taken as it is. For every other failure the memory of the same code version is asked, in this order:
 
-| what is remembered | the failure is | what follows |
+| what is remembered | the failure is | kind of trouble |
 |---|---|---|
-| its fingerprint, on another machine | the program's | restart in place |
-| the same rank failed the same way on another machine | the program's: it follows the rank | restart in place |
-| the same step, made after a resume, though the machine accused then was exchanged | the program's or the data's | restart in place |
-| as the second row, a hang, and it comes back on that machine | two bad machines in turn, or the program's | trial swap |
-| the same machine failed the same way with other ranks | the machine's: it stays with the machine | evict |
-| the same machine failed with the same ranks; or one rank's own gradient is not finite | unknown: a second look is needed | trial swap |
-| nothing | unknown | restart in place, remember |
+| its fingerprint, on another machine | the program's | program |
+| the same rank failed the same way on another machine | the program's: it follows the rank | program |
+| the same step, made after a resume, though the machine accused then was exchanged | the program's or the data's | program |
+| as the second row, a hang, and it comes back on that machine | two bad machines in turn, or the program's | unknown, seen before |
+| the same machine failed the same way with other ranks | the machine's: it stays with the machine | machine |
+| one rank's own gradient is not finite | unknown: a second look is needed | nan |
+| the same machine failed with the same ranks | unknown: a second look is needed | unknown, seen before |
+| nothing | unknown | unknown |
 
+What is done about a kind of trouble is the ladder's (minder.act.policy.ladder): here stands only whose it is.
 A hang or a slowness that has other evidence against its machine is evicted at once unless the first three rows speak. A hang in which
 one machine's ranks stand elsewhere than all others, and no more is known against it, is unknown like a crash. Sources:
 ByteRobust (arXiv 2509.16293, automated fault tolerance: reattempt, rollback); TRANSOM (arXiv 2310.10046, exchange of suspects).
@@ -22,42 +24,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from minder.act.policy.context import PolicyContext
+from minder.act.policy.ladder import Trouble
 from minder.model.clock import format_time
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import History
 
-__all__ = ["FOLLOWS", "STAYS", "Blame", "Course", "attribute"]
+__all__ = ["FOLLOWS", "STAYS", "Blame", "attribute"]
 
-Course = Literal["evict", "trial", "restart"]
 FOLLOWS, STAYS = "follows the rank", "stays with the machine"
 _MACHINE_SOURCES = frozenset({"signals", "absence"})
+_OF_CAUSE: dict[str, Trouble] = {"stall": "hang", "slowdown": "slow", "unknown": "slow"}
 _MOST_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What a verdict asks for, and why. machines: to evict or to exchange; () for a restart. finding: of a trial, "" if none."""
+    """Whose a verdict's trouble is, and why. machines: to evict or to exchange; () where none may be. finding: of a trial, "" if none.
+    seen: how often the same trouble was remembered, which is how many restarts it has outlived."""
 
-    course: Course
+    trouble: Trouble
     machines: tuple[str, ...]
     say: str
     finding: str = ""
+    seen: int = 0
 
 
 def attribute(verdict: Verdict, history: History, context: PolicyContext) -> Blame:
-    """The course that a verdict's failures ask for, by the table above."""
-    course: Course = "restart" if verdict.kind == "job" else "evict"
+    """The kind of trouble that a verdict tells of, by the table above."""
     if not verdict.failures:
-        return Blame(course, verdict.machines, "no failure with an identity")
+        return Blame(_plain(verdict), verdict.machines, "no failure with an identity")
     if _is_machines_own(verdict):
-        return Blame(course, verdict.machines, "evidence that belongs to the machine")
+        return Blame(_machines_own(verdict), verdict.machines, "evidence that belongs to the machine")
     known = [failure for failure in verdict.failures if failure.kind == "program"]
     if known:
-        return Blame("restart", (), f"an error of the program: {_shown(known[:1])}")
-    return _remembered(verdict, course, history, context)
+        return Blame("program", (), f"an error of the program: {_shown(known[:1])}", seen=_times(known[0], history, context))
+    return _remembered(verdict, history, context)
+
+
+def _plain(verdict: Verdict) -> Trouble:
+    """By the verdict alone."""
+    if verdict.kind == "job":
+        return "order" if "order" in verdict.sources else "standstill"
+    return _OF_CAUSE.get(verdict.cause) or _machines_own(verdict)
+
+
+def _machines_own(verdict: Verdict) -> Trouble:
+    """Links have two ends, and the other one stays: they are a kind of their own where nothing else speaks."""
+    told = {item.source for item in verdict.evidence if item.machine is not None}
+    return "network" if told == {"link"} and verdict.kind == "machine" else "machine"
+
+
+def _times(failure: Failure, history: History, context: PolicyContext) -> int:
+    """How often the same failure of the program is remembered, wherever it was."""
+    return sum(item.is_like(failure) and item.kind == failure.kind and _counts(item, failure, context) for item in history.failures)
 
 
 def _is_machines_own(verdict: Verdict) -> bool:
@@ -67,35 +88,43 @@ def _is_machines_own(verdict: Verdict) -> bool:
     return broken or verdict.cause == "absence" or not _MACHINE_SOURCES.isdisjoint(verdict.sources)
 
 
-def _remembered(verdict: Verdict, course: Course, history: History, context: PolicyContext) -> Blame:
+def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> Blame:
     first = verdict.failures[0]
     for failure in verdict.failures:
         past = [item for item in history.failures if _counts(item, failure, context)]
         program = _program(failure, past, history, context)
         if program and _hangs_again(failure, past, program):
             say = f"unknown: {program[0]}, and {failure.machine} hangs again: another machine takes its ranks to tell"
-            return Blame("trial", (failure.machine,), say)
+            return Blame("unknown", (failure.machine,), say, seen=1)
         if program:
-            return Blame("restart", (), program[0], program[1])
+            return Blame("program", (), program[0], program[1], seen=len(_alike(past, failure)))
         moved = [item for item in _alike(past, failure) if item.machine == failure.machine and _is_elsewhere(item, context)]
         if moved:
             say = f"{STAYS}: {failure.machine} failed with rank {_ranks(failure)}, and before with other ranks: {_shown(moved)}"
-            return Blame("evict", (failure.machine,), say, STAYS)
+            return Blame("machine", (failure.machine,), say, STAYS)
     if first.sort not in ("crash", "nonfinite") and verdict.kind != "job":
-        return Blame(course, verdict.machines, "no earlier failure speaks for the program")
+        return Blame(_plain(verdict), verdict.machines, "no earlier failure speaks for the program")
     if len({failure.machine for failure in verdict.failures}) > 1:
-        return Blame(course, verdict.machines, "unknown, on several machines at once: remembered")
+        trouble: Trouble = "standstill" if verdict.kind == "job" else "machine"
+        return Blame(trouble, verdict.machines, "unknown, on several machines at once: remembered")
     here = [item for item in _alike(past, first) if item.machine == first.machine]
-    if here or first.sort == "nonfinite":
-        why = f"failed before: {_shown(here)}" if here else "its rank's own gradient is not finite"
-        return Blame("trial", (first.machine,), f"unknown whether the machine or the program: {first.machine} {why}")
-    return Blame("restart", (), "unknown, seen for the first time: restarted in place and remembered")
+    return _unknown(first, here)
+
+
+def _unknown(first: Failure, here: Sequence[Failure]) -> Blame:
+    if not here and first.sort != "nonfinite":
+        return Blame("unknown", (first.machine,), "unknown, seen for the first time: restarted in place and remembered")
+    why = f"failed before: {_shown(here)}" if here else "its rank's own gradient is not finite"
+    say = f"unknown whether the machine or the program: {first.machine} {why}"
+    return Blame("nan" if first.sort == "nonfinite" else "unknown", (first.machine,), say, seen=len(here))
 
 
 def _counts(item: Failure, failure: Failure, context: PolicyContext) -> bool:
-    """Of an earlier generation and of the same code, as far as both are known. Hardware's failures say nothing of the program."""
+    """Of an earlier generation and of the same code, as far as both are known. Hardware's failures say nothing of the program. By its
+    number too: where the clock was set back, what came before seems to come later."""
     same_code = not item.code_version or not failure.code_version or item.code_version == failure.code_version
-    return item.time_s < context.job.generation_start_s and same_code and item.kind != "machine"
+    earlier = item.time_s < context.job.generation_start_s or 0 < item.generation < context.job.generation
+    return earlier and same_code and item.kind != "machine"
 
 
 def _program(failure: Failure, past: Sequence[Failure], history: History, context: PolicyContext) -> tuple[str, str] | None:
@@ -130,13 +159,7 @@ def _followed(failure: Failure, past: Sequence[Failure], history: History) -> li
 
 def _alike(past: Iterable[Failure], failure: Failure) -> list[Failure]:
     """Unknown ones of the same sort, without two fingerprints that differ, oldest first."""
-    found = [
-        item
-        for item in past
-        if (item.kind, item.sort) == ("unknown", failure.sort)
-        and (not item.fingerprint or not failure.fingerprint or item.fingerprint == failure.fingerprint)
-    ]
-    return sorted(found, key=lambda item: item.time_s)
+    return sorted((item for item in past if item.kind == "unknown" and item.is_like(failure)), key=lambda item: item.time_s)
 
 
 def _is_elsewhere(item: Failure, context: PolicyContext) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 from minder.act.policy.blame import FOLLOWS
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
-from minder.model.decision import Price, Reason
+from minder.model.decision import Price, Reason, RungName
 from minder.model.evidence import Verdict
 from minder.model.history import History, PastEviction
 
@@ -34,6 +34,7 @@ class Case:
 
     `planned` and `taken`: machines to evict and standbys to use that this very call has decided on already.
     `suspects`: every machine accused now or within the domain window. `preferred`: standbys chosen earlier.
+    `rung`: of the ladder, and `trouble`: what it is climbed for.
     """
 
     verdict: Verdict
@@ -47,6 +48,8 @@ class Case:
     taken: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
+    rung: RungName = "evict"
+    trouble: str = ""
 
     @property
     def on_trial(self) -> frozenset[str]:

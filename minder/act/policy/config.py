@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from minder.act.policy.ladder import LadderConfig, read_ladder
 from minder.model.errors import ConfigError
 
 __all__ = ["PolicyConfig"]
@@ -85,6 +86,8 @@ class PolicyConfig:
     approval: str = "none"
     approval_timeout_s: float = 900.0
     approval_on_timeout: str = "page"
+    # The rungs, in order: the table [policy.ladder], below.
+    ladder: LadderConfig = field(default_factory=LadderConfig)
 
     def __post_init__(self) -> None:
         for name in ("dry_run", "allow_shared_machines"):
@@ -104,6 +107,7 @@ class PolicyConfig:
             object.__setattr__(self, name, tuple(value))
         for name, words in _WORDS.items():
             _demand(getattr(self, name) in words, name, getattr(self, name), " or ".join(f'"{word}"' for word in words))
+        object.__setattr__(self, "ladder", read_ladder(self.ladder))
         unknown = [cause for cause in self.cooldown_exempt if cause not in _CAUSES]
         _demand(not unknown, "cooldown_exempt", self.cooldown_exempt, f"causes out of {', '.join(_CAUSES)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from minder.act.policy.ladder import OFFERED
 from minder.model.observation import JobView
 
 __all__ = ["PolicyContext"]
@@ -29,6 +30,7 @@ class PolicyContext:
     `restart_refused`: why the job cannot be started again as it is, by us; "" if it can.
     `hangs`: the job stands as a whole, its processes alive.
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
+    `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do.
     """
 
     now_s: float
@@ -52,3 +54,4 @@ class PolicyContext:
     restart_refused: str = ""
     standbys_out: Mapping[str, str] = field(default_factory=dict)
     ranks_fixed: str = ""
+    offers: frozenset[str] = OFFERED

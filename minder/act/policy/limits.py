@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from minder.act.policy.case import Case, Ruling, passes, stops
+from minder.act.policy.trust import distrusted
 from minder.model.decision import Reason
 
 __all__ = [
@@ -82,6 +83,8 @@ def standbys(case: Case) -> Ruling:
     ready, wanted = ready_standbys(case), len(case.machines)
     if len(ready) < wanted:
         unfit = {standby: "it is accused itself" for standby in case.context.standbys_ready if standby in case.suspects}
+        unproven = distrusted(case.history, case.config, case.context.now_s)
+        unfit |= {standby: unproven[standby] for standby in case.context.standbys_ready if standby in unproven}
         out = [f"{standby}: {why}" for standby, why in {**unfit, **case.context.standbys_out}.items()]
         more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
         return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
@@ -92,9 +95,10 @@ def standbys(case: Case) -> Ruling:
 
 
 def ready_standbys(case: Case) -> list[str]:
-    """Standbys that may take a place. One that is on trial itself may be the machine that fails."""
+    """Standbys that may take a place. One that is on trial itself may be the machine that fails; one that was evicted again and again
+    passes an offline test first."""
     used = {*case.machines, *case.planned, *case.taken, *case.suspects, *case.context.job.machines}
-    unfit = {*case.history.barred, *case.on_trial, *used}
+    unfit = {*case.history.barred, *case.on_trial, *used, *distrusted(case.history, case.config, case.context.now_s)}
     return [
         standby for standby in dict.fromkeys(case.context.standbys_ready) if standby not in unfit and not _in_maintenance(case, standby)
     ]

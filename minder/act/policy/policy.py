@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from minder.act.policy import approval, domains, limits, timing, trial
-from minder.act.policy.blame import Blame, Course, attribute
+from minder.act.policy import approval, domains, limits, timing, trial, trust
+from minder.act.policy.blame import Blame, attribute
 from minder.act.policy.case import Case, Stage
+from minder.act.policy.climb import PASSED_ON, climbed, is_for, passed_beside, why_not
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
-from minder.act.policy.price import price
-from minder.model.decision import Decision, Price, Reason
+from minder.act.policy.ladder import ACTION_OF, Rung
+from minder.act.policy.price import price, price_of
+from minder.model.decision import Climb, Decision, PassedOver, Price, Reason, RungName
 from minder.model.evidence import TIER_ORDER, Verdict
 from minder.model.history import History
 
@@ -30,6 +32,8 @@ EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
     ("barred_yet_inside", timing.barred_yet_inside),
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
+    ("everywhere", trust.everywhere),
+    ("rules", trust.rules_stand),
     ("shared_domain", domains.shared_domain),
     ("group_size", limits.group_size),
     ("budgets", limits.budgets),
@@ -63,6 +67,8 @@ RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("max_restarts", timing.restarts_left),
     ("dry_run", limits.would_restart),
 )
+_RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt"}  # of what an earlier version decided
+_MEANWHILE = Rung(rung="reattempt", on=("standstill",))
 _STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES}
 
 # A decision with one of these said "not now": ask again with the same verdict at the next tick.
@@ -78,31 +84,93 @@ class Policy:
     def decide(self, verdicts: Sequence[Verdict], history: History, context: PolicyContext) -> list[Decision]:
         """One decision per verdict, except that evictions that pass together become one decision (one restart for all).
 
-        What a verdict asks for (evict, try, restart in place) is a matter of its failures and of what is
-        remembered (minder.act.policy.blame).
-        At most one decision acts ("evict", "trial" or "restart"); it comes first. Where an eviction or a trial was stopped although
-        workers are dead, a "restart" of the job as it is may be added, and a page where the day has seen too many restarts.
+        Whose a trouble is, is a matter of its failures and of what is remembered (minder.act.policy.blame); what is done about it is the
+        ladder's (minder.act.policy.ladder): the first rung for it that can be used.
+        At most one decision acts ("evict", "trial" or "restart"), the one of the highest rank; it comes first. Where an eviction or a
+        trial was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where the day has seen too
+        many restarts.
         """
         blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
+        blamed.sort(key=lambda item: -self._highest(item[1]))  # who may act above the others takes standbys and budgets first
         suspects = self._suspects(verdicts, context)
         acting: list[Decision] = []
         others: list[Decision] = []
+        in_place: list[Decision] = []
         for verdict, blame in blamed:
-            if blame.course == "restart":
-                continue
-            planned = tuple(machine for decision in acting for machine in decision.machines)
+            planned = tuple(machine for decision in acting if decision.action == "evict" for machine in decision.machines)
             taken = tuple(standby for decision in acting for standby in decision.replacements)
-            case = replace(self._case(verdict, blame, history, context), planned=planned, taken=taken, suspects=suspects)
-            decision = _run(case, blame)
-            (acting if decision.action in ("evict", "trial") else others).append(decision)
-        evictions = [decision for decision in acting if decision.action == "evict"]
-        first = [_merge(evictions, context)] if evictions else acting[:1]
-        waiting = [_wait_for(first[0], decision) for decision in acting if decision.action == "trial" and decision not in first]
-        restarts = self._restarts(blamed, [] if acting else others, history, context)
+            around = Case(verdict, "evict", "", history, context, self.config, (), planned, taken, suspects)
+            action, decision = self._climb(around, blame)
+            where = in_place if action == "restart" else acting if decision.action in ("evict", "trial") else others
+            where.append(decision)
+        best = max(acting, key=self._rank, default=None)
+        together = [item for item in acting if best is not None and item.action == best.action == "evict"]
+        first = [_merge(together, context)] if together else [] if best is None else [best]
+        waiting = [_wait_for(first[0], item) for item in acting if item is not best and item not in together]
+        restarts = self._restarts(in_place, [] if acting else others, history, context)
         if acting:
             restarts = [_wait_for(first[0], decision) for decision in restarts]
         found = sorted([*first, *restarts, *waiting, *others], key=lambda decision: decision.action not in _ACTS)
         return [*found, *self._too_often(found, history)]
+
+    def _highest(self, blame: Blame) -> int:
+        return max((rank for rank, item in self.config.ladder.climb(blame.trouble) if item.rung != "page"), default=0)
+
+    def _rank(self, decision: Decision) -> int:
+        return self.config.ladder.rank(decision.rung, decision.trouble)
+
+    def _climb(self, around: Case, blame: Blame) -> tuple[str, Decision]:
+        """(the action that was wanted, the decision): the first rung for this trouble that can be used; a person, if none can."""
+        passed: list[PassedOver] = []
+        tried: dict[str, Decision] = {}  # by action: the first rung that a stage refused
+        verdict, history, context, ladder = around.verdict, around.history, around.context, self.config.ladder
+        for _, item in ladder.climb(blame.trouble):
+            action = ACTION_OF.get(item.rung)
+            if item.rung == "page" or action == "page" or action in tried or not is_for(item, verdict):
+                continue
+            why = why_not(item, blame, verdict, history, context, ladder.window_s)
+            if why is not None or action is None:
+                passed += [] if why is None else [why]
+                continue
+            decision = self._on(item, action, blame, around, passed)
+            if decision.action != "page" or decision.reason not in PASSED_ON:
+                return action, decision
+            tried[action] = decision
+            passed = [*decision.passed_over]
+        if tried:
+            wanted, decision = next(iter(tried.items()))
+            return wanted, replace(decision, passed_over=tuple(passed))
+        return "page", self._person(around, blame, passed)
+
+    def _on(
+        self, item: Rung, action: Literal["evict", "trial", "restart"], blame: Blame, around: Case, passed: Sequence[PassedOver]
+    ) -> Decision:
+        """The decision of one rung, by its stages."""
+        machines = () if action == "restart" else blame.machines
+        name = operation_name(replace(around.verdict, machines=machines), action, around.context)
+        case = replace(around, action=action, operation_id=name, machines=machines, rung=item.rung, trouble=blame.trouble)
+        beside = passed_beside(item, around.context) if item.beside else ()
+        missing = {skipped.rung for skipped in beside}
+        decision = replace(_run(case, blame), beside=tuple(name for name in item.beside if name not in missing))
+        return _placed(decision, (*passed, *beside), self._climbed(around))
+
+    def _climbed(self, around: Case) -> tuple[Climb, ...]:
+        return climbed(around.history, around.context.now_s - self.config.ladder.window_s)
+
+    def _person(self, around: Case, blame: Blame, passed: Sequence[PassedOver]) -> Decision:
+        """No rung is left, or the ladder has none for this trouble: as the tier of the verdict says, at most a page."""
+        name = operation_name(replace(around.verdict, machines=blame.machines), "page", around.context)
+        case = replace(around, operation_id=name, machines=blame.machines, rung="page", trouble=blame.trouble)
+        ruling, left = timing.tier(case), ", ".join(dict.fromkeys(item.rung for item in passed))
+        say = f"no rung is left for a trouble of kind {blame.trouble}" + (f" after {left}: {blame.say}" if left else f": {blame.say}")
+        action: Literal["page", "none"] = ruling.action or "page"
+        reason: Reason = "end_of_ladder" if ruling.action is None else ruling.reason
+        decision = Decision(
+            name, around.context.now_s, action, blame.machines, reason, say if ruling.action is None else ruling.say, around.verdict,
+            jobs_affected=_jobs_affected(blame.machines, around.context), stages=(f"blame: {blame.say}", f"tier: {ruling.say}"),
+            rung="page", trouble=blame.trouble,
+        )  # fmt: skip
+        return replace(decision, passed_over=tuple(passed), climbed=self._climbed(around))
 
     def recheck(self, decision: Decision, history: History, context: PolicyContext) -> Decision:
         """The same decision just before acting on it, if every stage still passes; else "page" or "none" with the reason.
@@ -116,13 +184,14 @@ class Policy:
         if decision.action != "evict" and any(item.operation_id == own for item in history.actions):
             before = replace(before, restarts=max(0, before.restarts - 1))
         around = replace(context, in_progress=None) if context.in_progress == own else context
-        action: Course = decision.action if decision.action in ("trial", "restart") else "evict"
+        action: Literal["evict", "trial", "restart"] = decision.action if decision.action in ("trial", "restart") else "evict"
         case = Case(decision.verdict, action, own, before, around, self.config, decision.machines, preferred=decision.replacements)
+        case = replace(case, rung=decision.rung or _RUNG_OF[action], trouble=decision.trouble)
         again = _run(replace(case, suspects=self._suspects([], context)))
         stages = (*decision.stages, *(f"recheck {line}" for line in again.stages))
         if again.action == action:
             return replace(decision, replacements=again.replacements, price=again.price or decision.price, stages=stages)
-        return replace(again, stages=stages)
+        return _placed(replace(again, stages=stages), decision.passed_over, decision.climbed)
 
     def _suspects(self, verdicts: Sequence[Verdict], context: PolicyContext) -> tuple[str, ...]:
         since_s = context.now_s - self.config.domain_window_s
@@ -130,25 +199,20 @@ class Policy:
         recent = [machine for machine, time_s in context.suspects.items() if time_s >= since_s]
         return tuple(dict.fromkeys([*(machine for verdict in named for machine in verdict.machines), *recent]))
 
-    def _case(self, verdict: Verdict, blame: Blame, history: History, context: PolicyContext) -> Case:
-        name = operation_name(replace(verdict, machines=blame.machines), blame.course, context)
-        return Case(verdict, blame.course, name, history, context, self.config, blame.machines)
-
     def _restarts(
-        self, blamed: Sequence[tuple[Verdict, Blame]], stopped: Sequence[Decision], history: History, context: PolicyContext
-    ) -> list[Decision]:
-        """What accuses no machine, and the restart in place of a job whose eviction or trial was stopped while its workers are dead or
-        hang."""
-        found = [
-            _run(self._case(verdict, blame, history, context), blame) for verdict, blame in blamed if blame.course == "restart"
-        ]  # fmt: skip
+        self, found: list[Decision], stopped: Sequence[Decision], history: History, context: PolicyContext
+    ) -> list[Decision]:  # fmt: skip
+        """found: restarts in place that are wanted, or were stopped. To them comes the restart of a job whose eviction or trial was
+        stopped while its workers are dead or hang: a person is called, and the job does not wait for one."""
         stuck = [item for item in stopped if item.reason not in (*RETRY_REASONS, *_OUTSIDE) and item.verdict.kind != "recovered"]
         stands = context.hangs and any(limits.HANG in item.verdict.sources for item in stuck)
         in_place = (context.workers_dead or stands) and not context.machines_lost & set(context.job.machines)
         if stuck and in_place and not found:
             dead = "the job's workers are dead" if context.workers_dead else "the job stands"
-            whole = Blame("restart", (), f"{dead}, and {stuck[0].reason} stopped what was wanted first")
-            found = [_run(self._case(replace(stuck[0].verdict, kind="job", machines=()), whole, history, context), whole)]
+            blame = Blame("standstill", (), f"{dead}, and {stuck[0].reason} stopped what was wanted first")
+            verdict = replace(stuck[0].verdict, kind="job", machines=())
+            around = Case(verdict, "restart", "", history, context, self.config)
+            found = [self._on(_MEANWHILE, "restart", blame, around, stuck[0].passed_over)]
             paged = any(item.action == "page" for item in stopped)  # one page per trouble, unless the second says something new
             found = [item for item in found if item.action == "restart" or item.reason == "max_restarts" or not paged]
         kept = [decision for decision in found if decision.action == "restart"][:1]
@@ -193,6 +257,8 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
         if ruling.action is not None:
             action, reason, detail = ruling.action, ruling.reason, ruling.say
             break
+    if action in _ACTS and cost is None:
+        cost = price_of(case)
     return Decision(
         operation_id=case.operation_id,
         time_s=case.context.now_s,
@@ -205,7 +271,17 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
         replacements=replacements,
         jobs_affected=_jobs_affected(case.machines, case.context),
         stages=tuple(lines),
+        rung=case.rung,
+        trouble=case.trouble,
     )
+
+
+def _placed(decision: Decision, passed: Sequence[PassedOver], climbs: tuple[Climb, ...]) -> Decision:
+    """With its place on the ladder. A page is a person's rung: the one below was stopped, and why stands with those passed over."""
+    if decision.action != "page":
+        return replace(decision, passed_over=tuple(passed), climbed=climbs)
+    stopped = PassedOver(decision.rung, decision.reason, decision.detail)
+    return replace(decision, rung="page", passed_over=(*passed, stopped), climbed=climbs, beside=())
 
 
 def _jobs_affected(machines: Sequence[str], context: PolicyContext) -> tuple[str, ...]:
@@ -244,8 +320,8 @@ def _merge(decisions: Sequence[Decision], context: PolicyContext) -> Decision:
 
 
 def _wait_for(running: Decision, decision: Decision) -> Decision:
-    """A restart or a trial that another decision of this call makes needless for now."""
-    if decision.action not in ("restart", "trial"):
+    """What another decision of this call, of a higher rank, makes needless for now."""
+    if decision.action not in _ACTS:
         return decision
     detail = f"{running.operation_id} restarts the job"
     return replace(

@@ -17,11 +17,22 @@ def tier(case: Case) -> Ruling:
         return passes("pass, workers are dead")
     if verdict.tier == "watch":
         return stops("none", "tier_too_low", "tier watch: noted only")
+    if verdict.tier == "page" and case.trouble == "network" and case.rung == "evict":
+        return passes("pass, alerts of the network evict here (policy.ladder.network_alerts)")
+    if verdict.tier == "page" and (other := _contradicts(case)):
+        return stops("page", "contradiction", f"the evidence contradicts itself: {other}")
     if verdict.tier == "page":
         return stops("page", "tier_too_low" if verdict.machines else "no_machine_to_blame", "tier page: a person should look")
     if case.action == "evict" and not case.machines:
         return stops("page", "no_machine_to_blame", "no machine is named")
     return passes(f"pass, tier {verdict.tier}")
+
+
+def _contradicts(case: Case) -> str:
+    """What speaks for another machine, where the verdict names some; "" if nothing does."""
+    named = case.verdict.machines
+    others = [item for item in case.verdict.against if named and item.machine is not None and item.machine not in named]
+    return f"{others[0].source} speaks of {others[0].machine}: {others[0].message}"[:240] if others else ""
 
 
 def membership(case: Case) -> Ruling:

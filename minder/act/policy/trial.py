@@ -10,6 +10,7 @@ from collections import Counter
 
 from minder.act.policy.case import Case, Ruling, passes, stops
 from minder.act.policy.limits import HANG, near, ready_standbys
+from minder.act.policy.trust import distrusted
 
 __all__ = ["dry_run", "partner", "possible"]
 
@@ -31,7 +32,8 @@ def partner(case: Case) -> Ruling:
         chosen = min(standbys, key=lambda name: (name not in case.preferred, case.was_tried(name), near(case, name), standbys.index(name)))
         return Ruling(f"pass, {chosen} takes the ranks of {case.machines[0]}", replacements=(chosen,))
     sizes = Counter(case.context.job.rank_machine.values())
-    unfit = {*case.machines, *case.planned, *case.taken, *case.suspects, *case.context.machines_lost, *case.on_trial}
+    unproven = distrusted(case.history, case.config, case.context.now_s)
+    unfit = {*case.machines, *case.planned, *case.taken, *case.suspects, *case.context.machines_lost, *case.on_trial, *unproven}
     members = [name for name in case.context.job.machines if name not in unfit and sizes[name] == sizes[case.machines[0]]]
     if not members:
         return stops("page", "no_trial", f"no standby and no other machine can take the ranks of {case.machines[0]}")

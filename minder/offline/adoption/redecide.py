@@ -8,6 +8,7 @@ from typing import Any
 from minder.act.controller.state import fold_job
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
+from minder.act.policy.limits import HANG
 from minder.act.policy.policy import Policy
 from minder.model.clock import format_time
 from minder.model.decision import Decision
@@ -61,9 +62,11 @@ def redecide(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> D
     )
 
 
-def decide_again(job: str, events: Sequence[LedgerEvent], config: PolicyConfig) -> list[tuple[int, Decision, Decision]]:
-    """(place among the events, then, now) of each of the job's newest decisions about machines, oldest first."""
-    return [(index, then, _again(job, events[:index], then, config)) for index, then in _decisions(job, events)]
+def decide_again(
+    job: str, events: Sequence[LedgerEvent], config: PolicyConfig, machines_only: bool = True
+) -> list[tuple[int, Decision, Decision]]:  # fmt: skip
+    """(place among the events, then, now) of each of the job's newest decisions, oldest first; machines_only: of those about machines."""
+    return [(index, then, _again(job, events[:index], then, config)) for index, then in _decisions(job, events, machines_only)]
 
 
 def would_evict(decision: Decision) -> bool:
@@ -71,8 +74,8 @@ def would_evict(decision: Decision) -> bool:
     return decision.action == "evict" or decision.reason == "dry_run"
 
 
-def _decisions(job: str, events: Sequence[LedgerEvent]) -> list[tuple[int, Decision]]:
-    """The last decision of every operation that concerned machines, with its place among the events."""
+def _decisions(job: str, events: Sequence[LedgerEvent], machines_only: bool) -> list[tuple[int, Decision]]:
+    """The last decision of every operation (that concerned machines), with its place among the events."""
     found: dict[str, tuple[int, Decision]] = {}
     for index, event in enumerate(events):
         if event.kind != kinds.DECISION or event.job != job:
@@ -81,7 +84,7 @@ def _decisions(job: str, events: Sequence[LedgerEvent]) -> list[tuple[int, Decis
             decision = from_json(Decision, event.payload)
         except WireError:  # written by a version that knows more than this one
             continue
-        if decision.verdict.machines:
+        if decision.verdict.machines or not machines_only:
             found[decision.operation_id] = (index, decision)
     return sorted(found.values(), key=lambda item: item[0])[-MOST_DECISIONS:]
 
@@ -102,6 +105,8 @@ def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: Poli
         domains=registered.get("domains") or {},
         gpus=int(registered.get("gpus") or 1),
         largest_group=int(registered.get("largest_group") or 1),
+        workers_dead=then.verdict.kind == "job" and then.action in kinds.ACTS,
+        hangs=HANG in then.verdict.sources,
         suspects=fold_suspects([event for event in before if event.kind == kinds.VERDICT], then.time_s - config.domain_window_s),
     )
     history = fold_history(before, job, then.time_s)

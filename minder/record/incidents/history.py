@@ -13,8 +13,11 @@ from minder.model.evidence import TIER_ORDER
 from minder.model.history import Approval, History, LedgerEvent, Maintenance, PastEviction, Pause
 from minder.record.incidents import kinds
 from minder.record.incidents.approvals import APPROVAL_KINDS, ApprovalFold
-from minder.record.incidents.failures import BlameFold, restarts_in_a_row
+from minder.record.incidents.climbs import ClimbFold
+from minder.record.incidents.failures import MEMORY_S, BlameFold, restarts_in_a_row
 from minder.record.incidents.maintenance import coming_windows, note_window
+from minder.record.incidents.rules import RULE_KINDS, RuleFold
+from minder.record.incidents.trust import TrustFold
 
 __all__ = [
     "HISTORY_KINDS",
@@ -32,7 +35,7 @@ Bars = dict[tuple[str | None, str], LedgerEvent]  # by job (None: every one) and
 
 RECENT_S = 3600.0
 DAY_S = 86_400.0
-HISTORY_KINDS = (
+_OWN_KINDS = (
     kinds.JOB_REGISTERED,
     kinds.GENERATION_STARTED,
     kinds.VERDICT,
@@ -52,6 +55,7 @@ HISTORY_KINDS = (
     kinds.APPROVAL_MOVED,
     kinds.JOB_ENDED,
 )
+HISTORY_KINDS = tuple(dict.fromkeys((*_OWN_KINDS, *RULE_KINDS)))
 
 
 def fold_history(events: Sequence[LedgerEvent], job: str, now_s: float) -> History:
@@ -86,6 +90,8 @@ class HistoryFold:
         self._barred: Bars = {}
         self._windows: dict[str, Maintenance] = {}
         self._blame: dict[str | None, BlameFold] = defaultdict(BlameFold)
+        self._climbs: dict[str | None, ClimbFold] = defaultdict(ClimbFold)
+        self._trust, self._rules = TrustFold(), RuleFold()
 
     def add(self, event: LedgerEvent) -> None:
         """Events of other kinds change nothing."""
@@ -96,6 +102,9 @@ class HistoryFold:
             self._started_s[event.job].append(event.time_s)
         self._actions.add(event)
         self._blame[event.job].add(event)
+        self._climbs[event.job].add(event)
+        self._trust.add(event)
+        self._rules.add(event)
         _note_pause(self._pauses, event)
         _note_bar(self._barred, event)
         note_window(self._windows, event)
@@ -105,7 +114,9 @@ class HistoryFold:
     def history(self, job: str, now_s: float) -> History:
         begun_id, started = self._begun_id.get(job, 0), self._started_s.get(job, [])
         own = self._actions.of_job(job, begun_id)
+        until_s = math.inf
         if self._newest_s > now_s:  # the past is asked for; else a time in the future is one before the clock was set back
+            until_s = now_s
             own = [item for item in own if item.time_s <= now_s]
         blame = self._blame.get(job) or BlameFold()
         recent = [item for item in self._actions.since(now_s - RECENT_S, now_s) if item.job != job or item.event_id < begun_id]
@@ -121,6 +132,9 @@ class HistoryFold:
             failures=blame.failures(now_s),
             trials=blame.trials(now_s),
             approvals=tuple(self.approvals(job)),
+            climbs=self._climbs[job].climbs(now_s - MEMORY_S, until_s) if job in self._climbs else (),
+            evicted_s=dict(self._trust.evicted_s),
+            rules=self._rules.records(),
         )
 
     def approvals(self, job: str) -> list[Approval]:

@@ -37,6 +37,7 @@ __all__ = [
     "RESTART_ASKED",
     "RESULT",
     "RETEST_ASKED",
+    "RULE_RESTORED",
     "SHADOW",
     "SIGNAL",
     "SIGNED_IN",
@@ -115,7 +116,7 @@ PROGRESS = "progress"
 TRIAL_ENDED = "trial_ended"
 # The machine is kept out of the event's job (of every job where the event has none). {machine, reason?}
 BARRED = "barred"
-# {machine, by?, note?}; without a job: back in every job
+# {machine, by?, note?, forced?}; without a job: back in every job. forced: although no test, or a failed one, speaks for it
 UNBARRED = "unbarred"
 # {scope: "all" | "job" | "rack", target: name | null, until_s, reason, by?}
 PAUSE = "pause"
@@ -123,6 +124,8 @@ PAUSE = "pause"
 UNPAUSE = "unpause"
 # Was the eviction right? {machine, outcome: "confirmed" | "no-fault-found", note?, by?}
 OUTCOME = "outcome"
+# A person lets a rule evict again: it is counted anew. {rule, tier, reason, by}
+RULE_RESTORED = "rule_restored"
 # A planned window. minder.model.history.Maintenance
 MAINTENANCE = "maintenance"
 # It ends before its time. {id, reason, by}

@@ -8,6 +8,7 @@ from typing import Literal
 
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
+from minder.record.incidents.trust import TrustFold, distrust_because
 
 __all__ = ["MACHINE_KINDS", "RETEST_PREFIX", "MachineFold", "MachineRecord", "Retest", "fold_machines", "unfit_because"]
 
@@ -29,7 +30,8 @@ class Retest:
 
 @dataclass(frozen=True, slots=True)
 class MachineRecord:
-    """`evictions` counts those that happened; `outcome` is the last one reported, `retest` the newest since the machine was barred."""
+    """`evictions` counts those that happened, `unproven_s` has the times of those since it last passed a test; `outcome` is the last one
+    reported, `retest` the newest since the machine was barred."""
 
     machine: str
     evictions: int = 0
@@ -39,10 +41,14 @@ class MachineRecord:
     barred_in: tuple[str, ...] = ()
     outcome: str | None = None
     retest: Retest | None = None
+    unproven_s: tuple[float, ...] = ()
 
 
-def unfit_because(record: MachineRecord | None) -> str | None:
-    """Why a machine should not be given back yet: its newest test failed, or has not ended. None where it passed, or none was ordered."""
+def unfit_because(record: MachineRecord | None, now_s: float | None = None) -> str | None:
+    """Why a machine should not be given back yet: its newest test failed, or has not ended; or it was evicted again and again and none
+    was ordered (now_s: unix seconds; None: that is not asked). None where it passed, or none is needed."""
+    if record is not None and record.retest is None and now_s is not None:
+        return distrust_because(record.machine, record.unproven_s, now_s)
     if record is None or record.retest is None or record.retest.state == "passed":
         return None
     if record.retest.state == "failed":
@@ -82,9 +88,11 @@ class MachineFold:
         self._begun: dict[str, tuple[LedgerEvent, tuple[str, ...]]] = {}  # evictions without a result yet, by operation
         self._tested: dict[str, tuple[str, str | None]] = {}  # operation of a test to its machine and job
         self._barring: set[str] = set()  # jobs that ever barred a machine
+        self._trust = TrustFold()
 
     def add(self, event: LedgerEvent) -> None:
         operation = event.operation_id or ""
+        self._trust.add(event)
         if event.kind == kinds.RETEST_ASKED:
             if operation:
                 self._ask_test(event, operation)
@@ -128,6 +136,7 @@ class MachineFold:
             job=newest.job,
             barred_in=self._barred_in(own, jobs),
             outcome=outcome if outcome_id > (evicted.id if evicted is not None else 0) else None,
+            unproven_s=self._trust.evicted_s.get(machine, ()),  # in every job: a machine's record is the ledger's
             retest=tested.retest if tested.retest_id > max(kept.barred_id for kept in own) else None,
         )
 

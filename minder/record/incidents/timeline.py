@@ -136,6 +136,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     ),
     kinds.RECOVERY_PHASE: _phase,
     kinds.FIRST_STEP: _first_step,
+    kinds.RULE_RESTORED: lambda p: f"the rule {p.get('rule')} may evict again{_tail(p, 'reason', 'by')}",
     kinds.RETEST_ASKED: lambda p: f"{p.get('machine')} is to be tested{_tail(p, 'reason')}",
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
     kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",

@@ -1,0 +1,69 @@
+"""Which rung a trouble is on: what was climbed for it before, what can be used now, and what is passed over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minder.act.policy.blame import Blame
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.ladder import ACTION_OF, Rung
+from minder.model.decision import Climb, PassedOver, Reason
+from minder.model.evidence import Failure, Verdict
+from minder.model.history import History
+
+__all__ = ["PASSED_ON", "climbed", "is_for", "passed_beside", "why_not"]
+
+# A rung that a stage stopped with one of these cannot be used here, and the next one is looked at. What else stops it (a pause, a budget,
+# a dry run) is for a person, and ends the climb.
+PASSED_ON: frozenset[Reason] = frozenset({"no_trial", "no_standby"})
+_WORDS = {
+    "diagnose": "stop-time diagnosis",
+    "rollback": "the rollback of the last change of code or data",
+    "replay": "dual-phase replay",
+    "probes": "probes beside the restart",
+}
+_MOST_TOLD = 12
+
+
+def is_for(item: Rung, verdict: Verdict) -> bool:
+    """A group is evicted as one, and a single machine by itself: the other rung does not concern it."""
+    return item.rung != "over_evict" or verdict.kind == "group"
+
+
+def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, context: PolicyContext, window_s: float) -> PassedOver | None:
+    """Why this rung cannot be used now, or None."""
+    if item.rung not in context.offers:
+        return PassedOver(item.rung, "not_available", f"{_WORDS.get(item.rung, item.rung)} is not available here")
+    if item.after > blame.seen:
+        return PassedOver(item.rung, "too_early", f"only from the time on that it comes back {item.after} times; it did {blame.seen}")
+    if item.times is None:
+        return None
+    used = blame.seen if item.rung == "reattempt" else _used(item.rung, verdict.failures, history, context.now_s - window_s)
+    if used >= item.times:
+        return PassedOver(item.rung, "used_up", f"{used} of {item.times} for this trouble already")
+    if ACTION_OF.get(item.rung) == "trial" and not blame.machines:
+        return PassedOver(item.rung, "no_machine_to_blame", "no machine is named")
+    return None
+
+
+def passed_beside(item: Rung, context: PolicyContext) -> tuple[PassedOver, ...]:
+    """What should run beside the rung and is not offered."""
+    missing = [name for name in item.beside if name not in context.offers]
+    return tuple(PassedOver(name, "not_available", f"{_WORDS.get(name, name)} are not available here") for name in missing)
+
+
+def climbed(history: History, since_s: float) -> tuple[Climb, ...]:
+    """The job's newest climbs since then, oldest first."""
+    return tuple(item for item in history.climbs if item.time_s >= since_s)[-_MOST_TOLD:]
+
+
+def _used(rung: str, failures: Iterable[Failure], history: History, since_s: float) -> int:
+    """How often the job climbed this rung for one of these failures."""
+    wanted = list(failures)
+    return sum(item.rung == rung and item.time_s >= since_s and _is_same(item, wanted) for item in history.climbs)
+
+
+def _is_same(item: Climb, failures: Iterable[Failure]) -> bool:
+    """The same failure on the same machine, or of the same ranks on another one."""
+    pairs = ((old, new) for old in item.failures for new in failures)
+    return any(old.is_like(new) and (old.machine == new.machine or bool(set(old.ranks) & set(new.ranks))) for old, new in pairs)

@@ -1,0 +1,211 @@
+"""What a ladder would have done over the past, and what that would have cost, before it is switched on. Nothing is acted on.
+
+Two pasts: a ledger, whose decisions are taken again one by one, and recordings, whose verdicts are played through a ledger in memory. In a
+recording an eviction takes effect (the machine is out, a standby has its ranks); in a ledger the history stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.policy.limits import HANG
+from minder.act.policy.policy import Policy
+from minder.act.recovery.placement import exchange_machines, replace_machines
+from minder.model.decision import ActionResult, Decision
+from minder.model.evidence import Failure, Verdict
+from minder.model.history import LedgerEvent
+from minder.model.observation import JobView
+from minder.offline.adoption.redecide import MOST_DECISIONS, decide_again
+from minder.record.incidents import Ledger, kinds
+
+__all__ = ["Cost", "Rehearsal", "Rehearsed", "RehearsedJob", "cost_of", "rehearse_ledger", "rehearse_recordings", "rehearse_verdicts"]
+
+_SORTS = {"stall": "hang", "unknown": "hang", "slowdown": "slow"}
+_ACTS = ("evict", "trial", "restart")
+_RESTART_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedJob:
+    """A job as far as a rehearsal needs it. gpus: devices of the job."""
+
+    name: str
+    machines: tuple[str, ...]
+    standbys: tuple[str, ...] = ()
+    gpus: int = 1
+    rank_machine: Mapping[int, str] | None = None
+    domains: Mapping[str, Mapping[str, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """One verdict of the past. then: what was decided, None in a recording. where: the incident, or the recording. machines, gpus: how
+    many the job has."""
+
+    where: str
+    then: Decision | None
+    now: Decision
+    machines: int = 1
+    gpus: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """machine_minutes: the job's machines times what each action costs of time (restart, and work since the last checkpoint)."""
+
+    evictions: int
+    machines_evicted: int
+    trials: int
+    restarts: int
+    pages: int
+    machine_minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Oldest first. then: what the past decided really cost; None without a ledger. unknown: what was assumed."""
+
+    items: tuple[Rehearsed, ...]
+    now: Cost
+    then: Cost | None
+    unknown: tuple[str, ...]
+
+
+_ASSUMED = (
+    "work since the last checkpoint: policy.assumed_unsaved_s",
+    "which rungs of the ladder the site offers: those of this version",
+)
+
+
+def rehearse_ledger(events: Sequence[LedgerEvent], config: PolicyConfig, job: str | None = None) -> Rehearsal:
+    """The newest decisions of each job (at most MOST_DECISIONS), taken again. events: of DRY_RUN_KINDS, of every job, in ledger order.
+    job: only this one's."""
+    config = replace(config, dry_run=False)
+    names = sorted({event.job for event in events if event.kind == kinds.DECISION and event.job and job in (None, event.job)})
+    items: list[Rehearsed] = []
+    for name in names:
+        machines, gpus = _sizes(name, events)
+        for index, then, now in decide_again(name, events, config, machines_only=False):
+            items.append(Rehearsed(events[index].incident or "", then, now, machines, gpus))
+    items.sort(key=lambda item: item.now.time_s)
+    past = cost_of([replace(item, now=item.then) for item in items if item.then is not None], config)
+    assumed = (*_ASSUMED, f"what else would have changed: the history stays as it was; the newest {MOST_DECISIONS} decisions of a job")
+    return Rehearsal(tuple(items), cost_of(items, config), past, assumed)
+
+
+def rehearse_recordings(played: Iterable[Rehearsed], config: PolicyConfig) -> Rehearsal:
+    """What `rehearse_verdicts` found in each of several recordings, as one."""
+    items = tuple(played)
+    return Rehearsal(items, cost_of(items, config), None, (*_ASSUMED, "whether a machine that was evicted in a recording was at fault"))
+
+
+def rehearse_verdicts(job: RehearsedJob, verdicts: Iterable[Verdict], config: PolicyConfig, where: str = "") -> list[Rehearsed]:
+    """A recording's verdicts, in time order, through the policy and a ledger in memory. Raises whatever reading the verdicts raises."""
+    with Ledger(":memory:") as ledger:
+        stage = _Stage(job, ledger, replace(config, dry_run=False))
+        return [Rehearsed(where, None, decision, len(job.machines), job.gpus) for verdict in verdicts for decision in stage.play(verdict)]
+
+
+def cost_of(items: Iterable[Rehearsed], config: PolicyConfig) -> Cost:
+    """Of what each item decides now. An operation counts once."""
+    found: Counter[str] = Counter()
+    minutes, seen = 0.0, set[tuple[str, str, str]]()
+    for item in items:
+        decision = item.now
+        key = (item.where, decision.operation_id, decision.action)
+        if key in seen:
+            continue
+        seen.add(key)
+        found[decision.action] += 1
+        found["machines"] += len(decision.machines) if decision.action == "evict" else 0
+        if decision.action in _ACTS:
+            minutes += item.machines * _seconds(decision, item.gpus, config) / 60
+    return Cost(found["evict"], found["machines"], found["trial"], found["restart"], found["page"], round(minutes, 1))
+
+
+def _seconds(decision: Decision, gpus: int, config: PolicyConfig) -> float:
+    """That the whole job loses by one action."""
+    return _RESTART_S + config.assumed_unsaved_s if decision.price is None else decision.price.acting_gpu_s / max(1, gpus)
+
+
+def _sizes(job: str, events: Sequence[LedgerEvent]) -> tuple[int, int]:
+    """(machines, devices) of the job, as it registered them or as a watch found them."""
+    for event in reversed(events):
+        if event.job != job or event.kind not in (kinds.NOTE, kinds.JOB_REGISTERED):
+            continue
+        told = event.payload.get("attached") if event.kind == kinds.NOTE else event.payload
+        if isinstance(told, Mapping) and told.get("machines"):
+            return len(told["machines"]), int(told.get("gpus") or len(told["machines"]))
+    return 1, 1
+
+
+class _Stage:
+    """A job that is not there: `play` one verdict after the other."""
+
+    def __init__(self, job: RehearsedJob, ledger: Ledger, config: PolicyConfig) -> None:
+        self._job, self._ledger, self._policy = job, ledger, Policy(config)
+        self._placed = dict(job.rank_machine or dict(enumerate(job.machines)))
+        self._generation, self._begun_s = 1, float("-inf")
+        ledger.append(kinds.JOB_REGISTERED, {"machines": list(job.machines), "standbys": list(job.standbys)}, job=job.name, time_s=0.0)
+
+    def play(self, verdict: Verdict) -> Iterator[Decision]:
+        """What would have been decided; it is carried out in the ledger."""
+        now_s, name = verdict.time_s, self._job.name
+        verdict = self._with_failures(verdict)
+        incident = self._ledger.open_incident(verdict, job=name, time_s=now_s)
+        if verdict.kind == "recovered":
+            return
+        for decision in self._policy.decide([verdict], self._ledger.history(name, now_s), self._context(verdict, now_s)):
+            self._ledger.append(
+                kinds.DECISION, decision, job=name, incident=incident, operation_id=decision.operation_id, time_s=now_s
+            )  # fmt: skip
+            if decision.action in _ACTS:
+                self._carry_out(decision, incident)
+            yield decision
+
+    def _with_failures(self, verdict: Verdict) -> Verdict:
+        """As the controller gives a hang or a slowness its ranks, for the memory of blame."""
+        if verdict.failures or verdict.kind not in ("machine", "group") or verdict.cause not in _SORTS:
+            return verdict
+        ranks = {name: tuple(rank for rank, other in self._placed.items() if other == name) for name in verdict.machines}
+        sort = _SORTS[verdict.cause]
+        failures = tuple(Failure(verdict.since_s, name, ranks[name], sort, generation=self._generation) for name in verdict.machines)
+        return replace(verdict, failures=failures)
+
+    def _context(self, verdict: Verdict, now_s: float) -> PolicyContext:
+        inside = tuple(dict.fromkeys(self._placed.values()))
+        ready = tuple(name for name in self._job.standbys if name not in inside)
+        begun_s = 0.0 if self._begun_s == float("-inf") else self._begun_s
+        view = JobView(self._job.name, self._generation, "running", inside, ready, (), dict(self._placed), 0.0, begun_s)
+        return PolicyContext(
+            now_s=now_s,
+            job=view,
+            standbys_ready=ready,
+            domains=self._job.domains or {},
+            gpus=self._job.gpus,
+            since_checkpoint_s=self._policy.config.assumed_unsaved_s,
+            answering=frozenset((*inside, *ready)),
+            workers_dead=verdict.cause == "explicit" and verdict.kind == "job",
+            hangs=HANG in verdict.sources,
+        )
+
+    def _carry_out(self, decision: Decision, incident: str) -> None:
+        name, time_s, operation = self._job.name, decision.time_s, decision.operation_id
+        if not self._ledger.intend(operation, decision, job=name, incident=incident, time_s=time_s).first:
+            return
+        if decision.action == "evict":
+            self._placed = replace_machines(self._placed, decision.machines, decision.replacements)
+            for machine in decision.machines:
+                payload = {"machine": machine, "reason": decision.detail}
+                self._ledger.append(kinds.BARRED, payload, job=name, incident=incident, operation_id=operation, time_s=time_s)
+        elif decision.action == "trial":
+            self._placed = exchange_machines(self._placed, decision.machines[0], decision.replacements[0])
+        self._generation, self._begun_s = self._generation + 1, time_s
+        placed = {str(rank): machine for rank, machine in self._placed.items()}
+        begun = {"generation": self._generation, "rank_machine": placed}
+        self._ledger.append(kinds.GENERATION_STARTED, begun, job=name, incident=incident, operation_id=operation, time_s=time_s)
+        self._ledger.complete(operation, ActionResult(operation, time_s, "done", "rehearsed"), time_s=time_s)
