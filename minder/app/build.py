@@ -87,8 +87,8 @@ class App:
         self.fleet.start()
         name, recovery = self.config.name, self.recovery
         if shared := self.config.shared_tokens():
-            told = "for one more version: see `minder token machine --help`, then set machine_token_dir"
-            self.controller.say(f"{' and '.join(shared)} in job.toml: one token for all machines, which is read {told}")
+            until = "for one more version: see `minder token machine --help`, then set machine_token_dir"
+            self.controller.say(f"{' and '.join(shared)} in job.toml: one token for all machines, which is read {until}")
         if self.engine is not None:
             self.engine.watch.start()
         if recovery is None:
