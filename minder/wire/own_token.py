@@ -33,7 +33,7 @@ def own_token(file: Path | None, machine: str, environment: Mapping[str, str] = 
 
 
 def warn_of_shared(token: Token | None, machine: str, log: logging.Logger) -> None:
-    """One line where a file's token names no machine: one for all machines opens all of them to whoever reads it on one."""
+    """One line where a file's token names no machine: one for all machines, read on one of them, opens all."""
     if isinstance(token, TokenFile) and machine_of(token.current) is None:
         detail = f"it names no machine; one for all is taken for one more version: run `minder token machine {machine}`"
         event(log, logging.WARNING, "shared token", path=token.path, detail=detail)

@@ -1,6 +1,6 @@
 """Token files that a running process goes on reading: a token is exchanged without a restart.
 
-One thread of the process looks at all of its token files every two seconds; whoever asks or answers takes what was read last, so a
+One thread of the process looks at all of its token files every two seconds; requests take what was read last, so a
 file system that hangs delays an exchange and nothing else. A file that cannot be used any more keeps its last tokens, with one
 line in the log: a half-written file must not lock a controller out. To take a token away, exchange it.
 """

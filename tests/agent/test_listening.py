@@ -154,8 +154,8 @@ def test_refused_callers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -
     refused = RefusedCallers(logging.getLogger("minder.test"), lambda: now_s[0])
     for number in range(5000):
         refused.note(f"2001:db8::{number:x}", "token", "/v1/workers")
-    told = [record for record in caplog.records if record.getMessage() == "caller refused"]
-    assert len(told) == 60
+    lines = [record for record in caplog.records if record.getMessage() == "caller refused"]
+    assert len(lines) == 60
     now_s[0] = 61.0
     refused.note("10.0.0.9", "token", "/v1/workers")
     assert caplog.records[-1].minder_fields["lines_left_out"] == 4940  # type: ignore[attr-defined]

@@ -106,5 +106,5 @@ def test_what_makes_no_token_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     assert main(["token", "machine", *words]) in (1, 2)
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1

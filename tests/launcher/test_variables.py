@@ -31,10 +31,10 @@ def test_what_runs_other_code_is_refused_whatever_the_launcher_permits(name: str
     "name", ["HOME", "BASH_ENV", "CUDA_VISIBLE_DEVICES", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "TORCH_EXTENSIONS_DIR"]
 )
 def test_what_the_launcher_permits_is_allowed_and_nothing_else(name: str) -> None:
-    told = refused_variable({name: "x"})
-    assert name in told and f"--allow-env {name}" in told
+    why = refused_variable({name: "x"})
+    assert name in why and f"--allow-env {name}" in why
     assert refused_variable({name: "x"}, (f"{name[:4]}*",)) == ""
-    assert refused_variable({name: "x"}, ("HF_*",)) == told
+    assert refused_variable({name: "x"}, ("HF_*",)) == why
 
 
 @pytest.mark.parametrize("env", [{"": "x"}, {"A=B": "x"}, {"A\nB": "x"}, {"RANK": "0\0"}, {"NCCL_Ä": "x"}])

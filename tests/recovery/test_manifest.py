@@ -13,6 +13,7 @@ from minder.edge.checkpoint.manifest import (
     checkpoint_path,
     complete_checkpoints,
     newest_generation,
+    newest_step,
     prune,
     publish,
     verify,
@@ -45,12 +46,14 @@ def test_a_checkpoint_counts_only_once_it_is_published(tmp_path: Path) -> None:
 def test_a_missing_folder_holds_no_checkpoints(tmp_path: Path) -> None:
     assert complete_checkpoints(tmp_path / "nowhere") == []
     assert newest_generation(tmp_path / "nowhere") == -1
+    assert newest_step(tmp_path / "nowhere") is None
 
 
 def test_a_later_generation_is_newer_whatever_its_step(tmp_path: Path) -> None:
     for step, generation in ((40, 0), (41, 0), (38, 1)):
         _published(tmp_path, step, generation)
     assert [manifest.order for manifest in complete_checkpoints(tmp_path)] == [(1, 38), (0, 41), (0, 40)]
+    assert newest_step(tmp_path) == 38, "what a new generation resumes from, and so what is reported"
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1, 20, 100])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import stat
 import time
@@ -18,10 +19,10 @@ from minder.wire import token_files
 from minder.wire.client import Endpoint, MachineClient, MachineEndpoints
 from minder.wire.fleet import Fleet
 from minder.wire.machine_tokens import MachineTokens, give_token, machine_token
-from minder.wire.own_token import own_token
+from minder.wire.own_token import own_token, warn_of_shared
 from minder.wire.plain import PlainHttp
 from minder.wire.token_files import TokenFile, admits
-from minder.wire.tokens import Tokens, machine_of, read_token, read_tokens, write_tokens
+from minder.wire.tokens import Tokens, machine_of, read_token, read_tokens, write_token, write_tokens
 
 Make = Callable[..., Any]
 
@@ -160,3 +161,15 @@ def test_an_exchange_leaves_no_gap_whichever_side_has_the_new_file_first(peer: M
 
     asyncio.run(ask())
     assert machine.shown == {old, new}
+
+
+def test_a_shared_token_still_works_with_one_line_and_a_machines_own_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_token(tmp_path / "shared")
+    give_token(tmp_path, "m0")
+    log = logging.getLogger("minder.test")
+    for name in ("m0", "shared"):
+        token = own_token(tmp_path / name, "m0")
+        assert token is not None and admits(token, f"Bearer {read_token(tmp_path / name)}")
+        warn_of_shared(token, "m0", log)
+    (line,) = [record for record in caplog.records if record.getMessage() == "shared token"]
+    assert "minder token machine m0" in line.minder_fields["detail"]  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ nothing is taken that needs the engine.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -173,13 +174,10 @@ class CheckpointLook:
         return self._step
 
     def _read(self, folder: Path) -> None:
-        from minder.edge.checkpoint.manifest import complete_checkpoints
+        from minder.edge.checkpoint.manifest import newest_step
 
-        try:
-            found = complete_checkpoints(folder)
-        except (CheckpointError, OSError):
-            return
-        self._step = found[0].step if found else None
+        with contextlib.suppress(CheckpointError, OSError):
+            self._step = newest_step(folder)
 
 
 def unsaved_s(tracker: JobTracker, newest_step: Callable[[], int | None], assumed_s: float) -> float:

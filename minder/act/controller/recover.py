@@ -193,13 +193,12 @@ class Recovery:
         folder = self._settings.checkpoint_dir
         if folder is None or not folder.is_dir():
             return None
-        from minder.edge.checkpoint.manifest import complete_checkpoints
+        from minder.edge.checkpoint.manifest import newest_step
 
         try:
-            found = complete_checkpoints(folder)
+            return newest_step(folder)
         except (CheckpointError, OSError):
             return None
-        return max((manifest.step for manifest in found), default=None)
 
     def _phase(self, phase: str, state: str, operation_id: str, incident: str | None, detail: str = "") -> None:
         payload = {"phase": phase, "state": state, "detail": detail}

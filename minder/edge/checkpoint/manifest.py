@@ -19,7 +19,17 @@ from typing import Any
 
 from minder.model.errors import CheckpointError
 
-__all__ = ["Manifest", "ManifestFile", "checkpoint_path", "complete_checkpoints", "newest_generation", "prune", "publish", "verify"]
+__all__ = [
+    "Manifest",
+    "ManifestFile",
+    "checkpoint_path",
+    "complete_checkpoints",
+    "newest_generation",
+    "newest_step",
+    "prune",
+    "publish",
+    "verify",
+]
 
 _NAME = re.compile(r"step-(\d{9,})-generation-(\d{5,})")
 _FILE = "manifest.json"
@@ -65,6 +75,12 @@ def complete_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
     """The complete ones, newest first. Files are not read here: see `verify`. A missing folder holds none."""
     manifests = [manifest for path in _folders(directory) if (manifest := _read(path)) is not None]
     return sorted(manifests, key=lambda manifest: manifest.order, reverse=True)
+
+
+def newest_step(directory: str | os.PathLike[str]) -> int | None:
+    """The step of the checkpoint that a new generation would resume from; None where none is complete. Raises CheckpointError, OSError."""
+    found = complete_checkpoints(directory)
+    return found[0].step if found else None
 
 
 def newest_generation(directory: str | os.PathLike[str]) -> int:
