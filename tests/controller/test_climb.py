@@ -67,8 +67,8 @@ def test_what_was_passed_over_and_what_came_of_it_is_explained_by_the_incident(w
     incidents = list(dict.fromkeys(event.incident for event in world.events(kinds.DECISION)))
     with world.ledger() as ledger:
         steps = [step for name in incidents for step in fold_ascent(ledger.events(incident=name, kinds=ASCENT_KINDS))]
-    told = [(step.rung, step.state, step.reason) for step in steps]
-    assert ("probes", "passed over", "not_available") in told and ("diagnose", "passed over", "not_available") in told
+    found = [(step.rung, step.state, step.reason) for step in steps]
+    assert ("probes", "passed over", "not_available") in found and ("diagnose", "passed over", "not_available") in found
     assert [step.rung for step in steps if step.state == "climbed"] == CLIMB
     assert all("the job stepped again" in step.outcome for step in steps if step.state == "climbed")
 
