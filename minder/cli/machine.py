@@ -123,7 +123,7 @@ def give_back(
         if not meant and settings is None:
             where = f"from job {job}" if job else "from any job"
             raise BadInputError(f'machine "{name}" is not barred {where}: `minder machine list` shows those that are')
-        unfit = _demand_fit(opened, name, force, note)
+        unfit = _demand_fit(opened, name, settings, note if force else "")
         if settings is not None:
             from minder.app.engine import return_machine
 
@@ -203,15 +203,19 @@ def _state(record: MachineRecord) -> str:
     return record.retest.state if record.retest is not None else "-"
 
 
-def _demand_fit(opened: Ledger | RemoteLedger, name: str, force: bool, note: str) -> str | None:
-    """What speaks against a return that is forced; None where nothing does. Raises BadInputError where it is not forced."""
+def _demand_fit(opened: Ledger | RemoteLedger, name: str, settings: JobConfig | None, forced: str) -> str | None:
+    """What speaks against a return that is forced; None where nothing does. settings: whose [policy.ladder] says what is asked; the
+    defaults if None. forced: why it is fit all the same. Raises BadInputError where it is not forced."""
     import time
 
     from minder.model.errors import BadInputError
     from minder.record.incidents.machines import MACHINE_KINDS, fold_machines, unfit_because
 
-    unfit = unfit_because(fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name), time.time())
-    if unfit is not None and not (force and note.strip()):
+    record = fold_machines(opened.events(kinds=MACHINE_KINDS)).get(name)
+    ladder = None if settings is None else settings.policy_config(False).ladder
+    asked = () if ladder is None else (ladder.distrust_evictions, ladder.distrust_window_s)
+    unfit = unfit_because(record, time.time(), *asked)
+    if unfit is not None and not forced.strip():
         raise BadInputError(f"{unfit}: mend and test it, or give --force and --note with the reason why it is fit all the same")
     return unfit
 

@@ -120,10 +120,10 @@ def _of_recordings(paths: Sequence[Path], policy: PolicyConfig) -> tuple[Rehears
     items, problems = [], list[str]()
     for path, verdicts in zip(each, replay_apart(each, None), strict=True):
         try:
-            told = read_job(path / "job.toml")
-            topology = told.topology()
-            size = len(told.machines) * told.gpus_per_machine
-            job = RehearsedJob(told.name, told.machines, told.standbys, size, dict(topology.rank_machine), topology.domains)
+            recorded = read_job(path / "job.toml")
+            topology = recorded.topology()
+            size = len(recorded.machines) * recorded.gpus_per_machine
+            job = RehearsedJob(recorded.name, recorded.machines, recorded.standbys, size, dict(topology.rank_machine), topology.domains)
             items += rehearse_verdicts(job, verdicts, policy, path.resolve().name)
         except (BadInputError, RuleFailedError) as error:
             problems.append(" ".join(str(error).split()))
@@ -148,7 +148,7 @@ def rules(config: ConfigOption = None, format_: FormatOption = "table", ledger: 
             fold.add(event)
     records = fold.records()
     if not records and format_ == "table":
-        typer.echo("no rule has evicted a machine yet, and no outcome is told: `minder machine outcome` tells one")
+        typer.echo("no rule has evicted a machine yet, and no outcome is known: `minder machine outcome` records one")
         return
     _print({"rules": rule_json(records, policy)}, rule_rows(records, policy), format_)
 

@@ -83,16 +83,23 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
     """What tests and repairs said of the machines that one rule named with one tier, in every job of the ledger. evictions: how many
-    machines went for it. confirmed, no_fault_found: outcomes. restored_s: when a person last had it counted anew; judged_s: when an
-    outcome last came; None: never."""
+    machines went for it. confirmed_s, no_fault_s: when each outcome came, oldest first. restored_s: when a person last had it counted
+    anew; None: never."""
 
     rule: str
     tier: str
     evictions: int = 0
-    confirmed: int = 0
-    no_fault_found: int = 0
+    confirmed_s: tuple[float, ...] = ()
+    no_fault_s: tuple[float, ...] = ()
     restored_s: float | None = None
-    judged_s: float | None = None
+
+    @property
+    def confirmed(self) -> int:
+        return len(self.confirmed_s)
+
+    @property
+    def no_fault_found(self) -> int:
+        return len(self.no_fault_s)
 
 
 @dataclass(frozen=True, slots=True)

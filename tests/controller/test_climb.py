@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from minder.model.decision import Decision
+from minder.model.decision import ActionResult, Decision
 from minder.model.evidence import Failure, Verdict
 from minder.record.incidents import kinds
 from minder.record.incidents.ascent import ASCENT_KINDS, fold_ascent
@@ -67,8 +67,8 @@ def test_what_was_passed_over_and_what_came_of_it_is_explained_by_the_incident(w
     incidents = list(dict.fromkeys(event.incident for event in world.events(kinds.DECISION)))
     with world.ledger() as ledger:
         steps = [step for name in incidents for step in fold_ascent(ledger.events(incident=name, kinds=ASCENT_KINDS))]
-    told = [(step.rung, step.state, step.reason) for step in steps]
-    assert ("probes", "passed over", "not_available") in told and ("diagnose", "passed over", "not_available") in told
+    found = [(step.rung, step.state, step.reason) for step in steps]
+    assert ("probes", "passed over", "not_available") in found and ("diagnose", "passed over", "not_available") in found
     assert [step.rung for step in steps if step.state == "climbed"] == CLIMB
     assert all("the job stepped again" in step.outcome for step in steps if step.state == "climbed")
 
@@ -86,3 +86,15 @@ def test_two_incidents_of_one_job_are_one_plan(world: Any) -> None:
     assert (decision.action, decision.machines, app.state.generation) == ("evict", ("m1",), 2)
     noted = {event.incident for event in world.events(kinds.DECISION) if event.operation_id == decision.operation_id}
     assert len(noted) == 2, "both incidents say what was done"
+
+
+def test_a_page_for_want_of_a_standby_names_the_one_that_is_to_be_tested(paper: Callable[..., Any]) -> None:
+    world = paper()
+    for number in range(2):
+        world.ledger.intend(f"evict-{number}", {"action": "evict", "machines": ["s0"]}, job="vision")
+        world.ledger.complete(f"evict-{number}", ActionResult(f"evict-{number}", world.clock.now_s(), "done"))
+    world.tick(2)
+    app = world.app
+    assert app.controller.standbys() == ["s1"]
+    context = app.controller._stages.context(app.state, app.controller.standbys(), world.clock.now_s())
+    assert context.standbys_out == {"s0": "s0 was evicted 2 times within 7 days and has passed no test since"}

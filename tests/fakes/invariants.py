@@ -84,7 +84,7 @@ class Watch:
             self.fail("no eviction without the approval that the site wants", name)
 
     def _climb(self, name: str, decision: Mapping[str, Any]) -> None:
-        """A climb's state is in the ledger, whoever leads; and an unknown failure is restarted in place once."""
+        """A climb's state is in the ledger, for each controller that leads; and an unknown failure is restarted in place once."""
         shown = [item["operation_id"] for item in decision["climbed"]]
         if self._schedule.approval == "none" and shown != self._acts[-SHOWN:]:  # a question is decided before it is answered
             self.fail("the state of a climb is in the ledger", f"{name} knows of {shown}, and {self._acts[-SHOWN:]} were begun")

@@ -1,4 +1,4 @@
-"""The state of a climb, the trust in machines and the record of rules: all out of the ledger, whoever reads it next."""
+"""The state of a climb, the trust in machines and the record of rules: all out of the ledger, for the next controller too."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def act(
     rung: Any = "", **changes: Any,
 ) -> str:  # fmt: skip
     """One operation with its incident; returns the incident. outcome "": it has no result."""
-    told = verdict(machine, **changes)
-    incident = ledger.open_incident(told, job=job, time_s=time_s)
-    decision = Decision(name, time_s, action, (machine,), "act", "every stage passed", told, rung=rung, trouble="hang")
+    said = verdict(machine, **changes)
+    incident = ledger.open_incident(said, job=job, time_s=time_s)
+    decision = Decision(name, time_s, action, (machine,), "act", "every stage passed", said, rung=rung, trouble="hang")
     ledger.append(kinds.DECISION, decision, job=job, incident=incident, operation_id=name, time_s=time_s)
     ledger.intend(name, decision, job=job, incident=incident, time_s=time_s)
     if outcome:
@@ -61,7 +61,7 @@ def test_a_climb_is_in_the_ledger_from_its_intent_on(ledger: Ledger) -> None:
     assert climbs(ledger) == [("reattempt", "came back"), ("trial", "done")]
     assert climbs(ledger, NOW_S + 2 * 86_400.0) == [], "a day is remembered"
     with Ledger(ledger.location) as other:
-        assert climbs(other) == climbs(ledger), "whoever takes over reads the same"
+        assert climbs(other) == climbs(ledger), "the next controller reads the same"
 
 
 def test_another_machines_trouble_does_not_come_back_and_a_dry_run_is_no_climb(ledger: Ledger) -> None:
@@ -131,7 +131,7 @@ def test_a_persons_word_goes_before_a_tests_and_the_newest_counts_once(ledger: L
     outcome(ledger, "confirmed", incident)
     retest(ledger, "retest-1", "done")
     assert counts(ledger) == {"stall": (1, 1, 0), "captures": (1, 1, 0)}
-    assert ledger.history("llm", NOW_S).rules[0] == RuleRecord("captures", "evict", 1, 1, 0, None, NOW_S + 50.0)
+    assert ledger.history("llm", NOW_S).rules[0] == RuleRecord("captures", "evict", 1, (NOW_S + 50.0,))
 
 
 def test_what_was_only_paged_is_judged_too_so_a_demoted_rule_can_come_back(ledger: Ledger) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from minder.model.decision import Decision
+from minder.model.decision import Decision, PassedOver
 from minder.model.evidence import Verdict
 from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, fold_incident, kinds
@@ -82,3 +82,12 @@ def test_rows_are_newest_first(ledger: Ledger, recovered_incident: str) -> None:
     header, newest, oldest = incident_rows(ledger.incidents())
     assert (header[0], newest[0], oldest[0]) == ("incident", "llm-2", "llm-1")
     assert oldest[3:] == ("closed", "m2", "stall", "evict", "16.0 s", "-")
+
+
+def test_the_decision_says_its_rung_and_what_was_passed_over(ledger: Ledger, verdict: Verdict, decision: Decision) -> None:
+    incident = ledger.open_incident(verdict, job="llm")
+    passed = (PassedOver("diagnose", "not_available", "not here"), PassedOver("trial", "no_trial", "ranks are fixed"))
+    placed = replace(decision, rung="page", trouble="unknown", passed_over=passed)
+    ledger.append(kinds.DECISION, placed, job="llm", incident=incident, operation_id=placed.operation_id)
+    line = "rung: page, for a trouble of kind unknown; passed over: diagnose (not available), trial (no trial)"
+    assert line in incident_report(ledger.incident(incident))

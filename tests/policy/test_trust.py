@@ -20,7 +20,9 @@ LIVE = PolicyConfig(dry_run=False, breaker_share=0.5)
 
 
 def wrong(rule: str, times: int, right: int = 0, tier: str = "evict") -> RuleRecord:
-    return RuleRecord(rule, tier, times + right, right, times, judged_s=NOW_S - 60.0)
+    """Right first, then wrong, a minute each, the last one at NOW_S."""
+    times_s = tuple(NOW_S - 60.0 * count for count in range(times + right - 1, -1, -1))
+    return RuleRecord(rule, tier, times + right, times_s[:right], times_s[right:])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_what_a_rule_said_at_another_tier_and_a_threshold_of_zero_demote_nothing
 
 def test_the_table_of_rules_has_the_interval_and_since_when() -> None:
     row = rule_json([wrong("slowdown", 5)], LIVE)[0]
-    assert row["demoted"] and row["demoted_since"].startswith("1970-01-01T02:45:40")
+    assert row["demoted"] and row["demoted_since"].startswith("1970-01-01T02:45:40"), "with the fourth of the five"
     assert 0 <= row["low"] < row["confirmed_rate"] < row["high"] < 0.5
     assert rule_rows([wrong("slowdown", 5)], LIVE)[1][-1].startswith("demoted to page since")
 

@@ -21,6 +21,7 @@ from minder.act.controller.watched import WatchedJob
 from minder.act.policy.case import breaker_limit
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
+from minder.act.policy.trust import distrusted
 from minder.act.recovery.restart import why_not_waiting
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.hang import HangRule, Standing
@@ -84,6 +85,9 @@ def context_maker(
     tracker, fleet, ledger = sources
     domains, group = topology.domains, isolated_group(topology, config)
 
+    def unproven(now_s: float) -> Mapping[str, str]:
+        return distrusted(ledger.history(name, now_s), config, now_s)
+
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         views = fleet.views()
         in_job = set(state.rank_machine.values())
@@ -109,7 +113,7 @@ def context_maker(
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
             suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
             remaining_s=remaining_s(tracker, work.total_steps, now_s),
-            standbys_out=_standbys_out(state, views, standbys, now_s) if watched is None else {},
+            standbys_out=_standbys_out(state, views, standbys, now_s, unproven) if watched is None else {},
             restart_refused="" if watched is None else "minder only watches this job: its owner restarts it",
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
             ranks_fixed=_fixed(watched, work),
@@ -125,10 +129,19 @@ def _fixed(watched: WatchedJob | None, work: JobWork) -> str:
     return 'checkpoints are local to each machine (checkpoints = "local"), so ranks cannot move' if work.is_local else ""
 
 
-def _standbys_out(state: JobState, views: Mapping[str, MachineView], ready: Sequence[str], now_s: float) -> dict[str, str]:
-    """Machines outside the job that are not barred from it and cannot take a place now, and why not."""
+def _standbys_out(
+    state: JobState,
+    views: Mapping[str, MachineView],
+    ready: Sequence[str],
+    now_s: float,
+    unproven: Callable[[float], Mapping[str, str]],
+) -> dict[str, str]:
+    """Machines outside the job that are not barred from it and cannot take a place now, and why not. unproven: machines that pass an
+    offline test first; asked only where one waits that is not ready."""
     taken = {*state.rank_machine.values(), *state.barred, *ready}
     reasons = {machine: why_not_waiting(view, now_s) for machine, view in views.items() if machine not in taken}
+    if not all(reasons.values()):
+        reasons = {machine: why or unproven(now_s).get(machine, "") for machine, why in reasons.items()}
     return {machine: why for machine, why in reasons.items() if why}
 
 

@@ -55,35 +55,35 @@ class Pool:
         self._state, self._ledger, self._fleet, self._clock, self._config = state, ledger, fleet, clock, config or PolicyConfig()
         self._returns = Returns(state, ledger, fleet, clock)
         self._joins = None if admits is None else Joins(state, ledger, fleet, clock, admits, self.unproven)
-        self._unproven: Mapping[str, str] | None = None  # as of the newest tick
+        self._unproven: Mapping[str, str] = {}  # as it was last read: a ledger that fails takes no word away from the status
         self._said: dict[str, _Said] = {}  # by machine
         self.on_say: Callable[[str], None] = lambda text: None
 
     def tick(self) -> None:
-        self._unproven = None
+        self.unproven()
         self._returns.tick()
         if self._joins is not None:
             self._joins.tick()
         self._tell()
 
     def unproven(self) -> Mapping[str, str]:
-        """Machines that are given no ranks before they have passed an offline test, and why: by the ledger of all jobs."""
-        if self._unproven is None:
-            now_s = self._clock.now_s()
-            self._unproven = distrusted(self._ledger.history(self._state.name, now_s), self._config, now_s)
+        """Machines that are given no ranks before they have passed an offline test, and why: by the ledger of all jobs.
+        Raises LedgerError."""
+        now_s = self._clock.now_s()
+        self._unproven = distrusted(self._ledger.history(self._state.name, now_s), self._config, now_s)
         return self._unproven
 
     def standbys(self) -> list[str]:
         """Machines outside the job whose workers wait at the barrier, in configured order, none of them barred or to be tested first."""
         views, now_s = self._fleet.views(), self._clock.now_s()
         waiting = [machine for machine in self._outside() if is_waiting(views.get(machine), now_s)]
-        return [machine for machine in waiting if machine not in self.unproven()] if waiting else []
+        return [machine for machine in waiting if machine not in self._unproven]
 
     def missing(self) -> dict[str, str]:
         """Machines that could be standbys and are not, and why not."""
         views, now_s = self._fleet.views(), self._clock.now_s()
-        unproven = self.unproven()
-        reasons = {machine: why_not_waiting(views.get(machine), now_s) or unproven.get(machine, "") for machine in self._outside()}
+        out = self._outside()
+        reasons = {machine: why_not_waiting(views.get(machine), now_s) or self._unproven.get(machine, "") for machine in out}
         return {machine: why for machine, why in {**reasons, **self._ordered()}.items() if why}
 
     def _outside(self) -> list[str]:

@@ -52,7 +52,7 @@ class Blame:
 
 
 def attribute(verdict: Verdict, history: History, context: PolicyContext) -> Blame:
-    """The kind of trouble that a verdict tells of, by the table above."""
+    """The kind of trouble that a verdict reports, by the table above."""
     if not verdict.failures:
         return Blame(_plain(verdict), verdict.machines, "no failure with an identity")
     if _is_machines_own(verdict):
@@ -72,8 +72,8 @@ def _plain(verdict: Verdict) -> Trouble:
 
 def _machines_own(verdict: Verdict) -> Trouble:
     """Links have two ends, and the other one stays: they are a kind of their own where nothing else speaks."""
-    told = {item.source for item in verdict.evidence if item.machine is not None}
-    return "network" if told == {"link"} and verdict.kind == "machine" else "machine"
+    sources = {item.source for item in verdict.evidence if item.machine is not None}
+    return "network" if sources == {"link"} and verdict.kind == "machine" else "machine"
 
 
 def _times(failure: Failure, history: History, context: PolicyContext) -> int:

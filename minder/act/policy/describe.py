@@ -7,7 +7,7 @@ from typing import Any
 
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.ladder import OFFERED, TROUBLES, Rung
-from minder.act.policy.trust import Standing, standing_of
+from minder.act.policy.trust import Standing, demoted_since, standing_of
 from minder.model.clock import format_time
 from minder.model.history import RuleRecord
 
@@ -74,10 +74,11 @@ def _row(item: dict[str, Any]) -> tuple[str, ...]:
 
 def rule_json(records: Iterable[RuleRecord], config: PolicyConfig) -> list[dict[str, Any]]:
     """Every rule of which anything is known. confirmed_rate is the posterior's mean with its 95 % interval."""
-    return [_standing(standing_of(record, config.ladder.demote_below)) for record in records]
+    below = config.ladder.demote_below
+    return [_standing(standing_of(record, below), demoted_since(record, below)) for record in records]
 
 
-def _standing(item: Standing) -> dict[str, Any]:
+def _standing(item: Standing, since_s: float | None) -> dict[str, Any]:
     record = item.record
     return {
         "rule": record.rule,
@@ -89,7 +90,7 @@ def _standing(item: Standing) -> dict[str, Any]:
         "low": round(item.rate.low, 3),
         "high": round(item.rate.high, 3),
         "demoted": item.demoted,
-        "demoted_since": None if not item.demoted or record.judged_s is None else format_time(record.judged_s),
+        "demoted_since": None if since_s is None else format_time(since_s),
         "restored": None if record.restored_s is None else format_time(record.restored_s),
     }
 

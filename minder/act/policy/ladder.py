@@ -31,7 +31,7 @@ TROUBLES: dict[Trouble, str] = {
     "standstill": "the job stands as a whole, or lost its workers, and no machine is named",
     "order": "a person orders the restart",
 }
-# What a rung has done. Rungs without an action of their own are passed over until somebody offers them (PolicyContext.offers).
+# What a rung has done. Rungs without an action of their own are passed over until they are offered (PolicyContext.offers).
 ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "page"]] = {
     "evict": "evict",
     "over_evict": "evict",

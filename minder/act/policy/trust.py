@@ -14,7 +14,7 @@ from minder.model.evidence import Failure
 from minder.model.history import History, RuleRecord
 from minder.record.incidents.trust import distrust_because
 
-__all__ = ["Standing", "distrusted", "everywhere", "rules_stand", "standing_of"]
+__all__ = ["Standing", "demoted_since", "distrusted", "everywhere", "rules_stand", "standing_of"]
 
 _MACHINES = 3  # the same failure of the same code on so many of them is not theirs; in a smaller job, on all of it
 _ORDER = "order"
@@ -33,6 +33,18 @@ def standing_of(record: RuleRecord, demote_below: float) -> Standing:
     """A rule of which nothing was found out yet is not demoted: its interval reaches up to 1."""
     rate = rate_of(record.confirmed, record.no_fault_found)
     return Standing(record, rate, record.tier == "evict" and rate.high < demote_below)
+
+
+def demoted_since(record: RuleRecord, demote_below: float) -> float | None:
+    """When the outcome came with which the rule was demoted; None where it is not."""
+    judged = sorted([*((time_s, True) for time_s in record.confirmed_s), *((time_s, False) for time_s in record.no_fault_s)])
+    since_s = None
+    for count in range(len(judged), 0, -1):
+        right = sum(confirmed for _, confirmed in judged[:count])
+        if record.tier != "evict" or rate_of(right, count - right).high >= demote_below:
+            break
+        since_s = judged[count - 1][0]
+    return since_s
 
 
 def rules_stand(case: Case) -> Ruling:

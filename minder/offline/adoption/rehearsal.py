@@ -137,9 +137,9 @@ def _sizes(job: str, events: Sequence[LedgerEvent]) -> tuple[int, int]:
     for event in reversed(events):
         if event.job != job or event.kind not in (kinds.NOTE, kinds.JOB_REGISTERED):
             continue
-        told = event.payload.get("attached") if event.kind == kinds.NOTE else event.payload
-        if isinstance(told, Mapping) and told.get("machines"):
-            return len(told["machines"]), int(told.get("gpus") or len(told["machines"]))
+        facts = event.payload.get("attached") if event.kind == kinds.NOTE else event.payload
+        if isinstance(facts, Mapping) and facts.get("machines"):
+            return len(facts["machines"]), int(facts.get("gpus") or len(facts["machines"]))
     return 1, 1
 
 

@@ -19,6 +19,7 @@ __all__ = ["ClimbFold", "rung_of"]
 
 _RUNG_OF = {"evict": "evict", "trial": "trial", "restart": "reattempt"}  # of what a version without a ladder decided
 _MOST = 1000  # of one job in a day
+_MOST_FAILURES = 8  # of one climb: a thousand ranks may raise the same, and every later decision shows the climbs before it
 
 
 class ClimbFold:
@@ -45,7 +46,7 @@ class ClimbFold:
 
     def _begin(self, name: str, event: LedgerEvent) -> None:
         decision: Mapping[str, Any] = event.payload["decision"]
-        failures = tuple(_failures(decision))
+        failures = tuple(replace(item, text="") for item in _failures(decision))[:_MOST_FAILURES]
         machines = tuple(map(str, event.payload.get("machines") or ()))
         trouble = str(decision.get("trouble") or "")
         rung = rung_of(decision)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
-from minder.record.incidents.trust import TrustFold, distrust_because
+from minder.record.incidents.trust import DISTRUST_EVICTIONS, DISTRUST_WINDOW_S, TrustFold, distrust_because
 
 __all__ = ["MACHINE_KINDS", "RETEST_PREFIX", "MachineFold", "MachineRecord", "Retest", "fold_machines", "unfit_because"]
 
@@ -44,11 +44,14 @@ class MachineRecord:
     unproven_s: tuple[float, ...] = ()
 
 
-def unfit_because(record: MachineRecord | None, now_s: float | None = None) -> str | None:
+def unfit_because(
+    record: MachineRecord | None, now_s: float | None = None, most: int = DISTRUST_EVICTIONS, window_s: float = DISTRUST_WINDOW_S
+) -> str | None:  # fmt: skip
     """Why a machine should not be given back yet: its newest test failed, or has not ended; or it was evicted again and again and none
-    was ordered (now_s: unix seconds; None: that is not asked). None where it passed, or none is needed."""
+    was ordered (now_s: unix seconds; None: that is not asked; most, window_s: as policy.ladder has them). None where it passed, or
+    none is needed."""
     if record is not None and record.retest is None and now_s is not None:
-        return distrust_because(record.machine, record.unproven_s, now_s)
+        return distrust_because(record.machine, record.unproven_s, now_s, most, window_s)
     if record is None or record.retest is None or record.retest.state == "passed":
         return None
     if record.retest.state == "failed":

@@ -132,7 +132,15 @@ def _decision_lines(decision: Decision | None, stages: bool) -> list[str]:
         lines.append(f"in their place: {', '.join(decision.replacements)}")
     if decision.price:
         lines.append(f"price: {decision.price.acting_gpu_s:.0f} GPU-s by acting, {decision.price.waiting_gpu_s:.0f} GPU-s by waiting")
-    return [*lines, *_jobs_lines(decision), *(f"stage {line}" for line in decision.stages if stages)]
+    return [*lines, *_rung_lines(decision), *_jobs_lines(decision), *(f"stage {line}" for line in decision.stages if stages)]
+
+
+def _rung_lines(decision: Decision) -> list[str]:
+    """Its place on the ladder, and what was passed over for it."""
+    if not decision.rung:
+        return []
+    passed = ", ".join(f"{item.rung} ({item.reason.replace('_', ' ')})" for item in decision.passed_over)
+    return [f"rung: {decision.rung}, for a trouble of kind {decision.trouble or '?'}" + (f"; passed over: {passed}" if passed else "")]
 
 
 def _jobs_lines(decision: Decision) -> list[str]:

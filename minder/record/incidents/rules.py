@@ -30,7 +30,7 @@ class _Said:
     evicted: bool = False
     word: str = ""
     by_person: bool = False
-    judged_s: float | None = None
+    judged_s: float = 0.0
 
 
 class RuleFold:
@@ -40,7 +40,7 @@ class RuleFold:
         self._said: dict[tuple[str, str], _Said] = {}  # by incident and machine
         self._newest: dict[str, str] = {}  # machine to the incident of its newest conclusion
         self._evictions: dict[str, tuple[str, tuple[str, ...]]] = {}  # operation to its incident and machines, until its result
-        self._tests: dict[str, tuple[str, bool]] = {}  # operation to its machine, and whether a repair was told
+        self._tests: dict[str, tuple[str, bool]] = {}  # operation to its machine, and whether the order names a repair
         self._restored: dict[tuple[str, str], tuple[int, float]] = {}  # by rule and tier: event id and time
         self._records: tuple[RuleRecord, ...] | None = None  # counted once, until something changes
 
@@ -71,17 +71,17 @@ class RuleFold:
         found: dict[tuple[str, str], RuleRecord] = {
             key: RuleRecord(*key, restored_s=restored_s) for key, (_, restored_s) in self._restored.items()
         }
-        for said in self._said.values():
+        for said in sorted(self._said.values(), key=lambda item: item.judged_s):
             for rule in said.rules if said.evicted or said.word else ():
                 key = (rule, said.tier)
-                old = found.get(key, RuleRecord(*key))
-                counts = said.event_id > self._restored.get(key, (0, 0.0))[0]
+                old = found.setdefault(key, RuleRecord(*key))
+                if said.event_id <= self._restored.get(key, (0, 0.0))[0]:
+                    continue
                 found[key] = replace(
                     old,
-                    evictions=old.evictions + (counts and said.evicted),
-                    confirmed=old.confirmed + (counts and said.word == _RIGHT),
-                    no_fault_found=old.no_fault_found + (counts and said.word == _WRONG),
-                    judged_s=max(filter(None, (old.judged_s, said.judged_s)), default=None) if counts else old.judged_s,
+                    evictions=old.evictions + said.evicted,
+                    confirmed_s=(*old.confirmed_s, *([said.judged_s] if said.word == _RIGHT else [])),
+                    no_fault_s=(*old.no_fault_s, *([said.judged_s] if said.word == _WRONG else [])),
                 )
         return tuple(found[key] for key in sorted(found))
 
