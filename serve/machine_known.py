@@ -17,7 +17,7 @@ from serve.job_index import JobPast
 from serve.job_status import job_status
 from serve.state import Service
 
-__all__ = ["jobs_of_machine", "signals_of_machine"]
+__all__ = ["jobs_of_machine", "peers_of_machine", "signals_of_machine"]
 
 _MOST_SIGNALS = 20
 _MOST_READ = 1000
@@ -31,6 +31,18 @@ def jobs_of_machine(service: Service, caller: Caller, machine: str) -> list[Mach
         if sees(caller, name) and machine in (names := set(_names(service, name, past))):
             found.append(_job(service, name, past, machine, len(names)))
     return found
+
+
+def peers_of_machine(service: Service, job: str, machine: str) -> tuple[str, ...]:
+    """The machine and those that it is compared with: they have ranks of the job now, or had them at its start where none has any more.
+    Empty where the job does not know the machine."""
+    past = service.jobs.pasts().get(job)
+    if past is None or machine not in set(_names(service, job, past)):
+        return ()
+    payload: Mapping[str, Any] = {} if past.registered is None else past.registered.payload
+    config = service.known.config(job)
+    configured = [item.name for item in (config.machines if config is not None else ()) if not item.standby]
+    return tuple(dict.fromkeys((machine, *(past.machines or tuple(map(str, payload.get("machines") or ())) or configured))))
 
 
 def _names(service: Service, name: str, past: JobPast) -> Iterator[str]:
