@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from minder.act.controller.status import read_status
+from minder.config import JobConfig
 from minder.model.metrics import find_metric
 from minder.model.topology import Parallelism
 from minder.record.api.fields import JobName
@@ -163,7 +164,7 @@ def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str,
     shared = _shared_length(detail.machines)
     for machine in detail.machines:
         title = racks.get(machine, "no rack is recorded") if by == "rack" else _title(placed.get(machine, set()), parallelism, by)
-        cell = _cell(machine, rows.get(machine), blind)
+        cell = _cell(machine, rows.get(machine), blind, _is_asked(config, machine))
         if machine in accused and cell.mark != "x":
             cell = Cell(machine, "s3", "!!", f"accused in {accused[machine]}")
         found.setdefault(title, []).append(replace(cell, short=machine[shared:]))
@@ -185,14 +186,21 @@ def _title(ranks: set[int], parallelism: Parallelism | None, by: str) -> str:
     return f"{_AXES[by]} {span}"
 
 
-def _cell(name: str, row: Mapping[str, Any] | None, blind: bool) -> Cell:
-    """Nothing that is not known looks well."""
+def _is_asked(config: JobConfig | None, machine: str) -> bool:
+    """Whether an agent or a launcher of it should be heard: a job may be watched by its telemetry alone."""
+    if config is None or config.engine is not None:
+        return True
+    return any(item.agent or item.launcher for item in config.machines if item.name == machine)
+
+
+def _cell(name: str, row: Mapping[str, Any] | None, blind: bool, asked: bool = True) -> Cell:
+    """Nothing that is not known looks well. asked: its agent or launcher should be heard."""
     if row is None or blind:
         return Cell(name, "none", "?", "no data")
     if row.get("role") == "evicted":
         return Cell(name, "s3", "x", "evicted")
     score, ages = row.get("score"), [row.get("agent_age_s"), row.get("launcher_age_s")]
-    if all(age is None for age in ages):
+    if asked and all(age is None for age in ages):
         return Cell(name, "none", "?", "no data: neither agent nor launcher was heard")
     if score is None:
         return Cell(name, "none", "-", "heard, but not scored yet")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from minder.act.controller.score_history import read_scores
 from minder.act.controller.status import read_status
 from minder.config import JobConfig
 from minder.model.errors import WireError
@@ -51,6 +52,17 @@ def read_window(service: Service, job: str, machine: str, machines: tuple[str, .
     begin_s, end_s = span
     if not 0.0 < end_s - begin_s <= MOST_SPAN_S:
         raise refuse(422, "the window must begin before it ends, and span a day at most")
+    found = _find(service, job, machine, machines, span)
+    return found if found.scores else replace(found, scores=_remembered(service, job, machine, span))
+
+
+def _remembered(service: Service, job: str, machine: str, span: tuple[float, float]) -> tuple[tuple[float, float], ...]:
+    """What the controller wrote down of its scores, minute by minute."""
+    path = service.known.status_file(job)
+    return () if path is None else tuple(read_scores(path.with_name("scores.jsonl"), machine, span))
+
+
+def _find(service: Service, job: str, machine: str, machines: tuple[str, ...], span: tuple[float, float]) -> MachineWindow:
     config = service.known.config(job)
     found = MachineWindow("none", _UNSET) if config is None else _ask(config, machine, machines, span)
     if found.excerpt is not None or found.scores:

@@ -47,8 +47,9 @@ def test_the_controllers_last_minutes_and_what_an_incident_kept(
     times = [NOW_S - 10.0, NOW_S - 5.0]
     panel = {"low": [1.0, 1.0], "middle": [2.0, 2.0], "high": [3.0, 3.0], "lines": {"m1": [9.0, None]}}
     (tmp_path / "live.json").write_text(json.dumps({"machines": 2, "times": times, "metrics": {"gpu_power_draw_watts": panel}}))
+    (tmp_path / "scores.jsonl").write_text(f'{{"time_s":{NOW_S - 60},"m1":0.4,"m2":1.2}}\n')
     found = http.get("/v1/machines/m1/telemetry", headers=as_()).json()
-    assert (found["source"], found["peers"], found["times"]) == ("live", 1, times)
+    assert (found["source"], found["peers"], found["times"]) == ("live", 1, times) and found["scores"] == [[NOW_S - 60, 0.4]]
     assert found["metrics"]["gpu_power_draw_watts"] == {
         "unit": "W",
         "line": [9.0, None],
