@@ -49,7 +49,8 @@ class PastWindow:
         return (self.machine, *peers[::step])
 
     def bucket_s(self, interval_s: float) -> float:
-        return max(interval_s, (self.end_s - self.begin_s) / _BUCKETS)
+        """Two scrapes at least: one that comes a little late leaves no gap."""
+        return max(2.0 * interval_s, (self.end_s - self.begin_s) / _BUCKETS)
 
 
 class _PastSource(PrometheusSource):
@@ -59,14 +60,14 @@ class _PastSource(PrometheusSource):
         super().__init__(options, machines, mapping)
         step_s = math.ceil(window.bucket_s(options.interval_s))
         self.span = f"[{math.ceil(window.end_s - window.begin_s)}s:{step_s}s] @ {window.end_s:.3f}"
-        self.step_s = step_s
+        self.step = f"[{1000 * step_s - 1}ms]"  # without the end of the step before: its last sample would come again
 
     def query(self, now_s: float) -> str:
-        return f"last_over_time({{{self._matchers}}}[{self.step_s}s]){self.span}"
+        return f"last_over_time({{{self._matchers}}}{self.step}){self.span}"
 
     def scores(self, machine: str) -> list[tuple[float, float]]:
         """Times and scores (1 is the threshold) as the controller exported them; empty where this Prometheus does not scrape it."""
-        found = self._ask(f"max by (machine) (last_over_time({_SCORE}{{machine={json.dumps(machine)}}}[{self.step_s}s])){self.span}")
+        found = self._ask(f"max by (machine) (last_over_time({_SCORE}{{machine={json.dumps(machine)}}}{self.step})){self.span}")
         try:
             return [(float(time_s), float(value)) for item in found for time_s, value in item["values"]]
         except (KeyError, TypeError, ValueError) as error:
