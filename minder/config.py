@@ -97,6 +97,11 @@ class TelemetryConfig(PrometheusSettings):
 
     source: Literal["auto", "scrape", "prometheus"] = "auto"
 
+    @property
+    def asks_prometheus(self) -> bool:
+        """Whether samples come from a Prometheus, and not from the machines' agents."""
+        return self.source == "prometheus" or (self.source == "auto" and bool(self.url))
+
     @model_validator(mode="after")
     def _knows_its_server(self) -> TelemetryConfig:
         if self.url is not None:

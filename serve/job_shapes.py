@@ -61,6 +61,17 @@ class JobShape:
         return frozenset(map(str, own)) | {item.name for item in (self.config.machines if self.config is not None else ())}
 
     @cached_property
+    def _reached(self) -> frozenset[str] | None:
+        """Machines with the address of an agent or a launcher; None where an engine gives all their addresses."""
+        if self.config is None or self.config.engine is not None:
+            return None
+        return frozenset(item.name for item in self.config.machines if item.agent or item.launcher)
+
+    def is_asked(self, machine: str) -> bool:
+        """Whether an agent or a launcher of it should be heard: a job may be watched by its telemetry alone."""
+        return self._reached is None or machine in self._reached
+
+    @cached_property
     def parallelism(self) -> Parallelism | None:
         return None if self.config is None else self.config.topology().parallelism
 

@@ -16,7 +16,7 @@ from serve.job_shapes import JobShape
 from serve.job_status import job_status
 from serve.state import Service
 
-__all__ = ["jobs_of_machine", "signals_of_machine"]
+__all__ = ["jobs_of_machine", "peers_of_machine", "signals_of_machine"]
 
 _MOST_SIGNALS = 20
 _MOST_READ = 1000
@@ -34,6 +34,18 @@ def jobs_of_machine(service: Service, caller: Caller, machine: str) -> list[Mach
         if row is not None or machine in shape.names:
             found.append(_job(name, shape, status, row or {}, machine))
     return found
+
+
+def peers_of_machine(service: Service, job: str, machine: str) -> tuple[str, ...]:
+    """The machine and those that it is compared with: they have ranks of the job now, or had them at its start where none has any more.
+    Empty where the job does not know the machine."""
+    shape = service.shape(job)
+    status = job_status(service, job) or {}
+    if shape is None or not (machine in shape.names or any(row.get("name") == machine for row in status.get("machines") or ())):
+        return ()
+    payload: Mapping[str, Any] = {} if shape.past.registered is None else shape.past.registered.payload
+    configured = [item.name for item in (shape.config.machines if shape.config is not None else ()) if not item.standby]
+    return tuple(dict.fromkeys((machine, *(shape.past.machines or tuple(map(str, payload.get("machines") or ())) or configured))))
 
 
 def _job(name: str, shape: JobShape, status: Mapping[str, Any], row: Mapping[str, Any], machine: str) -> MachineJob:

@@ -27,7 +27,7 @@ def build_source(admission: Admission) -> SampleSource:
     """The configured source: Prometheus if a URL is given, else the built-in scraper. Raises ConfigError."""
     config, telemetry = admission.config, admission.config.telemetry
     mapping = load_mapping(telemetry.mapping)
-    if asks_prometheus(config):
+    if config.telemetry.asks_prometheus:
         from minder.ingest.sources.prometheus import PrometheusSource
 
         if not telemetry.url:
@@ -41,12 +41,7 @@ def build_source(admission: Admission) -> SampleSource:
 
 def source_words(config: JobConfig) -> str:
     """Where samples come from, for a sentence."""
-    return f"the Prometheus at {_shown(config.telemetry.url)}" if asks_prometheus(config) else "the machines' agents"
-
-
-def asks_prometheus(config: JobConfig) -> bool:
-    telemetry = config.telemetry
-    return telemetry.source == "prometheus" or (telemetry.source == "auto" and bool(telemetry.url))
+    return f"the Prometheus at {_shown(config.telemetry.url)}" if config.telemetry.asks_prometheus else "the machines' agents"
 
 
 def _shown(url: str | None) -> str:

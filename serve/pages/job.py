@@ -170,7 +170,7 @@ def _groups(service: Service, detail: JobDetail, rows: Mapping[str, Mapping[str,
     shared = _shared_length(detail.machines)
     cells: dict[str, list[Cell]] = {}
     for machine in detail.machines:
-        cell = _cell(machine, rows.get(machine), blind, machine[shared:])
+        cell = _cell(machine, rows.get(machine), blind, shape is None or shape.is_asked(machine), machine[shared:])
         if machine in accused and cell.mark != "x":
             cell = Cell(machine, "s3", "!!", f"accused in {accused[machine]}", machine[shared:])
         cells.setdefault(titles.get(machine, other), []).append(cell)
@@ -194,14 +194,14 @@ def _shared_length(names: Sequence[str]) -> int:
     return next((end for end in range(min(same, len(first) - 1), 0, -1) if not first[end - 1].isalnum()), 0)
 
 
-def _cell(name: str, row: Mapping[str, Any] | None, blind: bool, short: str) -> Cell:
-    """Nothing that is not known looks well."""
+def _cell(name: str, row: Mapping[str, Any] | None, blind: bool, asked: bool, short: str) -> Cell:
+    """Nothing that is not known looks well. asked: its agent or launcher should be heard."""
     if row is None or blind:
         return Cell(name, "none", "?", "no data", short)
     if row.get("role") == "evicted":
         return Cell(name, "s3", "x", "evicted", short)
     score = row.get("score")
-    if row.get("agent_age_s") is None and row.get("launcher_age_s") is None:
+    if asked and row.get("agent_age_s") is None and row.get("launcher_age_s") is None:
         return Cell(name, "none", "?", "no data: neither agent nor launcher was heard", short)
     if score is None:
         return Cell(name, "none", "-", "heard, but not scored yet", short)

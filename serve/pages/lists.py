@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from minder.model.history import LedgerEvent
@@ -17,13 +17,15 @@ from minder.record.store.events import EventQuery
 from serve.access import sees
 from serve.answers import cursor_id
 from serve.pages.forms import body_of, carry_out, did
-from serve.pages.render import show
+from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent
 from serve.problems import refuse
 from serve.routes.incidents import Cursor, Wanted, incidents_page
 from serve.routes.jobs import jobs_page
+from serve.routes.machine_telemetry import WindowWanted, seen_of
 from serve.routes.machines import machine_detail, machines_page, plan_outcome, plan_retest, plan_return
 from serve.state import Service, service_of
+from serve.telemetry.window import MachineWindow
 
 __all__ = ["router"]
 
@@ -71,9 +73,32 @@ def machines(
 
 
 @router.get("/machines/{name}")
-def machine(request: Request, visitor: Seen, name: Name) -> Response:
+def machine(
+    request: Request,
+    visitor: Seen,
+    name: Name,
+    job: Annotated[str, Query(max_length=63)] = "",
+    minutes: Annotated[float, Query(gt=0, le=1440)] = 60.0,
+    begin: Annotated[str, Query(alias="from", max_length=40)] = "",
+    end: Annotated[str, Query(alias="to", max_length=40)] = "",
+) -> Response:
+    """job, minutes, from, to: the window of its telemetry, which comes when the page is there."""
     found = machine_detail(service_of(request), visitor.caller, name)
-    return show(request, visitor, "machine.html", machine=found, said=did(request, visitor))
+    asked = {"job": job, "minutes": f"{minutes:g}", "from": begin, "to": end}
+    query = urlencode({key: value for key, value in asked.items() if value})
+    evictions = [item for item in found.incidents if name in item.evicted]
+    return show(request, visitor, "machine.html", machine=found, asked=asked, query=query, evictions=evictions, said=did(request, visitor))
+
+
+@router.get("/machines/{name}/window")
+def machine_window(request: Request, visitor: Seen, name: Name, wanted: Annotated[WindowWanted, Depends()]) -> Response:
+    """The part of a machine's page that takes a while: its telemetry in a window, drawn."""
+    service = service_of(request)
+    try:
+        job, span, seen = seen_of(service, visitor.caller, name, wanted)
+    except HTTPException as error:  # a part that is refused would leave the page waiting
+        job, span, seen = wanted.job or "", None, MachineWindow("none", str(error.detail))
+    return fragment(request, visitor, "parts/machine_window.html", name=name, job=job, span=span, seen=seen)
 
 
 @router.post("/machines/{name}/return")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -16,8 +17,12 @@ from typing import Any
 
 import pytest
 
+from minder.ingest.sources.jobfile import RecordedJob
+from minder.ingest.sources.recorder import Recorder
 from minder.model.clock import FakeClock
 from minder.model.decision import Decision, Price
+from minder.model.telemetry import Sample
+from minder.model.topology import Parallelism
 from minder.record.incidents import Ledger, kinds
 from minder.record.store.tokens import TokenRecord, TokenStore, new_id
 from tests.serve.conftest import verdict_of, write_past
@@ -26,14 +31,25 @@ BROWSER = Path("/usr/bin/chromium")
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300), pytest.mark.skipif(not BROWSER.exists(), reason="needs Debian's chromium")]
 MEASURE = (Path(__file__).parent / "contrast.js").read_text()
 STATIC = Path(__file__).resolve().parents[2] / "serve" / "static"
-PAGES = ["/", "/incidents", "/incidents/llm-1", "/incidents/llm-2", "/jobs/llm", "/machines", "/machines/m2", "/standbys", "/pauses",
-         "/policy?job=llm", "/models", "/audit?kind=all", "/nothing"]  # fmt: skip
+PAGES = ["/", "/incidents", "/incidents/llm-1", "/incidents/llm-2", "/jobs/llm", "/machines", "/machines/m2", "/machines/n3",
+         "/standbys", "/pauses", "/policy?job=llm", "/models", "/audit?kind=all", "/nothing"]  # fmt: skip
 SCORES = {"n0": 0.0, "n1": 0.3, "n2": 0.6, "n3": 1.4, "n4": None, "n5": 0.0}
 STOPS = """() => {
     const all = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
     window.stops = [...document.querySelectorAll(all)].filter((e) => e.checkVisibility({ checkVisibilityCSS: true }) && !e.disabled);
     return window.stops.filter((e) => e.type !== "radio" || e === document.querySelector(`[name=${e.name}]`)).length;
 }"""  # of radio buttons with one name the keyboard stops at one
+BESIDE = """() => {
+    const all = document.querySelectorAll("main .badge, main button, main a, main time, main input, main td, main dd");
+    const shown = [...all].filter((e) => e.checkVisibility({ checkVisibilityCSS: true }) && !e.closest("pre, [hidden]"));
+    const beside = (box) => box.right > innerWidth || box.left < 0;
+    return shown.filter((e) => beside(e.getBoundingClientRect())).map((e) => e.outerHTML.slice(0, 120));
+}"""
+SMALL = """() => {
+    const touched = "button, select, input:not([type=radio], [type=hidden]), textarea, summary, nav a, .grid a, label.inline";
+    const shown = [...document.querySelectorAll(touched)].filter((e) => e.checkVisibility({ checkVisibilityCSS: true }));
+    return shown.filter((e) => e.getBoundingClientRect().height < 40).map((e) => e.outerHTML.slice(0, 120));
+}"""
 UNLABELLED = """[...document.querySelectorAll("input:not([type=hidden]), select, textarea")]
     .filter((e) => !e.labels.length && !e.ariaLabel && !e.getAttribute("aria-labelledby")).map((e) => e.name)"""
 PICTURES = os.environ.get("MINDER_PAGE_PICTURES")  # a folder: keep a screenshot of everything
@@ -79,6 +95,16 @@ def write_status(folder: Path, now_s: float) -> None:
         (folder / f"{name}.tmp").replace(folder / name)
 
 
+def record(folder: Path, now_s: float) -> None:
+    """Ten minutes of all machines; n3 falls behind its peers."""
+    with Recorder(folder, RecordedJob("llm", tuple(SCORES), (), 1, Parallelism(data=len(SCORES)), 5.0, {})) as recorder:
+        for row in range(120):
+            time_s = now_s - 600.0 + 5.0 * row
+            power = {name: 540.0 + 6.0 * math.sin(row + index) for index, name in enumerate(SCORES)} | ({"n3": 130.0} if row > 100 else {})
+            values = {name: {"gpu_power_draw_watts": watts, "cpu_usage_ratio": 0.5 + watts / 2000} for name, watts in power.items()}
+            recorder.append_samples([Sample(time_s, name, found) for name, found in values.items()])
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
     """A real service with all of that: its address, an operator's token, the ledger."""
@@ -86,7 +112,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, P
     write_ledger(folder / "ledger.db", now_s)
     write_status(folder, now_s)
     machines = "".join(f'[[machines]]\nname = "{name}"\nrack = "r{index // 3}"\n' for index, name in enumerate(SCORES))
-    (folder / "job.toml").write_text(f'name = "llm"\nstate_dir = "{folder}"\n{machines}')
+    record(folder / "recording", now_s)
+    (folder / "job.toml").write_text(f'name = "llm"\nstate_dir = "{folder}"\nrecord_dir = "{folder}/recording"\n{machines}')
     store = TokenStore(folder / "ledger.db")
     token = store.create(TokenRecord(new_id(), "ann", "operator", now_s, "root"))
     store.close()
@@ -122,7 +149,7 @@ def show(tab: Any, site: tuple[str, str, Path], page: str) -> None:
     tab.goto(site[0] + page)
     if page.startswith("/jobs"):
         tab.wait_for_selector(".panel canvas")
-    if page == "/models":  # its last part comes by itself
+    if page == "/models" or page.startswith("/machines/"):  # its last part comes by itself
         tab.wait_for_load_state("networkidle")
 
 
@@ -135,11 +162,11 @@ def test_text_and_graphics_stand_out_from_their_paper(tab: Any, site: tuple[str,
     for page in ["/sign-in", *PAGES]:
         if page == PAGES[0]:
             enter(tab, site)
-        for width in (1280, 390):
+        for width in (1440, 390):
             tab.set_viewport_size({"width": width, "height": 900})
             show(tab, site, page)
             found[page, width] = tab.evaluate(MEASURE)
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"{page} is wider than {width}"
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{page} is wider than {width}"
             if PICTURES:
                 name = re.sub(r"\W+", "-", page).strip("-") or "fleet"
                 tab.screenshot(path=f"{PICTURES}/{name}-{scheme}-{width}.png", full_page=True)
@@ -157,6 +184,23 @@ def test_text_and_graphics_stand_out_from_their_paper(tab: Any, site: tuple[str,
     }
     assert low == set(), "\n".join(sorted(low))
     assert tab.troubles == []
+
+
+def test_a_phone_shows_and_reaches_all_that_a_night_needs(tab: Any, site: tuple[str, str, Path]) -> None:
+    """Nothing lies beside the screen, in a box that scrolls either, but program text; what is touched is 40 px high."""
+    enter(tab, site)
+    tab.set_viewport_size({"width": 390, "height": 844})
+    for page in PAGES:
+        show(tab, site, page)
+        assert tab.evaluate(BESIDE) == [], page
+        assert tab.evaluate(SMALL) == [], page
+    show(tab, site, "/")
+    assert tab.locator("td[data-label=Controller] .badge.bad").is_visible(), "the red badge of the fleet"
+    show(tab, site, "/incidents/llm-2")
+    assert all(tab.locator(f"button[value={answer}]").bounding_box()["x"] >= 0 for answer in ("approved", "rejected"))
+    assert tab.locator("button[value=approved]").bounding_box()["y"] < 844 + 300, "the question comes first"
+    show(tab, site, "/incidents/llm-1")
+    assert tab.locator("text=Undo").first.is_visible()
 
 
 def test_pages_can_be_read_by_their_structure(tab: Any, site: tuple[str, str, Path]) -> None:

@@ -33,7 +33,7 @@ OPERATIONS = [
     "get_caller", "get_health", "get_metrics", "get_readiness",
     "list_incidents", "show_incident", "list_captures", "get_bundle", "add_note",
     "list_events", "stream_events",
-    "list_machines", "show_machine", "record_outcome", "return_machine", "evict_machine", "retest_machine",
+    "list_machines", "show_machine", "show_telemetry", "record_outcome", "return_machine", "evict_machine", "retest_machine",
     "list_decisions", "show_decision", "approve_decision", "reject_decision",
     "list_pauses", "start_pause", "end_pause", "list_maintenance", "add_maintenance", "end_maintenance",
     "list_jobs", "show_job", "register_job", "end_job", "restart_job", "add_standby", "list_standbys", "list_models",

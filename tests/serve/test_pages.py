@@ -411,7 +411,7 @@ def test_every_machine_of_a_job_has_a_page(enter: Enter, ledger: Ledger, service
     service.settings.status_files["big"] = status
     http = enter()
     page = http.get("/machines/m7").text
-    for said in ("r12", "leaf-3", "XC-9", "training, ranks 0, 1", "0.42 times the threshold", "Xid 63", "beside its 1 peers"):
+    for said in ("r12", "leaf-3", "XC-9", "training, ranks 0, 1", "0.42 times the threshold", "Xid 63", "against its peers"):
         assert said in page, said
     assert "standby" in http.get("/machines/s1").text or http.get("/machines/s1").status_code == 200
     assert http.get("/machines/s7").status_code == 200 and http.get("/machines/m99").status_code == 404

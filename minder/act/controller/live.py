@@ -1,4 +1,5 @@
-"""`live.json`: the last ten minutes of telemetry for people who look, as the peers' band and the machines that stand out of it.
+"""`live.json`: the last ten minutes of telemetry for people who look, as the peers' band and the machines that stand out of it; beside it
+`scores.jsonl` (score_history.py).
 
 It lies on the way of the windows and changes nothing of them. Shape legend: T rows, M machines, K metrics.
 """
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minder.act.controller.score_history import ScoreHistory
 from minder.model.evidence import Scores
 from minder.model.private import replace_private
 from minder.model.telemetry import Sample, Window
@@ -54,6 +56,7 @@ class LiveWindows:
 
     def __init__(self, inner: _Windows, path: Path, scores: Callable[[], Scores | None]) -> None:
         self._inner, self._path, self._scores = inner, path, scores
+        self._history = ScoreHistory(path.with_name("scores.jsonl"))
         self._rows: deque[_Row] = deque(maxlen=_ROWS)
         self._machines: tuple[str, ...] = ()
         self._pending: list[np.ndarray] = []
@@ -86,6 +89,7 @@ class LiveWindows:
             self._next_s = now_s + _ROW_S
             self._close_row(now_s)
             self._write(now_s)
+            self._history.note(now_s, self._shares())
         return window
 
     def _remember(self, window: Window) -> None:
@@ -128,12 +132,16 @@ class LiveWindows:
         }
 
     def _standouts(self) -> list[str]:
-        scores = self._scores()
-        shares: dict[str, float] = {}
-        if scores is not None and scores.threshold:
-            shares = {name: float(score) / scores.threshold for name, score in zip(scores.machines, scores.score_M, strict=True)}
+        shares = self._shares()
         high = sorted((name for name, share in shares.items() if share >= 0.5), key=lambda name: -shares[name])
         return [name for name in dict.fromkeys((*self.accused(), *high)) if name in self._machines][:_MOST_LINES]
+
+    def _shares(self) -> dict[str, float]:
+        """Machine to score, 1 is the threshold."""
+        scores = self._scores()
+        if scores is None or not scores.threshold:
+            return {}
+        return {name: float(score) / scores.threshold for name, score in zip(scores.machines, scores.score_M, strict=True)}
 
     def _panel(self, metric: str, outside: Sequence[str], columns: Sequence[int]) -> dict[str, Any]:
         band_T3 = np.full((len(self._rows), 3), np.nan)

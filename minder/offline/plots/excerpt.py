@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from html import escape
 
 from minder.model.metrics import find_metric
 from minder.model.telemetry import ExcerptPanel, TelemetryExcerpt
 
-__all__ = ["describe_panel", "draw_excerpt", "draw_panel"]
+__all__ = ["describe_panel", "describe_window", "draw_excerpt", "draw_panel", "draw_scores", "draw_window"]
 
 _WIDTH, _HEIGHT = 640, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 24, 30
@@ -23,6 +24,7 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){svg{background:#11151a;color:#e8ecf0}.x-band{fill:#8ab8ff;fill-opacity:.22;stroke:#8ab8ff}.x-middle{stroke:#8ab8ff}"
     ".x-line{stroke:#ff7b72}.x-dot{fill:#ff7b72}.x-grid{stroke:#3a444f}}"
 )
+_STEPS_S = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0)
 _Point = tuple[float, float]
 _Place = Callable[[float], float]
 
@@ -43,6 +45,41 @@ def draw_panel(excerpt: TelemetryExcerpt, metric: str) -> str:
     """One metric as SVG without style, for a page that has it."""
     label = escape(f"{_title(excerpt, metric)}: {describe_panel(excerpt, metric)}", quote=True)
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{_panel(excerpt, metric)}</svg>'
+
+
+def draw_window(excerpt: TelemetryExcerpt, metric: str) -> str:
+    """The same of a window that was chosen: times of day (UTC) instead of seconds from a fault."""
+    label = escape(f"{_title(excerpt, metric)}: {describe_window(excerpt, metric)}", quote=True)
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{_panel(excerpt, metric, of_day=True)}</svg>'
+
+
+def draw_scores(machine: str, scores: Sequence[tuple[float, float]]) -> str:
+    """A machine's score over time, beside the threshold (1)."""
+    times, values = tuple(time_s for time_s, _ in scores), tuple(value for _, value in scores)
+    ones = (1.0,) * len(times)
+    excerpt = TelemetryExcerpt(machine, math.inf, math.inf, 0, times, {"score": ExcerptPanel(ones, ones, ones, values)})
+    label = escape(f"score of {machine}: {max(values):.2f} at most, {values[-1]:.2f} at the end; the threshold is 1", quote=True)
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{_panel(excerpt, "score", of_day=True)}</svg>'
+
+
+def describe_window(excerpt: TelemetryExcerpt, metric: str) -> str:
+    """The picture in words: averages over the window.
+
+    >>> panel = ExcerptPanel((530.0, 530.0), (548.0, 547.0), (560.0, 560.0), (548.0, 131.0))
+    >>> excerpt = TelemetryExcerpt("node-2", math.inf, math.inf, 7, (10.0, 20.0), {"gpu_power_draw_watts": panel})
+    >>> describe_window(excerpt, "gpu_power_draw_watts")
+    'node-2 had 340 W on average, 131 W at the end; its 7 peers had 530 W to 560 W (median 548 W)'
+    """
+    panel, unit = excerpt.metrics[metric], _unit(metric)
+    every = [True] * len(excerpt.times)
+    own, low, middle, high = (_average(values, every, True) for values in (panel.line, panel.low, panel.middle, panel.high))
+    last = next((value for value in reversed(panel.line) if value is not None), None)
+    said = f"{excerpt.machine} had " + (
+        "no data" if own is None or last is None else f"{_short(own, unit)} on average, {_short(last, unit)} at the end"
+    )
+    if low is None or middle is None or high is None:
+        return f"{said}; nothing is known of its peers then"
+    return f"{said}; its {excerpt.peers} peers had {_short(low, unit)} to {_short(high, unit)} (median {_short(middle, unit)})"
 
 
 def describe_panel(excerpt: TelemetryExcerpt, metric: str) -> str:
@@ -72,10 +109,10 @@ def _average(values: Sequence[float | None], after: Sequence[bool], wanted: bool
     return sum(known) / len(known) if known else None
 
 
-def _panel(excerpt: TelemetryExcerpt, metric: str) -> str:
+def _panel(excerpt: TelemetryExcerpt, metric: str, of_day: bool = False) -> str:
     panel, times = excerpt.metrics[metric], excerpt.times
     low, high = _range(panel)
-    begin_s, end_s = times[0], max(times[-1], excerpt.verdict_s, times[0] + 1.0)
+    begin_s, end_s = times[0], max(times[-1], times[0] + 1.0 if of_day else max(excerpt.verdict_s, times[0] + 1.0))
 
     def across(time_s: float) -> float:
         return round(_LEFT + (time_s - begin_s) / (end_s - begin_s) * (_WIDTH - _LEFT - _RIGHT), 1)
@@ -86,7 +123,8 @@ def _panel(excerpt: TelemetryExcerpt, metric: str) -> str:
     def points(values: Sequence[float | None]) -> list[list[_Point]]:
         return _runs([None if value is None else (across(time_s), down(value)) for time_s, value in zip(times, values, strict=True)])
 
-    parts = [*_grid(low, high, metric, down), *_marks(excerpt, begin_s, end_s, across)]
+    marks = _hours(begin_s, end_s, across) if of_day else _marks(excerpt, begin_s, end_s, across)
+    parts = [*_grid(low, high, metric, down), *marks]
     for upper, lower in zip(points(panel.high), points(panel.low), strict=False):
         parts.append(f'<polygon class="x-band" points="{_joined([*upper, *reversed(lower)])}"/>')
     parts += [f'<polyline class="x-middle" fill="none" stroke-width="1.5" points="{_joined(run)}"/>' for run in points(panel.middle)]
@@ -124,6 +162,17 @@ def _marks(excerpt: TelemetryExcerpt, begin_s: float, end_s: float, across: _Pla
         anchor = "end" if late or (number == 0 and len(shown) > 1) else "start"
         yield f'<line class="x-mark" stroke-dasharray="{dash}" x1="{x}" x2="{x}" y1="{_TOP - 8}" y2="{base}"/>'
         yield f'<text x="{x + (-4 if anchor == "end" else 4)}" y="{_TOP + (8 if late else -8)}" text-anchor="{anchor}">{word}</text>'
+
+
+def _hours(begin_s: float, end_s: float, across: _Place) -> Iterator[str]:
+    """Times of day at round minutes, five or six of them."""
+    rough = (end_s - begin_s) / 5
+    step = next((size for size in _STEPS_S if size >= rough), 86_400.0)
+    form = "%H:%M:%S" if step < 60.0 else "%H:%M"
+    for number in range(math.ceil(begin_s / step), math.floor(end_s / step) + 1):
+        x = min(max(across(number * step), _LEFT + 16), _WIDTH - _RIGHT - 20)
+        said = datetime.fromtimestamp(number * step, UTC).strftime(form)
+        yield f'<text x="{x}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{said}</text>'
 
 
 def _ticks(low: float, high: float, most: int = 4) -> list[float]:

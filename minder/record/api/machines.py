@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import ConfigDict, Field
@@ -14,11 +15,13 @@ __all__ = [
     "MachineDetail",
     "MachineJob",
     "MachineSignal",
+    "MachineTelemetry",
     "OutcomeRequest",
     "PastRetest",
     "Retest",
     "RetestRequest",
     "ReturnRequest",
+    "TelemetryPanel",
 ]
 
 
@@ -129,4 +132,35 @@ class RetestRequest(Request):
     job: JobName | None = Field(
         default=None,
         description="Job whose controller asks the agent; the job that bars the machine if not given.",
+    )
+
+
+class TelemetryPanel(Answer):
+    """One metric of a machine against its peers, at the times of its window; null is no data."""
+
+    unit: str = Field(description="Base unit of the metric; `ratio` runs from 0 to 1, `1` counts.")
+    line: tuple[float | None, ...] = Field(description="The machine, the mean over its devices.")
+    low: tuple[float | None, ...] = Field(description="The lowest of its peers.")
+    middle: tuple[float | None, ...] = Field(description="The median of its peers.")
+    high: tuple[float | None, ...] = Field(description="The highest of its peers.")
+
+
+class MachineTelemetry(Answer):
+    """A window of a machine's telemetry, and its scores in it. No data is no sign of health."""
+
+    machine: str = Field(description="Name of the machine.")
+    job: str = Field(description="Job whose machines are its peers.")
+    begin: str = Field(description="When the window begins, ISO 8601 in UTC.")
+    end: str = Field(description="When the window ends, ISO 8601 in UTC.")
+    source: str = Field(
+        description="Where it comes from: `prometheus`, `recording`, `live` (the controller's last ten minutes), `ledger` (what an "
+        "incident kept), or `none`.",
+        examples=["prometheus", "recording", "live", "ledger", "none"],
+    )
+    no_data: str = Field(description="Why there is nothing, or why a better source has nothing, and what to set; empty if neither.")
+    peers: int = Field(description="Number of peers that it is compared with; of a large job some, evenly chosen.")
+    times: tuple[float, ...] = Field(description="Times of the values, in unix seconds.")
+    metrics: Mapping[str, TelemetryPanel] = Field(description="Metrics by their canonical names, those furthest from the peers first.")
+    scores: tuple[tuple[float, float], ...] = Field(
+        description="Times in unix seconds and anomaly scores (1 is the threshold); empty where the source holds none."
     )
