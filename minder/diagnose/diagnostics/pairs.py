@@ -167,7 +167,7 @@ class _Sight:
     def best(self, machine: str) -> EdgeState | None:
         """The best that became of a machine's tests; None if none of them says anything."""
         states = {self.state(result) for result in self._of[machine]}
-        return next((state for state in ("passed", "slow", "failed") if state in states), None)  # type: ignore[return-value]
+        return next((state for state in ("passed", "slow", "failed") if state in states), None)
 
     def partners(self, machine: str) -> tuple[str, ...]:
         """The other machines of its tests that say something, each once."""
