@@ -138,25 +138,25 @@ def _start(trial: Trial, phase: int, group: ReplayGroup, plan: GenerationPlan, f
 def _read_runs(trial: Trial, group: ReplayGroup, folder: Path, late: bool) -> list[ReplayRun]:
     """The runs of a group from what its ranks wrote. A rank that wrote less than its peers ended in that run."""
     files = {rank: folder / f"{group.name}-{rank}.jsonl" for rank in group.rank_machine}
-    told = {rank: [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else [] for rank, path in files.items()}
+    lines_of = {rank: [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else [] for rank, path in files.items()}
     runs = []
     for index in range(trial.runs):
-        of_run = {rank: lines[index] for rank, lines in told.items() if len(lines) > index}
+        of_run = {rank: lines[index] for rank, lines in lines_of.items() if len(lines) > index}
         runs.append(_join(of_run, group, late))
         if runs[-1].end != "finished":
             break
     return runs
 
 
-def _join(told: Mapping[int, Mapping[str, Any]], group: ReplayGroup, late: bool) -> ReplayRun:
-    silent = [rank for rank in group.rank_machine if rank not in told]
-    ends = {line["end"]: f"rank {rank}: {line['detail']}" for rank, line in told.items()}
+def _join(lines_of: Mapping[int, Mapping[str, Any]], group: ReplayGroup, late: bool) -> ReplayRun:
+    silent = [rank for rank in group.rank_machine if rank not in lines_of]
+    ends = {line["end"]: f"rank {rank}: {line['detail']}" for rank, line in lines_of.items()}
     if "nan" in ends:
         return ReplayRun("nan", (), ends["nan"])
     if silent or ends.keys() - {"finished"}:
         detail = f"rank {silent[0]} ended without a word" if silent and not late else next(iter(ends.values()), "no rank answered")
         return ReplayRun("hang" if late or "hang" in ends else "crash", (), detail)
-    steps = zip(*(told[rank]["hashes"] for rank in sorted(told)), strict=True)
+    steps = zip(*(lines_of[rank]["hashes"] for rank in sorted(lines_of)), strict=True)
     return ReplayRun("finished", tuple(hashlib.sha256("".join(hashes).encode()).hexdigest()[:16] for hashes in steps))
 
 
