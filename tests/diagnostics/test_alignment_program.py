@@ -119,6 +119,15 @@ def test_a_machine_whose_two_runs_differ_has_failed_by_itself() -> None:
     assert read_run("a", found).differs is not None
 
 
+def test_the_programs_of_three_machines_are_judged_and_the_one_that_flips_a_bit_is_named() -> None:
+    documents = {
+        name: alignment.measure({"size": "tiny", "repeats": 1}, step) for name, step in (("a", None), ("b", Flipping), ("c", None))
+    }
+    verdicts = judge_alignment([read_run(name, document) for name, document in documents.items()])
+    assert {name: verdict.state for name, verdict in verdicts.items()} == {"a": "pass", "b": "fail", "c": "pass"}
+    assert verdicts["b"].reason.endswith("first at dense tp1 pp0 dp1: forward stage0.layer0.attention.qkv")
+
+
 BAD_MACHINE = """
     import sys
     sys.path.insert(0, {folder!r})
@@ -128,6 +137,7 @@ BAD_MACHINE = """
 """
 
 
+@pytest.mark.lab
 def test_of_two_processes_one_flips_a_bit_and_the_judgement_names_machine_and_coordinate() -> None:
     bad = textwrap.dedent(BAD_MACHINE.format(folder=str(Path(__file__).parent)))
     words = ["--json", "--options", '{"size": "tiny"}']

@@ -174,6 +174,7 @@ def test_a_failure_that_comes_and_goes_is_said_and_names_no_machine() -> None:
     one, two = (play(ReplayPhase(1, "horizontal", groups), bad) for groups, bad in ((layout.horizontal(), ["m0"]), (layout.vertical(), [])))
     finding = advance(layout, [one, two])
     assert (finding.state, finding.machines) == ("not_judged", ())
+    assert finding.suspects == layout.horizontal()[0].machines
     assert "comes and goes" in finding.reason
 
 

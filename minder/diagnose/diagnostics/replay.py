@@ -90,7 +90,7 @@ def advance(
     if history and layout.n > 1 and (why := _not_a_machines(history[0], rate)):
         return ReplayFinding("not_judged", why)
     if sight.contradiction:
-        return ReplayFinding("not_judged", sight.contradiction, sight.found, sight.suspects)
+        return ReplayFinding("not_judged", sight.contradiction, sight.found, sight.unexplained)
     if layout.n > 1 and len(history) < _OPENING[order]:
         kind, groups = _open(layout, order, len(history))
         reason = "replay the job on groups of its machines" if not history else f"{_failing(history[0])} of phase one failed"
@@ -146,7 +146,8 @@ def _found(history: Sequence[Sequence[GroupOutcome]], sight: _Sight, rate: float
 
 
 class _Sight:
-    """Who is cleared, found or suspect. cleared: was in a group that passed. found: the only machine of a failing group not cleared."""
+    """Who is cleared, found or suspect. cleared: was in a group that passed. found: the only machine of a failing group not cleared.
+    unexplained: machines of a group that failed, all of which passed elsewhere."""
 
     def __init__(self, layout: ReplayLayout, history: Sequence[Sequence[GroupOutcome]], spares: Sequence[str]) -> None:
         outcomes = [outcome for phase in history for outcome in phase]
@@ -158,6 +159,7 @@ class _Sight:
         self.found = tuple(machine for machine in layout.machines if machine in found)
         self.suspects = tuple(machine for machine in layout.machines if machine not in self._cleared | found)
         explained = next((one for one, machines in zip(failed, left, strict=True) if not machines), None)
+        self.unexplained = explained.machines if explained else ()
         self.contradiction = f"group {explained.group} failed, and each of its machines passed in another: {_AGAIN}" if explained else ""
         self._sets = [machines for machines in left if len(machines) > 1 and not found & set(machines)]
         self._fill = [*(machine for machine in layout.machines if machine in self._cleared), *spares]
