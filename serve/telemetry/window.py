@@ -137,7 +137,9 @@ def _live(service: Service, job: str, machine: str, span: tuple[float, float]) -
 
 def _kept(service: Service, job: str, machine: str, span: tuple[float, float]) -> MachineWindow | None:
     """What an incident of the machine kept around its fault, where that lies in the window."""
-    named = [item.summary.id for item in service.incidents.listed(service.machines.incidents_naming(machine)) if item.span.job == job][:_MOST_INCIDENTS]
+    named = [item.summary.id for item in service.incidents.listed(service.machines.incidents_naming(machine)) if item.span.job == job][
+        :_MOST_INCIDENTS
+    ]
     for incident in named:
         for excerpt in find_excerpts(service.events.select(EventQuery(incident=incident, kinds=(kinds.EVIDENCE,)))):
             if excerpt.machine == machine and excerpt.times[-1] >= span[0] and excerpt.times[0] <= span[1]:
