@@ -33,7 +33,7 @@ BROAD_EXCEPTS = {
     "serve/scoring/worker.py::_answer": "what nobody foresaw in a stranger's upload is refused, and its traceback is logged",
 }
 
-PURE_ROOMS = ("ingest/windows", "diagnose/detectors", "diagnose/job_mode", "diagnose/verdicts", "act/policy")
+PURE_ROOMS = ("ingest/windows", "diagnose/detectors", "diagnose/diagnostics", "diagnose/job_mode", "diagnose/verdicts", "act/policy")
 IMPURE_MODULES = {
     "asyncio",
     "httpx",
