@@ -162,7 +162,7 @@ def _conclude(
 ) -> ProbeJudgement:
     """missing: devices that every equal machine has. known: how many equal machines and how many earlier results there were."""
     judged = [item for item in verdicts if item.verdict != "not_applicable"]
-    word = _word([*(item.verdict for item in judged), *("fail" for _ in missing)])
+    word = "fail" if missing else _word(item.verdict for item in judged)
     if word in ("fail", "slow"):
         told = [f"{device} is missing: every equal machine has it" for device in missing]
         told += [_say(item) for item in judged if item.verdict in ("fail", "slow")]

@@ -43,6 +43,7 @@ class _Run:
     detail: str = ""
     seconds: float = 0.0
     results: list[ProbeResult] = field(default_factory=list)
+    conclusive: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -75,8 +76,9 @@ class Retests:
         self._runs: dict[str, _Run] = {}
 
     async def ask(self, request: RetestRequest, training: bool) -> dict[str, Any]:
-        """{"operation", "state": running | passed | failed | measured | refused, "detail", "seconds", "results"}. training: processes of a
-        job run here. results: of probes, which "measured" leaves to the caller's judgement."""
+        """{"operation", "state": running | passed | failed | measured | refused, "detail", "seconds", "conclusive", "results"}. training:
+        processes of a job run here. conclusive: the test ran to its end, so that a failure is the machine's. results: of probes, which
+        "measured" leaves to the caller's judgement."""
         run = self._runs.get(request.operation)
         if run is None:
             why = self._refusal(training)
@@ -90,7 +92,7 @@ class Retests:
             await asyncio.wait({run.task}, timeout=request.wait_s)
         seconds = run.seconds if run.state != "running" else time.monotonic() - run.begun_s
         told = {"operation": request.operation, "state": run.state, "detail": run.detail, "seconds": round(seconds, 1)}
-        return told | ({"results": to_json(run.results)} if run.results else {})
+        return told | {"conclusive": run.conclusive} | ({"results": to_json(run.results)} if run.results else {})
 
     def _refusal(self, training: bool) -> str:
         if not self._command and not self._probes:
@@ -127,6 +129,7 @@ class Retests:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
             await process.wait()
+        run.conclusive = process.returncode is not None and process.returncode >= 0
         state = "passed" if process.returncode == 0 else "failed"
         self._end(run, state, f"`{shown}` ended with status {process.returncode}" + (f": {told}" if told else ""))
 
@@ -137,6 +140,7 @@ class Retests:
         except TimeoutError:
             self._end(run, "failed", f"the probes {', '.join(self._probes)} did not end within {self._deadline_s:g} s")
             return
+        run.conclusive = True
         faults = [f"{result.probe}: {result.detail}" for result in run.results if result.state == "failed"]
         told = "; ".join(faults) or f"{', '.join(self._probes)} measured: the numbers are compared by a controller that knows probes"
         self._end(run, "failed" if faults else "measured", told)
