@@ -50,9 +50,7 @@ def matrix_rows(tested: Mapping[str, ProbedMachine], judged: Mapping[str, Sequen
 
 def reasons(tested: Mapping[str, ProbedMachine], judged: Mapping[str, Sequence[ProbeJudgement]]) -> Iterable[str]:
     """Why a machine did not pass: faults and slowness first, then what is not judged, the same reason once for all machines."""
-    for machine, item in tested.items():
-        if item.refused:
-            yield f"{machine}: not tested: {item.refused}"
+    yield from (f"{machine}: not tested: {found.refused}" for machine, found in tested.items() if found.refused)
     for word in ("fail", "slow"):
         for machine, items in judged.items():
             yield from (f"{machine}: {item.probe} {word}: {item.reason}" for item in items if item.verdict == word)

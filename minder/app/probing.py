@@ -148,8 +148,8 @@ def judge_all(tested: Mapping[str, ProbedMachine], past: Sequence[ProbeRun]) -> 
 
 
 def record(
-    ledger: Ledger, tested: Mapping[str, ProbedMachine], judged: Mapping[str, Sequence[ProbeJudgement]], *, by: str, why: str, job: str | None,
-    note: str = "",
+    ledger: Ledger, tested: Mapping[str, ProbedMachine], judged: Mapping[str, Sequence[ProbeJudgement]], *, by: str, why: str,
+    job: str | None, note: str = "",
 ) -> None:  # fmt: skip
     """One event for each machine that measured anything. Raises LedgerError."""
     for machine, item in tested.items():
