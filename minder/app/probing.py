@@ -70,7 +70,8 @@ def run_here(names: Sequence[str], folder: Path | None = None, done: Callable[[P
 def ask_machines(
     endpoints: Iterable[MachineEndpoints], names: Sequence[str], *, force: bool = False, tls: ssl.SSLContext | None = None
 ) -> dict[str, ProbedMachine]:
-    """Machine to what its agent said, all at once. Nothing raises for a machine that does not answer: that is told in its place."""
+    """Machine to what its agent said, or its launcher where no agent is given, all at once. Nothing raises for a machine that does not
+    answer: that is told in its place."""
 
     async def ask_all() -> list[ProbedMachine]:
         with contextlib.closing(PlainHttp(tls)) as http:
@@ -113,7 +114,7 @@ async def _read_clock(client: MachineClient) -> dict[str, float]:
     them are what the clock probe halves. Our time itself is put into the order when it goes."""
     trips = []
     for _ in range(_CLOCK_ROUNDS):
-        answer = await client.health(_ASK_S)
+        answer = await (client.health(_ASK_S) if client.has_agent else client.state(_ASK_S))
         trips.append(float(answer["_received_s"]) - float(answer["_sent_s"]))
     return {"round_trip_s": 3.0 * max(0.0, min(trips))}
 

@@ -162,6 +162,9 @@ def diagnose(
     name: Annotated[str, typer.Argument(help="The job's name.")],
     probes: ProbeNames = None,
     force: Annotated[bool, typer.Option("--force", help="Although ranks of the job run: they are slowed down.")] = False,
+    launchers: Annotated[
+        bool, typer.Option("--launchers", help="Ask the job's launchers, with its user and libraries, not the agents; needs --config.")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="Its job.toml, which names the agents and their token.")] = None,
     agent_token_file: AgentToken = None,
     note: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
@@ -176,7 +179,7 @@ def diagnose(
     from contextlib import nullcontext
 
     from minder.app.probing import ask_machines, chosen_probes, ranks_that_run
-    from minder.cli.probes import agents_of_job, conclude, judge_and_record, load_job, open_local
+    from minder.cli.probes import agents_of_job, conclude, judge_and_record, launchers_of, load_job, open_local
     from minder.cli.tables import check_choice
     from minder.model.errors import BadInputError
 
@@ -188,7 +191,8 @@ def diagnose(
         if not force and (running := ranks_that_run(agents, name, tls)):
             where = "; ".join(f"{machine}: {', '.join(map(str, ranks))}" for machine, ranks in sorted(running.items())[:4])
             raise BadInputError(f"ranks of {name} run ({where}): probes would disturb them; end the job first, or give --force")
-        tested = ask_machines(agents, names, force=force, tls=tls)
+        asked = launchers_of(config, agents) if launchers else agents
+        tested = ask_machines(asked, names, force=force, tls=tls)
         judged = judge_and_record(tested, opened, "diagnose", name, note)
     raise typer.Exit(conclude(tested, judged, format_))
 

@@ -23,6 +23,7 @@ __all__ = [
     "conclude",
     "find_agent",
     "judge_and_record",
+    "launchers_of",
     "load_job",
     "open_local",
 ]
@@ -122,6 +123,21 @@ def agents_of_job(name: str, config: JobConfig | None, token_file: Path | None, 
         raise BadInputError(f'no job "{name}" with agents is in the ledger: give --config job.toml')
     token = agents_token(token_file, name)
     return [MachineEndpoints(machine, Endpoint(url, token), None) for machine, url in addresses.items()]
+
+
+def launchers_of(config: Path | None, agents: Sequence[MachineEndpoints]) -> list[MachineEndpoints]:
+    """The launchers of these machines, without their agents."""
+    import dataclasses
+
+    from minder.config import load_config
+    from minder.model.errors import BadInputError
+
+    known = [] if config is None else [item for item in load_config(config).endpoints() if item.launcher is not None]
+    wanted = {item.machine for item in agents}
+    found = [dataclasses.replace(item, agent=None) for item in known if item.machine in wanted]
+    if not found:
+        raise BadInputError("--launchers needs --config with a job.toml that names launchers")
+    return found
 
 
 def judge_and_record(tested: Mapping[str, ProbedMachine], ledger: Ledger | None, why: str, job: str | None, note: str) -> Judged:

@@ -133,6 +133,10 @@ def test_a_configuration_names_the_agents_and_their_token(
     assert main(["machine", "test", "m1", "--probes", "disk", "--config", str(job)]) == 0
     with Ledger(tmp_path / "state" / "ledger.db") as opened:
         assert [machine for machine, _, _ in runs(opened)] == ["m0", "m1", "m1"]
+    job.write_text(job.read_text().replace('agent = "http://a:1"', 'agent = "http://a:1"\nlauncher = "http://a:7"'))
+    assert main(["job", "diagnose", "new", "--probes", "disk", "--config", str(job), "--launchers"]) == 0
+    asked = agents.asked[-1][0]
+    assert (asked.machine, asked.agent) == ("m0", None) and asked.launcher is not None and asked.launcher.url == "http://a:7"
     assert main(["machine", "test", "m7", "--config", str(job)]) == 2 and main(["job", "diagnose", "other", "--config", str(job)]) == 2
     err = capsys.readouterr().err.splitlines()
     assert '--config names no machine "m7" with an agent' in err[-2] and '--config is of job "new"' in err[-1]
@@ -151,6 +155,7 @@ def test_a_configuration_names_the_agents_and_their_token(
         (("machine", "test", "m2", "--folder", "/x"), "--folder goes with --local"),
         (("job", "diagnose", "none"), 'no job "none" with agents'),
         (("job", "diagnose", "llm", "--probes", "fan"), 'no probe "fan"'),
+        (("job", "diagnose", "llm", "--launchers", "--agent-token-file", "TOKEN"), "--launchers needs --config"),
     ],
 )
 def test_bad_input_is_one_line_and_asks_no_agent(
@@ -158,7 +163,8 @@ def test_bad_input_is_one_line_and_asks_no_agent(
 ) -> None:
     monkeypatch.setenv("MINDER_STATE_DIR", str(tmp_path / "none"))
     monkeypatch.delenv("MINDER_AGENT_TOKEN_FILE", raising=False)
-    status, out, err = run_on_ledger(*words)
+    write_token(tmp_path / "token")
+    status, out, err = run_on_ledger(*(str(tmp_path / "token") if word == "TOKEN" else word for word in words))
     assert (status, out, err.count("\n")) == (2, "", 1) and told in err and agents.asked == []
 
 

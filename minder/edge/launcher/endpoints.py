@@ -1,4 +1,4 @@
-"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers, GET /metrics; a bearer token on all of them."""
+"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers, POST /v1/probes, GET /metrics; a bearer token on all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from starlette.routing import Route
 from minder.edge.launcher.metrics import CONTENT_TYPE, render
 from minder.edge.launcher.requests import parse_request
 from minder.edge.launcher.supervisor import StaleGenerationError, Supervisor
-from minder.model.errors import WireError
+from minder.edge.probes.orders import ProbeRequest, Probing, parse_probes
+from minder.model.errors import BadInputError, WireError
 from minder.model.log import event
 from minder.wire.codec import to_json
 from minder.wire.contact_log import RefusedCallers
@@ -33,6 +34,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
     """The ASGI application. Errors are {"error": one line} with 400, 401, 409 or 413."""
     settings, refused = supervisor.settings, RefusedCallers(_log)
+    probing = Probing(alone=lambda: supervisor.vacated())
 
     def about() -> dict[str, Any]:
         return {"machine": settings.machine, "job": settings.job, "now_s": time.time(), "started_s": supervisor.started_s}
@@ -56,6 +58,8 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
             wanted = parse_request(json.loads(body), settings.slots)
         except ValueError as error:
             raise WireError(f"the body is no JSON: {error}") from error
+        if wanted.desired != "ended":
+            await probing.close()  # the job goes on: a test of its machine does not hold it up
         try:
             outcome = supervisor.apply(wanted)
         except StaleGenerationError:
@@ -69,6 +73,10 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
         )  # fmt: skip
         return JSONResponse({"outcome": outcome, "generation": supervisor.generation})
 
+    async def probes(request: Request) -> JSONResponse:
+        received_s, wanted = time.time(), _order(await request.body())
+        return JSONResponse({**about(), **await probing.ask(wanted, supervisor.ranks_here(), received_s)})
+
     async def metrics(request: Request) -> Response:
         return Response(render(supervisor.figures()), media_type=CONTENT_TYPE)
 
@@ -77,6 +85,7 @@ def build_endpoints(supervisor: Supervisor, token: str | None) -> Starlette:
             Route("/v1/state", _guard(state, token, refused), methods=["GET"]),
             Route("/v1/events", _guard(events, token, refused), methods=["GET"]),
             Route("/v1/workers", _guard(workers, token, refused), methods=["POST"]),
+            Route("/v1/probes", _guard(probes, token, refused), methods=["POST"]),
             Route("/metrics", _guard(metrics, token, refused), methods=["GET"]),
         ]
     )
@@ -95,6 +104,14 @@ def _guard(answer: Answer, token: str | None, refused: RefusedCallers) -> Answer
             return JSONResponse({"error": str(error)}, 400)
 
     return guarded
+
+
+def _order(body: bytes) -> ProbeRequest:
+    """Raises WireError."""
+    try:
+        return parse_probes(json.loads(body))
+    except (ValueError, BadInputError) as error:
+        raise WireError(f"the body is no order of probes: {error}") from error
 
 
 def _number(request: Request, name: str) -> float:

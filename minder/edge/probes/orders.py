@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,11 +142,11 @@ class Probing:
 
     def __init__(
         self, options: Mapping[str, Any] | None = None, programs: Mapping[str, Program] | None = None,
-        occupied: Callable[[], bool] = lambda: False,
+        occupied: Callable[[], bool] = lambda: False, alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:  # fmt: skip
         """options: what every probe gets (folder). programs: those of the package, if not given. occupied: whether something else tests
-        this machine."""
-        self._occupied = occupied
+        this machine. alone: entered while probes run; it takes away what waits on the devices, and brings it back."""
+        self._occupied, self._alone = occupied, alone
         self._options = dict(options or {})
         self._programs = find_programs() if programs is None else programs
         self._runs: dict[str, _Run] = {}
@@ -200,10 +201,11 @@ class Probing:
         chosen = [(self._programs[order.name], order.limit_s) for order in request.orders]
         options = {**self._options, **request.clock, "received_s": received_s}
         try:
-            await run_programs(chosen, options, nice, run.results.append)
+            async with self._alone():
+                await run_programs(chosen, options, nice, run.results.append)
             run.state = "done"
         finally:
             run.seconds = time.monotonic() - run.begun_s
             if run.state != "done":
-                run.state, run.detail = "refused", "the agent ended before its probes did"
+                run.state, run.detail = "refused", "the probes were ended before their time"
         event(_log, logging.INFO, "probes end", operation=request.operation, seconds=round(run.seconds, 1))
