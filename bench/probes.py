@@ -85,8 +85,8 @@ def _print(alone: ProbedMachine, together: dict[str, ProbedMachine]) -> None:
         took = [other.seconds for item in together.values() for other in item.results if other.probe == result.probe]
         verdicts = Counter(item.verdict.replace("_", " ") for items in judged.values() for item in items if item.probe == result.probe)
         shown = f"{statistics.median(took):.1f}, {max(took):.1f}" if took else "-"
-        told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) or "-"
-        print(f"| {result.probe} | {result.seconds:.1f} | {shown} | {result.state.replace('_', ' ')} | {told} |")
+        said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) or "-"
+        print(f"| {result.probe} | {result.seconds:.1f} | {shown} | {result.state.replace('_', ' ')} | {said} |")
     for machine, item in together.items():
         if item.refused:
             print(f"{machine}: {item.refused}")

@@ -81,7 +81,7 @@ def test_an_order_names_each_probe_by_its_hash_and_carries_the_controllers_time(
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("said", "why"),
     [
         ((200, {"state": "refused", "detail": "training processes of llm run"}), "training processes of llm run"),
         ((404, "Not Found"), "HTTP 404 on /v1/probes"),
@@ -89,8 +89,8 @@ def test_an_order_names_each_probe_by_its_hash_and_carries_the_controllers_time(
         ((200, {"state": "done", "results": [{"probe": 3}]}), "expected str"),
     ],
 )
-def test_a_machine_without_results_has_a_reason(told: tuple[int, Any], why: str) -> None:
-    with agent("m0", lambda path, body: told) as endpoint:
+def test_a_machine_without_results_has_a_reason(said: tuple[int, Any], why: str) -> None:
+    with agent("m0", lambda path, body: said) as endpoint:
         found = ask_machines([endpoint, MachineEndpoints("m1", Endpoint("http://127.0.0.1:9", "x"), None)], ("disk",))
     assert found["m0"].results == () and why in found["m0"].refused and "\n" not in found["m0"].refused
     assert found["m1"].results == () and "no connection" in found["m1"].refused
@@ -126,9 +126,9 @@ def test_an_agent_is_where_the_newest_job_registered_it() -> None:
 
 
 def test_this_machine_is_tested_without_an_agent() -> None:
-    told: list[str] = []
-    found = run_here(("links", "clock"), done=lambda result: told.append(result.probe))
-    assert told == ["links", "clock"] == [result.probe for result in found.results] and found.machine
+    said: list[str] = []
+    found = run_here(("links", "clock"), done=lambda result: said.append(result.probe))
+    assert said == ["links", "clock"] == [result.probe for result in found.results] and found.machine
     assert found.results[1].state == "not_applicable"
 
 

@@ -33,8 +33,8 @@ def judgement_rows(judged: Sequence[ProbeJudgement]) -> list[tuple[str, ...]]:
         if not item.measures:
             rows.append((*first, "-", "-", "-", "-", item.reason))
         for index, measure in enumerate(item.measures):
-            told = (*first, *_numbers(measure), item.reason) if not index else ("", "", *_numbers(measure), "")
-            rows.append(told)
+            row = (*first, *_numbers(measure), item.reason) if not index else ("", "", *_numbers(measure), "")
+            rows.append(row)
     return rows
 
 

@@ -71,7 +71,7 @@ def ask_machines(
     endpoints: Iterable[MachineEndpoints], names: Sequence[str], *, force: bool = False, tls: ssl.SSLContext | None = None
 ) -> dict[str, ProbedMachine]:
     """Machine to what its agent said, or its launcher where no agent is given, all at once. Nothing raises for a machine that does not
-    answer: that is told in its place."""
+    answer: that is said in its place."""
 
     async def ask_all() -> list[ProbedMachine]:
         with contextlib.closing(PlainHttp(tls)) as http:

@@ -15,7 +15,7 @@ Judged = Literal["pass", "slow", "fail", "not_applicable", "not_judged"]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One number with its unit. better: which way a deviation from equal machines is bad; "zero" is a count of errors, "none" is told and
+    """One number with its unit. better: which way a deviation from equal machines is bad; "zero" is a count of errors, "none" is shown and
     never judged. device: "gpu0", "eth0"; None for the whole machine. tolerance: a difference up to this, in the same unit, is none (the
     uncertainty of the measurement). bad: what a deviation means."""
 
@@ -43,7 +43,7 @@ class ProbeResult:
     sha256: str = ""
     started_s: float = 0.0
     seconds: float = 0.0
-    data: Mapping[str, Any] = field(default_factory=dict)  # what a probe tells that is no number: hashes, say
+    data: Mapping[str, Any] = field(default_factory=dict)  # what a probe found that is no number: hashes, say
 
     @property
     def likeness(self) -> tuple[Any, ...]:

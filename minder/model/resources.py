@@ -26,7 +26,7 @@ def default_state_dir() -> Path:
 
 
 def child_python_path() -> dict[str, str]:
-    """What a child that starts with -P needs in its environment: a checkout that is used from its own folder is found by nobody there."""
+    """What a child that starts with -P needs in its environment to find a checkout that is used from its own folder."""
     root = str(Path(__file__).resolve().parents[2])
     if root != str(Path.cwd()) or root in sys.path[1:]:
         return {}

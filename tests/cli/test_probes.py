@@ -143,7 +143,7 @@ def test_a_configuration_names_the_agents_and_their_token(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "said"),
     [
         (("machine", "test", "m7"), 'no job in the ledger has a machine "m7"'),
         (("machine", "test", "m2"), "give --agent-token-file"),
@@ -159,13 +159,13 @@ def test_a_configuration_names_the_agents_and_their_token(
     ],
 )
 def test_bad_input_is_one_line_and_asks_no_agent(
-    run_on_ledger: Run, ledger: Ledger, agents: Agents, words: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: Any
+    run_on_ledger: Run, ledger: Ledger, agents: Agents, words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("MINDER_STATE_DIR", str(tmp_path / "none"))
     monkeypatch.delenv("MINDER_AGENT_TOKEN_FILE", raising=False)
     write_token(tmp_path / "token")
     status, out, err = run_on_ledger(*(str(tmp_path / "token") if word == "TOKEN" else word for word in words))
-    assert (status, out, err.count("\n")) == (2, "", 1) and told in err and agents.asked == []
+    assert (status, out, err.count("\n")) == (2, "", 1) and said in err and agents.asked == []
 
 
 def test_this_machine_is_tested_without_agent_and_without_ledger(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -114,7 +114,7 @@ def measured(value: float, state: str = "measured", time_s: float = NOW_S) -> Pr
     return ProbeResult("gemm", 1, state, detail, (item,), {"processor": "X"}, started_s=time_s)  # type: ignore[arg-type]
 
 
-def told(*results: ProbeResult, state: str = "measured") -> dict[str, Any]:
+def answer_of(*results: ProbeResult, state: str = "measured") -> dict[str, Any]:
     return {"state": state, "detail": "gemm measured", "conclusive": True, "results": to_json(results)}
 
 
@@ -146,7 +146,7 @@ def test_probes_are_judged_by_the_machines_past_and_set_the_evictions_outcome(
     ledger: Ledger, result: ProbeResult, known: int, expected: str, detail: str, verdict: str | None
 ) -> None:
     fleet = FakeFleet()
-    fleet.answers = [told(result)]
+    fleet.answers = [answer_of(result)]
     evicted(ledger, untouched=True, give_back=True, known=known)
     found = outcome(ledger, fleet, "m1")
     assert found[0] == expected and found[1].startswith(detail)
@@ -158,7 +158,7 @@ def test_probes_are_judged_by_the_machines_past_and_set_the_evictions_outcome(
 
 def test_a_pass_after_a_repair_neither_acquits_the_eviction_nor_returns_the_machine_unasked(ledger: Ledger) -> None:
     fleet = FakeFleet()
-    fleet.answers = [told(measured(100.0))]
+    fleet.answers = [answer_of(measured(100.0))]
     evicted(ledger)
     assert outcome(ledger, fleet, "m1")[0] == "done"
     assert fold_machines(ledger.events(kinds=MACHINE_KINDS))["m1"].outcome is None and ledger.history("llm").barred == {"m1"}
@@ -166,7 +166,7 @@ def test_a_pass_after_a_repair_neither_acquits_the_eviction_nor_returns_the_mach
 
 def test_what_a_person_said_of_the_eviction_stands(ledger: Ledger) -> None:
     fleet = FakeFleet()
-    fleet.answers = [told(measured(60.0))]
+    fleet.answers = [answer_of(measured(60.0))]
     evicted(ledger)
     ledger.append(kinds.OUTCOME, {"machine": "m1", "outcome": "no-fault-found"}, job="llm", time_s=NOW_S)
     outcome(ledger, fleet, "m1")

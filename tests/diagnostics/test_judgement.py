@@ -105,12 +105,19 @@ def test_results_that_are_none_are_no_equals() -> None:
         (98.0, (100.0, 101.0, 99.0), "pass"),
         (140.0, (100.0, 101.0, 99.0), "pass"),
         (60.0, (100.0, 101.0), "not_judged"),
-        (60.0, (100.0, 50.0, 150.0, 60.0, 130.0), "pass"),
+        (60.0, (100.0, 50.0, 150.0, 60.0, 130.0), "not_judged"),
     ],
 )
 def test_without_equals_a_machine_is_compared_with_its_own_past(value: float, earlier: tuple[float, ...], verdict: str) -> None:
     assert alone(value, *earlier).verdict == verdict
     assert len(earlier) >= LEAST_PAST or verdict == "not_judged"
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_numbers_that_differ_too_much_say_nothing(better: str) -> None:
+    found = judge({f"m{index}": result(value, better=better) for index, value in enumerate((1.0, 90.0, 100.0, 300.0, 400.0, 900.0))})
+    assert {item.verdict for item in found.values()} == {"not_judged"}
+    assert found["m0"].reason.endswith("their numbers differ too much to show one that is twice as slow")
 
 
 def test_what_all_equals_have_lost_since_is_no_machines_own_loss() -> None:
@@ -190,9 +197,9 @@ def test_a_number_without_equals_does_not_hide_that_another_passed_and_is_told()
 
 
 def test_numbers_that_are_only_told_are_not_judged() -> None:
-    told = judge({f"m{index}": result(value, better="none") for index, value in enumerate((1.0, 1.0, 1.0, 1.0, 900.0))})
-    assert {item.verdict for item in told.values()} == {"pass"}
-    assert {measure.verdict for item in told.values() for measure in item.measures} == {"not_applicable"}
+    said = judge({f"m{index}": result(value, better="none") for index, value in enumerate((1.0, 1.0, 1.0, 1.0, 900.0))})
+    assert {item.verdict for item in said.values()} == {"pass"}
+    assert {measure.verdict for item in said.values() for measure in item.measures} == {"not_applicable"}
 
 
 @pytest.mark.parametrize(

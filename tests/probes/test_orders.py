@@ -192,14 +192,14 @@ def test_a_setting_that_cannot_be_put_back_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restored", "state", "told"),
+    ("restored", "state", "said"),
     [
         (Restored(("gpu0 power limit 7, was 3",)), "measured", "settings were restored: gpu0 power limit 7, was 3"),
         (Restored((), ("gpu0 power limit 7, was 3: no permission",)), "not_judged", "settings that it changed are not restored"),
     ],
 )
 def test_a_probe_whose_settings_are_not_put_back_does_not_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: Restored, state: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: Restored, state: str, said: str
 ) -> None:
     seen = []
 
@@ -214,7 +214,7 @@ def test_a_probe_whose_settings_are_not_put_back_does_not_pass(
     monkeypatch.setattr(orders_module, "save", save)
     monkeypatch.setattr(orders_module, "restore", restore)
     (found,) = asyncio.run(run_programs([(program(tmp_path, changes=("gpu",)), None)], {}))
-    assert found.state == state and told in found.detail and seen == [("gpu",), {"gpu0": {}}]
+    assert found.state == state and said in found.detail and seen == [("gpu",), {"gpu0": {}}]
 
 
 def test_without_a_driver_there_is_nothing_to_keep() -> None:

@@ -92,16 +92,16 @@ def test_a_disk_is_written_with_fsync_and_read_back_and_nothing_stays(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "said"),
     [(errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the quota"), (errno.EIO, "I/O errors"), (errno.EROFS, "read-only")],
 )
-def test_what_the_disk_refuses_is_a_fault_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: str) -> None:
+def test_what_the_disk_refuses_is_a_fault_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str) -> None:
     def fail(handle: int, block: Any) -> int:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "write", fail)
     found = disk.measure({"folder": str(tmp_path), "size_bytes": 4 << 20})
-    assert found.state == "failed" and told in found.detail and str(tmp_path) in found.detail
+    assert found.state == "failed" and said in found.detail and str(tmp_path) in found.detail
 
 
 def test_a_folder_that_cannot_be_used_says_nothing_of_the_disk(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_ports_with_hardware_say_their_state_and_speed(tmp_path: Path) -> None:
     for file, text in {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "counters/link_downed": "2"}.items():
         (one / file).write_text(text + "\n")
     found = links.measure({}, net, infiniband)
-    told = {(item.name, item.device): item.value for item in found.measures}
-    assert told == {
+    said = {(item.name, item.device): item.value for item in found.measures}
+    assert said == {
         ("link_up", "eth0"): 1, ("link_speed", "eth0"): 1e11, ("link_changes", "eth0"): 3, ("link_up", "eth1"): 0,
         ("link_up", "mlx5_0/1"): 1, ("link_speed", "mlx5_0/1"): 4e11, ("link_changes", "mlx5_0/1"): 2,
     }  # fmt: skip
@@ -254,24 +254,24 @@ def test_healthy_gpus_are_told_in_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "said"),
     [
         ({"rows": [0, 1, 0, 1]}, "gpu1: a row remapping failed"),
         ({"rows": [0, 1, 1, 0]}, "gpu1: a row remapping is pending"),
         ({"lost": True}, "gpu1: the driver has lost it"),
     ],
 )
-def test_what_the_driver_calls_broken_is_a_fault(broken: dict[str, Any], told: str) -> None:
+def test_what_the_driver_calls_broken_is_a_fault(broken: dict[str, Any], said: str) -> None:
     found = device_health.measure({}, FakeNvml(**broken))
-    assert found.state == "failed" and told in found.detail
+    assert found.state == "failed" and said in found.detail
 
 
 @pytest.mark.parametrize(
-    ("what", "name", "told"), [("ecc", "gpu_ecc_uncorrected", 3), ("width", "gpu_pcie_width", 8), ("links", "gpu_nvlinks", 2)]
+    ("what", "name", "said"), [("ecc", "gpu_ecc_uncorrected", 3), ("width", "gpu_pcie_width", 8), ("links", "gpu_nvlinks", 2)]
 )
-def test_numbers_alone_are_left_to_the_comparison(what: str, name: str, told: int) -> None:
-    found = device_health.measure({}, FakeNvml(**{what: told}))
-    assert found.state == "measured" and value(found, name, "gpu1") == told
+def test_numbers_alone_are_left_to_the_comparison(what: str, name: str, said: int) -> None:
+    found = device_health.measure({}, FakeNvml(**{what: said}))
+    assert found.state == "measured" and value(found, name, "gpu1") == said
 
 
 def test_heat_that_holds_the_clock_down_is_told_and_an_idle_clock_is_not() -> None:

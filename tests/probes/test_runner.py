@@ -25,7 +25,7 @@ GOOD = {
 }
 
 
-def told(document: Any) -> str:
+def said(document: Any) -> str:
     return f"print({json.dumps(document)!r})"
 
 
@@ -37,7 +37,7 @@ def played(folder: Path, code: str, limit_s: float = 20.0, **options: Any) -> Pr
 
 
 def test_a_document_becomes_a_result_with_its_units_and_its_programs_hash(tmp_path: Path) -> None:
-    found = played(tmp_path, told(GOOD))
+    found = played(tmp_path, said(GOOD))
     assert (found.state, found.measures[0].value, found.measures[0].unit, found.facts) == ("measured", 5.0, "1/s", {"cpu": "x"})
     assert len(found.sha256) == 64 and found.seconds > 0 and abs(found.started_s - time.time()) < 60
 
@@ -51,13 +51,13 @@ def test_a_document_becomes_a_result_with_its_units_and_its_programs_hash(tmp_pa
         ("print('all is well')", "it printed no document of a probe"),
         ("", "it printed no document of a probe"),
         ("print('[1, 2]')", "it printed no document of a probe"),
-        (told({**GOOD, "probe": "disk"}), "it says that it is disk version 2"),
-        (told({**GOOD, "version": 1}), "it says that it is gemm version 1"),
-        (told({**GOOD, "state": "pass"}), 'it says "pass", which is no state of a probe'),
-        (told({**GOOD, "measures": []}), "it measured nothing"),
-        (told({**GOOD, "measures": [{"name": "rate", "value": float("nan"), "unit": "1/s"}]}), "its rate is nan"),
-        (told({**GOOD, "measures": [{"name": "rate", "value": "fast", "unit": "1/s"}]}), "it printed no document of a probe"),
-        (f"{told(GOOD)}; raise SystemExit(3)", "it ended with status 3"),
+        (said({**GOOD, "probe": "disk"}), "it says that it is disk version 2"),
+        (said({**GOOD, "version": 1}), "it says that it is gemm version 1"),
+        (said({**GOOD, "state": "pass"}), 'it says "pass", which is no state of a probe'),
+        (said({**GOOD, "measures": []}), "it measured nothing"),
+        (said({**GOOD, "measures": [{"name": "rate", "value": float("nan"), "unit": "1/s"}]}), "its rate is nan"),
+        (said({**GOOD, "measures": [{"name": "rate", "value": "fast", "unit": "1/s"}]}), "it printed no document of a probe"),
+        (f"{said(GOOD)}; raise SystemExit(3)", "it ended with status 3"),
         ("print('x' * 2_000_000)", "it printed more than 1 MiB"),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_a_probe_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
-{told(GOOD)}
+{said(GOOD)}
 """
     assert played(tmp_path, code).state == "measured"
     assert not alive(int((tmp_path / "pid").read_text()))
@@ -107,7 +107,7 @@ def alive(pid: int) -> bool:
 def test_a_probe_knows_no_rank_and_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "MINDER_TOKEN", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
-    code = f"import os\n{told(GOOD)} if not {{'RANK', 'WORLD_SIZE', 'MINDER_TOKEN', 'OMP_NUM_THREADS'}} & set(os.environ) else exit(9)"
+    code = f"import os\n{said(GOOD)} if not {{'RANK', 'WORLD_SIZE', 'MINDER_TOKEN', 'OMP_NUM_THREADS'}} & set(os.environ) else exit(9)"
     assert played(tmp_path, code).state == "measured"
 
 

@@ -75,9 +75,11 @@ class Retests:
         events = self._ledger.events(since_id=self._since_id, job=self._state.name, kinds=(kinds.RETEST_ASKED,))
         for event in events:
             if event.operation_id is not None and self._ledger.result(event.operation_id) is None:
-                told = event.payload
-                flags = (told.get("untouched") is True, told.get("return") is True)
-                self._orders.append(_Order(event.operation_id, str(told.get("machine")), event.time_s, str(told.get("by") or "?"), *flags))
+                payload = event.payload
+                flags = (payload.get("untouched") is True, payload.get("return") is True)
+                self._orders.append(
+                    _Order(event.operation_id, str(payload.get("machine")), event.time_s, str(payload.get("by") or "?"), *flags)
+                )
             self._since_id = event.id
         for order in list(self._orders):
             self._turn(order)
@@ -131,10 +133,10 @@ class Retests:
         self._ledger.append(kinds.PROBES, payload, job=self._state.name, operation_id=order.operation_id)
         word = worst(item.verdict for item in found)
         conclusive = word in ("pass", "slow", "fail")
-        return replace(answer, passed=word == "pass", conclusive=conclusive, detail=_told(found, word))
+        return replace(answer, passed=word == "pass", conclusive=conclusive, detail=_summary(found, word))
 
     def _conclude(self, order: _Order, answer: _Answer) -> None:
-        """Whether the eviction was right, where nobody has said so yet; and the return, where it was ordered and the machine passed."""
+        """Whether the eviction was right, where no person has said so yet; and the return, where it was ordered and the machine passed."""
         if not answer.conclusive:
             return
         record = fold_machines(self._ledger.events(kinds=MACHINE_KINDS)).get(order.machine)
@@ -174,7 +176,7 @@ def _read(answer: Mapping[str, Any]) -> _Answer:
     return _Answer(passed, detail, state in ("passed", "failed") and answer.get("conclusive") is True, results)
 
 
-def _told(found: Sequence[ProbeJudgement], word: str) -> str:
+def _summary(found: Sequence[ProbeJudgement], word: str) -> str:
     """One line: what did not pass, and why; or what passed."""
     bad = [item for item in found if item.verdict == word]
     if word == "pass":

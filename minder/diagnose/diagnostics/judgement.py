@@ -1,7 +1,8 @@
 """Probes' results as verdicts: each number against equal machines, and against the machine's own past. Pure.
 
 No number is judged by a constant alone. Two machines are equal where the probe says the same facts of them (processor or GPU, driver,
-library, version of the probe). With too few equal machines and too short a past a number is not judged, and that is said.
+library, version of the probe). With too few equal machines and too short a past, or where their numbers differ so much
+that half the speed would not stand out, a number is not judged, and that is said.
 
 A value deviates where it lies more than DEVIATIONS robust standard deviations (1.4826 x the median absolute deviation) and more than SHARE
 of the median on the bad side, both. Against its own past a machine is compared as a share of it, and a change that its equals have made too
@@ -90,8 +91,8 @@ def _judge_value(
     def verdict(word: Judged, reference: _Reference | None = None) -> MeasurementVerdict:
         if reference is None:
             return MeasurementVerdict(item.name, item.device, item.value, item.unit, word)
-        told = (reference.against, reference.expected, reference.limit)
-        return MeasurementVerdict(item.name, item.device, item.value, item.unit, word, *told)
+        numbers = (reference.against, reference.expected, reference.limit)
+        return MeasurementVerdict(item.name, item.device, item.value, item.unit, word, *numbers)
 
     if item.better == "none":
         return verdict("not_applicable")
@@ -137,9 +138,13 @@ def _of_past(
     return _reference(item, [value * change for value in values], f"{len(values)} earlier results of the machine")
 
 
-def _reference(item: Measurement, values: Sequence[float], against: str) -> _Reference:
+def _reference(item: Measurement, values: Sequence[float], against: str) -> _Reference | None:
+    """None where the values differ so much that one that is twice as slow would not be seen: they say nothing."""
     expected = statistics.median(values)
     deviation = _NORMAL * statistics.median(abs(value - expected) for value in values)
+    twice = {"higher": 0.5, "lower": 1.0}.get(item.better)
+    if twice is not None and DEVIATIONS * deviation > max(twice * abs(expected), item.tolerance):
+        return None
     share = SHARE if item.better in ("higher", "lower") else 0.0
     floor = _FLOOR * abs(expected) if item.better != "same" else 0.0
     return _Reference(against, expected, max(DEVIATIONS * deviation, share * abs(expected), floor, item.tolerance), item.better)
@@ -164,16 +169,18 @@ def _conclude(
     judged = [item for item in verdicts if item.verdict != "not_applicable"]
     word = "fail" if missing else _word(item.verdict for item in judged)
     if word in ("fail", "slow"):
-        told = [f"{device} is missing: every equal machine has it" for device in missing]
-        told += [_say(item) for item in judged if item.verdict in ("fail", "slow")]
-        return ProbeJudgement(machine, found.probe, word, "; ".join(told), verdicts)
+        lines = [f"{device} is missing: every equal machine has it" for device in missing]
+        lines += [_say(item) for item in judged if item.verdict in ("fail", "slow")]
+        return ProbeJudgement(machine, found.probe, word, "; ".join(lines), verdicts)
     if not judged:
         return ProbeJudgement(machine, found.probe, "pass", found.detail or "it found no fault, and has no number to compare", verdicts)
     if word == "pass":
         open_ = [_name(item) for item in judged if item.verdict == "not_judged"]
-        told = [f"as {next(item.against for item in judged if item.verdict == 'pass')}", *(f"{name} is not judged" for name in open_)]
-        return ProbeJudgement(machine, found.probe, "pass", "; ".join(told), verdicts)
+        parts = [f"as {next(item.against for item in judged if item.verdict == 'pass')}", *(f"{name} is not judged" for name in open_)]
+        return ProbeJudgement(machine, found.probe, "pass", "; ".join(parts), verdicts)
     why = f"{known[0]} equal machines ({LEAST_PEERS} are needed), {known[1]} earlier results of its own ({LEAST_PAST} are needed)"
+    if known[0] >= LEAST_PEERS or known[1] >= LEAST_PAST:
+        why += "; their numbers differ too much to show one that is twice as slow"
     return ProbeJudgement(machine, found.probe, "not_judged", why, verdicts)
 
 
@@ -192,8 +199,8 @@ def _word(verdicts: Iterable[Judged]) -> Literal["fail", "slow", "pass", "not_ju
 
 
 def _say(item: MeasurementVerdict) -> str:
-    told = f"{_name(item)} is {item.value:.4g} {item.unit}".rstrip()
-    return told + (f", {item.expected:.4g} on {item.against}" if item.expected is not None else "")
+    text = f"{_name(item)} is {item.value:.4g} {item.unit}".rstrip()
+    return text + (f", {item.expected:.4g} on {item.against}" if item.expected is not None else "")
 
 
 def _name(item: MeasurementVerdict) -> str:

@@ -2,7 +2,7 @@
 
 The command, or the probes that stand in its place, are named at the agent's start and nowhere else: who calls chooses when, never what. It
 runs once per operation, one at a time, and never beside training processes. A command says by itself whether the machine passed; probes
-measure, and whoever asks compares the numbers with equal machines.
+measure, and the caller compares the numbers with equal machines.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Retests:
         if run.task is not None and run.state == "running":
             await asyncio.wait({run.task}, timeout=request.wait_s)
         seconds = run.seconds if run.state != "running" else time.monotonic() - run.begun_s
-        told = {"operation": request.operation, "state": run.state, "detail": run.detail, "seconds": round(seconds, 1)}
-        return told | {"conclusive": run.conclusive} | ({"results": to_json(run.results)} if run.results else {})
+        answer = {"operation": request.operation, "state": run.state, "detail": run.detail, "seconds": round(seconds, 1)}
+        return answer | {"conclusive": run.conclusive} | ({"results": to_json(run.results)} if run.results else {})
 
     def _refusal(self, training: bool) -> str:
         if not self._command and not self._probes:
@@ -142,8 +142,8 @@ class Retests:
             return
         run.conclusive = True
         faults = [f"{result.probe}: {result.detail}" for result in run.results if result.state == "failed"]
-        told = "; ".join(faults) or f"{', '.join(self._probes)} measured: the numbers are compared by a controller that knows probes"
-        self._end(run, "failed" if faults else "measured", told)
+        summary = "; ".join(faults) or f"{', '.join(self._probes)} measured: the numbers are compared by a controller that knows probes"
+        self._end(run, "failed" if faults else "measured", summary)
 
     @staticmethod
     def _end(run: _Run, state: str, detail: str) -> None:

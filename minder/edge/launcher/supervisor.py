@@ -120,7 +120,7 @@ class Supervisor:
     @contextlib.asynccontextmanager
     async def vacated(self) -> AsyncIterator[None]:
         """Without the workers that wait at the barrier: they hold memory of the devices, so they are ended, and start again afterwards,
-        where nobody has asked for anything else meanwhile."""
+        where nothing else was asked for meanwhile."""
         mine = Target("ended", self.generation, grace_s=_VACATE_S)
         waiting = [slot for slot in self._slots if slot.alive and slot.target.desired == "parked"]
         for slot in waiting:

@@ -128,7 +128,7 @@ def _take_part(plan: Mapping[str, Any]) -> dict[str, Any]:
     expected = torch.cat([torch.full((size,), _mark(sender, rank), dtype=torch.uint8, device=device) for sender in range(ranks)])
     wrong = max(int((received != expected).sum()) for _, received in large)
     dist.destroy_process_group()
-    rate = 2.0 * size * (ranks - 1) / statistics.median(seconds for seconds, _ in large[1:])
+    rate = 2.0 * size * (ranks - 1) / statistics.fmean(seconds for seconds, _ in large[1:])
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {"gpu": gpu, "bandwidth": rate, "latency_s": statistics.median(small[1:]), "wrong": wrong}
 

@@ -32,10 +32,10 @@ _UNSYNCHRONISED = 0x0040  # STA_UNSYNC of adjtimex(2)
 
 def measure(options: Mapping[str, Any]) -> Finding:
     """options: controller_time_s and round_trip_s of the order; received_s: this machine's clock when it came, as the agent says."""
-    told = [options.get(name) for name in ("controller_time_s", "received_s", "round_trip_s")]
-    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in told):
+    given = [options.get(name) for name in ("controller_time_s", "received_s", "round_trip_s")]
+    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given):
         return Finding("not_applicable", "no controller's time came with the order")
-    controller_s, received_s, round_trip_s = map(float, told)  # type: ignore[arg-type]
+    controller_s, received_s, round_trip_s = map(float, given)  # type: ignore[arg-type]
     offset_s = received_s - controller_s - round_trip_s / 2.0
     measures = [
         Measurement("clock_offset", offset_s, "s", "same", tolerance=round_trip_s / 2.0 + _SMALL_S, bad="fail"),

@@ -67,8 +67,8 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
 
 def _said(result: Mapping[str, Any]) -> str:
     """Warnings are a text, a list of texts, or a list of objects with one."""
-    told = result.get("warnings") or result.get("info") or "failed"
-    parts = told if isinstance(told, list) else [told]
+    warnings = result.get("warnings") or result.get("info") or "failed"
+    parts = warnings if isinstance(warnings, list) else [warnings]
     return ", ".join(str(part.get("warning", part) if isinstance(part, dict) else part) for part in parts)
 
 

@@ -25,7 +25,7 @@ PROBE = Probe(
     measures={
         "gpus": "GPUs that the driver shows",
         "gpu_ecc_uncorrected": "uncorrected ECC errors since the driver was loaded",
-        "gpu_rows_remapped": "rows remapped after uncorrected errors: told, not judged, since that is the repair",
+        "gpu_rows_remapped": "rows remapped after uncorrected errors: shown, not judged, since that is the repair",
         "gpu_nvlinks": "NVLinks that are active",
         "gpu_pcie_width": "lanes",
         "gpu_hardware_throttled": "1 where the hardware holds the clock down (heat, power brake)",
@@ -77,17 +77,17 @@ class _Device:
         self._rows = self._ask("nvmlDeviceGetRemappedRows")  # corrected, uncorrected, pending, failed
 
     def measures(self) -> Iterator[Measurement]:
-        def told(name: str, value: Any, unit: str, better: Any, **more: Any) -> Iterator[Measurement]:
+        def known(name: str, value: Any, unit: str, better: Any, **more: Any) -> Iterator[Measurement]:
             if value is not None:
                 yield Measurement(name, float(value), unit, better, f"gpu{self._index}", **more)
 
         ecc = self._ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _VOLATILE)
-        yield from told("gpu_ecc_uncorrected", ecc, "errors", "zero", bad="fail")
-        yield from told("gpu_rows_remapped", self._rows and self._rows[1], "rows", "none")
-        yield from told("gpu_nvlinks", self._links(), "links", "higher", bad="fail")
-        yield from told("gpu_pcie_width", self._ask("nvmlDeviceGetCurrPcieLinkWidth"), "lanes", "higher")
-        yield from told("gpu_hardware_throttled", self._throttled(), "", "zero")
-        yield from told("gpu_temperature", self._ask("nvmlDeviceGetTemperature", 0), "°C", "lower", tolerance=10.0)
+        yield from known("gpu_ecc_uncorrected", ecc, "errors", "zero", bad="fail")
+        yield from known("gpu_rows_remapped", self._rows and self._rows[1], "rows", "none")
+        yield from known("gpu_nvlinks", self._links(), "links", "higher", bad="fail")
+        yield from known("gpu_pcie_width", self._ask("nvmlDeviceGetCurrPcieLinkWidth"), "lanes", "higher")
+        yield from known("gpu_hardware_throttled", self._throttled(), "", "zero")
+        yield from known("gpu_temperature", self._ask("nvmlDeviceGetTemperature", 0), "°C", "lower", tolerance=10.0)
 
     def faults(self) -> Iterator[str]:
         name = f"gpu{self._index}"
@@ -100,8 +100,8 @@ class _Device:
 
     def _links(self) -> int | None:
         states = [self._ask("nvmlDeviceGetNvLinkState", link) for link in range(_MOST_LINKS)]
-        known = [state for state in states if state is not None]
-        return sum(bool(state) for state in known) if known else None
+        states_known = [state for state in states if state is not None]
+        return sum(bool(state) for state in states_known) if states_known else None
 
     def _throttled(self) -> int | None:
         """Under the new name and the old: a driver may know one of them only."""

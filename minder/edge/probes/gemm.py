@@ -29,7 +29,10 @@ PROBE = Probe(
     says="matrix products: right to the last bit, and how fast",
     limit_s=90.0,
     needs=("torch",),
-    measures={"gemm_gflops": "GFLOP/s of one device, median of the products", "gemm_wrong": "wrong products of those made"},
+    measures={
+        "gemm_gflops": "GFLOP/s of one device, over all products: a throttled one stands still in some of them",
+        "gemm_wrong": "wrong products of those made",
+    },
     source="DLRover's node check; checksums of Huang and Abraham, 1984",
 )
 
@@ -53,7 +56,7 @@ def measure(options: Mapping[str, Any], product: Product | None = None) -> Findi
     for index, device in enumerate(devices):
         name = f"gpu{index}" if gpus else None
         rates, wrong = _rounds(torch.device(device), size, seconds, product or torch.matmul)
-        measures.append(Measurement("gemm_gflops", statistics.median(rates), "GFLOP/s", "higher", name))
+        measures.append(Measurement("gemm_gflops", statistics.harmonic_mean(rates), "GFLOP/s", "higher", name))
         measures.append(Measurement("gemm_wrong", len(wrong), "products", "none", name))
         if wrong:
             faults.append(f"{name or 'the processor'}: {len(wrong)} of {len(rates)} products are wrong, the first at {wrong[0]}")
@@ -79,8 +82,8 @@ def _rounds(device: torch.device, size: int, seconds: float, product: Product) -
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         rates.append(2.0 * size**3 / (time.perf_counter() - begun) / 1e9)
-        if told := wrong_elements(found, rows, columns):
-            wrong.append(told)
+        if place := wrong_elements(found, rows, columns):
+            wrong.append(place)
     return rates[1:] if len(rates) > 1 else rates, wrong  # the first one warms up
 
 

@@ -32,5 +32,5 @@ def _model(cpuinfo: Path) -> str:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
         return platform.machine()
-    told = dict(reversed([(key.strip(), text.strip()) for key, _, text in (line.partition(":") for line in lines)]))
-    return next((told[key] for key in _MODEL_KEYS if told.get(key)), platform.machine())
+    fields = dict(reversed([(key.strip(), text.strip()) for key, _, text in (line.partition(":") for line in lines)]))
+    return next((fields[key] for key in _MODEL_KEYS if fields.get(key)), platform.machine())

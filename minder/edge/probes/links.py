@@ -1,4 +1,4 @@
-"""State and speed of the machine's network ports, Ethernet and InfiniBand, as the kernel tells them. Nothing is sent."""
+"""State and speed of the machine's network ports, Ethernet and InfiniBand, as the kernel reports them. Nothing is sent."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def measure(options: Mapping[str, Any], copy: Copy = ctypes.memmove) -> Finding:
         threads = max(1, free // 4 // block_bytes)
     if 2 * threads * block_bytes > free:
         return Finding("not_applicable", f"{free >> 20} MiB of memory are free: the test needs {2 * block_bytes >> 20}")
-    rates, wrong = _copy_all(threads, block_bytes, seconds, copy)
-    measures = [Measurement("memory_copy", statistics.median(rates), "B/s", "higher")]
+    rate, wrong = _copy_all(threads, block_bytes, seconds, copy)
+    measures = [Measurement("memory_copy", rate, "B/s", "higher")]
     facts = {**cpu_facts(), "threads": str(threads)}
     gpu_measures, gpu_facts, gpu_wrong = _gpus(seconds)
     faults = [f"{wrong} of {threads} blocks of main memory differ from what was written"] if wrong else []
@@ -59,20 +59,22 @@ def measure(options: Mapping[str, Any], copy: Copy = ctypes.memmove) -> Finding:
     return Finding("failed" if faults else "measured", "; ".join(faults), (*measures, *gpu_measures), {**facts, **gpu_facts})
 
 
-def _copy_all(threads: int, block_bytes: int, seconds: float, copy: Copy) -> tuple[list[float], int]:
-    """B/s of some rounds, and how many blocks were not what they should be at the end."""
+def _copy_all(threads: int, block_bytes: int, seconds: float, copy: Copy) -> tuple[float, int]:
+    """B/s of all rounds but the first, and how many blocks were not what they should be at the end. It is the mean: a processor that is
+    throttled stands still between rounds, and a median of short ones would not see it."""
     blocks = [_Block(block_bytes, copy) for _ in range(threads)]
-    rates: list[float] = []
+    took: list[float] = []
     end_s = time.monotonic() + seconds
-    while len(rates) < 3 or time.monotonic() < end_s:
+    while len(took) < 3 or time.monotonic() < end_s:
         workers = [threading.Thread(target=block.turn) for block in blocks]
         begun = time.perf_counter()
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-        rates.append(2.0 * threads * block_bytes / (time.perf_counter() - begun))
-    return rates[1:], sum(not block.is_right() for block in blocks)
+        took.append(time.perf_counter() - begun)
+    rate = 2.0 * threads * block_bytes * (len(took) - 1) / sum(took[1:])
+    return rate, sum(not block.is_right() for block in blocks)
 
 
 class _Block:

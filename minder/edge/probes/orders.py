@@ -122,8 +122,8 @@ async def _run_kept(program: Program, options: Mapping[str, Any], limit_s: float
     if restored.failed:
         return replace(result, state="not_judged", detail=f"settings that it changed are not restored: {'; '.join(restored.failed)}")
     if restored.changed:
-        told = f"settings were restored: {'; '.join(restored.changed)}"
-        return replace(result, detail=f"{result.detail}; {told}" if result.detail else told)
+        note = f"settings were restored: {'; '.join(restored.changed)}"
+        return replace(result, detail=f"{result.detail}; {note}" if result.detail else note)
     return result
 
 

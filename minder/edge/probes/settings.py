@@ -58,21 +58,21 @@ async def restore(saved: Mapping[str, Any]) -> Restored:
 
 
 def read_gpus(nvml: Any) -> dict[str, dict[str, Any]]:
-    """GPU to the settings that its driver tells."""
+    """GPU to the settings that its driver reports."""
     return {f"gpu{index}": dict(_read(nvml, handle)) for index, handle in _handles(nvml)}
 
 
 def write_gpus(nvml: Any, saved: Mapping[str, Mapping[str, Any]]) -> Restored:
-    """Put back what differs. A setting that the driver refuses is told; it needs root."""
+    """Put back what differs. A setting that the driver refuses is reported; it needs root."""
     changed, failed = [], []
     for index, handle in _handles(nvml):
         now, before = dict(_read(nvml, handle)), saved.get(f"gpu{index}", {})
         for name, value in before.items():
             if now.get(name) == value:
                 continue
-            told = f"gpu{index} {name} {now.get(name)}, was {value}"
+            difference = f"gpu{index} {name} {now.get(name)}, was {value}"
             error = _write(nvml, handle, name, value)
-            failed.append(f"{told}: {error}") if error else changed.append(told)
+            failed.append(f"{difference}: {error}") if error else changed.append(difference)
     return Restored(tuple(changed), tuple(failed))
 
 

@@ -41,8 +41,8 @@ def probes_payload(
     machine: str, results: Sequence[ProbeResult], judgements: Sequence[ProbeJudgement], *, by: str, why: str, note: str = ""
 ) -> dict[str, Any]:
     """Of a PROBES event."""
-    told = {"note": note} if note else {}
-    return {"machine": machine, "by": by, "why": why, **told, "results": to_json(tuple(results)), "judgements": to_json(tuple(judgements))}
+    said = {"note": note} if note else {}
+    return {"machine": machine, "by": by, "why": why, **said, "results": to_json(tuple(results)), "judgements": to_json(tuple(judgements))}
 
 
 def fold_probes(events: Iterable[LedgerEvent]) -> list[ProbeRun]:

@@ -76,8 +76,8 @@ def _probes(payload: Payload) -> str:
     judged = payload.get("judgements") or ()
     counts = Counter(str(item["verdict"]).replace("_", " ") for item in judged)
     bad = [f"{item['probe']}: {item['reason']}" for item in judged if item["verdict"] in ("fail", "slow")]
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing"
-    return f"probes of {payload.get('machine')}: {'; '.join([told, *bad])}"
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing"
+    return f"probes of {payload.get('machine')}: {'; '.join([said, *bad])}"
 
 
 def _phase(payload: Payload) -> str:
