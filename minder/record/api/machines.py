@@ -81,14 +81,47 @@ class MachineSignal(Answer):
     what: str
 
 
+class ProbeNumber(Answer):
+    """One measurement of a probe. expected, limit, against: what it was compared with; null where it was not."""
+
+    name: str
+    device: str | None
+    value: float
+    unit: str
+    verdict: str
+    expected: float | None
+    limit: float | None
+    against: str
+
+
+class MachineProbe(Answer):
+    """One probe of a run. verdict: pass, slow, fail, not_judged or not_applicable; reason: one line."""
+
+    probe: str
+    verdict: str
+    reason: str
+    measures: tuple[ProbeNumber, ...]
+
+
+class ProbeRun(Answer):
+    """Probes that ran on the machine together. why: test, diagnose or retest."""
+
+    time: str
+    job: str | None
+    by: str
+    why: str
+    probes: tuple[MachineProbe, ...]
+
+
 class MachineDetail(Machine):
     """The machine with the incidents that name it, newest first (at most 100), its tests, newest first (at most 20), the jobs that
-    have it, and what was reported of it, newest first (at most 20)."""
+    have it, what was reported of it, newest first (at most 20), and what probes found, newest first (at most 5)."""
 
     incidents: tuple[IncidentSummary, ...]
     retests: tuple[PastRetest, ...] = ()
     jobs: tuple[MachineJob, ...] = ()
     signals: tuple[MachineSignal, ...] = ()
+    probes: tuple[ProbeRun, ...] = ()
 
 
 class OutcomeRequest(Request):
