@@ -7,19 +7,22 @@ from typing import Any
 
 from minder.model.clock import format_time
 from minder.record.api.access import Caller
-from minder.record.api.machines import MachineJob, MachineSignal
+from minder.record.api.machines import MachineJob, MachineProbe, MachineSignal, ProbeNumber, ProbeRun
 from minder.record.incidents import kinds
+from minder.record.incidents.probes import fold_probes
 from minder.record.incidents.timeline import describe
 from minder.record.store.events import EventQuery
+from minder.wire.codec import to_json
 from serve.access import sees
 from serve.job_shapes import JobShape
 from serve.job_status import job_status
 from serve.state import Service
 
-__all__ = ["jobs_of_machine", "peers_of_machine", "signals_of_machine"]
+__all__ = ["jobs_of_machine", "peers_of_machine", "probes_of_machine", "signals_of_machine"]
 
 _MOST_SIGNALS = 20
 _MOST_READ = 1000
+_MOST_RUNS = 5
 _KINDS = ("rack", "switch", "serial")
 
 
@@ -72,3 +75,27 @@ def signals_of_machine(service: Service, caller: Caller, machine: str) -> list[M
     seen = [event for event in service.events.select(query) if sees(caller, event.job)]
     own = [event for event in seen if (event.payload.get("signal") or {}).get("machine") == machine][:_MOST_SIGNALS]
     return [MachineSignal(time=format_time(event.time_s), job=event.job, what=describe(event)) for event in own]
+
+
+def probes_of_machine(service: Service, caller: Caller, machine: str) -> list[ProbeRun]:
+    """What probes found on it, newest first, out of the newest runs of all."""
+    events = service.events.select(EventQuery(kinds=(kinds.PROBES,), newest_first=True, limit=_MOST_READ))
+    own = [event for event in events if sees(caller, event.job) and event.payload.get("machine") == machine]
+    return [
+        ProbeRun(
+            time=format_time(run.time_s),
+            job=run.job,
+            by=run.by,
+            why=run.why,
+            probes=tuple(
+                MachineProbe(
+                    probe=item.probe,
+                    verdict=item.verdict,
+                    reason=item.reason,
+                    measures=tuple(ProbeNumber.model_validate(to_json(measure)) for measure in item.measures),
+                )
+                for item in run.judgements
+            ),
+        )
+        for run in fold_probes(own[:_MOST_RUNS])
+    ]

@@ -44,6 +44,14 @@ def command(
     retest: Annotated[
         str | None, typer.Option(envvar="MINDER_AGENT_RETEST", help="Command that tests this machine: `minder machine retest` runs it.")
     ] = None,
+    retest_probes: Annotated[
+        str | None,
+        typer.Option(envvar="MINDER_AGENT_RETEST_PROBES", help="Probes that test this machine in place of --retest, comma separated."),
+    ] = None,
+    probe_folder: Annotated[
+        Path | None,
+        typer.Option(envvar="MINDER_AGENT_PROBE_FOLDER", help="Where the disk probe writes. [default: the temporary folder]"),
+    ] = None,
     retest_deadline: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds that the test may take.")] = 600.0,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
@@ -57,7 +65,7 @@ def command(
     """
     import dataclasses
 
-    from minder.edge.agent.options import AgentOptions, parse_listen, parse_names, parse_processes_of
+    from minder.edge.agent.options import AgentOptions, parse_listen, parse_names, parse_processes_of, parse_retest_probes
     from minder.edge.agent.retest import split_command
     from minder.edge.agent.serve import serve
     from minder.model.errors import BadInputError
@@ -85,7 +93,9 @@ def command(
         logs=tuple(log or ()),
         step_pattern=chosen_pattern(step_pattern, log_pattern),
         nccl_inspector=nccl_inspector,
-        retest=split_command(retest),
+        retest=(command := split_command(retest)),
+        retest_probes=parse_retest_probes(retest_probes, command),
+        probe_folder=probe_folder,
         retest_deadline_s=retest_deadline,
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )

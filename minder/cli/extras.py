@@ -34,6 +34,8 @@ def demand_for(verb: str, words: Sequence[str], *, served: bool) -> None:
     """`words` are the verb's own arguments, `served` whether a service is named. Raises MissingExtraError."""
     if verb in LIGHT_VERBS or "--help" in _own(words):
         return
+    if (verb, *words[:1]) == ("machine", "test") and "--local" in words:  # on a machine that has the agent and no more
+        return
     counted = any((verb, *words[: len(path) - 1]) == path for path in COUNTED_HERE)
     if not (served and verb in SERVED_VERBS) or counted:
         demand_controller()

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["add_standby", "app", "end", "list_jobs", "register", "restart"]
+from minder.cli.probes import AgentToken, ProbeNames
+
+__all__ = ["add_standby", "app", "diagnose", "end", "list_jobs", "register", "restart"]
 
 app = typer.Typer(
     help="Jobs: restart one in place, give it a standby; register, list and end those that a service watches.", no_args_is_help=True
@@ -153,6 +155,46 @@ def restart(
         if not _is_heard(name, ledger):
             raise BadInputError(f"no controller of {name} is heard: start it with `minder run` or `minder watch`, then ask again")
         typer.echo(order_restart(opened, name, operator_name(), said, SystemClock().now_s()))
+
+
+@app.command("diagnose")
+def diagnose(
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    probes: ProbeNames = None,
+    force: Annotated[bool, typer.Option("--force", help="Although ranks of the job run: they are slowed down.")] = False,
+    launchers: Annotated[
+        bool, typer.Option("--launchers", help="Ask the job's launchers, with its user and libraries, not the agents; needs --config.")
+    ] = False,
+    config: Annotated[Path | None, typer.Option(help="Its job.toml, which names the agents and their token.")] = None,
+    agent_token_file: AgentToken = None,
+    note: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
+    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """Test all machines of a job that stands, its standbys too, with the same probes at the same time, and compare them. Refused while
+    ranks of the job run. Exit status 1: a machine was found faulty or slow, or was not tested.
+
+    Example: minder job diagnose llm-70b --probes device_health,gemm,disk
+    """
+    from contextlib import nullcontext
+
+    from minder.app.probing import ask_machines, chosen_probes, ranks_that_run
+    from minder.cli.probes import agents_of_job, conclude, judge_and_record, launchers_of, load_job, open_local
+    from minder.cli.tables import check_choice
+    from minder.model.errors import BadInputError
+
+    check_choice("--format", format_, ("table", "json"))
+    names, (job, place) = chosen_probes(probes), load_job(config, ledger)
+    tls = None if job is None else job.tls.context()
+    with open_local(place, needed=config is None) or nullcontext() as opened:
+        agents = agents_of_job(name, job, agent_token_file, opened)
+        if not force and (running := ranks_that_run(agents, name, tls)):
+            where = "; ".join(f"{machine}: {', '.join(map(str, ranks))}" for machine, ranks in sorted(running.items())[:4])
+            raise BadInputError(f"ranks of {name} run ({where}): probes would disturb them; end the job first, or give --force")
+        asked = launchers_of(config, agents) if launchers else agents
+        tested = ask_machines(asked, names, force=force, tls=tls)
+        judged = judge_and_record(tested, opened, "diagnose", name, note)
+    raise typer.Exit(conclude(tested, judged, format_))
 
 
 def _is_heard(name: str, ledger: str | None) -> bool:

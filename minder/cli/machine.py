@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minder.cli.probes import AgentToken, ProbeNames
+
 if TYPE_CHECKING:
     from minder.config import JobConfig
     from minder.record.client.ledger import RemoteLedger
     from minder.record.incidents import Ledger
     from minder.record.incidents.machines import MachineRecord
 
-__all__ = ["app", "evict", "give_back", "list_machines", "outcome", "retest"]
+__all__ = ["app", "evict", "give_back", "list_machines", "outcome", "retest", "test"]
 
 app = typer.Typer(help="Machines that were evicted: list, test, return, and whether it was right.", no_args_is_help=True)
 
@@ -173,16 +175,20 @@ def retest(
     name: NameArgument,
     job: Annotated[str | None, typer.Option(help="Whose controller asks the agent; the job that bars the machine if not given.")] = None,
     note: Annotated[str, typer.Option(help="Why: what was repaired.")] = "",
+    untouched: Annotated[bool, typer.Option("--untouched", help="Nothing was repaired: a pass says that no fault was found.")] = False,
+    return_: Annotated[bool, typer.Option("--return", help="Give the machine back when it passes.")] = False,
     wait: Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for what comes of it.")] = 0.0,
     ledger: LedgerOption = None,
 ) -> None:
-    """Have a machine that is out of its job tested: its agent runs the command of its --retest, asked by the job's controller.
+    """Have a machine that is out of its job tested: its agent runs the command of its --retest, or the probes of its --retest-probes, asked
+    by the job's controller. A fault that is found confirms the eviction; a pass of an untouched machine says that it was not right.
 
     Exit status 1: the test failed, or has not ended after --wait.
 
     Example: minder machine retest node-0002 --note "new HBM" --wait 900
     """
     from minder.cli.remote import demand_note, open_ledger
+    from minder.model.errors import BadInputError
     from minder.record.incidents import Ledger
     from minder.record.incidents.retests import order_retest, wait_for_retest
 
@@ -190,13 +196,59 @@ def retest(
         if isinstance(opened, Ledger):
             from minder.cli.tables import operator_name
 
-            typer.echo(order_retest(opened, name, job, operator_name(), note))
+            typer.echo(order_retest(opened, name, job, operator_name(), note, untouched=untouched, give_back=return_))
+        elif untouched or return_:
+            raise BadInputError("--untouched and --return work on the ledger's own machine: leave --server out")
         else:
             typer.echo(opened.client.retest(name, demand_note(note, "--note"), job).detail)
         if wait:
             found = wait_for_retest(opened.events, name, wait)
             typer.echo(f"{name}: {found.state}" + (f": {found.detail}" if found.detail else ""))
             raise typer.Exit(0 if found.state == "passed" else 1)
+
+
+@app.command("test")
+def test(
+    name: Annotated[str | None, typer.Argument(help="The machine's name; not needed with --local.")] = None,
+    probes: ProbeNames = None,
+    local: Annotated[bool, typer.Option("--local", help="Test this machine here, without an agent.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="With --local: where the disk probe writes. [default: the temporary folder]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Although training processes run there: they are slowed down.")] = False,
+    config: Annotated[Path | None, typer.Option(help="job.toml that names the machine's agent and its token.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Where its agent listens, like http://10.0.0.9:9401.")] = None,
+    agent_token_file: AgentToken = None,
+    note: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
+    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    ledger: LedgerOption = None,
+) -> None:
+    """Test a machine with probes: its agent runs them, one after the other, and they are judged beside equal machines and its own past, as
+    the ledger knows them. Exit status 1: a probe found it faulty or slow, or said nothing.
+
+    Example: minder machine test --local --probes links,disk
+    """
+    from contextlib import nullcontext
+
+    from minder.app.probing import ask_machines, chosen_probes, run_here
+    from minder.cli.probes import conclude, find_agent, judge_and_record, load_job, open_local
+    from minder.cli.tables import check_choice
+    from minder.model.errors import BadInputError
+
+    check_choice("--format", format_, ("table", "json"))
+    names = chosen_probes(probes)
+    if local and (agent or config or force):
+        raise BadInputError("--local tests this machine without an agent: leave --agent, --config and --force out")
+    if not local and (name is None or folder is not None):
+        raise BadInputError("name the machine, or give --local; --folder goes with --local, an agent has its own --probe-folder")
+    job, place = load_job(config, ledger)
+    with open_local(place, needed=not local and agent is None and config is None) or nullcontext() as opened:
+        if local:
+            found = run_here(names, folder)
+            tested = {name or found.machine: found}
+        else:
+            tls = None if job is None else job.tls.context()
+            tested = ask_machines([find_agent(str(name), agent, job, agent_token_file, opened)], names, force=force, tls=tls)
+        judged = judge_and_record(tested, opened, "test", None, note)
+    raise typer.Exit(conclude(tested, judged, format_))
 
 
 def _state(record: MachineRecord) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from minder.model.errors import MinderError
 
-__all__ = ["default_state_dir", "find_resource"]
+__all__ = ["child_python_path", "default_state_dir", "find_resource"]
 
 
 def find_resource(name: str) -> Path:
@@ -22,3 +23,12 @@ def find_resource(name: str) -> Path:
 def default_state_dir() -> Path:
     """Where ledger, job state and registry live: $MINDER_STATE_DIR, or ~/.local/state/minder."""
     return Path(os.environ.get("MINDER_STATE_DIR") or Path.home() / ".local/state/minder")
+
+
+def child_python_path() -> dict[str, str]:
+    """What a child that starts with -P needs in its environment to find a checkout that is used from its own folder."""
+    root = str(Path(__file__).resolve().parents[2])
+    if root != str(Path.cwd()) or root in sys.path[1:]:
+        return {}
+    known = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root}

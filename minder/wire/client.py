@@ -80,6 +80,13 @@ class MachineClient:
         """The site's test of the machine: started, or what came of it (minder.edge.agent.retest)."""
         return await self._call("agent", "POST", "/v1/retest", wait_s + 2.0, body={"operation": operation, "wait_s": wait_s})
 
+    async def probes(self, body: Mapping[str, Any], wait_s: float) -> Mapping[str, Any]:
+        """Probes of the machine: begun, or what came of them so far (minder.edge.probes.orders). wait_s: the answer comes by then. Asked of
+        the agent; of the launcher where only that is known."""
+        return await self._call(
+            "agent" if self.has_agent else "launcher", "POST", "/v1/probes", wait_s + 3.0, body={**body, "wait_s": wait_s}
+        )
+
     async def state(self, timeout_s: float) -> Mapping[str, Any]:
         return await self._call("launcher", "GET", "/v1/state", timeout_s)
 

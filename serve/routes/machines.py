@@ -24,7 +24,7 @@ from minder.record.store.tokens import new_id
 from serve.access import Operator, Viewer, demand_fleet, demand_job, sees
 from serve.actions import Act, Planned
 from serve.answers import tagged
-from serve.machine_known import jobs_of_machine, signals_of_machine
+from serve.machine_known import jobs_of_machine, probes_of_machine, signals_of_machine
 from serve.problems import refuse
 from serve.routes.incidents import Limit, find_incident
 from serve.state import Service, service_of
@@ -75,7 +75,11 @@ def machine_detail(service: Service, caller: Caller, name: str) -> MachineDetail
         raise refuse(404, f'nothing is known of a machine "{name}": no job that you may see has it, and GET /v1/jobs lists those')
     fields = _fields(record or MachineRecord(name))
     retests = tuple(_test_fields(item) for item in reversed(service.machines.retests(caller.jobs, name)[-_MOST_RETESTS:]))
-    more = {"jobs": tuple(jobs), "signals": tuple(signals_of_machine(service, caller, name))}
+    more = {
+        "jobs": tuple(jobs),
+        "signals": tuple(signals_of_machine(service, caller, name)),
+        "probes": tuple(probes_of_machine(service, caller, name)),
+    }
     return MachineDetail.model_validate(fields | more | {"incidents": tuple(named[:_MOST_INCIDENTS]), "retests": retests})
 
 

@@ -117,7 +117,7 @@ def test_a_bare_install_runs_what_it_is_for_and_says_what_else_needs(tmp_path: P
         [*served, *words]
         for words in (["machine", "list"], ["incidents", "list"], ["decision", "list"], ["pause", "--list"], ["job", "list"])
     ]
-    works += [[*served, "maintenance", "list"], ["doctor", "--format", "json"]]
+    works += [[*served, "maintenance", "list"], ["doctor", "--format", "json"], ["machine", "test", "--local", "--probes", "links"]]
     refused = [
         ["replay", "x"],
         ["machine", "list"],

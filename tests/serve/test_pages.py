@@ -420,3 +420,20 @@ def test_every_machine_of_a_job_has_a_page(enter: Enter, ledger: Ledger, service
 
 def test_a_token_for_another_job_knows_no_machine_of_this_one(enter: Enter) -> None:
     assert enter(jobs=("other",)).get("/machines/s1").status_code == 404
+
+
+def test_what_probes_found_stands_on_the_machines_page_newest_first(enter: Enter, ledger: Ledger) -> None:
+    from minder.model.probes import MeasurementVerdict, ProbeJudgement
+    from minder.record.incidents.probes import probes_payload
+
+    number = MeasurementVerdict("gemm_gflops", "gpu3", 40.0, "GFLOP/s", "slow", "7 other GPUs of the machine", 60.0, 54.0)
+    for verdict, reason, machine in (
+        ("pass", "as 5 equal machines", "m2"),
+        ("slow", "gemm_gflops of gpu3 is 40", "m2"),
+        ("fail", "none of it", "m1"),
+    ):
+        found = ProbeJudgement(machine, "gemm", verdict, reason, (number,))  # type: ignore[arg-type]
+        ledger.append(kinds.PROBES, probes_payload(machine, [], [found], by="alice", why="test"), job="llm")
+    http = enter()
+    page = http.get("/machines/m2").text
+    assert page.index("gemm_gflops of gpu3 is 40") < page.index("as 5 equal machines") and "none of it" not in page

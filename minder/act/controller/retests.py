@@ -1,22 +1,33 @@
 """Operators' orders to test a machine, carried out beside the tick by the controller that leads: asked of the machine's agent, once.
 
 An order is in the ledger before anything is asked, and so is what came of it. The agent knows an operation by its name: a controller that
-takes over asks for the same one, and starts nothing twice.
+takes over asks for the same one, and starts nothing twice; and what it measures comes from after the order.
+
+A site's command says whether the machine passed. Probes are judged here, beside equal machines and the machine's own past; what is not
+judged does not pass. A test that ran to its end and failed confirms the eviction; one that passed says that no fault was found only where
+the order says that nothing was repaired, and returns the machine only where the order says so.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from minder.act.controller.state import JobState
+from minder.diagnose.diagnostics.judgement import judge, worst
 from minder.model.decision import ActionResult
 from minder.model.errors import WireError
+from minder.model.probes import ProbeJudgement, ProbeResult
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.history import find_barrings
+from minder.record.incidents.machines import MACHINE_KINDS, fold_machines
+from minder.record.incidents.probes import past_results, probes_payload, read_past
 from minder.record.incidents.trust import NOT_TESTED
+from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
 __all__ = ["Retests"]
@@ -27,12 +38,27 @@ _AT_ONCE = 4
 _OLD_S = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """passed: None where the results of probes are to be judged. conclusive: the test ran to its end."""
+
+    passed: bool | None
+    detail: str
+    conclusive: bool = False
+    results: tuple[ProbeResult, ...] = ()
+
+
 @dataclass(slots=True)
 class _Order:
+    """untouched: nothing was repaired. give_back: a pass returns the machine, by the order of `by`."""
+
     operation_id: str
     machine: str
     asked_s: float
-    future: Future[tuple[bool, str]] | None = field(default=None)
+    by: str = "?"
+    untouched: bool = False
+    give_back: bool = False
+    future: Future[_Answer] | None = field(default=None)
 
 
 class Retests:
@@ -50,7 +76,11 @@ class Retests:
         events = self._ledger.events(since_id=self._since_id, job=self._state.name, kinds=(kinds.RETEST_ASKED,))
         for event in events:
             if event.operation_id is not None and self._ledger.result(event.operation_id) is None:
-                self._orders.append(_Order(event.operation_id, str(event.payload.get("machine")), event.time_s))
+                payload = event.payload
+                flags = (payload.get("untouched") is True, payload.get("return") is True)
+                self._orders.append(
+                    _Order(event.operation_id, str(payload.get("machine")), event.time_s, str(payload.get("by") or "?"), *flags)
+                )
             self._since_id = event.id
         for order in list(self._orders):
             self._turn(order)
@@ -64,7 +94,7 @@ class Retests:
         if order.future is None:
             why = self._refusal(order)
             if why:
-                self._finish(order, False, NOT_TESTED + why)
+                self._finish(order, _not_tested(why))
                 return
             self._ledger.intend(order.operation_id, {"action": "retest", "machines": [order.machine]}, job=self._state.name)
             self._ledger.check_fence()
@@ -72,7 +102,7 @@ class Retests:
             order.future = self._threads.submit(self._ask, order)
         elif order.future.done():
             error = order.future.exception()
-            self._finish(order, *(order.future.result() if error is None else (False, f"{NOT_TESTED}{type(error).__name__}: {error}")))
+            self._finish(order, order.future.result() if error is None else _not_tested(f"{type(error).__name__}: {error}"))
 
     def _refusal(self, order: _Order) -> str:
         machine = order.machine
@@ -84,25 +114,81 @@ class Retests:
             return f"{machine} runs ranks of {self._state.name}: a test would disturb them"
         return ""
 
-    def _finish(self, order: _Order, passed: bool, detail: str) -> None:
+    def _finish(self, order: _Order, answer: _Answer) -> None:
+        """The result is written last: a controller that takes over before it asks the agent for the same answer."""
         self._ledger.intend(order.operation_id, {"action": "retest", "machines": [order.machine]}, job=self._state.name)
-        outcome = ActionResult(order.operation_id, self._now_s(), "done" if passed else "failed", detail)
+        answer = self._judged(order, answer)
+        self._conclude(order, answer)
+        outcome = ActionResult(order.operation_id, self._now_s(), "done" if answer.passed else "failed", answer.detail)
         self._ledger.complete(order.operation_id, outcome)
         self._orders.remove(order)
-        self.on_say(f"test of {order.machine} {'passed' if passed else 'failed'}: {detail}")
+        self.on_say(f"test of {order.machine} {'passed' if answer.passed else 'failed'}: {answer.detail}")
 
-    def _ask(self, order: _Order) -> tuple[bool, str]:
-        """Whether it passed, and what was said."""
+    def _judged(self, order: _Order, answer: _Answer) -> _Answer:
+        """The answer with the verdict on what its probes measured, which goes into the ledger."""
+        if not answer.results:
+            return answer
+        past = read_past(self._ledger.events, self._now_s())
+        found = [judge({order.machine: result}, past_results(past, result.probe))[order.machine] for result in answer.results]
+        payload = probes_payload(order.machine, answer.results, found, by=order.by, why="retest")
+        self._ledger.append(kinds.PROBES, payload, job=self._state.name, operation_id=order.operation_id)
+        word = worst(item.verdict for item in found)
+        conclusive = word in ("pass", "slow", "fail")
+        detail = _summary(found, word) if conclusive else NOT_TESTED + _summary(found, word)
+        return replace(answer, passed=word == "pass", conclusive=conclusive, detail=detail)
+
+    def _conclude(self, order: _Order, answer: _Answer) -> None:
+        """Whether the eviction was right, where no person has said so yet; and the return, where it was ordered and the machine passed."""
+        if not answer.conclusive:
+            return
+        record = fold_machines(self._ledger.events(kinds=MACHINE_KINDS)).get(order.machine)
+        if record is not None and record.evictions and record.outcome is None and (not answer.passed or order.untouched):
+            outcome = "no-fault-found" if answer.passed else "confirmed"
+            payload = {"machine": order.machine, "outcome": outcome, "note": f"{order.operation_id}: {answer.detail}", "by": order.by}
+            self._ledger.append(kinds.OUTCOME, payload, job=record.job, incident=record.incident)
+        if answer.passed and order.give_back:
+            barred = find_barrings(self._ledger.events(kinds=[kinds.BARRED, kinds.UNBARRED]), order.machine)
+            if event := barred.get(self._state.name):
+                payload = {"machine": order.machine, "by": order.by, "note": f"it passed {order.operation_id}"}
+                self._ledger.append(kinds.UNBARRED, payload, job=self._state.name, incident=event.incident)
+
+    def _ask(self, order: _Order) -> _Answer:
         heard_s = time.monotonic()
         while not self._closing.is_set():
             answer = self._fleet.retest(order.machine, order.operation_id, _WAIT_S)
             if not isinstance(answer, WireError):
                 heard_s = time.monotonic()
                 if answer.get("state") != "running":
-                    state, detail = answer.get("state"), str(answer.get("detail") or answer.get("state"))
-                    return state == "passed", detail if state in ("passed", "failed") else NOT_TESTED + detail
+                    return _read(answer)
             elif "HTTP 4" in str(answer) or time.monotonic() - heard_s > _PATIENCE_S:
-                return False, f"{NOT_TESTED}{answer}"
+                return _not_tested(str(answer))
             else:
                 self._closing.wait(1.0)
-        return False, f"{NOT_TESTED}the controller stopped"
+        return _not_tested("the controller stopped")
+
+
+def _not_tested(why: str) -> _Answer:
+    """It says nothing of the machine, and does not let it back."""
+    return _Answer(False, NOT_TESTED + why)
+
+
+def _read(answer: Mapping[str, Any]) -> _Answer:
+    """What an agent said at the end, of any version."""
+    state, detail = answer.get("state"), str(answer.get("detail") or answer.get("state"))
+    try:
+        results = from_json(tuple[ProbeResult, ...], answer.get("results") or ())
+    except WireError as error:
+        return _not_tested(f"its results cannot be read: {error}")
+    if not results and state not in ("passed", "failed"):
+        return _not_tested(detail)
+    return _Answer(
+        None if results else state == "passed", detail, state in ("passed", "failed") and answer.get("conclusive") is True, results
+    )
+
+
+def _summary(found: Sequence[ProbeJudgement], word: str) -> str:
+    """One line: what did not pass, and why; or what passed."""
+    bad = [item for item in found if item.verdict == word]
+    if word == "pass":
+        return f"probes passed: {', '.join(item.probe for item in bad)}"
+    return f"{word.replace('_', ' ')}: " + "; ".join(f"{item.probe}: {item.reason}" for item in bad)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minder.edge.exporters.jobs import default_run_dir
+from minder.edge.probes.contract import find_programs
 from minder.model.errors import BadInputError
 from minder.wire.tls import ServerTls
 from minder.wire.token_files import Token
 
-__all__ = ["AgentOptions", "parse_listen", "parse_names", "parse_processes_of"]
+__all__ = ["AgentOptions", "parse_listen", "parse_names", "parse_processes_of", "parse_retest_probes"]
 
 DEFAULT_LISTEN = "127.0.0.1:9401"
 
@@ -22,7 +23,8 @@ class AgentOptions:
 
     logs: files in which a job that calls nothing of ours prints its steps; step_pattern: see minder.edge.signals.steps.StepReader.
     nccl_inspector: where NCCL's Inspector writes its JSON files (minder.edge.agent.nccl).
-    retest: the site's test of this machine (minder.edge.agent.retest), none if empty.
+    retest: the site's test of this machine (minder.edge.agent.retest), none if empty; or retest_probes: probes of ours instead of it.
+    probe_folder: where the disk probe writes, the system's temporary folder if not given.
     processes_of is a pid, or "registry" for the trees of the launchers in run_dir. token None: no token asked for.
     metrics_token: opens /metrics and nothing else.
     """
@@ -45,7 +47,9 @@ class AgentOptions:
     step_pattern: str | None = None
     nccl_inspector: Path | None = None
     retest: tuple[str, ...] = ()
+    retest_probes: tuple[str, ...] = ()
     retest_deadline_s: float = 600.0
+    probe_folder: Path | None = None
     tls: ServerTls | None = None
     cgroup_root: Path = Path("/sys/fs/cgroup")
     infiniband_root: Path = Path("/sys/class/infiniband")
@@ -82,3 +86,11 @@ def parse_processes_of(text: str | None) -> int | str | None:
     if not text.isdigit():
         raise BadInputError(f"--processes-of {text!r} is neither a pid nor the word registry")
     return int(text)
+
+
+def parse_retest_probes(text: str | None, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of probes; none where none are named. Raises BadInputError for what is no probe, and beside a command."""
+    names = tuple((text or "").replace(",", " ").split())
+    if names and command:
+        raise BadInputError("--retest and --retest-probes are two tests of one machine: give one of them")
+    return tuple(find_programs(names))

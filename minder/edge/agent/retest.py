@@ -1,7 +1,8 @@
-"""The site's own test of this machine, run on request: before a machine that was evicted is given back.
+"""The site's test of this machine, run on request: before a machine that was evicted is given back.
 
-The command stands in the agent's start and nowhere else: who calls chooses when, never what. It runs once per operation, one at a time, and
-never beside training processes.
+The command, or the probes that stand in its place, are named at the agent's start and nowhere else: who calls chooses when, never what. It
+runs once per operation, one at a time, and never beside training processes. A command says by itself whether the machine passed; probes
+measure, and the caller compares the numbers with equal machines.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import os
 import shlex
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from minder.edge.probes.orders import Probing
 from minder.model.errors import BadInputError
+from minder.model.probes import ProbeResult
+from minder.wire.codec import to_json
 
 __all__ = ["RetestRequest", "Retests", "parse_retest", "split_command"]
 
@@ -38,6 +42,8 @@ class _Run:
     state: str = "running"
     detail: str = ""
     seconds: float = 0.0
+    results: list[ProbeResult] = field(default_factory=list)
+    conclusive: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -63,12 +69,16 @@ def split_command(text: str | None) -> tuple[str, ...]:
 class Retests:
     """`ask` starts an operation's test, or finds what came of it; what the last hundred said is remembered as long as the agent runs."""
 
-    def __init__(self, command: tuple[str, ...], deadline_s: float) -> None:
+    def __init__(self, command: tuple[str, ...], deadline_s: float, probes: tuple[str, ...] = (), probing: Probing | None = None) -> None:
+        """probes: run in the command's place by `probing`, which runs the orders of probes of this machine too."""
         self._command, self._deadline_s = command, deadline_s
+        self._probes, self._probing = probes, probing
         self._runs: dict[str, _Run] = {}
 
     async def ask(self, request: RetestRequest, training: bool) -> dict[str, Any]:
-        """{"operation", "state": running | passed | failed | refused, "detail", "seconds"}. training: processes of a job run here."""
+        """{"operation", "state": running | passed | failed | measured | refused, "detail", "seconds", "conclusive", "results"}. training:
+        processes of a job run here. conclusive: the test ran to its end, so that a failure is the machine's. results: of probes, which
+        "measured" leaves to the caller's judgement."""
         run = self._runs.get(request.operation)
         if run is None:
             why = self._refusal(training)
@@ -81,18 +91,26 @@ class Retests:
         if run.task is not None and run.state == "running":
             await asyncio.wait({run.task}, timeout=request.wait_s)
         seconds = run.seconds if run.state != "running" else time.monotonic() - run.begun_s
-        return {"operation": request.operation, "state": run.state, "detail": run.detail, "seconds": round(seconds, 1)}
+        answer = {"operation": request.operation, "state": run.state, "detail": run.detail, "seconds": round(seconds, 1)}
+        return answer | {"conclusive": run.conclusive} | ({"results": to_json(run.results)} if run.results else {})
 
     def _refusal(self, training: bool) -> str:
-        if not self._command:
-            return "this agent has no test of its machine: start it with --retest COMMAND"
+        if not self._command and not self._probes:
+            return "this agent has no test of its machine: start it with --retest COMMAND, or --retest-probes NAMES"
         if training:
             return "training processes run on this machine: a test would disturb them"
-        if any(run.state == "running" for run in self._runs.values()):
+        if self.busy or (self._probing is not None and self._probing.busy):
             return "another test of this machine is under way"
         return ""
 
+    @property
+    def busy(self) -> bool:
+        return any(run.state == "running" for run in self._runs.values())
+
     async def _test(self, run: _Run) -> None:
+        if self._probes and self._probing is not None:
+            await self._measure(run, self._probing)
+            return
         shown = shlex.join(self._command)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -111,8 +129,21 @@ class Retests:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
             await process.wait()
+        run.conclusive = process.returncode is not None and process.returncode >= 0
         state = "passed" if process.returncode == 0 else "failed"
         self._end(run, state, f"`{shown}` ended with status {process.returncode}" + (f": {output}" if output else ""))
+
+    async def _measure(self, run: _Run, probing: Probing) -> None:
+        """Each probe has its own limit; all of them have this one."""
+        try:
+            run.results = await asyncio.wait_for(probing.test(self._probes), self._deadline_s)
+        except TimeoutError:
+            self._end(run, "failed", f"the probes {', '.join(self._probes)} did not end within {self._deadline_s:g} s")
+            return
+        run.conclusive = True
+        faults = [f"{result.probe}: {result.detail}" for result in run.results if result.state == "failed"]
+        summary = "; ".join(faults) or f"{', '.join(self._probes)} measured: the numbers are compared by a controller that knows probes"
+        self._end(run, "failed" if faults else "measured", summary)
 
     @staticmethod
     def _end(run: _Run, state: str, detail: str) -> None:

@@ -1,4 +1,4 @@
-"""The agent's HTTP endpoints (Starlette): metrics, signals, captures, dumps, health. A bearer token guards all of them."""
+"""The agent's HTTP endpoints (Starlette): metrics, signals, captures, dumps, tests, health. A bearer token guards all of them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from minder.edge.agent.retest import Retests, parse_retest
 from minder.edge.agent.ring import SignalRing
 from minder.edge.agent.sampling import Sampler
 from minder.edge.exporters.reading import Reading
+from minder.edge.probes.orders import Probing, parse_probes
 from minder.model.errors import BadInputError
 from minder.model.evidence import Signal
 from minder.model.log import event
@@ -55,7 +56,9 @@ class Service:
         self._ras: asyncio.Future[None] | None = None
         self._evidence: dict[str, int] = {"captures": 0, "dumps": 0}
         self.sampler = Sampler(options, self.ring)
-        self.retests = Retests(options.retest, options.retest_deadline_s)
+        folder = {} if options.probe_folder is None else {"folder": str(options.probe_folder)}
+        self.probing = Probing(folder, occupied=lambda: self.retests.busy)
+        self.retests = Retests(options.retest, options.retest_deadline_s, options.retest_probes, self.probing)
         self.kernel = KernelFollower(options.machine, self.publish, self.belongs)
 
     async def metrics(self, request: Request) -> Response:
@@ -136,6 +139,26 @@ class Service:
         training = any(process.rank is not None for process in self.sampler.table.read(time.time()))  # a standby's idle workers do not mind
         return JSONResponse({"machine": self.options.machine} | await self.retests.ask(wanted, training))
 
+    async def probes(self, request: Request) -> Response:
+        """Runs probes that this package ships, ordered by id and hash, once per operation."""
+        received_s = time.time()
+        try:
+            wanted = parse_probes(await request.json())
+        except BadInputError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except ValueError:
+            return PlainTextResponse("the body is not JSON\n", 400)
+        answer = {"machine": self.options.machine} | await self.probing.ask(wanted, self._training(), received_s)
+        return JSONResponse(_finite(answer))
+
+    def _training(self) -> str:
+        """Whom a test would disturb, "" for none; a standby's idle workers do not mind."""
+        found = [process for process in self.sampler.table.read(time.time()) if process.rank is not None]
+        if not found:
+            return ""
+        ranks = ", ".join(str(process.rank) for process in found[:8])
+        return f"training processes of {found[0].job} run on this machine (ranks {ranks})"
+
     async def health(self, request: Request) -> Response:
         return JSONResponse(self._identity() | {"now_s": time.time(), "logs": self.sampler.logs.describe()})
 
@@ -181,6 +204,7 @@ def build_application(options: AgentOptions) -> ASGIApp:
         try:
             yield
         finally:
+            await service.probing.close()
             service.kernel.stop()
             service.sampler.stop()
 
@@ -190,6 +214,7 @@ def build_application(options: AgentOptions) -> ASGIApp:
         Route("/v1/capture", service.capture, methods=["POST"]),
         Route("/v1/dumps", service.dumps, methods=["POST"]),
         Route("/v1/retest", service.retest, methods=["POST"]),
+        Route("/v1/probes", service.probes, methods=["POST"]),
         Route("/v1/health", service.health),
     ]
     refusal = PlainTextResponse("wrong or missing token\n", 401, {"WWW-Authenticate": "Bearer"})

@@ -1,4 +1,4 @@
-"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers, GET /metrics; a bearer token on all of them."""
+"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers, POST /v1/probes, GET /metrics; a bearer token on all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from starlette.types import ASGIApp
 from minder.edge.launcher.metrics import CONTENT_TYPE, render
 from minder.edge.launcher.requests import parse_request
 from minder.edge.launcher.supervisor import StaleGenerationError, Supervisor
-from minder.model.errors import WireError
+from minder.edge.probes.orders import ProbeRequest, Probing, parse_probes
+from minder.model.errors import BadInputError, WireError
 from minder.model.log import event
 from minder.wire.codec import to_json
 from minder.wire.contact_log import RefusedCallers
@@ -35,6 +36,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: Token | None = None) -> ASGIApp:
     """The ASGI application. metrics_token: opens /metrics and nothing else. Errors are {"error": one line} with 400, 401, 409 or 413."""
     settings = supervisor.settings
+    probing = Probing(alone=lambda: supervisor.vacated())
 
     def about() -> dict[str, Any]:
         return {"machine": settings.machine, "job": settings.job, "now_s": time.time(), "started_s": supervisor.started_s}
@@ -58,6 +60,8 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
             wanted = parse_request(json.loads(body), settings.slots, settings.allow_env)
         except ValueError as error:
             raise WireError(f"the body is no JSON: {error}") from error
+        if wanted.desired != "ended":
+            await probing.close()  # the job goes on: a test of its machine does not hold it up
         try:
             outcome = supervisor.apply(wanted)
         except StaleGenerationError:
@@ -71,6 +75,10 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         )  # fmt: skip
         return JSONResponse({"outcome": outcome, "generation": supervisor.generation})
 
+    async def probes(request: Request) -> JSONResponse:
+        received_s, wanted = time.time(), _order(await request.body())
+        return JSONResponse({**about(), **await probing.ask(wanted, supervisor.ranks_here(), received_s)})
+
     async def metrics(request: Request) -> Response:
         return Response(render(supervisor.figures()), media_type=CONTENT_TYPE)
 
@@ -79,6 +87,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
             Route("/v1/state", _told(state), methods=["GET"]),
             Route("/v1/events", _told(events), methods=["GET"]),
             Route("/v1/workers", _told(workers), methods=["POST"]),
+            Route("/v1/probes", _told(probes), methods=["POST"]),
             Route("/metrics", _told(metrics), methods=["GET"]),
         ]
     )
@@ -98,6 +107,14 @@ def _told(answer: Answer) -> Answer:
             return JSONResponse({"error": str(error)}, 400)
 
     return telling
+
+
+def _order(body: bytes) -> ProbeRequest:
+    """Raises WireError."""
+    try:
+        return parse_probes(json.loads(body))
+    except (ValueError, BadInputError) as error:
+        raise WireError(f"the body is no order of probes: {error}") from error
 
 
 def _number(request: Request, name: str) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from minder.edge.launcher.settings import LaunchSettings
 from minder.model.private import open_private
+from minder.model.resources import child_python_path
 
 __all__ = ["Spawned", "find_groups", "restore_priority", "spawn_worker"]
 
@@ -64,7 +65,7 @@ def _environment(settings: LaunchSettings, heartbeat: Path, control_fd: int) -> 
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         **os.environ,
-        **_python_path(),
+        **child_python_path(),
         **settings.env,
         "MINDER_JOB": settings.job,
         "MINDER_MACHINE": settings.machine,
@@ -74,15 +75,6 @@ def _environment(settings: LaunchSettings, heartbeat: Path, control_fd: int) -> 
         "MINDER_CONTROL_FD": str(control_fd),
         "MINDER_LAUNCHER_PID": str(os.getpid()),
     }
-
-
-def _python_path() -> dict[str, str]:
-    """A checkout that is used from its own folder is not found there by a process that starts with -P."""
-    root = str(Path(__file__).resolve().parents[3])
-    if root != str(Path.cwd()) or root in sys.path[1:]:
-        return {}
-    known = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root}
 
 
 def find_groups(name: str) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import math
@@ -11,7 +12,7 @@ import signal
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
 from minder.edge.launcher.events import EventRing
@@ -33,6 +34,7 @@ __all__ = ["StaleGenerationError", "Supervisor"]
 _log = logging.getLogger("minder.launcher")
 _REMEMBERED_OPERATIONS = 1000
 _LOG_INTERVAL_S = 0.25
+_VACATE_S = 5.0
 
 
 class StaleGenerationError(WireError):
@@ -109,6 +111,29 @@ class Supervisor:
         while any(slot.alive for slot in self._slots) and time.monotonic() < deadline_s:
             await asyncio.sleep(0.02)
         self._register.remove()
+
+    def ranks_here(self) -> str:
+        """Which ranks run, in words; "" for none."""
+        ranks = sorted(view.rank for view in self.views() if view.rank is not None and view.state == "running")
+        return f"ranks {', '.join(map(str, ranks[:8]))} of {self.settings.job} run on this machine" if ranks else ""
+
+    @contextlib.asynccontextmanager
+    async def vacated(self) -> AsyncIterator[None]:
+        """Without the workers that wait at the barrier: they hold memory of the devices, so they are ended, and start again afterwards,
+        where nothing else was asked for meanwhile."""
+        mine = Target("ended", self.generation, grace_s=_VACATE_S)
+        waiting = [slot for slot in self._slots if slot.alive and slot.target.desired == "parked"]
+        for slot in waiting:
+            slot.aim(mine)
+        end_s = time.monotonic() + _VACATE_S + 2.0
+        try:
+            while any(slot.alive and slot.target is mine for slot in waiting) and time.monotonic() < end_s:
+                await asyncio.sleep(0.02)
+            yield
+        finally:
+            for slot in waiting:
+                if slot.target is mine and not self._ending:
+                    slot.aim(Target("parked", self.generation))
 
     def heard(self, slot: Slot, worker: WorkerProcess, message: Mapping[str, Any]) -> None:
         """A worker said something (Witness)."""

@@ -85,6 +85,38 @@ class MachineSignal(Answer):
     what: str = Field(description="What was reported, in words.")
 
 
+class ProbeNumber(Answer):
+    """One measurement of a probe."""
+
+    name: str = Field(description="What was measured.")
+    device: str | None = Field(description="Device that it was measured on; null for the whole machine.")
+    value: float = Field(description="What was found, in `unit`.")
+    unit: str = Field(description="Unit of `value`, `expected` and `limit`.")
+    verdict: str = Field(description="`pass`, `slow`, `fail` or `not_judged`.")
+    expected: float | None = Field(description="What it was compared with; null where with nothing.")
+    limit: float | None = Field(description="From where on it does not pass; null where it was compared with nothing.")
+    against: str = Field(description="Whose figures `expected` is of: equal machines, or this machine's own past.")
+
+
+class MachineProbe(Answer):
+    """One probe of a run."""
+
+    probe: str = Field(description="Name of the probe.")
+    verdict: str = Field(description="`pass`, `slow`, `fail`, `not_judged` or `not_applicable`.")
+    reason: str = Field(description="Why, in one line.")
+    measures: tuple[ProbeNumber, ...] = Field(description="What it measured.")
+
+
+class ProbeRun(Answer):
+    """Probes that ran on the machine together."""
+
+    time: str = Field(description="When they had run, ISO 8601 in UTC.")
+    job: str | None = Field(description="Job for which they ran; null where for none.")
+    by: str = Field(description="Who had them run.")
+    why: str = Field(description="`test`, `diagnose` or `retest`.")
+    probes: tuple[MachineProbe, ...] = Field(description="The probes and what each found.")
+
+
 class MachineDetail(Machine):
     """The machine with its jobs, its incidents, its tests and what was reported of it."""
 
@@ -92,6 +124,7 @@ class MachineDetail(Machine):
     retests: tuple[PastRetest, ...] = Field(default=(), description="Its tests, newest first, at most 20.")
     jobs: tuple[MachineJob, ...] = Field(default=(), description="Jobs that have it, by name.")
     signals: tuple[MachineSignal, ...] = Field(default=(), description="What was reported of it, newest first, at most 20.")
+    probes: tuple[ProbeRun, ...] = Field(default=(), description="What probes found on it, newest first, at most 5 runs.")
 
 
 class OutcomeRequest(Request):

@@ -18,6 +18,7 @@ __all__ = [
     "JOIN_KINDS",
     "JOIN_PREFIX",
     "Join",
+    "agent_addresses",
     "check_join",
     "clash",
     "fold_joins",
@@ -119,6 +120,15 @@ def _registered(payload: Mapping[str, Any]) -> dict[str, tuple[str | None, str |
     """Of machines whose addresses the job's registration names; an earlier version's did not."""
     agents, launchers = payload.get("agents") or {}, payload.get("launchers") or {}
     return {str(machine): (agents.get(machine), launchers.get(machine)) for machine in {**agents, **launchers}}
+
+
+def agent_addresses(event: LedgerEvent) -> dict[str, str]:
+    """Machine to its agent's address, as far as an event of JOB_REGISTERED or STANDBY_ADDED says; nothing of another event."""
+    if event.kind == kinds.STANDBY_ADDED and event.payload.get("agent"):
+        return {str(event.payload.get("machine")): str(event.payload["agent"])}
+    if event.kind != kinds.JOB_REGISTERED:
+        return {}
+    return {machine: agent for machine, (agent, _) in _registered(event.payload).items() if agent}
 
 
 def wait_for_join(read: Callable[..., Sequence[LedgerEvent]], job: str, operation_id: str, seconds: float) -> Join:

@@ -32,6 +32,7 @@ __all__ = [
     "NOTIFIED",
     "OUTCOME",
     "PAUSE",
+    "PROBES",
     "PROGRESS",
     "RECOVERY_PHASE",
     "RESTART_ASKED",
@@ -90,8 +91,11 @@ APPROVAL_MOVED = "approval_moved"
 # The controller has seen to an answer that led to no eviction. {why, detail}
 APPROVAL_CLOSED = "approval_closed"
 # An operator wants a machine tested. The controller of the job does it (INTENT with action "retest", RESULT done or failed).
-# {machine, reason, by, token?}
+# untouched: nothing was repaired since the eviction, so that a pass says that no fault was found. return: a pass gives the machine back.
+# {machine, reason, by, token?, untouched?, return?}
 RETEST_ASKED = "retest_asked"
+# Probes ran on a machine. {machine, by, why: "test" | "diagnose" | "retest", note?, results: [ProbeResult], judgements: [ProbeJudgement]}
+PROBES = "probes"
 # An operator gives a running job one more standby. The controller takes it in (INTENT with action "join", RESULT done or failed).
 # A machine that was returned becomes a standby again by an INTENT with action "rejoin".
 # {machine, agent: url, launcher: url, rack?, switch?, by, reason, token?}

@@ -52,8 +52,11 @@ def fold_retests(events: Iterable[LedgerEvent], machine: str) -> list[PastRetest
     return list(found.values())
 
 
-def order_retest(ledger: Ledger, machine: str, job: str | None, by: str, reason: str) -> str:
-    """Write the order down for the job's controller; one line that says so. Raises BadInputError where no job is known, or a test runs."""
+def order_retest(
+    ledger: Ledger, machine: str, job: str | None, by: str, reason: str, *, untouched: bool = False, give_back: bool = False
+) -> str:
+    """Write the order down for the job's controller; one line that says so. untouched: nothing was repaired since the eviction, so that a
+    pass says that no fault was found. give_back: a pass returns the machine. Raises BadInputError where no job is known, or a test runs."""
     record = fold_machines(ledger.events(kinds=MACHINE_KINDS)).get(machine)
     job = job or (next((name for name in record.barred_in if name != "every job"), record.job) if record is not None else None)
     if job is None:
@@ -61,7 +64,9 @@ def order_retest(ledger: Ledger, machine: str, job: str | None, by: str, reason:
     if record is not None and record.retest is not None and record.retest.state in ("asked", "running"):
         raise BadInputError(f"{machine} is being tested already: {record.retest.operation_id}")
     name = f"{RETEST_PREFIX}{uuid.uuid4().hex[:12]}"
-    ledger.append(kinds.RETEST_ASKED, {"machine": machine, "reason": reason, "by": by}, job=job, operation_id=name)
+    wanted = {"untouched": untouched, "return": give_back}
+    payload = {"machine": machine, "reason": reason, "by": by, **{key: True for key, value in wanted.items() if value}}
+    ledger.append(kinds.RETEST_ASKED, payload, job=job, operation_id=name)
     return f"{name}: the controller of {job} has {machine} tested"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,6 +72,14 @@ def _moved(payload: Payload) -> str:
     return f"the clock was set, or the controller started anew: an answer is waited for until {until}"
 
 
+def _probes(payload: Payload) -> str:
+    judged = payload.get("judgements") or ()
+    counts = Counter(str(item["verdict"]).replace("_", " ") for item in judged)
+    bad = [f"{item['probe']}: {item['reason']}" for item in judged if item["verdict"] in ("fail", "slow")]
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing"
+    return f"probes of {payload.get('machine')}: {'; '.join([said, *bad])}"
+
+
 def _phase(payload: Payload) -> str:
     word = "begins" if payload.get("state") == "begin" else "ends"
     return f"{payload.get('phase')} {word}{_tail(payload, 'detail')}"
@@ -137,6 +146,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.RECOVERY_PHASE: _phase,
     kinds.FIRST_STEP: _first_step,
     kinds.RULE_RESTORED: lambda p: f"the rule {p.get('rule')} may evict again{_tail(p, 'reason', 'by')}",
+    kinds.PROBES: _probes,
     kinds.RETEST_ASKED: lambda p: f"{p.get('machine')} is to be tested{_tail(p, 'reason')}",
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
     kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",

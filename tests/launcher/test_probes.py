@@ -1,0 +1,45 @@
+"""A launcher runs probes where no rank runs: waiting workers leave the devices, and come back; the job's own orders go first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from minder.edge.probes.contract import find_programs
+
+Start = Callable[..., Any]
+PLAIN = {"PYTHONPATH": str(Path(__file__).parent / "scripts" / "no_torch")}  # workers start without torch: quick
+RANK0 = [{"RANK": "0"}]
+
+
+def order(operation: str, *names: str, wait_s: float = 30.0) -> dict[str, Any]:
+    programs = find_programs(names)
+    return {"operation": operation, "wait_s": wait_s, "probes": [{"id": name, "sha256": item.sha256} for name, item in programs.items()]}
+
+
+def test_waiting_workers_end_for_the_probes_and_start_again(launch: Start) -> None:
+    launcher = launch("idle.py", env=PLAIN).connect()
+    [before] = launcher.wait_states("waiting")
+    found = launcher.http.post("/v1/probes", json=order("a", "links")).json()
+    assert (found["machine"], found["state"]) == ("m1", "done"), found
+    [after] = launcher.wait_states("waiting")
+    assert after["pid"] != before["pid"], "it had ended, and not only been parked"
+    [exit_] = [item for item in launcher.get("/v1/events", since=0)["signals"] if item["kind"] == "exit"]
+    assert exit_["data"]["expected"] is True
+
+    assert launcher.post("run", 1, RANK0).status_code == 200
+    launcher.wait_states("running")
+    found = launcher.http.post("/v1/probes", json=order("b", "links")).json()
+    assert found["state"] == "refused" and "ranks 0 of demo run on this machine" in found["detail"]
+    assert launcher.http.post("/v1/probes", json={"operation": "c"}).status_code == 400
+
+
+def test_a_job_that_goes_on_ends_the_probes(launch: Start) -> None:
+    launcher = launch("idle.py", env=PLAIN).connect()
+    launcher.wait_states("waiting")
+    assert launcher.http.post("/v1/probes", json=order("a", "memory", "loopback", wait_s=0.0)).json()["state"] == "running"
+    assert launcher.post("run", 1, RANK0).status_code == 200
+    launcher.wait_states("running")
+    found = launcher.http.post("/v1/probes", json=order("a", "memory", "loopback")).json()
+    assert found["state"] == "refused" and "ended before their time" in found["detail"]
