@@ -202,6 +202,11 @@ def test_numbers_that_are_only_told_are_not_judged() -> None:
     assert {measure.verdict for item in said.values() for measure in item.measures} == {"not_applicable"}
 
 
+def test_data_that_is_no_number_is_not_passed_unseen() -> None:
+    hashes = ProbeResult("alignment", 1, "measured", data={"digest": "ab"})
+    assert {item.verdict for item in judge({f"m{index}": hashes for index in range(6)}).values()} == {"not_judged"}
+
+
 @pytest.mark.parametrize(
     ("verdicts", "found"),
     [

@@ -172,6 +172,8 @@ def _conclude(
         lines = [f"{device} is missing: every equal machine has it" for device in missing]
         lines += [_say(item) for item in judged if item.verdict in ("fail", "slow")]
         return ProbeJudgement(machine, found.probe, word, "; ".join(lines), verdicts)
+    if not judged and found.data:
+        return ProbeJudgement(machine, found.probe, "not_judged", "it has data to compare, and no number", verdicts)
     if not judged:
         return ProbeJudgement(machine, found.probe, "pass", found.detail or "it found no fault, and has no number to compare", verdicts)
     if word == "pass":
