@@ -45,9 +45,9 @@ def test_a_docstring_is_split_where_it_begins_to_speak_of_a_key() -> None:
     text = "What it is. url: where, as in http://a:1. cert, key: both or neither; see there."
     from serve.contract import split_meanings
 
-    about, told = split_meanings(text, ["url", "cert", "key"])
+    about, said = split_meanings(text, ["url", "cert", "key"])
     assert about == "What it is."
-    assert told == {"url": "where, as in http://a:1", "cert": "both or neither; see there", "key": "both or neither; see there"}
+    assert said == {"url": "where, as in http://a:1", "cert": "both or neither; see there", "key": "both or neither; see there"}
 
 
 @pytest.mark.parametrize("model", ["reference", "reference-int"])

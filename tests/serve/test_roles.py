@@ -15,8 +15,11 @@ As = Callable[..., dict[str, str]]
 OPEN = {"/v1/health", "/v1/ready"}
 OF_ANYBODY = {"/v1/whoami"}
 SIGNALS = ("/v1/signals", "/v1/signals/alertmanager", "/v1/signals/nvsentinel", "/v1/signals/gpud")
-WITHOUT_TAG = {"/v1/whoami", "/v1/metrics", "/v1/health", "/v1/ready", "/v1/events/stream", "/v1/incidents/{incident}/bundle"}
-NAMES = {"/v1/incidents": "llm-1", "/v1/machines": "m2", "/v1/jobs": "llm", "/v1/decisions": "evict-1", "/v1/maintenance": "window-1"}
+SESSIONS = "/v1/scores/sessions"
+WITHOUT_TAG = {"/v1/whoami", "/v1/metrics", "/v1/health", "/v1/ready", "/v1/events/stream", "/v1/incidents/{incident}/bundle",
+               "/v1/machines/{name}/telemetry", SESSIONS, f"{SESSIONS}/{{session}}", f"{SESSIONS}/{{session}}/verdicts"}  # fmt: skip
+NAMES = {"/v1/incidents": "llm-1", "/v1/machines": "m2", "/v1/jobs": "llm", "/v1/decisions": "evict-1", "/v1/maintenance": "window-1",
+         "/v1/scores/sessions": "s1"}  # fmt: skip
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def operations(http: httpx.Client) -> Iterator[tuple[str, str, str, bool]]:
         named = next((name for begin, name in NAMES.items() if path.startswith(begin + "/{")), "")
         for method, said in methods.items():
             keyed = any(item["name"] == "Idempotency-Key" for item in said.get("parameters", ()))
-            yield method.upper(), path, path.format(incident=named, name=named, window=named), keyed
+            yield method.upper(), path, path.format(incident=named, name=named, window=named, session=named), keyed
 
 
 def call(http: httpx.Client, method: str, path: str, headers: dict[str, str]) -> httpx.Response:
@@ -43,6 +46,7 @@ def test_the_contract_is_looked_at_as_a_whole(http: httpx.Client) -> None:
     assert len(found) >= 38 and sum(keyed for *_, keyed in found) >= 13
     assert {path for method, path, _, keyed in found if method != "GET" and not keyed} == {
         "/v1/scores", "/v1/stacks", "/v1/collectives", "/v1/policy/dry-run", *SIGNALS,
+        SESSIONS, f"{SESSIONS}/{{session}}/rows", f"{SESSIONS}/{{session}}",
     }, "whatever else changes something has a key"  # fmt: skip
 
 
