@@ -113,6 +113,16 @@ def test_round_two_never_joins_two_suspects_and_uses_a_good_machine_once_in_a_wa
         assert {test.machines[1] for test in second if test.wave == wave} == good
 
 
+def test_round_two_takes_a_partner_that_the_suspect_has_not_met() -> None:
+    """One of three has met both others: nothing new can be learned of it, unless a test could not be run."""
+    first = [PairResult(test, "m00" not in test.machines, 1.0) for test in plan_first_round(names(3))]
+    assert plan_second_round(first) == ()
+    assert judge_pairs(first).faulty == ("m00",)
+    for unknown in (0, 1):
+        known = [PairResult(result.test, None) if index == unknown else result for index, result in enumerate(first)]
+        assert [test.machines for test in plan_second_round(known)] == [("m00", f"m0{unknown + 1}")]
+
+
 def test_a_test_that_could_not_be_run_says_nothing_of_its_machines() -> None:
     first = [PairResult(test, None if "m00" in test.machines else True, 1.0) for test in plan_first_round(names(6))]
     states = {node.machine: node.state for node in judge_pairs(first).nodes}
@@ -123,6 +133,7 @@ def test_a_test_that_could_not_be_run_says_nothing_of_its_machines() -> None:
     assert "a second test with a machine proven good is needed" in judge_pairs(failed).nodes[0].reason
     third = plan_second_round(failed)
     assert [test.machines[0] for test in third] == ["m00"] and third[0].round == 3
+    assert len({frozenset(result.test.machines) for result in [*failed, PairResult(third[0], False)]}) == len(failed) + 1
     assert judge_pairs([*failed, PairResult(third[0], False)]).faulty == ("m00",)
 
 

@@ -67,6 +67,10 @@ def test_two_groups_that_differ_accuse_neither() -> None:
     assert [outcome.state for outcome in phase([finished()] * 2, [finished(38)] * 2)] == ["passed", "passed"]
 
 
+def test_one_group_that_ran_once_is_compared_with_no_other() -> None:
+    assert [outcome.state for outcome in phase([finished()], [], [])] == ["unknown"] * 3
+
+
 @pytest.mark.parametrize("hardware", [{}, {"m0": "A100", **{f"m{index}": "H100" for index in range(1, 6)}}])
 def test_groups_are_not_compared_where_their_hardware_differs_or_is_not_known(hardware: dict[str, str]) -> None:
     outcomes = phase([finished(38)] * 2, [finished()] * 2, [finished()] * 2, hardware=hardware)

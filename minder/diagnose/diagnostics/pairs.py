@@ -121,7 +121,8 @@ def plan_second_round(results: Sequence[PairResult], domains: Domains | None = N
     machine is in one test of a wave. Empty if all passed, or if no machine is proven good: then nothing can be concluded. Called with the
     results of two rounds, it plans a third for machines that are not judged yet, such as those of a test that could not be run."""
     known, sight = domains or {}, _Sight(results)
-    met = {frozenset(result.test.machines) for result in results}
+    tried = {frozenset(result.test.machines) for result in results}
+    met = {frozenset(result.test.machines) for result in results if result.passed is not None}
     number = max((result.test.round for result in results), default=0) + 1
     planned: list[PairTest] = []
     for suspect in sight.machines:
@@ -130,7 +131,9 @@ def plan_second_round(results: Sequence[PairResult], domains: Domains | None = N
         partners = [good for good in sight.machines if good in sight.good and frozenset((suspect, good)) not in met]
         if partners:
             used = [test.machines[1] for test in planned]
-            partner = min(partners, key=lambda good: (used.count(good), not _shared((suspect, good), known)))
+            partner = min(
+                partners, key=lambda good: (frozenset((suspect, good)) in tried, used.count(good), not _shared((suspect, good), known))
+            )
             pair = (suspect, partner)
             planned.append(PairTest(pair, number, used.count(partner), _shared(pair, known)))
     return tuple(planned)
