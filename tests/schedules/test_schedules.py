@@ -101,3 +101,17 @@ BREAKS: dict[str, Any] = {
     "forgets who is barred": forget_bars,
     "never restarts what hangs": never_restart,
 }
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_machine_that_was_evicted_twice_is_tested_before_it_takes_a_place(
+    scene: Any, schedule: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    """m1 goes and comes back, twice; it would be the first standby. asked: whether the product looks at its record."""
+    orders = [(5.0, "evict", "m1"), (25.0, "return", "m1"), (40.0, "evict", "m0"), (150.0, "evict", "m1"), (170.0, "return", "m1")]
+    actions = [schedule.Action(*item) for item in (*orders, (200.0, "evict", "m2"))]
+    if not asked:
+        for room in ("minder.act.policy.limits", "minder.act.policy.trial", "minder.act.controller.pool"):
+            monkeypatch.setattr(f"{room}.distrusted", lambda *unused: {})
+    broken = scene.play(schedule.Schedule(0, tuple(actions)), empty_ledger).watch.broken
+    assert [line.split(":")[0] for line in broken] == ([] if asked else ["a machine evicted twice passes a test first"])
