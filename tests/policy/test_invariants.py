@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from minder.act.policy import Policy, PolicyConfig, PolicyContext
 from minder.act.policy.case import machine_limit
+from minder.act.policy.ladder import ACTION_OF, TROUBLES
 from minder.model.decision import Decision
-from minder.model.evidence import Verdict
-from minder.model.history import History, PastEviction, Pause
+from minder.model.evidence import Failure, Verdict
+from minder.model.history import History, PastEviction, Pause, RuleRecord
 from minder.model.observation import JobView
 
 NOW_S = 10_000.0
@@ -20,6 +21,19 @@ STANDBYS = tuple(f"s{n}" for n in range(4))
 DOMAINS = {name: {"rack": f"r{n // 4}", "switch": f"leaf-{n % 3}"} for n, name in enumerate(MACHINES + STANDBYS)}
 
 machine_sets = st.lists(st.sampled_from(MACHINES + STANDBYS), max_size=3, unique=True).map(tuple)
+failures = st.lists(
+    st.builds(
+        Failure,
+        time_s=st.sampled_from([NOW_S - 200.0, NOW_S - 1.0]),
+        machine=st.sampled_from(MACHINES),
+        ranks=st.sampled_from([(0,), (1,), ()]),
+        sort=st.sampled_from(["crash", "hang", "nonfinite", "slow"]),
+        kind=st.sampled_from(["unknown", "unknown", "program", "machine"]),
+        fingerprint=st.sampled_from(["", "", "RuntimeError|x|train:main"]),
+        generation=st.sampled_from([1, 2]),
+    ),
+    max_size=3,
+).map(tuple)
 verdicts_ = st.builds(
     Verdict,
     time_s=st.just(NOW_S),
@@ -29,9 +43,24 @@ verdicts_ = st.builds(
     cause=st.sampled_from(["stall", "slowdown", "absence", "explicit", "numeric", "unknown"]),
     confidence=st.floats(0.0, 1.0),
     since_s=st.floats(NOW_S - 100, NOW_S),
+    sources=st.sampled_from([(), ("slowdown",), ("hang",), ("order",), ("stall", "captures")]),
+    failures=failures,
 ).map(lambda verdict: replace(verdict, machines=()) if verdict.kind == "job" else verdict)
+ladders = st.one_of(
+    st.just({}),
+    st.just({"order": "published", "network_alerts": "evict"}),
+    st.lists(
+        st.fixed_dictionaries(
+            {"rung": st.sampled_from([name for name in ACTION_OF if name != "page"] + ["diagnose"]), "on": st.just(list(TROUBLES))},
+            optional={"times": st.integers(1, 2), "after": st.integers(0, 1)},
+        ),
+        max_size=5,
+        unique_by=lambda item: item["rung"],
+    ).map(lambda rungs: {"rungs": rungs}),
+)
 configs = st.builds(
     PolicyConfig,
+    ladder=ladders,
     dry_run=st.booleans(),
     max_restarts=st.integers(0, 3),
     max_evictions_per_job=st.integers(0, 6),
@@ -55,7 +84,13 @@ past = st.lists(
     max_size=4,
 ).map(tuple)
 histories = st.builds(
-    History, actions=past, barred=st.frozensets(st.sampled_from(MACHINES + STANDBYS), max_size=2), restarts=st.integers(0, 4)
+    History,
+    actions=past,
+    barred=st.frozensets(st.sampled_from(MACHINES + STANDBYS), max_size=2),
+    restarts=st.integers(0, 4),
+    failures=failures,
+    evicted_s=st.dictionaries(st.sampled_from(MACHINES + STANDBYS), st.just((NOW_S - 60.0, NOW_S - 50.0)), max_size=2),
+    rules=st.sampled_from([(), (RuleRecord("slowdown", "evict", 5, (), (NOW_S,) * 5),)]),
 )
 
 
@@ -88,12 +123,15 @@ def evicted_since(history: History, since_s: float) -> int:
 @settings(max_examples=200, deadline=None)
 def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig) -> None:
     decisions = Policy(config).decide(verdicts, history, context)
-    acting = [item for item in decisions if item.action in ("evict", "restart")]
+    acting = [item for item in decisions if item.action in ("evict", "trial", "restart")]
     assert len(acting) <= 1
     for item in acting:
-        if item.action == "restart":
+        assert item.price is not None and ACTION_OF[item.rung] == item.action and item.trouble in TROUBLES
+        assert not {*item.replacements} & {*history.evicted_s}, "evicted twice, and not tested since"
+        if item.action in ("restart", "trial"):
             assert history.restarts < config.max_restarts
             continue
+        assert item.verdict.sources != ("slowdown",) or not history.rules, "a demoted rule evicts none by itself"
         size = len(item.machines)
         assert not config.dry_run
         assert len(evictions_since(history, float("-inf"))) < config.max_evictions_per_job
@@ -113,12 +151,14 @@ def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, c
 def test_no_verdict_is_half_obeyed_or_forgotten(
     verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig
 ) -> None:
+    verdicts = [replace(verdict, failures=()) for verdict in verdicts]  # whose failures speak for the program asks for a restart of the job
     decisions = Policy(config).decide(verdicts, history, context)
     evicted = {machine for item in decisions if item.action == "evict" for machine in item.machines}
     whole = [set(verdict.machines) for verdict in verdicts if verdict.tier == "evict" and set(verdict.machines) <= evicted]
     assert evicted == set().union(*whole)
     for verdict in verdicts:
-        assert any(set(verdict.machines) <= set(item.machines) for item in decisions), "every verdict gets an answer"
+        own = (item.verdict == verdict or set(verdict.machines) <= set(item.machines) for item in decisions)
+        assert any(own), "every verdict gets an answer"
     assert all(item.stages and item.detail for item in decisions)
 
 

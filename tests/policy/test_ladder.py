@@ -135,6 +135,17 @@ def test_a_sites_own_ladder_decides_which_rank_goes_first(running: PolicyContext
     assert [(item.action, item.reason) for item in decisions] == [("trial", "act"), ("none", "already_in_progress")]
 
 
+def test_a_rung_for_a_machine_is_passed_over_where_none_or_several_are_named(context: PolicyContext, accuse: Accuse) -> None:
+    own = [{"rung": "trial", "on": ["standstill", "hang"]}, {"rung": "evict", "on": ["standstill", "hang"]}]
+    stands = decide(accuse(kind="job", sources=("hang",)), History(), context, rungs=own)
+    assert (stands.action, stands.reason) == ("page", "no_machine_to_blame")
+    assert passed(stands) == [("trial", "no_machine_to_blame"), ("evict", "no_machine_to_blame")]
+    group = decide(
+        accuse("m1", "m2"), History(), replace(context, job=replace(context.job, machines=tuple(f"m{n}" for n in range(16)))), rungs=own
+    )
+    assert (group.action, group.rung, passed(group)) == ("evict", "evict", [("trial", "no_trial")])
+
+
 def test_evidence_that_contradicts_itself_is_for_a_person_and_says_so(context: PolicyContext, accuse: Accuse) -> None:
     against = (Evidence("stacks", "m4", "stands elsewhere"),)
     decision = decide(accuse("m1", tier="page", against=against), History(), context)

@@ -34,6 +34,11 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
     """Why this rung cannot be used now, or None."""
     if item.rung not in context.offers:
         return PassedOver(item.rung, "not_available", f"{_WORDS.get(item.rung, item.rung)} is not available here")
+    action, named = ACTION_OF.get(item.rung), len(blame.machines)
+    if action in ("evict", "trial") and not named:
+        return PassedOver(item.rung, "no_machine_to_blame", "no machine is named")
+    if action == "trial" and named > 1:
+        return PassedOver(item.rung, "no_trial", f"{named} machines are named, and a trial exchanges one")
     if item.after > blame.seen:
         return PassedOver(item.rung, "too_early", f"only from the time on that it comes back {item.after} times; it did {blame.seen}")
     if item.times is None:
@@ -41,8 +46,6 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
     used = blame.seen if item.rung == "reattempt" else _used(item.rung, verdict.failures, history, context.now_s - window_s)
     if used >= item.times:
         return PassedOver(item.rung, "used_up", f"{used} of {item.times} for this trouble already")
-    if ACTION_OF.get(item.rung) == "trial" and not blame.machines:
-        return PassedOver(item.rung, "no_machine_to_blame", "no machine is named")
     return None
 
 

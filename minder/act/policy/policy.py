@@ -164,7 +164,8 @@ class Policy:
         ruling, left = timing.tier(case), ", ".join(dict.fromkeys(item.rung for item in passed))
         say = f"no rung is left for a trouble of kind {blame.trouble}" + (f" after {left}: {blame.say}" if left else f": {blame.say}")
         action: Literal["page", "none"] = ruling.action or "page"
-        reason: Reason = "end_of_ladder" if ruling.action is None else ruling.reason
+        unnamed = any(item.reason == "no_machine_to_blame" for item in passed)
+        reason: Reason = ruling.reason if ruling.action is not None else "no_machine_to_blame" if unnamed else "end_of_ladder"
         decision = Decision(
             name, around.context.now_s, action, blame.machines, reason, say if ruling.action is None else ruling.say, around.verdict,
             jobs_affected=_jobs_affected(blame.machines, around.context), stages=(f"blame: {blame.say}", f"tier: {ruling.say}"),
