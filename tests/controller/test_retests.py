@@ -137,9 +137,9 @@ def evicted(ledger: Ledger, untouched: bool = False, give_back: bool = False, kn
         (measured(99.0), 3, "done", "probes passed: gemm", "no-fault-found"),
         (measured(60.0), 3, "failed", "slow: gemm: gemm_gflops is 60 GFLOP/s, 100 on 3 earlier results", "confirmed"),
         (measured(99.0, "failed"), 3, "failed", "fail: gemm: 1 product is wrong", "confirmed"),
-        (measured(99.0), 0, "failed", "not judged: gemm: 0 equal machines", None),
-        (measured(99.0, "not_judged"), 3, "failed", "not judged: gemm: 1 product is wrong", None),
-        (measured(99.0, "not_applicable"), 3, "failed", "not applicable: gemm", None),
+        (measured(99.0), 0, "failed", "not tested: not judged: gemm: 0 equal machines", None),
+        (measured(99.0, "not_judged"), 3, "failed", "not tested: not judged: gemm: 1 product is wrong", None),
+        (measured(99.0, "not_applicable"), 3, "failed", "not tested: not applicable: gemm", None),
     ],
 )
 def test_probes_are_judged_by_the_machines_past_and_set_the_evictions_outcome(

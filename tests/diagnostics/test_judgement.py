@@ -203,7 +203,7 @@ def test_numbers_that_are_only_told_are_not_judged() -> None:
 
 
 def test_data_that_is_no_number_is_not_passed_unseen() -> None:
-    hashes = ProbeResult("alignment", 1, "measured", data={"digest": "ab"})
+    hashes = ProbeResult("a_probe_of_hashes", 1, "measured", data={"digest": "ab"})
     assert {item.verdict for item in judge({f"m{index}": hashes for index in range(6)}).values()} == {"not_judged"}
 
 

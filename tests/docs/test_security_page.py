@@ -151,7 +151,7 @@ def test_the_services_routes_answer_each_role_as_the_page_says(service: Service)
 def _opens(http: TestClient, route: str, token: str) -> bool:
     method, path = route.split()
     headers = bearer(token) | {"Idempotency-Key": new_id()}
-    there = path.format(incident="llm-1", name="m1", window="w1")
+    there = path.format(incident="llm-1", name="m1", window="w1", session="s1")
     if path == "/v1/events/stream" and token:
         there += "?kind=no-such-kind"  # its answer would have no end
     there += "?machine=m1" if path == "/v1/signals/gpud" else ""

@@ -181,9 +181,8 @@ def _read(answer: Mapping[str, Any]) -> _Answer:
         return _not_tested(f"its results cannot be read: {error}")
     if not results and state not in ("passed", "failed"):
         return _not_tested(detail)
-    return _Answer(
-        None if results else state == "passed", detail, state in ("passed", "failed") and answer.get("conclusive") is True, results
-    )
+    conclusive = state in ("passed", "failed") and answer.get("conclusive") is True
+    return _Answer(None if results else state == "passed", detail, conclusive, results)
 
 
 def _summary(found: Sequence[ProbeJudgement], word: str) -> str:

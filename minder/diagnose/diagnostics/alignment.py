@@ -9,14 +9,16 @@ differs says at which coordinate the fault began: all that differs later may onl
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from minder.model.errors import BadInputError
+from minder.model.probes import Judged, ProbeJudgement, ProbeResult
 
-__all__ = ["AlignmentRun", "AlignmentVerdict", "TensorHash", "first_difference", "judge_alignment", "read_run"]
+__all__ = ["AlignmentRun", "AlignmentVerdict", "TensorHash", "first_difference", "judge_alignment", "judge_results", "read_run"]
 
 AlignmentState = Literal["pass", "fail", "not_judged"]
 
@@ -64,7 +66,7 @@ def read_run(machine: str, document: Mapping[str, Any]) -> AlignmentRun:
         state, data = document["state"], document["data"]
         if state not in ("measured", "failed"):
             return AlignmentRun(machine, dict(document.get("facts", {})), "", problem=str(document.get("detail") or state))
-        tensors = tuple(TensorHash(*map(str, row)) for row in data["tensors"])
+        tensors = tuple(TensorHash(*map(str, row)) for row in data.get("tensors", ()))
         differs = TensorHash(*map(str, data["first"])) if "first" in data else None
         return AlignmentRun(machine, dict(document["facts"]), str(data["digest"]), tensors, differs, dict(data.get("devices", {})))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -81,6 +83,28 @@ def judge_alignment(
         equals = [other for other in runs if other.facts == run.facts and not other.problem and other.differs is None]
         verdicts[run.machine] = _judge(run, equals, past)
     return verdicts
+
+
+def judge_results(results: Mapping[str, ProbeResult], past: Mapping[str, Sequence[ProbeResult]]) -> dict[str, ProbeJudgement]:
+    """The same of probes' results. past: machine to earlier ones, oldest first; of a machine that is not among `results`, the newest counts
+    as an equal machine's."""
+    earlier = {machine: [run for item in found if (run := _run_of(machine, item)) is not None] for machine, found in past.items()}
+    absent = [found[-1] for machine, found in earlier.items() if machine not in results and found]
+    unread = "its result cannot be read"
+    now = [_run_of(machine, item) or AlignmentRun(machine, {}, "", problem=unread) for machine, item in results.items()]
+    verdicts = judge_alignment([*absent, *now], earlier)
+    judgements = {}
+    for machine, found in results.items():
+        word: Judged = "not_applicable" if found.state == "not_applicable" else verdicts[machine].state
+        judgements[machine] = ProbeJudgement(machine, found.probe, word, verdicts[machine].reason)
+    return judgements
+
+
+def _run_of(machine: str, found: ProbeResult) -> AlignmentRun | None:
+    document = {"state": found.state, "detail": found.detail, "facts": found.facts, "data": found.data}
+    with contextlib.suppress(BadInputError):
+        return read_run(machine, document)
+    return None
 
 
 def first_difference(run: AlignmentRun, right: AlignmentRun) -> TensorHash | None:

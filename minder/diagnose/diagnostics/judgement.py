@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from minder.diagnose.diagnostics import alignment
 from minder.model.probes import Judged, Measurement, MeasurementVerdict, ProbeJudgement, ProbeResult
 
 __all__ = ["DEVIATIONS", "LEAST_PAST", "LEAST_PEERS", "SHARE", "judge", "judge_machine", "worst"]
@@ -54,6 +55,8 @@ def judge(results: Mapping[str, ProbeResult], past: Results | None = None) -> di
     """Machine to verdict on one probe. results: machine to what it measured now. past: machine to earlier results of the same probe, oldest
     first; of a machine that is not among `results`, the newest counts as an equal machine's."""
     past = past or {}
+    if any(found.probe == "alignment" for found in results.values()):  # hashes are compared, not numbers
+        return alignment.judge_results(results, past)
     absent = {machine: found[-1] for machine, found in past.items() if machine not in results and found}
     everyone = {**absent, **results}
     return {machine: judge_machine(machine, found, everyone, past) for machine, found in results.items()}

@@ -22,12 +22,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from minder.edge.probes.contract import Probe
+
 if TYPE_CHECKING:
     from minder.edge.probes.alignment_model import ReferenceStep, Row
 
-__all__ = ["LIMIT_S", "NAME", "VERSION", "be_deterministic", "main", "measure"]
+__all__ = ["PROBE", "be_deterministic", "main", "measure"]
 
-NAME, VERSION, LIMIT_S = "alignment", 1, 120.0
+PROBE = Probe(
+    name="alignment",
+    version=1,
+    says="one training step of a small model, equal to the last bit on equal machines",
+    limit_s=120.0,
+    needs=("torch",),
+    measures={"alignment_step": "seconds of one step; not judged"},
+    source="ByteRobust's bit-wise alignment test (SOSP 2025)",
+)
+NAME, VERSION, LIMIT_S = PROBE.name, PROBE.version, PROBE.limit_s
 LAYOUTS = ("dense", "experts")
 
 _SHARDS = 8

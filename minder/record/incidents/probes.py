@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minder.model.errors import WireError
@@ -17,6 +17,7 @@ __all__ = ["PAST_S", "ProbeRun", "fold_probes", "past_results", "probes_payload"
 
 PAST_S = 90 * 86400.0  # an older result is of another summer, another driver, another firmware
 _BAD = ("slow", "fail")
+_MOST_CHARACTERS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,15 @@ class ProbeRun:
 def probes_payload(
     machine: str, results: Sequence[ProbeResult], judgements: Sequence[ProbeJudgement], *, by: str, why: str, note: str = ""
 ) -> dict[str, Any]:
-    """Of a PROBES event."""
+    """Of a PROBES event. Long lists of a probe (hashes of tensors) are kept of a fault only."""
     said = {"note": note} if note else {}
-    return {"machine": machine, "by": by, "why": why, **said, "results": to_json(tuple(results)), "judgements": to_json(tuple(judgements))}
+    faulty = {item.probe for item in judgements if item.verdict == "fail"}
+    kept = tuple(item if item.probe in faulty else replace(item, data=_short(item.data)) for item in results)
+    return {"machine": machine, "by": by, "why": why, **said, "results": to_json(kept), "judgements": to_json(tuple(judgements))}
+
+
+def _short(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if len(str(value)) <= _MOST_CHARACTERS}
 
 
 def fold_probes(events: Iterable[LedgerEvent]) -> list[ProbeRun]:
