@@ -72,9 +72,7 @@ def test_stacks_that_contradict_telemetry_only_leave_a_page_that_says_so(stuck: 
     assert any(f"stacks names {other}" in item.message for item in verdict.against)
 
 
-def test_a_sure_capture_names_the_machine_before_telemetry_can(
-    hang_verdicts: tuple[Verdict, ...], stuck: tuple[Path, Any, str]
-) -> None:
+def test_a_sure_capture_names_the_machine_before_telemetry_can(hang_verdicts: tuple[Verdict, ...], stuck: tuple[Path, Any, str]) -> None:
     folder, columns, _ = stuck
     capture(folder / "stacks" / moment(columns.onset_s + 20), columns.machines, {columns.culprit: at.READ}, "T")
     first = next(replay(folder))
