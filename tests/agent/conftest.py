@@ -103,7 +103,7 @@ class Bench:
         self.folder = folder
         self.run_dir = folder / "run"
         for name in ("jobs", "heartbeats"):
-            (self.run_dir / name).mkdir(parents=True)
+            (self.run_dir / name).mkdir(parents=True, exist_ok=True)
         self._stack = stack
 
     def python(self, code: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -171,6 +171,38 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     with ExitStack() as stack:
         yield Bench(tmp_path, stack)
+
+
+class SharedBench(Bench):
+    """Processes of one test, before an agent that other tests have asked already."""
+
+    def __init__(self, folder: Path, stack: ExitStack, standing: Agent) -> None:
+        super().__init__(folder, stack)
+        self._standing = standing
+
+    def agent(self, *flags: str, token: str | None = TOKEN, env: dict[str, str] | None = None) -> Agent:
+        """The one that stands: it reads what is registered at every request."""
+        assert not flags and token == TOKEN and env is None
+        return self._standing
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Agent]]:
+    """An agent without flags, and the folder that it looks at."""
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("standing")
+        yield folder, Bench(folder, stack).agent()
+
+
+@pytest.fixture
+def shared(standing: tuple[Path, Agent]) -> Iterator[SharedBench]:
+    """A bench for tests that only ask the agent and leave nothing behind in it: it starts no agent of its own."""
+    folder, agent = standing
+    with ExitStack() as stack:
+        yield SharedBench(folder, stack, agent)
+    for file in [*(folder / "run").rglob("*"), *folder.glob("*.log")]:
+        if file.is_file():
+            file.unlink()
 
 
 @pytest.fixture

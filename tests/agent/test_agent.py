@@ -19,8 +19,8 @@ from minder.model.telemetry import Flow
 from minder.wire.codec import from_json
 
 
-def test_a_wrong_or_missing_token_is_refused_everywhere(bench: Any) -> None:
-    agent = bench.agent()
+def test_a_wrong_or_missing_token_is_refused_everywhere(shared: Any) -> None:
+    agent = shared.agent()
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic YTpi"}):
         for method, path in (("GET", "/metrics"), ("GET", "/v1/signals"), ("POST", "/v1/capture"), ("GET", "/v1/health"), ("GET", "/no")):
             answer = httpx.request(method, agent.url + path, headers=headers, trust_env=False)
@@ -64,10 +64,10 @@ def test_what_cannot_be_read_is_absent(bench: Any) -> None:
     assert not [name for name in agent.metrics() if name.startswith((*absent, "minder_processes_stopped"))]
 
 
-def test_unread_bytes_are_seen_on_both_ends(bench: Any, peers: Any) -> None:
+def test_unread_bytes_are_seen_on_both_ends(shared: Any, peers: Any) -> None:
     silent, talker = peers
-    bench.register(silent)
-    agent = bench.agent()
+    shared.register(silent)
+    agent = shared.agent()
     assert agent.wait_metric("minder_tcp_receive_queue_bytes", lambda value: value == 5000) == 5000
     flows = [from_json(Flow, item) for item in agent.capture(what=["flows"], samples=2, interval_s=0.05)["flows"]]
     assert len(flows) == 2 and flows[0].time_s < flows[1].time_s
@@ -79,7 +79,7 @@ def test_unread_bytes_are_seen_on_both_ends(bench: Any, peers: Any) -> None:
     times_s = sorted({flow["time_s"] for flow in often})
     assert 2 <= len(times_s) <= 10 and 0.09 < times_s[-1] - times_s[0] < 3.0
 
-    bench.register(silent, talker)
+    shared.register(silent, talker)
     flows = [from_json(Flow, item) for item in agent.capture(what=["flows"])["flows"]]
     by_pid = {flow.pid: flow for flow in flows}
     assert by_pid[talker.pid].local == by_pid[silent.pid].remote
@@ -87,14 +87,14 @@ def test_unread_bytes_are_seen_on_both_ends(bench: Any, peers: Any) -> None:
     assert by_pid[talker.pid].bytes_acked >= 5000
 
 
-def test_a_stopped_process_is_counted_and_can_still_be_captured(bench: Any) -> None:
-    worker, other = bench.worker(0), bench.worker(1)
-    bench.register(worker, other)
-    agent = bench.agent()
+def test_a_stopped_process_is_counted_and_can_still_be_captured(shared: Any) -> None:
+    worker, other = shared.worker(0), shared.worker(1)
+    shared.register(worker, other)
+    agent = shared.agent()
     worker.send_signal(signal.SIGSTOP)
     agent.wait_metric("minder_processes_stopped", lambda value: value == 1)
     agent.wait_metric("minder_job_alive_age_seconds", lambda value: value > 0.5)
-    (bench.folder / "worker-0.log").write_text("".join(f"line {index}\n" for index in range(80)))
+    (shared.folder / "worker-0.log").write_text("".join(f"line {index}\n" for index in range(80)))
     capture = agent.capture()
     assert {item["pid"]: item["state"] for item in capture["processes"]}[worker.pid] == "T"
     stacks = {item["rank"]: item for item in capture["stacks"]}
@@ -105,15 +105,15 @@ def test_a_stopped_process_is_counted_and_can_still_be_captured(bench: Any) -> N
     assert capture["job"] == "testjob" and capture["late"] == []
 
 
-def test_a_process_that_is_no_python_is_evidence_too(bench: Any) -> None:
-    sleeper = bench.spawn(["sleep", "60"])
-    bench.register(sleeper)
-    stacks = bench.agent().capture(what=["stacks"])["stacks"]
+def test_a_process_that_is_no_python_is_evidence_too(shared: Any) -> None:
+    sleeper = shared.spawn(["sleep", "60"])
+    shared.register(sleeper)
+    stacks = shared.agent().capture(what=["stacks"])["stacks"]
     assert [item["format"] for item in stacks] == ["error"]
     assert stacks[0]["data"]
 
 
-def test_what_a_training_process_started_is_captured_as_a_part_of_it(bench: Any) -> None:
+def test_what_a_training_process_started_is_captured_as_a_part_of_it(shared: Any) -> None:
     """A forked data loader and a program that is no Python; the stacks of both say whose they are."""
     code = """
 import multiprocessing, subprocess, sys, time
@@ -125,33 +125,33 @@ if __name__ == "__main__":
     print("up", flush=True)
     time.sleep(60)
 """
-    worker = bench.python(code)
+    worker = shared.python(code)
     assert worker.stdout.readline()
-    bench.register(worker)
-    stacks = bench.agent().capture(what=["stacks", "processes"])["stacks"]
+    shared.register(worker)
+    stacks = shared.agent().capture(what=["stacks", "processes"])["stacks"]
     assert (stacks[0]["pid"], stacks[0]["parent"], stacks[0]["format"]) == (worker.pid, None, "py-spy-json")
     assert [(item["parent"], item["rank"]) for item in stacks[1:]] == [(worker.pid, 0)] * 2
     (loader,) = [item for item in stacks[1:] if item["format"] == "py-spy-json"]
     assert "load" in [frame["name"] for frame in loader["data"][0]["frames"]]
 
 
-def test_native_stacks_show_compiled_frames_and_a_stopped_process_still_has_its_python_ones(bench: Any) -> None:
-    worker, stopped = (bench.python("import time; print('up', flush=True); time.sleep(60)") for _ in range(2))
+def test_native_stacks_show_compiled_frames_and_a_stopped_process_still_has_its_python_ones(shared: Any) -> None:
+    worker, stopped = (shared.python("import time; print('up', flush=True); time.sleep(60)") for _ in range(2))
     for process in (worker, stopped):
         assert process.stdout.readline()
     stopped.send_signal(signal.SIGSTOP)
-    bench.register(worker, stopped)
-    stacks = {item["pid"]: item for item in bench.agent().capture(what=["stacks"], native=True, deadline_s=20)["stacks"]}
+    shared.register(worker, stopped)
+    stacks = {item["pid"]: item for item in shared.agent().capture(what=["stacks"], native=True, deadline_s=20)["stacks"]}
     files = [frame["filename"] for frame in stacks[worker.pid]["data"][0]["frames"]]
     assert any("libc" in name or "python3" in name for name in files) and "<string>" in files
     assert stacks[stopped.pid]["data"][0]["frames"][-1]["name"] == "<module>"
 
 
-def test_arguments_and_environment_never_leave_the_machine(bench: Any) -> None:
-    worker = bench.python("import time; print('up', flush=True); time.sleep(60)", "secret-argument", env={"KEY": "secret-environment"})
+def test_arguments_and_environment_never_leave_the_machine(shared: Any) -> None:
+    worker = shared.python("import time; print('up', flush=True); time.sleep(60)", "secret-argument", env={"KEY": "secret-environment"})
     assert worker.stdout.readline()
-    bench.register(worker)
-    text = str(bench.agent().capture())
+    shared.register(worker)
+    text = str(shared.agent().capture())
     assert str(worker.pid) in text
     assert "secret" not in text
 
@@ -228,16 +228,16 @@ def test_a_foreign_job_is_found_by_its_environment(bench: Any) -> None:
         ("{", "JSON"),
     ],
 )
-def test_a_bad_capture_request_is_one_line(bench: Any, body: str, says: str) -> None:
-    answer = bench.agent().http.post("/v1/capture", content=body)
+def test_a_bad_capture_request_is_one_line(shared: Any, body: str, says: str) -> None:
+    answer = shared.agent().http.post("/v1/capture", content=body)
     assert answer.status_code == 400
     assert says in answer.text and answer.text.count("\n") == 1
 
 
-def test_dumps_are_asked_for_over_http_and_a_bad_request_is_one_line(bench: Any) -> None:
-    worker = bench.worker(0)
-    bench.register(worker)
-    agent = bench.agent()
+def test_dumps_are_asked_for_over_http_and_a_bad_request_is_one_line(shared: Any) -> None:
+    worker = shared.worker(0)
+    shared.register(worker)
+    agent = shared.agent()
     answer = agent.http.post("/v1/dumps", json={"deadline_s": 1}).raise_for_status().json()
     assert answer["machine"] == "m0" and answer["time_s"] > 1e9
     assert [(item["pid"], item["rank"], item["format"]) for item in answer["dumps"]] == [(worker.pid, 0, "error")]
@@ -245,12 +245,12 @@ def test_dumps_are_asked_for_over_http_and_a_bad_request_is_one_line(bench: Any)
     assert [(item.status_code, item.text.count("\n")) for item in refused] == [(400, 1), (400, 1)]
 
 
-def test_bad_signal_numbers_are_refused(bench: Any) -> None:
-    assert bench.agent().http.get("/v1/signals", params={"since": "yesterday"}).status_code == 400
+def test_bad_signal_numbers_are_refused(shared: Any) -> None:
+    assert shared.agent().http.get("/v1/signals", params={"since": "yesterday"}).status_code == 400
 
 
-def test_a_port_in_use_is_one_line(bench: Any) -> None:
-    agent = bench.agent()
+def test_a_port_in_use_is_one_line(shared: Any) -> None:
+    agent = shared.agent()
     second = _run_agent("--listen", f"127.0.0.1:{agent.port}")
     assert second.returncode == 1
     assert f"127.0.0.1:{agent.port} is in use" in second.stderr and "--listen" in second.stderr

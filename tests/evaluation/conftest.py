@@ -12,6 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from minder.model.evidence import Verdict
+from minder.offline.evaluation.replay import replay
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "stacks"))  # dumps and places: stacks to put into a recording
 
 
@@ -48,6 +51,12 @@ def hang(generator: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> tup
     recipe = generator.Recipe(seed=11, fault="hang", machines=8, pipeline=2, interval_s=1.0, duration_s=520, onset_s=360.0)
     columns = generator.generate(recipe)
     return write_recording(tmp_path_factory.mktemp("recordings") / "hang", columns, 2), columns
+
+
+@pytest.fixture(scope="session")
+def hang_verdicts(hang: tuple[Path, Any]) -> tuple[Verdict, ...]:
+    """What a replay of the whole hang says."""
+    return tuple(replay(hang[0]))
 
 
 @pytest.fixture(scope="session")

@@ -34,13 +34,13 @@ def damaged(tmp_path: Path) -> Path:
 
 
 def test_a_table_that_ends_the_process_that_reads_it_is_one_line_and_the_others_are_replayed(
-    damaged: Path, hang: tuple[Path, Any], capfd: pytest.CaptureFixture[str]
+    damaged: Path, long_hang: tuple[Path, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replay", str(damaged), str(hang[0]), str(damaged)]) == 2
+    assert main(["replay", str(damaged), str(long_hang[0]), str(damaged)]) == 2
     captured = capfd.readouterr()
     assert [line.split(" cannot be read: ")[0] for line in captured.err.splitlines()] == [f"minder: {damaged}"] * 2
     assert "write it again" in captured.err
-    assert [json.loads(line)["machines"] for line in captured.out.splitlines()] == [[hang[1].culprit]]
+    assert [json.loads(line)["machines"] for line in captured.out.splitlines()] == [[long_hang[1].culprit]]
 
 
 def test_the_table_of_the_test_above_really_ends_a_reader() -> None:
@@ -52,22 +52,22 @@ def test_the_table_of_the_test_above_really_ends_a_reader() -> None:
     assert run.returncode == -signal.SIGABRT
 
 
-def test_the_verdicts_are_those_of_the_same_process_and_the_next_recording_follows(hang: tuple[Path, Any]) -> None:
-    here = list(replay(hang[0]))
+def test_the_verdicts_are_those_of_the_same_process_and_the_next_recording_follows(long_hang: tuple[Path, Any]) -> None:
+    here = list(replay(long_hang[0]))
     assert here
-    assert [list(found) for found in replay_apart([hang[0], hang[0]], None)] == [here, here]
+    assert [list(found) for found in replay_apart([long_hang[0], long_hang[0]], None)] == [here, here]
 
 
-def test_what_is_not_taken_does_not_reach_the_next_recording(hang: tuple[Path, Any], healthy: tuple[Path, Any]) -> None:
-    found = replay_apart([hang[0], healthy[0]], None)
+def test_what_is_not_taken_does_not_reach_the_next_recording(long_hang: tuple[Path, Any], healthy: tuple[Path, Any]) -> None:
+    found = replay_apart([long_hang[0], healthy[0]], None)
     first = next(found)
     next(first)
     assert list(next(found)) == []
     assert list(first) == []
 
 
-def test_a_reader_that_is_killed_is_told_as_that(hang: tuple[Path, Any]) -> None:
-    found = replay_apart([hang[0], hang[0]], None)
+def test_a_reader_that_is_killed_is_told_as_that(long_hang: tuple[Path, Any]) -> None:
+    found = replay_apart([long_hang[0], long_hang[0]], None)
     assert list(next(found))
     (child,) = (process for process in multiprocessing.active_children() if process.name == "minder-replay")
     assert child.pid is not None
@@ -76,8 +76,8 @@ def test_a_reader_that_is_killed_is_told_as_that(hang: tuple[Path, Any]) -> None
         list(next(found))
 
 
-def test_no_process_is_left_behind(hang: tuple[Path, Any]) -> None:
-    for found in replay_apart([hang[0]], None):
+def test_no_process_is_left_behind(long_hang: tuple[Path, Any]) -> None:
+    for found in replay_apart([long_hang[0]], None):
         list(found)
     assert not [process for process in multiprocessing.active_children() if process.name == "minder-replay"]
 
@@ -93,21 +93,21 @@ def test_our_own_warnings_are_still_told(healthy: tuple[Path, Any], tmp_path: Pa
     assert "colour_of_the_rack" in capfd.readouterr().err
 
 
-def test_a_defect_of_ours_is_not_told_as_damage(hang: tuple[Path, Any], capfd: pytest.CaptureFixture[str]) -> None:
-    found = replay_apart([hang[0]], cast("float", "no time"))
+def test_a_defect_of_ours_is_not_told_as_damage(long_hang: tuple[Path, Any], capfd: pytest.CaptureFixture[str]) -> None:
+    found = replay_apart([long_hang[0]], cast("float", "no time"))
     with pytest.raises(RuntimeError, match="a defect of minder"):
         list(next(found))
     assert "TypeError" in capfd.readouterr().err
 
 
 @pytest.fixture
-def labelled(damaged: Path, hang: tuple[Path, Any], healthy: tuple[Path, Any], tmp_path: Path) -> Path:
+def labelled(damaged: Path, long_hang: tuple[Path, Any], healthy: tuple[Path, Any], tmp_path: Path) -> Path:
     """Four recordings with their truth beside them; of two the table ends whoever reads it."""
     folder = tmp_path / "set"
-    for name, source in (("a-damaged", damaged), ("b-hang", hang[0]), ("c-damaged", damaged), ("d-healthy", healthy[0])):
+    for name, source in (("a-damaged", damaged), ("b-hang", long_hang[0]), ("c-damaged", damaged), ("d-healthy", healthy[0])):
         shutil.copytree(source, folder / name)
-    onset = datetime.fromtimestamp(hang[1].onset_s, tz=UTC).isoformat()
-    truths = [{"recording": "b-hang", "fault": "hang", "machine": hang[1].culprit, "onset": onset}]
+    onset = datetime.fromtimestamp(long_hang[1].onset_s, tz=UTC).isoformat()
+    truths = [{"recording": "b-hang", "fault": "hang", "machine": long_hang[1].culprit, "onset": onset}]
     truths += [{"recording": name, "fault": None} for name in ("a-damaged", "c-damaged", "d-healthy")]
     (folder / "truth.json").write_text(json.dumps(truths))
     return folder

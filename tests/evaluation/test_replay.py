@@ -26,9 +26,9 @@ def accused(verdicts: list[Verdict]) -> list[tuple[str, ...]]:
     return [item.machines for item in verdicts if item.kind in ("machine", "group") and item.tier in ("evict", "page")]
 
 
-def test_a_hang_is_named_after_its_onset_and_once(hang: tuple[Path, Any]) -> None:
-    folder, columns = hang
-    verdicts = list(replay(folder))
+def test_a_hang_is_named_after_its_onset_and_once(hang: tuple[Path, Any], hang_verdicts: tuple[Verdict, ...]) -> None:
+    _, columns = hang
+    verdicts = list(hang_verdicts)
     assert accused(verdicts) == [(columns.culprit,)]
     assert columns.onset_s <= verdicts[0].time_s <= columns.onset_s + 120
     assert verdicts[0].since_s >= columns.onset_s - 5
@@ -38,9 +38,10 @@ def test_a_healthy_job_accuses_no_machine(healthy: tuple[Path, Any]) -> None:
     assert accused(list(replay(healthy[0]))) == []
 
 
-def test_a_recording_cut_at_the_verdict_gives_the_same_verdict(hang: tuple[Path, Any], tmp_path: Path) -> None:
-    folder, _ = hang
-    verdict = next(replay(folder))
+def test_a_recording_cut_at_the_verdict_gives_the_same_verdict(
+    hang: tuple[Path, Any], hang_verdicts: tuple[Verdict, ...], tmp_path: Path
+) -> None:
+    folder, verdict = hang[0], hang_verdicts[0]
     assert list(replay(folder, verdict.time_s)) == [verdict]
     cut = tmp_path / "hang"
     shutil.copytree(folder, cut)
@@ -54,11 +55,10 @@ def test_a_recording_cut_at_the_verdict_gives_the_same_verdict(hang: tuple[Path,
 
 
 @pytest.mark.parametrize("seconds", [60, 200, 365, 380])
-def test_until_gives_a_prefix_of_the_whole(hang: tuple[Path, Any], seconds: int) -> None:
+def test_until_gives_a_prefix_of_the_whole(hang: tuple[Path, Any], hang_verdicts: tuple[Verdict, ...], seconds: int) -> None:
     folder, columns = hang
     until_s = float(columns.times_N[0]) + seconds
-    whole = list(replay(folder))
-    assert list(replay(folder, until_s)) == [item for item in whole if item.time_s <= until_s]
+    assert list(replay(folder, until_s)) == [item for item in hang_verdicts if item.time_s <= until_s]
 
 
 def event(time_s: float, kind: str, **fields: Any) -> str:
@@ -144,10 +144,8 @@ def test_rows_scored_ahead_are_those_that_the_judge_sees(hang: tuple[Path, Any],
 
 
 def test_a_rule_that_raises_takes_no_verdict_away_but_the_replay_does_not_pass_for_a_whole_one(
-    hang: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    hang: tuple[Path, Any], hang_verdicts: tuple[Verdict, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = list(replay(hang[0]))
-
     def fail(self: ReportRule, observation: Observation) -> RuleResult:
         raise KeyError("severity")
 
@@ -156,5 +154,5 @@ def test_a_rule_that_raises_takes_no_verdict_away_but_the_replay_does_not_pass_f
     with pytest.raises(RuleFailedError, match=r"reports \d+ times.*KeyError: 'severity'"):
         for verdict in replay(hang[0]):
             found.append(verdict)
-    assert found == whole
+    assert tuple(found) == hang_verdicts
     assert caplog.text.count("Traceback") == 1

@@ -1,6 +1,6 @@
 """Recordings in which something says outright what failed, rebuilt from public reports: who is accused, and nobody else.
 
-The telemetry is the same in all of them: eight machines that step every five seconds and stop after five minutes.
+The telemetry is the same in all of them: eight machines that step and are sampled every five seconds, and stop after five minutes.
 """
 
 from __future__ import annotations
