@@ -51,6 +51,7 @@ IMPURE_MODULES = {
     "time",
 }
 IMPURE_CALLS = {"open", "input", "print", "now", "utcnow", "today"}
+LOOKED_FOR = (ast.Call, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Import, ast.ImportFrom)
 FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}
 FORBIDDEN_CLASS_ENDINGS = ("Manager", "Handler", "Processor")
 
@@ -78,8 +79,14 @@ def syntax_tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """What the rules look for among the nodes of a file: walking its tree again for each of them takes longer than parsing it."""
+    return tuple(node for node in ast.walk(syntax_tree(path)) if isinstance(node, LOOKED_FOR))
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(syntax_tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return (node for node in nodes(path) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def place(path: Path, node: ast.AST | None = None) -> str:
@@ -87,7 +94,7 @@ def place(path: Path, node: ast.AST | None = None) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[tuple[ast.stmt, str]]:
-    for node in ast.walk(syntax_tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -110,7 +117,7 @@ def test_no_class_has_a_name_that_says_nothing() -> None:
     found = [
         f"{place(path, node)} {node.name}"
         for path in python_files("minder", "serve")
-        for node in ast.walk(syntax_tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef) and node.name.endswith(FORBIDDEN_CLASS_ENDINGS)
     ]
     assert found == []
@@ -143,7 +150,7 @@ def test_no_rule_follows_the_job_by_itself() -> None:
         (str(path.relative_to(ROOT)), node.func.id)
         for path in python_files("minder")
         if "job_mode" not in path.parts
-        for node in ast.walk(syntax_tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {*TRACKED, "JobTracker"}
     ]
     assert [item for item in made if item[1] in TRACKED] == []
@@ -243,7 +250,7 @@ def test_pure_rooms_do_no_io_and_read_no_clock() -> None:
         if name.split(".")[0] in IMPURE_MODULES
     ]
     for path in paths:
-        for node in ast.walk(syntax_tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Call):
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 found += [f"{place(path, node)} calls {name}"] if name in IMPURE_CALLS else []

@@ -138,6 +138,7 @@ class Simulation:
         self._p2p: list[Counter[str]] = [Counter() for _ in range(size)]
         self._pairs: Counter[tuple[Any, ...]] = Counter()
         self._parties: dict[tuple[Any, ...], dict[int, Op]] = defaultdict(dict)
+        self._done_s: dict[tuple[Any, ...], float | None] = {}
 
     def run(self) -> None:
         going = True
@@ -191,9 +192,17 @@ class Simulation:
             op.done_s = max(time for time in times if time is not None)
 
     def _key_done(self, key: tuple[Any, ...]) -> float | None:
+        """Nothing changes any more once every party has come."""
+        if key not in self._done_s:
+            wanted = 2 if key[1] == "p2p" else len(self.layout.groups[key[0]][1])
+            if len(self._parties[key]) < wanted:
+                return None
+            self._done_s[key] = self._all_done(key)
+        return self._done_s[key]
+
+    def _all_done(self, key: tuple[Any, ...]) -> float | None:
         parties = self._parties[key]
-        wanted = 2 if key[1] == "p2p" else len(self.layout.groups[key[0]][1])
-        if len(parties) < wanted or (key[0], key[1]) in self.dead:
+        if (key[0], key[1]) in self.dead:
             return None
         if len({(op.item.get("verb"), op.item["size"], op.item.get("dtype")) for op in parties.values()}) > 1:
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 import random
@@ -65,10 +64,10 @@ def write_strangely(folder: Path, documents: Documents, job_toml: str | None, se
 
 def earlier_life(documents: Documents, ranks: list[int], count: int, dangling: bool) -> Documents:
     """The rings of these ranks still hold the end of an earlier generation: counters go back to 1 where the new one begins."""
-    found = copy.deepcopy(documents)
+    found = dict(documents)
     for rank in ranks:
-        old = []
-        for entry in copy.deepcopy(documents[rank]["entries"][-count:]):
+        own, old = documents[rank]["entries"], []
+        for entry in [dict(entry) for entry in own[-count:]]:
             entry["collective_seq_id"] += 900
             entry["p2p_seq_id"] += 900 if entry["is_p2p"] else 0
             entry["time_created_ns"] -= 3_600_000_000_000
@@ -76,34 +75,26 @@ def earlier_life(documents: Documents, ranks: list[int], count: int, dangling: b
             entry["state"], entry["retired"] = ("completed", True) if done else ("scheduled", False)
             entry["time_discovered_completed_ns"] = entry["time_created_ns"] + 1_000_000 if done else None
             old.append(entry)
-        entries = [*old, *found[rank]["entries"]]
-        for number, entry in enumerate(entries):
-            entry["record_id"] = 5000 + number
-        found[rank]["entries"] = entries
+        entries = [{**entry, "record_id": 5000 + number} for number, entry in enumerate([*old, *own])]
+        found[rank] = {**documents[rank], "entries": entries}
     return found
 
 
 def taken_early(documents: Documents, rank: int, share: float) -> Documents:
     """This rank's file is an older one: it ends where its first part was complete, and its counters with it."""
-    found = copy.deepcopy(documents)
-    entries = found[rank]["entries"]
+    entries = documents[rank]["entries"]
     kept = entries[: int(len(entries) * share)]
     while kept and kept[-1]["state"] != "completed":
         kept.pop()
-    found[rank]["entries"] = kept
     status: dict[str, dict[str, int]] = {}
     for entry in kept:
         number = entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"]
         keys = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
         status[str(entry["pg_id"])] = dict.fromkeys(keys, number)
-    found[rank]["pg_status"] = status
-    return found
+    return {**documents, rank: {**documents[rank], "entries": kept, "pg_status": status}}
 
 
 def wrapped(documents: Documents, seed: int) -> Documents:
     """Rings of different lengths, as with ranks that record more groups than others."""
     chance = random.Random(seed)
-    found = copy.deepcopy(documents)
-    for document in found.values():
-        document["entries"] = document["entries"][-chance.randrange(12, 60) :]
-    return found
+    return {rank: {**document, "entries": document["entries"][-chance.randrange(12, 60) :]} for rank, document in documents.items()}

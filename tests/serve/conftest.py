@@ -106,6 +106,15 @@ def ledger(past: Path, tmp_path: Path, clock: FakeClock) -> Iterator[Ledger]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def standing(past: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service on the past for tests that only read: nothing is written to its ledger."""
+    path = shutil.copy(past, tmp_path_factory.mktemp("standing") / "ledger.db")
+    opened = open_service(Settings(str(path)), FakeClock(NOW_S))
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
 def service(ledger: Ledger, clock: FakeClock, limits: Limits) -> Iterator[Service]:
     opened = open_service(Settings(ledger.location, limits=limits), clock)

@@ -18,10 +18,11 @@ import serve.pages
 from minder.model.clock import FakeClock
 from minder.model.decision import Decision
 from minder.record.incidents import Ledger, kinds
+from serve.app import build_app
 from serve.settings import Settings
 from serve.state import Service, open_service
 from tests.serve.browsing import field, send_token, token_of
-from tests.serve.conftest import NOW_S, verdict_of
+from tests.serve.conftest import NOW_S, TestClient, verdict_of
 
 PAGES = ["/", "/parts/fleet", "/incidents", "/incidents?state=open", "/incidents?job=llm&since=2020-01-01", "/machines",
          "/machines?barred=true", "/pauses", "/standbys", "/policy", "/policy?job=llm", "/models", "/audit", "/audit?kind=all"]  # fmt: skip
@@ -50,16 +51,31 @@ def send(http: httpx.Client, page: str, path: str, **fields: str) -> httpx.Respo
     return http.post(path, data=hidden | fields)
 
 
+@pytest.fixture(scope="module")
+def stranger(standing: Service) -> Iterator[httpx.Client]:
+    """Who has no session."""
+    with TestClient(build_app(standing), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def reader(standing: Service) -> Iterator[httpx.Client]:
+    """A viewer, signed in once for the tests that only read."""
+    with TestClient(build_app(standing), raise_server_exceptions=False) as client:
+        assert send_token(client, token_of(standing)).status_code == 303
+        yield client
+
+
 @pytest.mark.parametrize("path", PAGES + OF_THE_PAST)
-def test_every_page_is_shown(enter: Enter, path: str) -> None:
-    answer = enter().get(path)
+def test_every_page_is_shown(reader: httpx.Client, path: str) -> None:
+    answer = reader.get(path)
     assert answer.status_code == 200, answer.text[:2000]
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=", answer.text), "the content policy forbids these"
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/incidents/llm-1", "/machines/m2"])
-def test_nobody_sees_a_page_without_a_session(http: httpx.Client, path: str) -> None:
-    answer = http.get(path, follow_redirects=False)
+def test_nobody_sees_a_page_without_a_session(stranger: httpx.Client, path: str) -> None:
+    answer = stranger.get(path, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/sign-in")
     assert "llm" not in answer.text
 
@@ -72,10 +88,6 @@ def empty(tmp_path: Path, clock: FakeClock) -> Iterator[Service]:
 
 
 def test_an_empty_ledger_is_no_data_and_not_health(empty: Service) -> None:
-    from starlette.testclient import TestClient
-
-    from serve.app import build_app
-
     with TestClient(build_app(empty)) as http:
         assert send_token(http, token_of(empty)).status_code == 303
         for path in PAGES:
@@ -84,9 +96,9 @@ def test_an_empty_ledger_is_no_data_and_not_health(empty: Service) -> None:
         assert "no data" in http.get("/").text and "no sign of health" in http.get("/").text
 
 
-def test_a_job_with_an_open_incident_is_not_green(enter: Enter) -> None:
+def test_a_job_with_an_open_incident_is_not_green(reader: httpx.Client) -> None:
     for path in ("/", "/jobs/llm"):
-        assert '<span class="badge warn">running, incident open</span>' in enter().get(path).text
+        assert '<span class="badge warn">running, incident open</span>' in reader.get(path).text
 
 
 def test_the_models_page_shows_what_is_registered(
@@ -286,8 +298,8 @@ def test_other_settings_are_tried_on_the_past_and_nothing_is_written(enter: Ente
     assert ledger.events() == before
 
 
-def test_an_accused_machine_stands_out_among_its_jobs_machines(enter: Enter) -> None:
-    shown = enter().get("/jobs/llm").text
+def test_an_accused_machine_stands_out_among_its_jobs_machines(reader: httpx.Client) -> None:
+    shown = reader.get("/jobs/llm").text
     assert 'title="m1: accused in llm-2"' in shown and "s1: accused" not in shown
 
 
