@@ -19,6 +19,7 @@ BASH = re.compile(r"^ *```(?:bash|console|sh)\b[^\n]*\n(.*?)^ *```", re.MULTILIN
 FROZEN_VERBS = {
     "collectives",
     "stacks",
+    "policy",
     "demo",
     "doctor",
     "run",

@@ -19,7 +19,17 @@ from pathlib import Path
 from minder.model.clock import format_time, parse_time
 from minder.model.errors import ConfigError
 
-__all__ = ["Tokens", "is_authorised", "machine_of", "new_machine_token", "read_token", "read_tokens", "write_token", "write_tokens"]
+__all__ = [
+    "Tokens",
+    "is_authorised",
+    "machine_of",
+    "new_machine_token",
+    "read_secret_text",
+    "read_token",
+    "read_tokens",
+    "write_token",
+    "write_tokens",
+]
 
 _MACHINE = re.compile(r"minder-machine:(.+):[0-9a-f]{32}")
 _VISIBLE = re.compile(r"[!-~]+")
@@ -44,24 +54,36 @@ def read_token(path: str | os.PathLike[str]) -> str:
     return read_tokens(path).current
 
 
+def read_secret_text(path: str | os.PathLike[str]) -> str:
+    """A secret that is no token of ours, such as a password or a client's secret: the file's text, without the white space around it.
+    Raises ConfigError if the file is missing, empty, no text, or readable by everybody."""
+    return _private_text(Path(path))
+
+
 def read_tokens(path: str | os.PathLike[str]) -> Tokens:
     """Raises ConfigError as `read_token`, and for a second line that is not `TOKEN until TIME`."""
     file = Path(path)
-    try:
-        with file.open("rb") as opened:
-            mode = os.fstat(opened.fileno()).st_mode
-            text = opened.read(_LARGEST_BYTES).decode(errors="replace").strip()
-    except OSError as error:
-        raise ConfigError(f"token file {file}: {error.strerror}; create it, for example with `minder token machine NAME`") from error
-    if mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise ConfigError(f"token file {file} can be read by everybody: run `chmod 600 {file}`")
-    if not text:
-        raise ConfigError(f"token file {file} is empty: write a token into it")
-    current, *rest = text.splitlines()
+    current, *rest = _private_text(file).splitlines()
     current = current.strip()
     if _VISIBLE.fullmatch(current) is None:
         raise ConfigError(f"token file {file}: a token is one word of visible ASCII characters, alone in the first line")
     return Tokens(current, *_previous(file, [line.strip() for line in rest if line.strip()]))
+
+
+def _private_text(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            text = opened.read(_LARGEST_BYTES).decode().strip()
+    except OSError as error:
+        raise ConfigError(f"token file {file}: {error.strerror}; create it, for example with `minder token machine NAME`") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"token file {file} is no text: a secret is one line of text") from None
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise ConfigError(f"token file {file} can be read by everybody: run `chmod 600 {file}`")
+    if not text:
+        raise ConfigError(f"token file {file} is empty: write a token into it")
+    return text
 
 
 def _previous(file: Path, lines: list[str]) -> tuple[str, float]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from minder.model.errors import ConfigError
-from minder.wire.tokens import read_token
+from minder.wire.tokens import read_secret_text
 
 __all__ = ["Target", "read_secret"]
 
@@ -97,8 +97,8 @@ class Target(BaseModel):
 def read_secret(key: str, path: str) -> str:
     """Raises ConfigError that names the key, never the secret."""
     try:
-        return read_token(path)
-    except (ConfigError, UnicodeDecodeError) as error:
+        return read_secret_text(path)
+    except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from error
 
 

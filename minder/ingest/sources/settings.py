@@ -12,7 +12,7 @@ from minder.ingest.sources.access import Access, split_user
 from minder.ingest.sources.identity import Join, MachineMap
 from minder.ingest.sources.prometheus import PrometheusOptions
 from minder.model.errors import ConfigError
-from minder.wire.tokens import read_token
+from minder.wire.tokens import read_secret_text
 
 __all__ = ["SETTINGS_PATHS", "JoinRule", "PrometheusSettings", "anchored", "parse_settings"]
 
@@ -128,6 +128,6 @@ def _secret(key: str, path: str | None) -> str:
     if path is None:
         return ""
     try:
-        return read_token(path)
+        return read_secret_text(path)
     except ConfigError as error:
         raise ConfigError(f"telemetry.{key}: {error}") from error
