@@ -40,6 +40,9 @@ demo: setup
 # Two threads that print a traceback with carets at once break ast.parse of CPython 3.11 for the rest of the process: without carets none parses.
 test test-rest test-all: export PYTHONNODEBUGRANGES := 1
 
+# Without compiled modules every process that a test starts compiles minder anew, and each worker rewrites every test file.
+unexport PYTHONDONTWRITEBYTECODE
+
 test: setup
 	$(BIN)/python -m pytest -m "not lab and not server and not root and not release" -n $(WORKERS) --dist loadfile --durations=20 $(PYTEST_ARGS)
 

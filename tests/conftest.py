@@ -23,6 +23,9 @@ from typing import Any
 import psutil
 import pytest
 
+# Before numpy and torch look: threads of theirs wait for one another in a loop, beside tests that want the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 PACKAGES = {"systemd-nspawn": "systemd-container"}  # Debian's, where they are not called like the command
 NODE_EXPORTERS = ("prometheus-node-exporter", "node_exporter")
 RUN_VARIABLE = "MINDER_TEST_RUN"

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 from itertools import pairwise
 
-import matplotlib.image
 import numpy as np
 
 from minder.offline.plots.detectors import Compared, _apart, _name_all, draw_detectors
@@ -12,6 +11,8 @@ NAN = (float("nan"),) * 3
 
 
 def pixels(png: bytes) -> np.ndarray:
+    import matplotlib.image
+
     return np.asarray(matplotlib.image.imread(io.BytesIO(png), format="png"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 
@@ -14,6 +13,8 @@ ACCUSED = (213, 94, 0)
 
 
 def pixels(path: Path) -> np.ndarray:
+    import matplotlib.image
+
     return np.asarray(matplotlib.image.imread(path)[:, :, :3] * 255).round().astype(int)
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 
@@ -40,6 +39,8 @@ def picture(**changes) -> IncidentPicture:  # type: ignore[no-untyped-def]
 
 
 def pixels(path: Path) -> np.ndarray:
+    import matplotlib.image
+
     return np.asarray(matplotlib.image.imread(path)[:, :, :3] * 255).round().astype(int)
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 
-import matplotlib.image
 import numpy as np
 
 from minder.offline.plots.reliability import HourLine, PlanPanel, draw_hours, draw_losses, draw_plan
@@ -11,6 +10,8 @@ DETECT, RESTART, FIRST_LINE = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2), (0x00, 0x7
 
 
 def pixels(data: bytes) -> np.ndarray:
+    import matplotlib.image
+
     return np.asarray(matplotlib.image.imread(io.BytesIO(data), format="png")[:, :, :3] * 255).round().astype(int)
 
 

@@ -16,11 +16,17 @@ import pytest
 from minder.edge.checkpoint.manifest import complete_checkpoints
 from minder.model.errors import CheckpointError
 
-torch = pytest.importorskip("torch")
-
-from minder import Checkpointer  # noqa: E402
-
+torch: Any
+Checkpointer: Any
 pytestmark = [pytest.mark.lab, pytest.mark.filterwarnings("ignore:torch.distributed is disabled")]  # real torch processes: half a minute
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Every quick run collects this file, and has no use for the seconds that torch takes to load."""
+    global torch, Checkpointer
+    torch = pytest.importorskip("torch")
+    from minder import Checkpointer
 
 
 @pytest.fixture(autouse=True)

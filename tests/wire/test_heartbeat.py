@@ -34,7 +34,7 @@ print(step, flush=True)
 @pytest.mark.parametrize("pause_s", [0.0, 0.0002, 0.01], ids=["as fast as it can", "5 kHz", "100 Hz"])
 def test_a_reader_sees_whole_records_while_another_process_writes(tmp_path: Path, pause_s: float) -> None:
     path = tmp_path / "page"
-    command = [sys.executable, "-c", WRITER, str(path), "1.0", str(pause_s)]
+    command = [sys.executable, "-c", WRITER, str(path), "0.4", str(pause_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         newest, torn, looks = 0, 0, 0
