@@ -38,14 +38,14 @@ def paths(document: dict[str, Any], last: int) -> Iterator[str]:
     """Every page, and every GET of the API with its names filled in; those that need what this ledger lacks are left out."""
     yield from (page.format(last=last) for page in PAGES)
     for path, methods in document["paths"].items():
-        if "get" not in methods or path in _STREAMS or path.startswith("/v1/decisions/"):
+        if "get" not in methods or path in _STREAMS or path.startswith(("/v1/decisions/", "/v1/scores/sessions/")):
             continue
         name = "node-0007" if "/machines/" in path else "big"
         yield path.format(incident=f"big-{last - 5}", name=name)
     yield from (
-        "/v1/incidents?limit=1000",
+        "/v1/incidents?limit=200",
         "/v1/incidents?state=open",
-        "/v1/machines?limit=500",
+        "/v1/machines?limit=200",
         "/v1/events?limit=1000",
         "/v1/events?job=big&kind=verdict",
     )
