@@ -115,8 +115,9 @@ def write_status(folder: Path, now_s: float, machines: int = MACHINES) -> None:
         metrics[metric] = {"low": [usual * w * 0.95 for w in wave], "middle": [usual * w for w in wave], "high": [usual * w * 1.05 for w in wave],
                            "lines": {"node-0007": falls, "node-0300": [usual * w * 0.97 for w in wave]}}  # fmt: skip
     live = {"now_s": now_s, "machines": machines, "standouts": ["node-0007", "node-0300"], "times": times, "metrics": metrics}
-    (folder / "status.json").write_text(json.dumps(status))
-    (folder / "live.json").write_text(json.dumps(live))
+    for name, content in (("status.json", status), ("live.json", live)):  # whole, as a controller does: no page reads half a file
+        (folder / f"{name}.new").write_text(json.dumps(content))
+        (folder / f"{name}.new").replace(folder / name)
 
 
 def _keep_writing(folder: Path) -> None:
