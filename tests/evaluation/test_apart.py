@@ -52,10 +52,11 @@ def test_the_table_of_the_test_above_really_ends_a_reader() -> None:
     assert run.returncode == -signal.SIGABRT
 
 
-def test_the_verdicts_are_those_of_the_same_process_and_the_next_recording_follows(long_hang: tuple[Path, Any]) -> None:
+def test_the_verdicts_are_those_of_the_same_process_and_no_process_is_left_behind(long_hang: tuple[Path, Any]) -> None:
     here = list(replay(long_hang[0]))
     assert here
-    assert [list(found) for found in replay_apart([long_hang[0], long_hang[0]], None)] == [here, here]
+    assert [list(found) for found in replay_apart([long_hang[0], long_hang[0]], None)] == [here, here], "the next recording follows"
+    assert not [process for process in multiprocessing.active_children() if process.name == "minder-replay"]
 
 
 def test_what_is_not_taken_does_not_reach_the_next_recording(long_hang: tuple[Path, Any], healthy: tuple[Path, Any]) -> None:
@@ -74,12 +75,6 @@ def test_a_reader_that_is_killed_is_told_as_that(long_hang: tuple[Path, Any]) ->
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(RecordingError, match="its reader was killed, probably for its memory"):
         list(next(found))
-
-
-def test_no_process_is_left_behind(long_hang: tuple[Path, Any]) -> None:
-    for found in replay_apart([long_hang[0]], None):
-        list(found)
-    assert not [process for process in multiprocessing.active_children() if process.name == "minder-replay"]
 
 
 def test_our_own_warnings_are_still_told(healthy: tuple[Path, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +20,15 @@ from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.timeline import describe
 from minder.wire.machine_tokens import give_token
 from minder.wire.tokens import read_token
-from serve.settings import Settings
+from serve.app import build_app
+from serve.settings import Limits, Settings
 from serve.settings_file import ServiceFile
 from serve.state import Service, open_service
 from serve.watching import watchers
 from serve.watching.allowed import allow_config, read_document, watched_config
 from serve.watching.settings import JobsSettings
+from tests.serve.browsing import token_of
+from tests.serve.conftest import NOW_S, TestClient
 
 As = Callable[..., dict[str, str]]
 JOB: dict[str, Any] = {
@@ -52,6 +57,20 @@ def service(ledger: Ledger, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -
     opened = open_service(Settings(ledger.location, file=ServiceFile(jobs=JobsSettings(most=2))), clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def refusing(past: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, Ledger]]:
+    """A client of an administrator, and the ledger, for tests of what is refused: that changes nothing."""
+    path = shutil.copy(past, tmp_path_factory.mktemp("refusing") / "ledger.db")
+    clock, limits = FakeClock(NOW_S), Limits(rate=1e6, burst=1e6, failure_rate=1e6, failure_burst=1e6)
+    with contextlib.ExitStack() as stack:
+        opened = open_service(Settings(str(path), limits=limits, file=ServiceFile(jobs=JobsSettings(most=2))), clock)
+        stack.callback(opened.close)
+        ledger = stack.enter_context(Ledger(path, clock=clock))
+        http = stack.enter_context(TestClient(build_app(opened), raise_server_exceptions=False))
+        http.headers["Authorization"] = f"Bearer {token_of(opened, 'admin')}"
+        yield http, ledger
 
 
 @pytest.fixture
@@ -151,19 +170,21 @@ def test_a_service_without_jobs_in_its_settings_says_how_to_have_them(http: http
     ],
 )
 def test_what_does_not_hold_or_is_not_this_job_s_business_is_refused(
-    http: httpx.Client, ledger: Ledger, admin: dict[str, str], change: dict[str, Any], said: str
+    refusing: tuple[httpx.Client, Ledger], change: dict[str, Any], said: str
 ) -> None:
+    http, ledger = refusing
     body = json.dumps({**JOB, **change}).encode()
-    headers = {**admin, "Idempotency-Key": "k", "Content-Type": "application/json"}
+    headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
     answer = http.post("/v1/jobs?reason=x", content=body, headers=headers)
     assert answer.status_code == 422 and said in answer.json()["detail"]
     assert ledger.events(kinds=[kinds.JOB_WATCHED]) == []
 
 
 @pytest.mark.parametrize("body", [b"[" * 200_000, b'{"a":' * 100_000, b"\xff", b"[1]", b'{"ranks_per_machine": NaN}', b"9" * 5000, b""])
-def test_a_body_that_is_no_document_is_refused(http: httpx.Client, admin: dict[str, str], body: bytes) -> None:
+def test_a_body_that_is_no_document_is_refused(refusing: tuple[httpx.Client, Ledger], body: bytes) -> None:
+    http, _ = refusing
     for kind in ("application/json", "application/toml"):
-        headers = {**admin, "Idempotency-Key": "k", "Content-Type": kind}
+        headers = {"Idempotency-Key": "k", "Content-Type": kind}
         assert http.post("/v1/jobs?reason=x", content=body, headers=headers).status_code == 422
 
 

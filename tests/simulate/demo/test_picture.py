@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.image
 import pytest
 
 from minder.model.errors import MinderError
@@ -10,6 +9,8 @@ from minder.simulate.demo.picture import draw_picture
 
 
 def test_a_recorded_run_becomes_a_picture(make_report, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    import matplotlib.image
+
     report = make_report()
     draw_picture(report.recording, tmp_path / "incident.png", "hang in m2", report.incidents, report.milestones)
     image = matplotlib.image.imread(tmp_path / "incident.png")[:, :, :3]
