@@ -113,7 +113,7 @@ class StuckStage(Stage):
         program = "stages.py" if self.name.startswith("stages-") else "stuck.py"
         script = [str(Path(__file__).parent / "jobs" / program), "--output", str(self.output), "--stuck", order]
         script += ["--disk", str(self.disk)] if self.disk is not None else []
-        self.lab.start_launcher(machine, self._token_file, 9402, [*flags, "--", *script])
+        self.lab.start_launcher(machine, self.tokens / machine.name, 9402, [*flags, "--", *script])
 
     def _job_toml(self, telemetry: dict[str, Any]) -> str:
         axes = "\n[parallelism]\npipeline = 2\ndata = 2\n" if self.name == "pipeline" or self.name.startswith("stages-") else ""

@@ -100,7 +100,7 @@ def test_a_registered_job_gets_verdicts_also_after_the_service_was_killed(tmp_pa
     plain.wait_for(lambda: not watcher.is_running(), "the end of the watcher whose service was killed", 30.0)
     served.start()
     with Client(served.url, served.token) as client:
-        plain.wait_for(lambda: client.job("plain").status_age_s < 3.0, "a status of the new watcher")
+        plain.wait_for(lambda: client.job("plain").status_age_s < 3.0 and step(client) > 0, "a step that the new watcher read")
         begun = step(client)
         plain.wait_for(lambda: step(client) > begun + 20, "20 steps more")
         assert list(client.incidents(job="plain")) == []
