@@ -224,7 +224,7 @@ def _build_intake(base: _Base, diagnosis: _Diagnosis, away_s: float) -> _Intake:
 
 
 def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
-    """What is decided, and who carries it out: our own launchers, or the engine that starts a watched job again."""
+    """What is decided, and what carries it out: our own launchers, or the engine that starts a watched job again."""
     config, policy = base.config, Policy(base.config.policy_config(base.act))
     work = JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints == "local")
     context = context_maker(config.name, base.topology, policy.config, (diagnosis.tracker, base.fleet, base.ledger), base.watched, work)

@@ -1,4 +1,4 @@
-"""How agent, launcher and service listen: who has not shown a token yet costs little, whatever it does.
+"""How agent, launcher and service listen: a caller without a token costs little, whatever it does.
 
 Connections are counted where they are accepted, before TLS and before any byte is read; the rest is closed at once. A request's head
 has ten seconds, as a TLS handshake has, its body twenty. Each of these is logged as a refused caller.
@@ -91,7 +91,7 @@ class Doorway(socket.socket):
         self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.bind((host, port))
-            self.listen(_BACKLOG)  # before the address is printed: who reads it may call at once
+            self.listen(_BACKLOG)  # before the address is printed: its reader may call at once
         except OSError:
             self.close()
             raise

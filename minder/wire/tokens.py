@@ -120,7 +120,7 @@ def write_token(path: str | os.PathLike[str]) -> str:
 
 
 def write_tokens(path: str | os.PathLike[str], tokens: Tokens) -> None:
-    """As a whole: who reads meanwhile sees the old file or the new one. Raises OSError."""
+    """As a whole: a reader sees the old file or the new one. Raises OSError."""
     file = Path(path)
     text = tokens.current + "\n"
     if tokens.previous and tokens.until_s > time.time():

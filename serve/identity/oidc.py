@@ -106,6 +106,8 @@ class Oidc:
             raise RefusedTokenError("the identity provider does not answer: try again later", unavailable=True) from None
         except (jwt.PyJWTError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise RefusedTokenError(f"the token is refused ({type(error).__name__})") from None
+        if not isinstance(claims["sub"], str) or not claims["sub"].strip() or not all(map(_is_number, (claims["exp"], claims["iat"]))):
+            raise RefusedTokenError("the token names no subject, or its times are no numbers (sub, exp, iat)")
         if float(claims["exp"]) - float(claims["iat"]) > wanted.longest_s:
             raise RefusedTokenError(f"the token lives longer than {wanted.longest_s:.0f} s: ask for a shorter one")
         return claims
@@ -118,6 +120,10 @@ class Oidc:
     def _jobs(self, claims: Mapping[str, Any]) -> tuple[str, ...] | None:
         """A claim that is configured and missing covers no job: never every job."""
         return None if self._settings.jobs_claim is None else tuple(_words(_at(claims, self._settings.jobs_claim)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _at(claims: Mapping[str, Any], path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Who gets which notices: the [[notify]] tables of the service's settings."""
+"""Receivers of notices: the [[notify]] tables of the service's settings."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _demand_nothing_of_this_machine(config: JobConfig) -> None:
-    """No files, listeners, secrets or other clusters: who registers a job is not at home here."""
+    """No files, listeners, secrets or other clusters: a job's registrant has no rights on this host."""
     named = [key for key in (*_TOKEN_KEYS, "checkpoint_dir", "state_dir", "record_dir") if getattr(config, key)]
     named += [
         key

@@ -1,4 +1,4 @@
-"""Who has not shown a token yet: slow heads and bodies are given up, connections are capped where they are accepted."""
+"""Callers without a token: slow heads and bodies are given up, connections are capped where they are accepted."""
 
 from __future__ import annotations
 

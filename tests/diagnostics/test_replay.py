@@ -1,4 +1,4 @@
-"""Dual-phase replay over all small layouts: who is found, and what a group is."""
+"""Dual-phase replay over all small layouts: which machines are found, and what a group is."""
 
 from __future__ import annotations
 

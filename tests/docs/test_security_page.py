@@ -81,7 +81,7 @@ def try_all(app: Any, route: str, tokens: dict[str, str]) -> dict[str, bool]:
 
 @pytest.fixture
 def held(tmp_path: Path) -> dict[str, str]:
-    """Who holds what: the tokens of two machines, and those that all machines share."""
+    """Tokens and their holders: those of two machines, and those that all machines share."""
     for name in ("m1", "m2"):
         give_token(tmp_path / "tokens", name)
     own, other = (read_token(tmp_path / "tokens" / name) for name in ("m1", "m2"))

@@ -39,7 +39,7 @@ def test_scores_made_ahead_are_those_of_single_rows(name: str) -> None:
     for made, single in found:
         np.testing.assert_array_equal(made.score_M, single.score_M)
         assert (made.time_s, made.evidence, made.since_s) == (single.time_s, single.evidence, single.since_s)
-    assert max(made.score_M.max() for made, _ in found) > 0  # somebody was a candidate, or nothing was compared
+    assert max(made.score_M.max() for made, _ in found) > 0  # there was a candidate, or nothing was compared
 
 
 def test_a_detector_that_learns_while_it_runs_is_not_scored_ahead() -> None:

@@ -117,6 +117,9 @@ def test_a_good_token_is_somebody(oidc: Oidc) -> None:
 
 HOSTILE: dict[str, Callable[[], str]] = {
     "alg none": lambda: raw({"alg": "none", "kid": "one"}, claims_of()),
+    "an empty subject": lambda: token_of(sub=""),
+    "a subject of blanks": lambda: token_of(sub="  "),
+    "an end that is text": lambda: token_of(exp=str(int(claims_of()["exp"]))),
     "alg None": lambda: raw({"alg": "NoNe", "kid": "one"}, claims_of()),
     "HS256 with the public key": lambda: raw({"alg": "HS256", "kid": "one"}, claims_of(), PEM),
     "HS256 with the published secret": lambda: raw({"alg": "HS256", "kid": "shared"}, claims_of(), b"secret"),

@@ -53,7 +53,7 @@ def send(http: httpx.Client, page: str, path: str, **fields: str) -> httpx.Respo
 
 @pytest.fixture(scope="module")
 def stranger(standing: Service) -> Iterator[httpx.Client]:
-    """Who has no session."""
+    """A visitor without a session."""
     with TestClient(build_app(standing), raise_server_exceptions=False) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""What the job's connections say about who holds it up."""
+"""Which machine the job's connections blame."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_its_peers_alone_are_enough_where_it_does_not_answer(make_scene: Make) -
 
 
 def test_bytes_that_its_own_host_does_not_let_out_are_a_broken_connection_too(make_scene: Make) -> None:
-    """Seen: the dead machine has nothing in flight, only probes that nobody answers; one peer sends again, the other only waits."""
+    """Seen: the dead machine has nothing in flight, only probes without an answer; one peer sends again, the other only waits."""
     held = {"send_queue_bytes": 192, "backoff": 4, "unanswered_probes": 4}
     again = {"send_queue_bytes": 192, "backoff": 4, "unacked_segments": 1}
 

@@ -292,7 +292,7 @@ class _Exit:
 
 
 class Departures:
-    """`note` every tick; `words` says who went first of the generation that went last."""
+    """`note` every tick; `words` names the first mover of the newest generation that ended."""
 
     def __init__(self) -> None:
         self._generation = -1

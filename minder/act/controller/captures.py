@@ -202,8 +202,8 @@ class Captures:
 
 
 def _records(kind: type[R], answers: Mapping[str, Mapping[str, Any] | WireError], part: str) -> list[R]:
-    """What the machines reported of themselves. Who it is about is not for the answer to say: a machine in an attacker's hands could
-    accuse another one. What is no record is left out, and the other machines' words count."""
+    """What the machines reported of themselves. The answer does not decide which machine it is about: a machine in an
+    attacker's hands could accuse another one. What is no record is left out, and the other machines' words count."""
     found: list[R] = []
     for machine, answer in answers.items():
         for row in () if isinstance(answer, WireError) else _rows(answer, part):

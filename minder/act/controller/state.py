@@ -116,5 +116,5 @@ def bar_machines(state: JobState, ledger: Ledger, decision: Decision, incident: 
 
 
 def placement_payload(rank_machine: Mapping[int, str]) -> dict[str, Any]:
-    """Who runs which rank, as GENERATION_STARTED says it."""
+    """Ranks and their machines, as GENERATION_STARTED has them."""
     return {"machines": list(machine_order(rank_machine)), "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()}}

@@ -91,7 +91,7 @@ class Policy:
         many restarts.
         """
         blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
-        blamed.sort(key=lambda item: -self._highest(item[1]))  # who may act above the others takes standbys and budgets first
+        blamed.sort(key=lambda item: -self._highest(item[1]))  # the highest rung takes standbys and budgets first
         suspects = self._suspects(verdicts, context)
         acting: list[Decision] = []
         others: list[Decision] = []

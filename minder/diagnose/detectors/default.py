@@ -291,7 +291,7 @@ class DefaultDetector:
         return found
 
     def _forerun(self, found: _Strength, deviants: Deviants, seen: Seen, phase: Phase) -> None:
-        """Who went first goes on testifying while the training stands, if no other machine does."""
+        """The first mover stays the witness while the training stands, if no other machine is one."""
         if phase.idle or phase.grace or phase.moving:
             return
         if phase.effect < 0.25:
@@ -343,7 +343,8 @@ class DefaultDetector:
         memory["since_M"] = np.where((total_M < 0.1) & over_M, np.nan, since_M)
 
     def _lasted_x(self, strength: _Strength, waited_M: np.ndarray, seen: Seen, phase: Phase) -> np.ndarray:
-        """Who has stood apart for so long, alone, that this convicts it. While the training is slowed or rests, other rules hold."""
+        """The machine that has stood apart, alone, for long enough to be convicted. While the training is slowed or rests, other rules
+        hold."""
         if not (phase.moving or phase.idle or phase.grace or seen.outage or phase.effect >= 0.25):
             lasting.follow_lasting(self._memory, strength.clear_M, waited_M, 1.5 * seen.interval_s)
         return np.flatnonzero(self._memory["lasted_s_M"] >= self.config.lasting_s)

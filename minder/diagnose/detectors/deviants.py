@@ -91,8 +91,8 @@ class Deviants:
     jammed: bool = False
 
     def suffering_X(self, phase: Phase) -> np.ndarray:
-        """(X,): 0..1, how much the training is slowed for a reason that may be this machine. Who has not plainly changed itself is not the
-        reason in a jam of all, nor where work and traffic have only become more."""
+        """(X,): 0..1, how much the training is slowed for a reason that may be this machine. A machine without a plain change of its
+        own is not the reason in a jam of all, nor where work and traffic have only become more."""
         return np.where(phase.idle, 0.0, np.where(self.reached_X, phase.effect, 0.0 if self.jammed else phase.harm))
 
 
@@ -128,7 +128,7 @@ def find_deviants(
     moved_KX = np.nan_to_num(smooth_KX) + phase.shift_K[:, None]
     # who has followed its peers a part of their way has not turned away from them either
     stayed_KX = moved_KX * np.sign(np.nan_to_num(smooth_KX)) < 0.5 * np.abs(np.nan_to_num(smooth_KX))
-    # who works more than its peers, as uneven experts do, is not faulty while nothing is slowed; who works less has less to do
+    # more work than its peers', as of uneven experts, is no fault while nothing is slowed; less work is a smaller share
     unfelt_K1 = traits.works_K1 & (phase.harm < _HARMS)
     harmless_K1 = traits.falls_K1 | unfelt_K1
     counted_KX *= ~(harmless_K1 & (z_KX > 0.0))

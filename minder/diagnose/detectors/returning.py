@@ -59,7 +59,7 @@ def _tarries_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, seen: 
     fall_M = rest_M(memory, traits, scaled_KM)
     told_M = ~np.isnan(fall_M) & ~seen.silent_M
     rests_M = told_M & (fall_M > _HALF)
-    # before they idle; after it those who spin may look like it, where only power or SM activity shows
+    # before they idle; after it spinning ones may look like it, where only power or SM activity shows
     most_rest = memory.number("idled") == 0.0 and np.count_nonzero(rests_M) > _MOST * np.count_nonzero(told_M)
     if phase.idle or (phase.stalled and most_rest):
         since_s = time_s if isnan(since_s) else since_s
@@ -87,7 +87,7 @@ def _tarries_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, seen: 
 
 
 def _not_back_M(memory: Memory, traits: TraitTable, scaled_KM: np.ndarray, seen: Seen, phase: Phase, time_s: float) -> np.ndarray | None:
-    """Who stood, or was silent, when all stood for long, and has not worked since; None where there is none."""
+    """Machines that stood, or were silent, when all stood for long, and have not worked since; None where there is none."""
     since_s = memory.number("all_stand_since_s")
     if isnan(since_s) and not (phase.stalled or phase.idle):
         return None

@@ -146,8 +146,8 @@ def _found(history: Sequence[Sequence[GroupOutcome]], sight: _Sight, rate: float
 
 
 class _Sight:
-    """Who is cleared, found or suspect. cleared: was in a group that passed. found: the only machine of a failing group not cleared.
-    unexplained: machines of a group that failed, all of which passed elsewhere."""
+    """Which machines are cleared, found or suspect. cleared: was in a group that passed. found: the only machine of a failing group not
+    cleared. unexplained: machines of a group that failed, all of which passed elsewhere."""
 
     def __init__(self, layout: ReplayLayout, history: Sequence[Sequence[GroupOutcome]], spares: Sequence[str]) -> None:
         outcomes = [outcome for phase in history for outcome in phase]

@@ -142,7 +142,7 @@ def _first_arrivals_only(case: _Case, culprits: Sequence[Culprit]) -> bool:
 
 
 def _say_ahead(case: _Case) -> str:
-    """Who has launched what, and that a look a moment later shows what it is."""
+    """What each rank has launched, and that a look a moment later shows what it is."""
     fronts = {rank: case.progress.pending[rank][0] for rank in sorted(case.graph.waits) if case.progress.pending.get(rank)}
     launched = []
     for rank, op in list(fronts.items())[:_SHOWN_RANKS]:

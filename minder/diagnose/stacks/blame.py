@@ -172,7 +172,8 @@ def _surer(suspect: Accused, findings: Sequence[Finding]) -> Accused:
 
 
 def vote(outliers_by_round: Sequence[Sequence[str]], places: Places) -> tuple[str | None, tuple[str, ...], int] | None:
-    """Fail-slow voting (ByteRobust, arXiv 2509.16293): each round flags its outliers' machine or group; who has most flags after 5 rounds.
+    """Fail-slow voting (ByteRobust, arXiv 2509.16293): each round flags its outliers' machine or group; most flags after 5
+    rounds decide.
 
     outliers_by_round: machines that stood out, round by round. Returns (group name or None, machines, flags); None where no round
     flags anybody, where the most flagged has not half of the rounds, or where two have equally many.
@@ -214,7 +215,7 @@ def judge_round(capture: Capture, topology: Topology | None = None) -> Finding:
     """As `analyse`, without the eviction of a machine that others cannot be seen to wait for.
 
     Where a job hangs, an outlier among those that wait has missed what its peers are in. Where it moves, it is as likely the one that is
-    early: one rank that is quick among slow ones waits alone, in every round. So who is accused must be at work itself, or in the
+    early: one rank that is quick among slow ones waits alone, in every round. So an accused rank must be at work itself, or in the
     hands of the kernel, or in what may be either (its device, the backward pass) while all others are in a collective for certain.
     """
     finding = analyse(capture, topology)
@@ -230,7 +231,7 @@ def judge_round(capture: Capture, topology: Topology | None = None) -> Finding:
     telling = all(_name(member) in busy or (member.role.stance == "may wait" and all_wait) for member in ours)
     if telling and len(waiting) >= _SEEN_WAITING * len(others):
         return finding
-    early = "who stands out may as well be early: the job moves, and no rank is seen to wait for it"
+    early = "the rank that stands out may as well be early: the job moves, and no rank is seen to wait for it"
     return replace(finding, suspects=(), evict=(), group=None, blame="unknown", because=early)
 
 

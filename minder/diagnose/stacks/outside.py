@@ -119,7 +119,7 @@ _EVERYWHERE = 0.5  # of the machines
 
 
 def judge_duty(scene: Scene) -> Finding | None:
-    """None unless all that are busy are the ranks that work for all, and do what such ranks do. Who sleeps does nothing for anybody."""
+    """None unless all that are busy are the ranks that work for all, and do what such ranks do. A sleeping rank works for no other."""
     busy = [member for member in scene.busy if not (member.role.start and not member.role.duty)]
     if not busy or len(busy) < len(scene.busy) or any(member.role.kind == "idle" and not member.role.duty for member in busy):
         return None

@@ -208,7 +208,7 @@ _SHOWN = 8
 class UnmannedRule:
     """Reads what launchers say of their workers while the job should run (types.Rule), as long as it is so.
 
-    limit_s: so long after the last exit or exception of the generation others may speak first: they know who failed.
+    limit_s: so long after the last exit or exception of the generation others may report first: they know which rank failed.
     """
 
     name = "unmanned"

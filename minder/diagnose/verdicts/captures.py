@@ -13,7 +13,7 @@ One look cannot tell a job that is slow from one that hangs, so it counts for wh
 
 Where stacks say that the program is at fault, collectives that name a rank only say who waits for the program longest: no machine is named.
 
-Live (`asks`), connections speak first: who is named by captures alone, or a program that they call faulty, waits until the job has
+Live (`asks`), connections are read first: a machine that captures alone name, or a program that they call faulty, waits until the job has
 stood for 15 s, however sure they are, unless stacks and collectives say the same; and the rule asks for captures itself, soon after the
 job stalled.
 
@@ -154,7 +154,7 @@ def passes(suspect: Suspect) -> bool:
 
 
 def _own_tier(suspect: Suspect) -> Tier:
-    """What the capture itself would do: who is blamed at less than _LIKELY is looked at first; a faulty program is a person's to mend."""
+    """What the capture itself would do: below _LIKELY a second look comes first; a faulty program is a person's to mend."""
     if suspect.kind == "job":
         return "page" if suspect.confidence >= _DOUBTFUL else "watch"
     return "page" if suspect.tier == "evict" and suspect.confidence < _LIKELY else suspect.tier

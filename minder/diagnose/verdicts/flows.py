@@ -118,7 +118,7 @@ SUSPICIONS: Mapping[FlowState, Suspicion] = {
 def flow_state(counters: FlowCounters) -> FlowState:
     """The row of the table that a flow is in while its collective does not end.
 
-    Who does not read closes the window in the end: then bytes wait at the sender too, and nothing is on its way.
+    A process that does not read closes the window in the end: then bytes wait at the sender too, and nothing is on its way.
 
     >>> flow_state(FlowCounters(ready_bytes=4096, transmitted_bytes=4096, done_bytes=1024))
     'not delivered'

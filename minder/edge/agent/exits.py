@@ -31,7 +31,7 @@ class _Followed:
 class ExitWatch:
     """`publish` gets one signal of kind exit per process that vanished: {vanished: true}, and code or signal if they were seen.
 
-    The kernel gives the moment (pidfd), not the next sample: who went first is decided on it.
+    The kernel gives the moment (pidfd), not the next sample: the first exit is decided on it.
     """
 
     def __init__(self, machine: str, publish: Callable[[list[Signal]], None]) -> None:

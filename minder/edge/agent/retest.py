@@ -1,6 +1,6 @@
 """The site's test of this machine, run on request: before a machine that was evicted is given back.
 
-The command, or the probes that stand in its place, are named at the agent's start and nowhere else: who calls chooses when, never what. It
+The command, or the probes that stand in its place, are named at the agent's start and nowhere else: the caller chooses when, never what. It
 runs once per operation, one at a time, and never beside training processes. A command says by itself whether the machine passed; probes
 measure, and the caller compares the numbers with equal machines.
 """
@@ -13,12 +13,11 @@ import os
 import shlex
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from minder.edge.probes.orders import Probing
+from minder.edge.probes.orders import OperationRun, Probing
 from minder.model.errors import BadInputError
-from minder.model.probes import ProbeResult
 from minder.wire.codec import to_json
 
 __all__ = ["RetestRequest", "Retests", "parse_retest", "split_command"]
@@ -34,17 +33,6 @@ class RetestRequest:
 
     operation: str
     wait_s: float
-
-
-@dataclass(slots=True)
-class _Run:
-    begun_s: float
-    state: str = "running"
-    detail: str = ""
-    seconds: float = 0.0
-    results: list[ProbeResult] = field(default_factory=list)
-    conclusive: bool = False
-    task: asyncio.Task[None] | None = None
 
 
 def parse_retest(body: Any) -> RetestRequest:
@@ -73,7 +61,7 @@ class Retests:
         """probes: run in the command's place by `probing`, which runs the orders of probes of this machine too."""
         self._command, self._deadline_s = command, deadline_s
         self._probes, self._probing = probes, probing
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, OperationRun] = {}
 
     async def ask(self, request: RetestRequest, training: bool) -> dict[str, Any]:
         """{"operation", "state": running | passed | failed | measured | refused, "detail", "seconds", "conclusive", "results"}. training:
@@ -84,7 +72,7 @@ class Retests:
             why = self._refusal(training)
             if why:
                 return {"operation": request.operation, "state": "refused", "detail": why, "seconds": 0.0}
-            run = self._runs[request.operation] = _Run(time.monotonic())
+            run = self._runs[request.operation] = OperationRun(time.monotonic())
             run.task = asyncio.create_task(self._test(run))
             while len(self._runs) > _KEPT:
                 del self._runs[next(iter(self._runs))]
@@ -107,7 +95,7 @@ class Retests:
     def busy(self) -> bool:
         return any(run.state == "running" for run in self._runs.values())
 
-    async def _test(self, run: _Run) -> None:
+    async def _test(self, run: OperationRun) -> None:
         if self._probes and self._probing is not None:
             await self._measure(run, self._probing)
             return
@@ -133,7 +121,7 @@ class Retests:
         state = "passed" if process.returncode == 0 else "failed"
         self._end(run, state, f"`{shown}` ended with status {process.returncode}" + (f": {output}" if output else ""))
 
-    async def _measure(self, run: _Run, probing: Probing) -> None:
+    async def _measure(self, run: OperationRun, probing: Probing) -> None:
         """Each probe has its own limit; all of them have this one."""
         try:
             run.results = await asyncio.wait_for(probing.test(self._probes), self._deadline_s)
@@ -146,7 +134,7 @@ class Retests:
         self._end(run, "failed" if faults else "measured", summary)
 
     @staticmethod
-    def _end(run: _Run, state: str, detail: str) -> None:
+    def _end(run: OperationRun, state: str, detail: str) -> None:
         run.state, run.detail, run.seconds = state, detail, time.monotonic() - run.begun_s
 
 

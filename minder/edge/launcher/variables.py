@@ -1,4 +1,4 @@
-"""Which variables a request may give a worker. Who holds a launcher's token chooses ranks and addresses, never what code runs.
+"""Which variables a request may give a worker. The holder of a launcher's token chooses ranks and addresses, never what code runs.
 
 Some names of the permitted families make a program load code or settings from a path (a plugin of NCCL, a cache of compiled kernels).
 They count as foreign: the launcher's own command line must permit them.

@@ -1,6 +1,6 @@
 """Orders of probes at an agent or a launcher: parsed, refused in one line, or run one after the other, once per operation.
 
-A probe is ordered by its id and the SHA-256 of its source file: who calls chooses among the tests that this machine already has, and gets
+A probe is ordered by its id and the SHA-256 of its source file: the caller chooses among the tests that this machine already has, and gets
 the very one that is meant, or a refusal. Nothing that comes over the network is run.
 """
 
@@ -23,7 +23,7 @@ from minder.model.log import event
 from minder.model.probes import ProbeResult
 from minder.wire.codec import to_json
 
-__all__ = ["ProbeOrder", "ProbeRequest", "Probing", "parse_probes", "refusal", "run_programs"]
+__all__ = ["OperationRun", "ProbeOrder", "ProbeRequest", "Probing", "parse_probes", "refusal", "run_programs"]
 
 _log = logging.getLogger("minder.probes")
 _KEPT = 100
@@ -128,12 +128,15 @@ async def _run_kept(program: Program, options: Mapping[str, Any], limit_s: float
 
 
 @dataclass(slots=True)
-class _Run:
+class OperationRun:
+    """One operation's test of this machine, as far as it has come. conclusive: it ran to its end, so that a failure is the machine's."""
+
     begun_s: float
     state: str = "running"
     detail: str = ""
     seconds: float = 0.0
     results: list[ProbeResult] = field(default_factory=list)
+    conclusive: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -149,7 +152,7 @@ class Probing:
         self._occupied, self._alone = occupied, alone
         self._options = dict(options or {})
         self._programs = find_programs() if programs is None else programs
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, OperationRun] = {}
 
     @property
     def busy(self) -> bool:
@@ -164,7 +167,7 @@ class Probing:
             if why:
                 event(_log, logging.WARNING, "probes refused", operation=request.operation, why=why)
                 return {"operation": request.operation, "state": "refused", "detail": why, "seconds": 0.0, "results": []}
-            run = self._runs[request.operation] = _Run(time.monotonic())
+            run = self._runs[request.operation] = OperationRun(time.monotonic())
             run.task = asyncio.create_task(self._run(run, request, _LOW_PRIORITY if disturbed else 0, received_s))
             while len(self._runs) > _KEPT:
                 del self._runs[next(iter(self._runs))]
@@ -176,7 +179,7 @@ class Probing:
 
     async def test(self, names: Sequence[str]) -> list[ProbeResult]:
         """The results of these probes of the package, for a caller who keeps count of operations itself."""
-        run = self._runs[f"test-{time.monotonic_ns()}"] = _Run(time.monotonic())
+        run = self._runs[f"test-{time.monotonic_ns()}"] = OperationRun(time.monotonic())
         try:
             return await run_programs([(self._programs[name], None) for name in names], self._options)
         finally:
@@ -196,7 +199,7 @@ class Probing:
             return "another test of this machine is under way"
         return f"{disturbed}: a probe would disturb them; end them first, or order with force" if disturbed and not request.force else ""
 
-    async def _run(self, run: _Run, request: ProbeRequest, nice: int, received_s: float) -> None:
+    async def _run(self, run: OperationRun, request: ProbeRequest, nice: int, received_s: float) -> None:
         event(_log, logging.INFO, "probes begin", operation=request.operation, probes=[order.name for order in request.orders])
         chosen = [(self._programs[order.name], order.limit_s) for order in request.orders]
         options = {**self._options, **request.clock, "received_s": received_s}

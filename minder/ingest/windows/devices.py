@@ -1,4 +1,4 @@
-"""From devices to their machine: the mean, and who deviates most, so that one faulty GPU of eight does not drown."""
+"""From devices to their machine: the mean, and the device that deviates most, so that one faulty GPU of eight does not drown."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _OLDER_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRecord:
-    """over: how it ended, "" while it has not. rival: who else would restart it, "" if there is none."""
+    """over: how it ended, "" while it has not. rival: what else would restart it, "" if there is nothing."""
 
     uid: str
     over: str
