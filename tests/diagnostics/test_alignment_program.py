@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 from minder.edge.probes import alignment  # noqa: E402
 from minder.edge.probes.alignment_model import SIZES, Coordinate, ReferenceStep, Row  # noqa: E402
+from minder.edge.probes.program import document  # noqa: E402
 
 TINY = SIZES["tiny"]
 
@@ -54,6 +55,10 @@ class Flipping(ReferenceStep):
             product.register_hook(flip)
             return product
         return flip(product)
+
+
+def document_of(options: dict[str, Any], step: Any = None) -> dict[str, Any]:
+    return document(alignment.PROBE, alignment.measure(options, step))
 
 
 def rows(step: type[ReferenceStep], layout: str = "dense") -> list[Row]:
@@ -113,16 +118,14 @@ def test_a_machine_whose_two_runs_differ_has_failed_by_itself() -> None:
         made.append((Flipping if len(made) == 2 else ReferenceStep)(*given))
         return made[-1]
 
-    found = alignment.measure({"size": "tiny"}, make)
+    found = document_of({"size": "tiny"}, make)
     assert found["state"] == "failed"
     assert found["data"]["first"][0] == "dense tp1 pp0 dp1"
     assert read_run("a", found).differs is not None
 
 
 def test_the_programs_of_three_machines_are_judged_and_the_one_that_flips_a_bit_is_named() -> None:
-    documents = {
-        name: alignment.measure({"size": "tiny", "repeats": 1}, step) for name, step in (("a", None), ("b", Flipping), ("c", None))
-    }
+    documents = {name: document_of({"size": "tiny", "repeats": 1}, step) for name, step in (("a", None), ("b", Flipping), ("c", None))}
     verdicts = judge_alignment([read_run(name, document) for name, document in documents.items()])
     assert {name: verdict.state for name, verdict in verdicts.items()} == {"a": "pass", "b": "fail", "c": "pass"}
     assert verdicts["b"].reason.endswith("first at dense tp1 pp0 dp1: forward stage0.layer0.attention.qkv")
@@ -147,7 +150,7 @@ def test_of_two_processes_one_flips_a_bit_and_the_judgement_names_machine_and_co
     assert {verdict.state for verdict in judge_alignment(runs).values()} == {"not_judged"}
     past = {"b": [replace(runs[0], machine="b")]}
     assert {name: verdict.state for name, verdict in judge_alignment(runs, past).items()} == {"a": "not_judged", "b": "fail"}
-    verdicts = judge_alignment([*runs, read_run("c", alignment.measure({"size": "tiny"}))])
+    verdicts = judge_alignment([*runs, read_run("c", document_of({"size": "tiny"}))])
     assert {name: verdict.state for name, verdict in verdicts.items()} == {"a": "pass", "b": "fail", "c": "pass"}
     assert verdicts["b"].first is not None
     assert (verdicts["b"].first.coordinate, verdicts["b"].first.tensor) == ("dense tp1 pp0 dp1", "forward stage0.layer0.attention.qkv")

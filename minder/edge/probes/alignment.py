@@ -9,20 +9,18 @@ once: a machine whose own repetitions differ has failed without any other. Every
 
 from __future__ import annotations
 
-import argparse
-import ctypes
 import hashlib
 import json
 import os
 import platform
-import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minder.edge.probes.contract import Probe
+from minder.edge.probes.contract import Finding, Probe
+from minder.edge.probes.program import run
+from minder.model.probes import Measurement
 
 if TYPE_CHECKING:
     from minder.edge.probes.alignment_model import ReferenceStep, Row
@@ -38,19 +36,16 @@ PROBE = Probe(
     measures={"alignment_step": "seconds of one step; not judged"},
     source="ByteRobust's bit-wise alignment test (SOSP 2025)",
 )
-NAME, VERSION, LIMIT_S = PROBE.name, PROBE.version, PROBE.limit_s
 LAYOUTS = ("dense", "experts")
 
 _SHARDS = 8
 _REPEATS = 2
-_SPARE_S = 5.0
-_PR_SET_PDEATHSIG = 1
 
 MakeStep = Callable[..., "ReferenceStep"]
 
 
-def measure(options: Mapping[str, Any], make_step: MakeStep | None = None) -> dict[str, Any]:
-    """The probe's document: state, detail, measures, facts, data. options: size ("tiny", "cpu", "gpu"), repeats. make_step: what runs
+def measure(options: Mapping[str, Any], make_step: MakeStep | None = None) -> Finding:
+    """options: size ("tiny", "cpu", "gpu"), repeats. make_step: what runs
     instead of ReferenceStep, in tests. data: "digest" of everything, "devices" by coordinate, and "tensors": [coordinate, tensor, SHA-256]
     in the order of execution."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA begins: cuBLAS is deterministic with it only
@@ -59,7 +54,7 @@ def measure(options: Mapping[str, Any], make_step: MakeStep | None = None) -> di
 
         from minder.edge.probes import alignment_model as model
     except ImportError:
-        return _document("not_applicable", "torch is not installed")
+        return Finding("not_applicable", "torch is not installed")
     gpus = min(_SHARDS, torch.cuda.device_count()) if torch.cuda.is_available() else 0
     devices = [f"cuda:{index}" for index in range(gpus)] or ["cpu"]
     size = str(options.get("size", "gpu" if gpus else "cpu"))
@@ -71,9 +66,9 @@ def measure(options: Mapping[str, Any], make_step: MakeStep | None = None) -> di
     rows, wrong = runs[0], _first_difference(runs)
     facts = {"size": size, "dtype": str(dtype).removeprefix("torch."), "model": _sha256(Path(model.__file__)), **_hardware(gpus)}
     data = {"digest": _digest(rows), "devices": _devices(devices), "tensors": [list(row) for row in rows]}
-    measures = [{"name": "alignment_step", "value": seconds, "unit": "s", "better": "none"}]
+    measures = (Measurement("alignment_step", seconds, "s", "none"),)
     detail = f"two runs of one step differ first at {wrong[0]}: {wrong[1]}" if wrong else ""
-    return _document("failed" if wrong else "measured", detail, measures, facts, data | ({"first": list(wrong)} if wrong else {}))
+    return Finding("failed" if wrong else "measured", detail, measures, facts, data | ({"first": list(wrong)} if wrong else {}))
 
 
 def _run(make_step: MakeStep, size: Any, devices: list[str], dtype: Any) -> list[Row]:
@@ -139,35 +134,8 @@ def _driver() -> str:
         return "unknown"
 
 
-def _document(
-    state: str, detail: str = "", measures: Sequence[Mapping[str, Any]] = (), facts: Mapping[str, str] | None = None,
-    data: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "probe": NAME, "version": VERSION, "state": state, "detail": detail,
-        "measures": list(measures), "facts": dict(facts or {}), "data": dict(data or {}),
-    }  # fmt: skip
-
-
 def main(arguments: Sequence[str] | None = None, make_step: MakeStep | None = None) -> None:
-    """Measure and print. The process ends with the one that started it, and by itself after its limit."""
-    parser = argparse.ArgumentParser(prog=f"python -m minder.edge.probes.{NAME}", description="One fixed training step, tensor by tensor.")
-    parser.add_argument("--json", action="store_true", help="one JSON document with every hash; otherwise a line")
-    parser.add_argument("--options", default="{}", help='a JSON object, such as {"size": "cpu", "repeats": 2}')
-    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds after which the process ends itself")
-    parser.add_argument("--nice", type=int, default=0, help="priority, as of nice(1)")
-    given = parser.parse_args(arguments)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.setitimer(signal.ITIMER_REAL, given.limit + _SPARE_S)
-    if given.nice:
-        os.nice(given.nice)
-    output = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no part of the document
-    found = measure(json.loads(given.options), make_step)
-    with os.fdopen(output, "w", encoding="utf-8") as stream:
-        line = json.dumps(found) if given.json else f"{found['state']} {found['data'].get('digest', '')} {found['detail']}".rstrip()
-        stream.write(line + "\n")
-    sys.stdout = sys.stderr
+    run(PROBE, lambda options: measure(options, make_step), arguments)
 
 
 if __name__ == "__main__":
