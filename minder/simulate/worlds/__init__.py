@@ -1,0 +1,1 @@
+"""Labelled telemetry of jobs that never ran, in families of independent code."""

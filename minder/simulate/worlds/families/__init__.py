@@ -1,0 +1,1 @@
+"""One module for each family; none imports another, and none imports a detector."""
