@@ -18,6 +18,7 @@ from minder.record.store.events import EventQuery, EventStore, IncidentSpan
 __all__ = ["IncidentIndex", "Listed", "summarise", "summary_fields"]
 
 _CHUNK = 100
+_MOST_KNOWN = 5_000  # a summary is about 3 kB; what was asked for longest ago is folded again when it is asked for
 _MOST_WHOLES = 64
 
 
@@ -34,7 +35,7 @@ class IncidentIndex:
 
     def __init__(self, events: EventStore) -> None:
         self._events = events
-        self._known: dict[str, Listed] = {}
+        self._known: OrderedDict[str, Listed] = OrderedDict()
         self._spans: dict[str, IncidentSpan] = {}
         self._read_id = 0
         self._begun_id = 0
@@ -121,6 +122,9 @@ class IncidentIndex:
     def _listed(self, spans: Sequence[IncidentSpan]) -> list[Listed]:
         with self._lock:
             known = {span.incident: self._known.get(span.incident) for span in spans}
+            for name, item in known.items():
+                if item is not None:
+                    self._known.move_to_end(name)
         stale = [span for span in spans if (item := known[span.incident]) is None or item.span.last_id != span.last_id]
         if not stale:
             return [item for item in known.values() if item is not None]
@@ -129,7 +133,11 @@ class IncidentIndex:
             grouped[str(event.incident)].append(event)
         found = {span.incident: Listed(span, summarise(fold_incident(self._whole(span, grouped[span.incident])))) for span in stale}
         with self._lock:
-            self._known.update(found)
+            for name, item in found.items():
+                self._known[name] = item
+                self._known.move_to_end(name)
+            while len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
         return [item for item in (known | found).values() if item is not None]
 
     def _whole(self, span: IncidentSpan, events: Sequence[LedgerEvent]) -> Sequence[LedgerEvent]:

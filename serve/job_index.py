@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from minder.act.controller.state import JobState, fold_job
 from minder.model.history import LedgerEvent
@@ -42,20 +44,37 @@ class _Kept:
 
     def add(self, event: LedgerEvent) -> None:
         if event.kind == kinds.JOB_REGISTERED:
-            self.registered = event
+            self.registered = _sharing(event)
             self.runs.append(dataclasses.replace(event, payload={}))
         elif event.kind in _WATCHES:
             self.watched = event if event.kind == kinds.JOB_WATCHED else None
         elif event.kind in _REPLACED:
-            self.newest[event.kind] = event
+            self.newest[event.kind] = _sharing(event)
         else:
-            self.bars[str(event.payload["machine"])] = event
+            machine = sys.intern(str(event.payload["machine"]))
+            self.bars[machine] = dataclasses.replace(event, payload={"machine": machine})
 
     def fold(self, name: str) -> JobPast:
         events = sorted((*self.runs, *self.newest.values(), *self.bars.values()), key=lambda event: event.id)
         state = fold_job(name, events)
         machines = tuple(dict.fromkeys(machine for _, machine in sorted(state.rank_machine.items())))
         return JobPast(self.registered, state, machines, self.watched)
+
+
+def _sharing(event: LedgerEvent) -> LedgerEvent:
+    """With each text once in memory: decoded JSON has a machine's name anew for each of 200,000 ranks."""
+    payload = _shared(event.payload)
+    if "rank_machine" in payload:
+        payload["rank_machine"] = {int(rank): machine for rank, machine in payload["rank_machine"].items()}
+    return dataclasses.replace(event, payload=payload)
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, str):
+        return sys.intern(value)
+    if isinstance(value, dict):
+        return {key: _shared(item) for key, item in value.items()}
+    return [_shared(item) for item in value] if isinstance(value, list) else value
 
 
 class JobIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 
@@ -24,7 +25,7 @@ class MachineIndex:
         self._follower = EventFollower(events, (*MACHINE_KINDS, kinds.VERDICT))
         self._fold = MachineFold()
         self._newest_id = 0
-        self._named: dict[str, dict[str, None]] = {}  # machine to the incidents whose verdicts or actions name it, oldest first
+        self._named: dict[str, list[str]] = {}  # machine to the incidents whose verdicts or actions name it, oldest first
         self._tests: list[LedgerEvent] = []
         self._records: OrderedDict[tuple[str, ...] | None, tuple[int, dict[str, MachineRecord]]] = OrderedDict()
         self._lock = threading.Lock()
@@ -51,7 +52,7 @@ class MachineIndex:
         """Incidents with a verdict or an action that names the machine, oldest first."""
         with self._lock:
             self._read()
-            return list(self._named.get(machine, ()))
+            return list(dict.fromkeys(self._named.get(machine, ())))
 
     def retests(self, jobs: tuple[str, ...] | None, machine: str) -> list[PastRetest]:
         """Every test of a machine that was ordered from one of these jobs (None: any), oldest first."""
@@ -63,7 +64,9 @@ class MachineIndex:
         for event in self._follower.new():
             if event.kind in (kinds.VERDICT, kinds.INTENT) and event.incident is not None:
                 for machine in event.payload.get("machines") or ():
-                    self._named.setdefault(str(machine), {})[event.incident] = None
+                    named = self._named.setdefault(sys.intern(str(machine)), [])
+                    if not named or named[-1] != event.incident:
+                        named.append(sys.intern(event.incident))
             if event.kind == kinds.VERDICT:
                 continue
             self._fold.add(event)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 import signal
 import ssl
@@ -24,6 +26,7 @@ __all__ = ["Listening", "run_service"]
 
 _log = logging.getLogger("minder.serve")
 _MOST_CONNECTIONS = 2000
+_M_ARENA_MAX = -8  # of malloc.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,19 @@ class Listening:
 
 def run_service(settings: Settings, listening: Listening) -> None:
     """Blocks until SIGTERM or SIGINT. Raises BadInputError for what is unsafe, MinderError where the address cannot be had."""
+    _share_arenas()
     service = open_service(settings)
     try:
         _check(service, listening)
         _serve(service, listening)
     finally:
         service.close()
+
+
+def _share_arenas() -> None:
+    """Let threads share two arenas. glibc gives each its own, none of which shrinks: about 60 MiB more once 50 people have asked."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library has neither
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _check(service: Service, listening: Listening) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minder.act.controller.score_history import read_scores
-from minder.act.controller.status import read_status
 from minder.config import JobConfig
 from minder.model.errors import WireError
 from minder.model.telemetry import ExcerptPanel, TelemetryExcerpt
@@ -67,10 +66,8 @@ def _find(service: Service, job: str, machine: str, machines: tuple[str, ...], s
     found = MachineWindow("none", _UNSET) if config is None else _ask(config, machine, machines, span)
     if found.excerpt is not None or found.scores:
         return found
-    for other in (_live(service, job, machine, span), _kept(service, job, machine, span)):
-        if other is not None:
-            return replace(other, no_data=found.no_data)
-    return found
+    other = _live(service, job, machine, span) or _kept(service, job, machine, span)
+    return found if other is None else replace(other, no_data=found.no_data)
 
 
 def _ask(config: JobConfig, machine: str, machines: tuple[str, ...], span: tuple[float, float]) -> MachineWindow:
@@ -116,7 +113,7 @@ def _read(answer: Mapping[str, Any]) -> MachineWindow:
 def _live(service: Service, job: str, machine: str, span: tuple[float, float]) -> MachineWindow | None:
     """The controller's own last minutes: of a machine that does not stand out it keeps the peers' band only."""
     path = service.known.status_file(job)
-    live = None if path is None else read_status(path.with_name("live.json"))
+    live = None if path is None else service.status_files.read(path.with_name("live.json"))
     times = tuple((live or {}).get("times") or ())
     inside = [index for index, time_s in enumerate(times) if span[0] <= time_s <= span[1]]
     if live is None or not inside:
