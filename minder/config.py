@@ -193,6 +193,10 @@ class JobConfig(_Strict):
     peer. environment: variables that the ranks get besides. step_pattern: regular expression with a group `step` for the lines of
     the ranks' logs; the ranks get it as MINDER_STEP_PATTERN. checkpoint_dir: where the job saves; its ranks get it as
     MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial.
+    min_machines: with no standby left, the job goes on without the replicas of a machine that is evicted, down to so many machines; not
+    set: it waits for a standby. checkpoints_any_size: whether the job's checkpoints can be read by another number of ranks; not set: as the
+    newest one in checkpoint_dir says, and where none says it the job keeps its size. grow_after_s: a job that is short is started again
+    once a standby has been ready for so long; 0: it grows with its next eviction or restart.
     total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
     rendezvous_address: this host, as the machines reach it. machine_token_dir: a folder with one file for each machine, called as the
     machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
@@ -212,6 +216,9 @@ class JobConfig(_Strict):
     step_pattern: str | None = None
     checkpoint_dir: str | None = None
     checkpoints: Literal["shared", "local"] = "shared"
+    checkpoints_any_size: bool | None = None
+    min_machines: int | None = Field(default=None, ge=1)
+    grow_after_s: float = Field(default=0.0, ge=0)
     total_steps: int | None = Field(default=None, ge=1)
     rendezvous_address: str = "127.0.0.1"
     machine_token_dir: str | None = None
@@ -254,8 +261,21 @@ class JobConfig(_Strict):
             raise ValueError(f"machine {twice[0]} stands twice in [[machines]]: name each once")
         if self.engine is not None:  # it says which of them the job runs on
             return self
-        if not any(not machine.standby for machine in self.machines):
+        active = sum(not machine.standby for machine in self.machines)
+        if not active:
             raise ValueError("no [[machines]] without `standby = true`: a job needs at least one machine")
+        if self.min_machines is not None and self.min_machines > active:
+            raise ValueError(f"min_machines = {self.min_machines}, but the job has {active} machines: give {active} or fewer")
+        return self
+
+    @model_validator(mode="after")
+    def _can_change_its_size(self) -> JobConfig:
+        if self.min_machines is None:
+            if self.grow_after_s:
+                raise ValueError("grow_after_s without min_machines: a job that never goes on with fewer machines has nothing to grow by")
+            return self
+        if self.checkpoints == "local":
+            raise ValueError('min_machines with checkpoints = "local": ranks cannot move where each machine keeps its own checkpoints')
         return self
 
     def without_launchers(self) -> JobConfig:

@@ -114,8 +114,12 @@ class Watch:
         if doubted:
             self.fail("a machine evicted twice passes a test first", f"{doubted[0]} in generation {event.payload['generation']}")
         twice = [machine for machine, count in Counter(placed.values()).items() if count > 1]
-        if twice or len(placed) != len(MACHINES):
+        if twice or sorted(map(int, placed)) != list(range(len(placed))):
             self.fail("one machine, one set of ranks", f"generation {event.payload['generation']}: {dict(placed)}")
+        if not (self._schedule.least or len(MACHINES)) <= len(placed) <= len(MACHINES):
+            self.fail(
+                "a job is never smaller than the site allows, nor larger", f"generation {event.payload['generation']}: {dict(placed)}"
+            )
         before = self._started.setdefault(str(event.operation_id), str(event.payload["generation"]))
         if before != str(event.payload["generation"]):
             self.fail("an operation starts one generation", str(event.operation_id))

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.backlog import Backlog
 from minder.act.controller.exporter import Measures
+from minder.act.controller.growth import Growth
 from minder.act.controller.hung import HungJob
 from minder.act.controller.pool import Admits
 from minder.act.controller.state import JobState
@@ -158,6 +159,8 @@ class Stages:
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
+    sizes: tuple[int, int] = (0, 0)  # machines that the job has at least, and at full size; (0, 0): its size never changes
+    growth: Growth | None = None  # lets a job that is short grow again; None where its size never changes
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds

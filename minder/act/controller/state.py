@@ -35,6 +35,7 @@ class JobState:
     operation_id: str = ""
     first_step_seen: bool = False
     resumed_from: int | None = None
+    full_machines: int = 0  # at full size, where the job may go on with fewer; 0: its size never changes
     ended_because: str = ""  # of a failed job, one line
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned; not in the ledger
     spoilt: dict[tuple[int, int], int] = field(default_factory=dict)  # of those, the step from which on the loss was not finite
@@ -62,6 +63,7 @@ class JobState:
             quiet_until_s=quiet_until_s,
             generation_start_s=self.generation_start_s,
             had_steps=self.first_step_seen or math.isfinite(self.last_step),
+            is_short=len(set(self.rank_machine.values())) < self.full_machines,
         )
 
 
@@ -100,6 +102,7 @@ def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     state.rank_machine = {int(rank): machine for rank, machine in placed.items()}
     state.generation_start_s = event.time_s
     state.phase, state.first_step_seen = "starting", False
+    state.full_machines = int(event.payload.get("full_machines") or 0)
     state.incident, state.operation_id = event.incident, event.operation_id or ""
     last_step, resumed = event.payload.get("last_step"), event.payload.get("resumed_from")
     state.last_step = -math.inf if last_step is None else float(last_step)
