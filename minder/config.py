@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.slurm.config import SlurmConfig
 from minder.act.policy.config import PolicyConfig
+from minder.act.recovery.pool_size import PoolConfig
 from minder.diagnose.scoring.config import ScoringConfig, scoring_of
 from minder.edge.signals.steps import check_step_pattern
 from minder.ingest.sources.settings import PrometheusSettings, anchored
@@ -202,7 +203,7 @@ class JobConfig(_Strict):
     machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
     where they have tokens of their own. agent_token_file, launcher_token_file: a file with one token for all machines, as before; it is
     read for one more version, with a warning. state_dir: where the controller keeps its status, and the ledger if no
-    other is named. telemetry, detector, scoring, metrics, signals, tls, policy: a table of its own, below. start_deadline_s: how long
+    other is named. telemetry, detector, scoring, metrics, signals, tls, pool, policy: a table of its own, below. start_deadline_s: how long
     machines are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
     evidence to be captured. record_dir: write a recording into this folder.
     """
@@ -232,6 +233,7 @@ class JobConfig(_Strict):
     metrics: MetricsConfig = MetricsConfig()
     signals: SignalsConfig = SignalsConfig()
     tls: TlsConfig = TlsConfig()
+    pool: PoolConfig = PoolConfig()
     policy: dict[str, Any] = {}  # minder.act.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)

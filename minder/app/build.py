@@ -21,6 +21,7 @@ from minder.act.controller.growth import Growth
 from minder.act.controller.hearing import Inbox
 from minder.act.controller.hung import HungJob
 from minder.act.controller.live import LiveWindows
+from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
 from minder.act.controller.stages import Stages
@@ -98,8 +99,9 @@ class _Base:
     @property
     def sizes(self) -> Sizes | None:
         """How small the job may become; None where it keeps its size."""
-        least = self.config.min_machines
-        return None if least is None or not self.launched else Sizes(least, len(self.topology.machines), self.topology.parallelism)
+        least, engine, here = self.config.min_machines, self.config.engine, len(self.topology.machines)
+        full = max(here, engine.machines or 0) if engine is not None else here
+        return None if least is None or not self.launched else Sizes(least, full, self.topology.parallelism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ def build(
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,
         growth=action.growth,
+        pool_size=_pool_size(base) if launched else None,
         sizes=(base.sizes.least, base.sizes.full) if base.sizes is not None else (0, 0),
         standing=standing_of(diagnosis.judge),
     )
@@ -316,6 +319,11 @@ def _beside(
     if config.detector.drift and ranges:
         parts["drift"] = watch_drift(DriftMonitor(ranges))
     return [ShadowRule(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []
+
+
+def _pool_size(base: _Base) -> PoolSize:
+    config, work = base.config, base.engine.work if base.engine is not None else None
+    return PoolSize((base.state, base.ledger, base.clock), base.topology.domains, config.pool, work, config.min_machines)
 
 
 def _requeue(base: _Base) -> EngineRecovery | None:

@@ -30,10 +30,10 @@ def standbys(
     """
     import json
 
+    from minder.act.recovery.pool_size import DEFAULT_RATE, advise_standbys, given_rate
     from minder.cli.tables import check_choice, print_table
     from minder.model.errors import BadInputError
     from minder.offline.reliability.advice import advice_json, advice_notes, advice_rows, rate_from_ledger
-    from minder.offline.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
 
     check_choice("--format", format_, ("table", "json"))
     if ledger is not None and rate is not None:

@@ -145,6 +145,7 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
         "doing": doing_of(detail.status or {}),
         "standbys": [name for name, row in rows.items() if row.get("role") == "standby"],
         "size": None if health.word != "fresh" else (detail.status or {}).get("size"),
+        "pool": None if health.word != "fresh" else (detail.status or {}).get("pool"),
         "missing": {name: str(row["missing"]) for name, row in rows.items() if row.get("missing")},
     }
 

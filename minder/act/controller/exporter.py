@@ -197,6 +197,12 @@ class Gauges:
             role = "evicted" if name in state.barred else "training" if name in in_job else "standby" if name in standbys else "spare"
             roles[role] += 1
         yield _many("machines", "Machines by what they are to the job now.", "role", roles)
+        size, pool = shown.get("size"), shown.get("pool")
+        if size is not None:
+            yield _gauge("machines_full", "Machines that the job has at full size.", size["full"])
+        if pool is not None:
+            yield _gauge("standbys_wanted", "Standbys that cover a percentile of a day's failures.", pool["wanted"])
+            yield _gauge("standbys_short", "Standbys that are missing from that.", pool["short"])
         ages = {name: _age(view.agent_age_s) for name, view in views.items() if name in self._sight.agents}
         yield _many("agent_age_seconds", "Since the agent last answered.", "machine", ages)
         if not self._sight.watches:

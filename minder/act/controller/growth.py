@@ -1,4 +1,4 @@
-"""A job that goes on with fewer machines grows again: with its next eviction or restart, or by a restart of its own where the site wants it.
+"""A job that goes on with fewer machines grows again: with its next eviction or restart, or by a restart of its own.
 
 The restart is ordered once a standby has been ready for `grow_after_s` without a break, while the job steps. It goes through the policy as
 every other restart: pause, max_restarts, dry run.

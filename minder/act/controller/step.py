@@ -126,6 +126,8 @@ class Controller:
         self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)
         if stages.watched is None:
             self.guard("pool", self.pool.tick, None, writes=True)
+        if stages.pool_size is not None:
+            self.guard("pool_size", functools.partial(stages.pool_size.tick, len(self.standbys())), None, writes=True)
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
         self.guard("end", self._note_end, None, writes=True)
         self.write_status(now_s)
@@ -243,6 +245,7 @@ class Controller:
         return self.pool.standbys()
 
     def write_status(self, now_s: float) -> None:
+        standbys, pool_size = self.standbys(), self._stages.pool_size
         extra = {
             "message": self._tick.message,
             "step": self._stages.tracker.steps.step,
@@ -250,7 +253,8 @@ class Controller:
             "mode": None if (mode := self._stages.tracker.mode) is None else mode.to_json(),
             "loss": self._newest_loss(),
             "incident": self.state.incident,
-            "standbys": self.standbys(),
+            "standbys": standbys,
+            "pool": None if pool_size is None else pool_size.status(len(standbys)),
             "missing": self.pool.missing() if self._stages.watched is None else {},
             "dry_run": self._stages.policy.config.dry_run,
             "size": self._size(),

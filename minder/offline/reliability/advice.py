@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minder.act.recovery.pool_size import DEFAULT_RATE, FEW_FAILURES, FailureRate, StandbyAdvice, estimate_rate
 from minder.model.errors import BadInputError
 from minder.offline.reliability.account import Account
 from minder.offline.reliability.failures import FailureCount, count_failures, find_departures
 from minder.offline.reliability.reading import read_account
-from minder.offline.reliability.standbys import DEFAULT_RATE, FEW_FAILURES, FailureRate, StandbyAdvice, estimate_rate
 
 __all__ = ["CountedRate", "advice_json", "advice_notes", "advice_rows", "rate_from_account", "rate_from_ledger"]
 
