@@ -65,7 +65,8 @@ class LocalHandle(_Strict):
 class MachineConfig(_Strict):
     """One machine. name: as its agent and telemetry call it. agent, launcher: its address, like "http://10.0.0.7:9401"; a machine
     without a launcher is only watched. standby: waits to take another machine's place. rack, switch: what it shares with others; suspects
-    that share one are one trouble. serial: for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
+    that share one are one trouble. block: the part of the network, below one spine switch, in which groups stay close together. serial:
+    for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
     """
 
     name: str
@@ -74,6 +75,7 @@ class MachineConfig(_Strict):
     standby: bool = False
     rack: str | None = None
     switch: str | None = None
+    block: str | None = None
     serial: str | None = None
     local: LocalHandle | None = None
 
@@ -309,7 +311,9 @@ class JobConfig(_Strict):
         except TypeError as error:
             raise ConfigError(f"[parallelism]: {error}; known keys: tensor, pipeline, data, expert, context, rank_order") from error
         domains = {
-            machine.name: {key: value for key, value in (("rack", machine.rack), ("switch", machine.switch)) if value}
+            machine.name: {
+                key: value for key, value in (("rack", machine.rack), ("switch", machine.switch), ("block", machine.block)) if value
+            }
             for machine in self.machines
         }
         standbys = tuple(machine.name for machine in self.machines if machine.standby)

@@ -129,6 +129,7 @@ def context_maker(
             restart_refused="" if watched is None else "minder only watches this job: its owner restarts it",
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
             ranks_fixed=_fixed(watched, work),
+            parallelism=topology.parallelism if watched is None else None,
             sizes=work.sizes() if watched is None else None,
         )
 

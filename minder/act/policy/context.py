@@ -42,6 +42,7 @@ class PolicyContext:
     `restart_refused`: why the job cannot be started again as it is, by us; "" if it can.
     `hangs`: the job stands as a whole, its processes alive.
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
+    `parallelism`: the job's axes, for the spread of its groups; None: not known, or minder only watches.
     `sizes`: how small the job may become; None: it never goes on with fewer machines.
     `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do.
     """
@@ -67,5 +68,6 @@ class PolicyContext:
     restart_refused: str = ""
     standbys_out: Mapping[str, str] = field(default_factory=dict)
     ranks_fixed: str = ""
+    parallelism: Parallelism | None = None
     sizes: Sizes | None = None
     offers: frozenset[str] = OFFERED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from minder.act.policy.case import Case, Ruling, passes, stops
+from minder.act.policy.choice import choose
 from minder.act.policy.resize import fewer, joining
 from minder.act.policy.trust import distrusted
 from minder.model.decision import Reason, Size
@@ -19,7 +20,6 @@ __all__ = [
     "dry_run",
     "engine",
     "group_size",
-    "near",
     "ready_standbys",
     "shared_machine",
     "standbys",
@@ -86,7 +86,7 @@ def engine(case: Case) -> Ruling:
 
 
 def standbys(case: Case) -> Ruling:
-    """Every place must be filled, or the job may go on without it; a standby behind another switch than the suspects comes first."""
+    """Every place must be filled, or the job may go on without it. Which standby: minder.act.policy.choice."""
     ready, wanted = ready_standbys(case), len(case.machines)
     smaller = fewer(case, ready) if len(ready) < wanted else ""
     if len(ready) < wanted and isinstance(smaller, str):
@@ -97,9 +97,7 @@ def standbys(case: Case) -> Ruling:
         more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
         said = [f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more, *([smaller] if smaller else [])]
         return stops("page", "no_standby", "; ".join(said))
-    chosen = tuple(
-        sorted(ready, key=lambda standby: (standby not in case.preferred, case.was_tried(standby), near(case, standby)))[:wanted]
-    )
+    chosen = choose(case, ready, wanted)
     if isinstance(smaller, Size):
         return Ruling(f"pass, {', '.join(chosen) or 'no standby'} in: the job {smaller.words}", replacements=chosen, size=smaller)
     return Ruling(f"pass, {', '.join(chosen)} in", replacements=chosen)
@@ -120,13 +118,6 @@ def _in_maintenance(case: Case, machine: str) -> bool:
     rack, now_s = case.context.domains.get(machine, {}).get("rack"), case.context.now_s
     held = (window for window in case.history.maintenance if window.from_s <= now_s < window.until_s)
     return any(machine in window.machines or (rack is not None and rack in window.racks) for window in held)
-
-
-def near(case: Case, standby: str) -> bool:
-    """Whether it shares a domain with a machine that leaves its place."""
-    own = case.context.domains.get(standby, {})
-    others = [case.context.domains.get(machine, {}) for machine in case.machines]
-    return any(kind in own and own[kind] == other.get(kind) for other in others for kind in case.config.domain_kinds)
 
 
 def shared_machine(case: Case) -> Ruling:
