@@ -28,6 +28,7 @@ class Watch:
     def __init__(self, schedule: Schedule, policy: PolicyConfig, world: SimMachines) -> None:
         self._schedule, self._policy, self._world = schedule, policy, world
         self.broken: list[str] = []
+        self.generations: list[Mapping[str, str]] = []  # rank to machine of each
         self.wrote_s = 0.0  # the newest event, by the clock that cannot be set
         self._intended: set[str] = set()
         self._started: dict[str, str] = {}
@@ -108,6 +109,7 @@ class Watch:
 
     def _generation(self, event: LedgerEvent) -> None:
         placed: Mapping[str, str] = event.payload["rank_machine"]
+        self.generations.append(placed)
         entered = set(placed.values()) - self._placed
         self._placed = set(placed.values())
         doubted = sorted(machine for machine in entered if self._gone[machine] >= TWICE)

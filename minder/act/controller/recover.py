@@ -81,7 +81,7 @@ class Recovery:
         reason = f"{decision.action} {', '.join(decision.machines)}".strip()
         reason += "" if decision.size is None else f": {decision.size.words}"
         result = self.bring_up(self._place(decision), decision.operation_id, incident, reason)
-        self._park(decision.operation_id)
+        self._park(decision)
         self._finish(decision)
         return result
 
@@ -105,13 +105,14 @@ class Recovery:
         except BadInputError as error:
             raise RecoveryError(f"the job cannot go on at another size: {error}") from error
 
-    def _park(self, operation_id: str) -> None:
-        """Machines that have no ranks any more and are not barred wait at the barrier, as standbys do. One that does not answer keeps old
+    def _park(self, decision: Decision) -> None:
+        """Machines that have no ranks any more and were not evicted wait at the barrier, as standbys do. One that does not answer keeps old
         workers, which the new generation's store shuts out."""
-        idle = self._left_behind() - self._state.barred
+        evicted = set(decision.machines) if decision.action == "evict" else set()
+        idle = self._left_behind() - self._state.barred - evicted
         generation = self._state.generation
         body = {"generation": generation, "desired": "parked", "world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
-        requests = {machine: {"operation_id": f"{operation_id}/park/g{generation}", **body} for machine in sorted(idle)}
+        requests = {machine: {"operation_id": f"{decision.operation_id}/park/g{generation}", **body} for machine in sorted(idle)}
         if requests:
             self._ledger.check_fence()
             self._fleet.post_workers(requests)
@@ -258,7 +259,7 @@ class Recovery:
                 continue
             if event.operation_id in started:
                 if event.operation_id == self._state.operation_id:
-                    self._park(decision.operation_id)
+                    self._park(decision)
                 self._finish(decision)
                 continue
             line, again = self._again(decision, event.incident)

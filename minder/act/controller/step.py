@@ -26,6 +26,7 @@ from minder.act.controller.sight import SightNotes
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
+from minder.act.policy.context import Sizes
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import Size
@@ -243,6 +244,10 @@ class Controller:
     def standbys(self) -> list[str]:
         """As the pool says."""
         return self.pool.standbys()
+
+    def sizes(self, now_s: float) -> Sizes | None:
+        """How small the job may become, and why it may not now; None where it keeps its size."""
+        return self._stages.context(self.state, (), now_s).sizes
 
     def write_status(self, now_s: float) -> None:
         standbys, pool_size = self.standbys(), self._stages.pool_size
