@@ -265,11 +265,8 @@ class JobConfig(_Strict):
             raise ValueError(f"machine {twice[0]} stands twice in [[machines]]: name each once")
         if self.engine is not None:  # it says which of them the job runs on
             return self
-        active = sum(not machine.standby for machine in self.machines)
-        if not active:
+        if not any(not machine.standby for machine in self.machines):
             raise ValueError("no [[machines]] without `standby = true`: a job needs at least one machine")
-        if self.min_machines is not None and self.min_machines > active:
-            raise ValueError(f"min_machines = {self.min_machines}, but the job has {active} machines: give {active} or fewer")
         return self
 
     @model_validator(mode="after")
@@ -304,6 +301,8 @@ class JobConfig(_Strict):
     def topology(self) -> Topology:
         """Ranks and machines of the first generation. Raises BadInputError if the counts disagree."""
         active = tuple(machine.name for machine in self.machines if not machine.standby)
+        if self.min_machines is not None and self.min_machines > len(active):
+            raise BadInputError(f"min_machines = {self.min_machines}, but the job has {len(active)} machines: give so many or fewer")
         values: dict[str, Any] = dict(self.parallelism)
         values.setdefault("data", len(active) * self.ranks_per_machine // max(1, _others(values)))
         try:
