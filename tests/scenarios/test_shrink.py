@@ -33,4 +33,4 @@ def test_a_lost_machine_without_a_standby_costs_one_replica_until_it_comes_back(
     assert run.generations()[-1] == {0: names[0], 1: names[2], 2: names[1]}
     lines = [json.loads(line) for line in (run.stage.folder / "train" / "losses.jsonl").read_text().splitlines()]
     last = {line["step"]: line["generation"] for line in lines}
-    assert sorted(last) == list(range(1, max(last) + 1)) and {1, 2, 3} <= set(last.values())  # no step is missing, whoever took it
+    assert sorted(last) == list(range(1, max(last) + 1)) and {1, 2, 3} <= set(last.values())  # no step is missing

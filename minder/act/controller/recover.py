@@ -219,7 +219,8 @@ class Recovery:
 
     def _adopt(self, generation: int, placed: dict[int, str], started_s: float, operation_id: str, incident: str | None) -> None:
         state = self._state
-        state.generation, state.rank_machine, state.generation_start_s = generation, placed, started_s
+        state.place(generation, placed)
+        state.generation_start_s = started_s
         state.full_machines = self._settings.full_machines
         state.phase, state.first_step_seen = "starting", False
         state.operation_id, state.incident = operation_id, incident

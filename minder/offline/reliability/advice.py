@@ -48,6 +48,10 @@ def advice_rows(advice: Sequence[StandbyAdvice], counted: bool) -> list[tuple[st
 def advice_notes(rate: FailureRate, percentile: float, counted: CountedRate | None) -> list[str]:
     """What the numbers rest on, in words."""
     lines = [f"rate {rate.value:.5f} failures per machine and day; the pool covers {percentile:g} % of days and is refilled within one"]
+    lines.append(
+        "not covered: a switch that takes all machines behind it at once (32 at ByteRobust, on less than one day in a hundred); "
+        'cover = "switch" in [pool] of job.toml keeps enough for the largest of a job'
+    )
     if counted is None:
         return lines
     count = counted.count
