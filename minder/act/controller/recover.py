@@ -108,8 +108,9 @@ class Recovery:
     def _park(self, decision: Decision) -> None:
         """Machines that have no ranks any more and were not evicted wait at the barrier, as standbys do. One that does not answer keeps old
         workers, which the new generation's store shuts out."""
-        evicted = set(decision.machines) if decision.action == "evict" else set()
-        idle = self._left_behind() - self._state.barred - evicted
+        named = set(decision.machines)
+        left = self._machines_before() | named if decision.action == "trial" else self._machines_before() - named
+        idle = left - set(self._state.rank_machine.values()) - self._state.barred
         generation = self._state.generation
         body = {"generation": generation, "desired": "parked", "world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
         requests = {machine: {"operation_id": f"{decision.operation_id}/park/g{generation}", **body} for machine in sorted(idle)}
@@ -117,15 +118,15 @@ class Recovery:
             self._ledger.check_fence()
             self._fleet.post_workers(requests)
 
-    def _left_behind(self) -> set[str]:
-        """Machines of the generation before that are not in this one."""
+    def _machines_before(self) -> set[str]:
+        """Machines of the generation before."""
         before: set[str] = set()
         for event in self._ledger.events(job=self._state.name, kinds=[kinds.JOB_REGISTERED, kinds.GENERATION_STARTED]):
             if event.kind == kinds.JOB_REGISTERED:
                 before = set()
             elif event.payload["generation"] < self._state.generation:
                 before = set(event.payload["rank_machine"].values())
-        return before - set(self._state.rank_machine.values())
+        return before
 
     def stop(self, decision: Decision, incident: str) -> bool:
         """No restart is left for a job that hangs: evidence, then the end of its workers. True: they were asked to end."""
