@@ -42,8 +42,9 @@ _READ_AGAIN_S = 5.0
 _CLOCK_TOLD_S = 120.0  # a step lasts no time: shown for long enough that a scrape and an alert see it
 # shown from 0 on: see Measures
 _STAGES = (
-    "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "growth", "inbox", "judge", "ledger", "observe",
-    "policy", "pool_size", "progress", "recording", "requests", "retests", "scoring", "signals", "status", "telemetry", "windows",
+    "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "growth", "inbox", "judge",
+    "ledger", "observe", "policy", "pool_size", "progress", "recording", "requests", "retests", "scoring", "signals", "status",
+    "telemetry", "windows",
 )  # fmt: skip
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _PATIENCE_S = 10.0
