@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.slurm.config import SlurmConfig
 from minder.act.policy.config import PolicyConfig
+from minder.act.recovery.pool_size import PoolConfig
 from minder.diagnose.scoring.config import ScoringConfig, scoring_of
 from minder.edge.signals.steps import check_step_pattern
 from minder.ingest.sources.settings import PrometheusSettings, anchored
@@ -64,7 +65,8 @@ class LocalHandle(_Strict):
 class MachineConfig(_Strict):
     """One machine. name: as its agent and telemetry call it. agent, launcher: its address, like "http://10.0.0.7:9401"; a machine
     without a launcher is only watched. standby: waits to take another machine's place. rack, switch: what it shares with others; suspects
-    that share one are one trouble. serial: for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
+    that share one are one trouble. block: the part of the network, below one spine switch, in which groups stay close together. serial:
+    for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
     """
 
     name: str
@@ -73,6 +75,7 @@ class MachineConfig(_Strict):
     standby: bool = False
     rack: str | None = None
     switch: str | None = None
+    block: str | None = None
     serial: str | None = None
     local: LocalHandle | None = None
 
@@ -193,12 +196,16 @@ class JobConfig(_Strict):
     peer. environment: variables that the ranks get besides. step_pattern: regular expression with a group `step` for the lines of
     the ranks' logs; the ranks get it as MINDER_STEP_PATTERN. checkpoint_dir: where the job saves; its ranks get it as
     MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial.
+    min_machines: with no standby left, the job goes on without the replicas of a machine that is evicted, down to so many machines; not
+    set: it waits for a standby. checkpoints_any_size: whether the job's checkpoints can be read by another number of ranks; not set: as the
+    newest one in checkpoint_dir says, and where none says it the job keeps its size. grow_after_s: a job that is short is started again
+    once a standby has been ready for so long; 0: it grows with its next eviction or restart.
     total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
     rendezvous_address: this host, as the machines reach it. machine_token_dir: a folder with one file for each machine, called as the
     machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
     where they have tokens of their own. agent_token_file, launcher_token_file: a file with one token for all machines, as before; it is
     read for one more version, with a warning. state_dir: where the controller keeps its status, and the ledger if no
-    other is named. telemetry, detector, scoring, metrics, signals, tls, policy: a table of its own, below. start_deadline_s: how long
+    other is named. telemetry, detector, scoring, metrics, signals, tls, pool, policy: a table of its own, below. start_deadline_s: how long
     machines are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
     evidence to be captured. record_dir: write a recording into this folder.
     """
@@ -212,6 +219,9 @@ class JobConfig(_Strict):
     step_pattern: str | None = None
     checkpoint_dir: str | None = None
     checkpoints: Literal["shared", "local"] = "shared"
+    checkpoints_any_size: bool | None = None
+    min_machines: int | None = Field(default=None, ge=1)
+    grow_after_s: float = Field(default=0.0, ge=0)
     total_steps: int | None = Field(default=None, ge=1)
     rendezvous_address: str = "127.0.0.1"
     machine_token_dir: str | None = None
@@ -225,6 +235,7 @@ class JobConfig(_Strict):
     metrics: MetricsConfig = MetricsConfig()
     signals: SignalsConfig = SignalsConfig()
     tls: TlsConfig = TlsConfig()
+    pool: PoolConfig = PoolConfig()
     policy: dict[str, Any] = {}  # minder.act.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)
@@ -258,6 +269,16 @@ class JobConfig(_Strict):
             raise ValueError("no [[machines]] without `standby = true`: a job needs at least one machine")
         return self
 
+    @model_validator(mode="after")
+    def _can_change_its_size(self) -> JobConfig:
+        if self.min_machines is None:
+            if self.grow_after_s:
+                raise ValueError("grow_after_s without min_machines: a job that never goes on with fewer machines has nothing to grow by")
+            return self
+        if self.checkpoints == "local":
+            raise ValueError('min_machines with checkpoints = "local": ranks cannot move where each machine keeps its own checkpoints')
+        return self
+
     def without_launchers(self) -> JobConfig:
         """The same job, only watched."""
         engine = self.engine and self.engine.model_copy(update={"launcher": None})
@@ -280,6 +301,8 @@ class JobConfig(_Strict):
     def topology(self) -> Topology:
         """Ranks and machines of the first generation. Raises BadInputError if the counts disagree."""
         active = tuple(machine.name for machine in self.machines if not machine.standby)
+        if self.min_machines is not None and self.min_machines > len(active):
+            raise BadInputError(f"min_machines = {self.min_machines}, but the job has {len(active)} machines: give so many or fewer")
         values: dict[str, Any] = dict(self.parallelism)
         values.setdefault("data", len(active) * self.ranks_per_machine // max(1, _others(values)))
         try:
@@ -287,7 +310,9 @@ class JobConfig(_Strict):
         except TypeError as error:
             raise ConfigError(f"[parallelism]: {error}; known keys: tensor, pipeline, data, expert, context, rank_order") from error
         domains = {
-            machine.name: {key: value for key, value in (("rack", machine.rack), ("switch", machine.switch)) if value}
+            machine.name: {
+                key: value for key, value in (("rack", machine.rack), ("switch", machine.switch), ("block", machine.block)) if value
+            }
             for machine in self.machines
         }
         standbys = tuple(machine.name for machine in self.machines if machine.standby)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from minder.config import JobConfig
+from minder.model.errors import BadInputError
 from minder.model.topology import Parallelism
 from minder.record.incidents.places import find_places
 from serve.job_index import JobPast
@@ -73,7 +75,13 @@ class JobShape:
 
     @cached_property
     def parallelism(self) -> Parallelism | None:
-        return None if self.config is None else self.config.topology().parallelism
+        """Of the ranks that run now: a job that goes on with fewer machines has fewer replicas."""
+        if self.config is None:
+            return None
+        layout = self.config.topology().parallelism
+        with contextlib.suppress(BadInputError):
+            return layout.sized(len(self.rank_machine)) if self.past.state.view(()).is_short else layout
+        return layout
 
     def titles(self, axis: str) -> Mapping[str, str]:
         """Machine to the name of its group on an axis ("pp", "dp", "tp"), such as "pipeline stage 3", or of its rack ("rack")."""

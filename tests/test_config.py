@@ -91,6 +91,11 @@ BAD = {
     "an unknown source": ("[parallelism]", '[telemetry]\nsource = "graphite"\n[parallelism]', "telemetry.source"),
     "no interval": ("[parallelism]", "[telemetry]\ninterval_s = 0\n[parallelism]", "telemetry.interval_s"),
     "prometheus without its address": ("[parallelism]", '[telemetry]\nsource = "prometheus"\n[parallelism]', "telemetry.url"),
+    "more machines at least than there are": ("[parallelism]", "min_machines = 3\n[parallelism]", "min_machines"),
+    "a size that changes where checkpoints cannot move": (
+        "[parallelism]", 'min_machines = 1\ncheckpoints = "local"\n[parallelism]', "min_machines"
+    ),
+    "growth of a job that never shrinks": ("[parallelism]", "grow_after_s = 60.0\n[parallelism]", "grow_after_s"),
     "not TOML": ('name = "llm-70b"', "name = llm", "TOML"),
 }  # fmt: skip
 

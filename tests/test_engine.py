@@ -48,6 +48,15 @@ def test_the_allocation_is_the_job_and_what_is_more_than_asked_stands_by(config:
     assert all(not standby for standby in placed(place_machines(config(HEAD + ENGINE + URLS), asked=slurm)).values())
 
 
+def test_an_allocation_that_lost_a_node_still_holds_a_job_that_may_go_on_with_fewer(config: Any, slurm: FakeSlurm) -> None:
+    """As a controller finds it that is started again after an eviction without a standby, and `release`."""
+    text = HEAD + "min_machines = LEAST\n[parallelism]\ndata = 5\n" + ENGINE + "machines = 5\n" + URLS
+    found = place_machines(config(text.replace("LEAST", "3")), asked=slurm)
+    assert list(placed(found).values()) == [False] * 4 and found.topology().parallelism.data == 4
+    with pytest.raises(ConfigError, match=r"engine\.machines is 5, but Slurm job 7 has 4 nodes"):
+        place_machines(config(text.replace("LEAST", "5")), asked=slurm)
+
+
 def test_machines_by_name_keep_their_addresses_and_only_those_of_the_allocation_run(config: Any, slurm: FakeSlurm) -> None:
     named = "".join(f'[[machines]]\nname = "n{n}"\nagent = "http://10.0.0.{n}:1"\nrack = "r{n}"\n' for n in (5, 4, 3, 2, 1))
     found = place_machines(config(HEAD + ENGINE + named), asked=slurm)

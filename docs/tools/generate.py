@@ -77,6 +77,7 @@ def configuration_page() -> str:
     from minder.act.actuators.slurm.config import SlurmConfig
     from minder.act.policy.config import PolicyConfig
     from minder.act.policy.ladder import LadderConfig, Rung
+    from minder.act.recovery.pool_size import PoolConfig
     from minder.diagnose.scoring.config import ScoringConfig
     from minder.ingest.sources.settings import JoinRule
 
@@ -96,6 +97,7 @@ def configuration_page() -> str:
         ("Kubernetes", '[engine]` with `kind = "kubernetes"', KubernetesConfig),
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),
         ("Certificates", "[tls]", config.TlsConfig),
+        ("Standbys", "[pool]", PoolConfig),
     )
     parts += _tables(tables)
     parts.append(

@@ -17,15 +17,18 @@ from minder.act.controller.attachment import Attachment
 from minder.act.controller.context import ContextMaker, JobWork, context_maker, isolated_group, standing_of, whole_context
 from minder.act.controller.engine_work import EngineActuator, EngineRecovery
 from minder.act.controller.exporter import Collects, Exporter, Gauges, Sight
+from minder.act.controller.growth import Growth
 from minder.act.controller.hearing import Inbox
 from minder.act.controller.hung import HungJob
 from minder.act.controller.live import LiveWindows
+from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState, fold_job
 from minder.act.controller.step import Controller
 from minder.act.controller.watched import WatchedJob
+from minder.act.policy.context import Sizes
 from minder.act.policy.policy import Policy
 from minder.app.admission import Admission, with_joined
 from minder.app.engine import EngineParts, wire_engine
@@ -93,6 +96,13 @@ class _Base:
     def launched(self) -> bool:
         return self.watched is None
 
+    @property
+    def sizes(self) -> Sizes | None:
+        """How small the job may become; None where it keeps its size."""
+        least, engine, here = self.config.min_machines, self.config.engine, len(self.topology.machines)
+        full = max(here, engine.machines or 0) if engine is not None else here
+        return None if least is None or not self.launched else Sizes(least, full, self.topology.parallelism)
+
 
 @dataclass(frozen=True, slots=True)
 class _Diagnosis:
@@ -125,6 +135,7 @@ class _Action:
     recovery: Recovery | None
     requeue: EngineRecovery | None
     hung: HungJob | None
+    growth: Growth | None
 
 
 def build(
@@ -162,6 +173,9 @@ def build(
         alarm=diagnosis.alarm,
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,
+        growth=action.growth,
+        pool_size=_pool_size(base) if launched else None,
+        sizes=(base.sizes.least, base.sizes.full) if base.sizes is not None else (0, 0),
         standing=standing_of(diagnosis.judge),
     )
     controller = Controller(base.state, stages, base.ledger, base.clock, base.state_dir)
@@ -226,7 +240,8 @@ def _build_intake(base: _Base, diagnosis: _Diagnosis, away_s: float) -> _Intake:
 def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     """What is decided, and what carries it out: our own launchers, or the engine that starts a watched job again."""
     config, policy = base.config, Policy(base.config.policy_config(base.act))
-    work = JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints == "local")
+    is_local, any_size = config.checkpoints == "local", config.checkpoints_any_size
+    work = JobWork(config.checkpoint_dir, config.total_steps, is_local, base.sizes, any_size)
     context = context_maker(config.name, base.topology, policy.config, (diagnosis.tracker, base.fleet, base.ledger), base.watched, work)
     watch = None if base.engine is None else base.engine.watch
     context = whole_context(context, watch, not base.launched, policy.config, standing_of(diagnosis.judge))
@@ -234,7 +249,8 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     requeue = None if base.launched else _requeue(base)
     restarts = base.launched or (requeue is not None and config.requeues)
     hung = HungJob(base.state, base.ledger, policy.config) if restarts else None
-    return _Action(policy, context, recovery, requeue, hung)
+    growth = None if base.sizes is None else Growth(base.state, base.ledger, policy.config, config.grow_after_s)
+    return _Action(policy, context, recovery, requeue, hung, growth)
 
 
 def _is_launched(config: JobConfig) -> bool:
@@ -305,6 +321,11 @@ def _beside(
     return [ShadowRule(lambda kind, payload: ledger.append(kind, payload, job=config.name), parts)] if parts else []
 
 
+def _pool_size(base: _Base) -> PoolSize:
+    config, work = base.config, base.engine.work if base.engine is not None else None
+    return PoolSize((base.state, base.ledger, base.clock), base.topology.domains, config.pool, work, config.min_machines)
+
+
 def _requeue(base: _Base) -> EngineRecovery | None:
     """Of a job that we only watch, if it is to be acted on: its engine starts it again without its bad machine."""
     parts = base.engine
@@ -334,6 +355,8 @@ def _recovery(base: _Base) -> Recovery:
         checkpoint_dir=Path(config.checkpoint_dir) if config.checkpoint_dir else None,
         max_restarts=config.policy_config(False).max_restarts,
         evidence_deadline_s=config.evidence_deadline_s,
+        parallelism=None if base.sizes is None else base.sizes.parallelism,
+        full_machines=0 if base.sizes is None else base.sizes.full,
     )
     actuator: Actuator = LocalActuator(config.name, base.fleet, local, base.clock)
     if parts is not None and parts.work is not None:

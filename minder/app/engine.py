@@ -58,7 +58,7 @@ def _open_for_return(config: JobConfig, asked: Asked | None) -> Engine:
 
 def _open_slurm(engine: SlurmConfig, clock: Clock | None, asked: Asked | None, job_id: int, confirm: Confirm = lambda: None) -> SlurmEngine:
     commands = cast(Commands, asked or SlurmCommands(engine.deadline_s, engine.conf))
-    return SlurmEngine(job_id, commands, (clock or SystemClock()).now_s, engine.max_drained, confirm)
+    return SlurmEngine(job_id, commands, (clock or SystemClock()).now_s, engine.max_drained, confirm, engine.standby_script)
 
 
 def _open_kubernetes(
@@ -98,7 +98,8 @@ def _place_in_kubernetes(config: JobConfig, engine: KubernetesConfig, only_watch
 def _placed(config: JobConfig, members: Sequence[str], known: Mapping[str, MachineConfig]) -> JobConfig:
     """members: machines of the job, those that run ranks first; the others that are known stand by."""
     assert config.engine is not None
-    wanted = config.engine.machines or len(members)
+    full = config.engine.machines or len(members)
+    wanted = _present(config, full, len(members))
     if len(members) < wanted:
         raise ConfigError(f"engine.machines is {wanted}, but the job has {len(members)} machines: submit it with {wanted} or more")
     inside = list(members[:wanted])
@@ -108,12 +109,23 @@ def _placed(config: JobConfig, members: Sequence[str], known: Mapping[str, Machi
         mend = 'name it in [[machines]], or give engine.agent like "http://{node_ip}:9401"'
         raise ConfigError(f"node {missing} of the job has no address: {mend}")
     machines = tuple(known[name].model_copy(update={"standby": name not in inside}) for name in names)
-    placed = config.model_copy(update={"machines": machines})
+    placed = _short(config, wanted < full).model_copy(update={"machines": machines})
     try:
         placed.topology()
     except BadInputError as error:
         raise ConfigError(f"{wanted} machines of the job run ranks (engine.machines): {error}") from error
     return placed
+
+
+def _present(config: JobConfig, full: int, members: int) -> int:
+    """Machines that run ranks now: fewer than at full size where the job may go on with so few, as after an eviction without a standby."""
+    return members if config.min_machines is not None and config.min_machines <= members < full else full
+
+
+def _short(config: JobConfig, is_short: bool) -> JobConfig:
+    """The number of replicas follows from the machines that are there."""
+    parallelism = {axis: size for axis, size in config.parallelism.items() if axis != "data"}
+    return config.model_copy(update={"parallelism": parallelism}) if is_short else config
 
 
 def _place_in_slurm(config: JobConfig, slurm: SlurmConfig, only_watch: bool, asked: Asked | None) -> JobConfig:
@@ -128,7 +140,8 @@ def _place_in_slurm(config: JobConfig, slurm: SlurmConfig, only_watch: bool, ask
         members: tuple[str, ...] = tuple(named)[: job.nodes_wanted]
     else:
         members = engine.nodes.expand(job.node_list)
-    wanted = slurm.machines or len(members)
+    full = slurm.machines or len(members)
+    wanted = full if only_watch else _present(config, full, len(members))
     if len(members) < wanted:
         raise ConfigError(
             f"engine.machines is {wanted}, but Slurm job {job.id} has {len(members)} nodes: submit it with -N{wanted} or more"
@@ -138,7 +151,7 @@ def _place_in_slurm(config: JobConfig, slurm: SlurmConfig, only_watch: bool, ask
     names = list(dict.fromkeys([*members, *around]))
     standbys = {*spares, *(name for name in names if name not in members)}
     machines = tuple(_machine(slurm, named.get(name), name, name in standbys) for name in names)
-    placed = config.model_copy(update={"machines": machines, **({} if only_watch else _meeting_place(config))})
+    placed = _short(config, wanted < full).model_copy(update={"machines": machines, **({} if only_watch else _meeting_place(config))})
     try:
         placed.topology()
     except BadInputError as error:

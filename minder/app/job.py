@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -23,7 +23,9 @@ from minder.app.watch_folder import WatchFolder
 from minder.config import JobConfig
 from minder.diagnose.scoring.ray_scoring import RayScoring
 from minder.model.clock import Clock
-from minder.model.errors import ConfigError, RecoveryError
+from minder.model.decision import Size
+from minder.model.errors import BadInputError, ConfigError, RecoveryError
+from minder.model.replicas import Replicas
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.endings import begin_run
 from minder.wire.fleet import Fleet
@@ -165,6 +167,8 @@ class App:
         ready = self.controller.standbys()
         ready = [machine for machine in ready if machine not in placed.values()]
         if len(ready) < len(late):
+            if fewer := self._fewer(placed, late, ready):
+                return fewer
             for machine in late:
                 if machine in refusals:
                     remedy = "mend its address, its token file or [tls] in job.toml"
@@ -172,6 +176,22 @@ class App:
             why = "its workers never reached the barrier; look at its launcher's log"
             raise RecoveryError(f"{late[0]} is not ready after {self.config.start_deadline_s:.0f} s and no standby is: {why}")
         return replace_machines(placed, late, ready)
+
+    def _fewer(self, placed: dict[int, str], late: Sequence[str], ready: Sequence[str]) -> dict[int, str] | None:
+        """The job begins with fewer machines where the site allows it and its checkpoint is read by so few; None where it does not."""
+        sizes = self.controller.sizes(self.clock.now_s())
+        if sizes is None or sizes.refused:
+            return None
+        try:
+            refit = Replicas.of(sizes.parallelism, placed).refit(late, ready)
+        except BadInputError:
+            return None
+        if refit.machines < sizes.least:
+            return None
+        text = f"{', '.join(late)} did not come and no standby is ready: the job {Size(refit.machines, sizes.full).words}"
+        self.ledger.append(kinds.NOTE, {"text": text}, job=self.config.name)
+        self.controller.say(text)
+        return dict(refit.rank_machine)
 
     def _without_unproven(self, placed: dict[int, str], late: list[str]) -> dict[int, str]:
         """A machine that was evicted again and again gives its place to a standby. Where none is left for it the person's configuration

@@ -35,7 +35,7 @@ VERBS = {
     "promote": "Make a registered model the champion, if it is better.",
     "incidents": "What happened: list incidents, show one, what they cost.",
     "report": "The reliability of a period as one HTML file that opens offline.",
-    "plan": "What the next job needs: standbys, and the ETTR that it may expect.",
+    "plan": "What the next job needs: standbys, machines close together, and the ETTR that it may expect.",
     "machine": "Machines that were evicted: list, return, and whether it was right.",
     "decision": "Evictions that wait for an operator: list, approve, reject.",
     "policy": "The ladder: what is done about which trouble, what another one would have done, and which rules may evict.",

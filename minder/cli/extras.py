@@ -21,6 +21,7 @@ COUNTED_HERE = (("incidents", "cost"),)
 
 OTHER_EXTRAS = {
     "torch": "torch",
+    "scipy": "placement",
     "sklearn": "models",
     "pyod": "models",
     "mlflow": "models",

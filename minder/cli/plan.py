@@ -1,4 +1,4 @@
-"""`minder plan`: what the next job needs, and what it may expect (docs/reliability.md)."""
+"""`minder plan`: what the next job needs, where it should run, and what it may expect (docs/reliability.md, docs/standbys.md)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app", "ettr", "standbys"]
+__all__ = ["app", "ettr", "place", "spares", "standbys"]
 
-app = typer.Typer(help="What the next job needs: standbys, and the ETTR that it may expect.", no_args_is_help=True)
+app = typer.Typer(help="What the next job needs: standbys, machines close together, and the ETTR that it may expect.", no_args_is_help=True)
 
 FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
 
@@ -30,10 +30,10 @@ def standbys(
     """
     import json
 
+    from minder.act.recovery.pool_size import DEFAULT_RATE, advise_standbys, given_rate
     from minder.cli.tables import check_choice, print_table
     from minder.model.errors import BadInputError
     from minder.offline.reliability.advice import advice_json, advice_notes, advice_rows, rate_from_ledger
-    from minder.offline.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
 
     check_choice("--format", format_, ("table", "json"))
     if ledger is not None and rate is not None:
@@ -90,3 +90,83 @@ def ettr(
         typer.echo("")
     for line in plan_notes(scales, published, repeats):
         typer.echo(line)
+
+
+@app.command("place")
+def place(
+    network: Annotated[
+        Path, typer.Option(help="Slurm's topology.conf, nodes as `kubectl get nodes -o json` writes them (.json), or a .toml.")
+    ],
+    data: Annotated[int, typer.Option(min=1, help="Data-parallel replicas.")],
+    tensor: Annotated[int, typer.Option(min=1)] = 1,
+    pipeline: Annotated[int, typer.Option(min=1)] = 1,
+    context: Annotated[int, typer.Option(min=1)] = 1,
+    gpus_per_machine: Annotated[int, typer.Option(min=1, help="GPUs of one machine.")] = 8,
+    rank_order: Annotated[str, typer.Option(help="As in [parallelism].")] = "tp-dp-pp",
+    unit: Annotated[str, typer.Option(help="The axis whose groups are kept together: pp or dp.")] = "pp",
+    alpha: Annotated[float, typer.Option(help="Weight of the number of blocks against the spread of a group, 0 to 1.")] = 0.0,
+    spares_: Annotated[
+        int | None, typer.Option("--spares", min=0, help="Machines reserved in each block that is used. [default: the P99 rule's]")
+    ] = None,
+    free: Annotated[Path | None, typer.Option(help="A file with the machines that are free, one a line. [default: all]")] = None,
+    label: Annotated[str | None, typer.Option(help="Of Kubernetes' nodes: the label that names the block.")] = None,
+    format_: FormatOption = "table",
+) -> None:
+    """Where a job's machines should be, so that its communication groups touch few blocks of the network, with spares in each block.
+
+    Example: minder plan place --network topology.conf --data 46 --tensor 8 --pipeline 8
+    """
+    import json
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.model.topology import Parallelism
+    from minder.offline.placement.layout import place as place_machines
+    from minder.offline.placement.network import DEFAULT_LABEL, read_network
+    from minder.offline.placement.report import layout_json, layout_notes, layout_rows
+
+    check_choice("--format", format_, ("table", "json"))
+    check_choice("--unit", unit, ("pp", "dp"))
+    blocks = read_network(network, label or DEFAULT_LABEL).free(None if free is None else _names(free))
+    parallelism = Parallelism(tensor, pipeline, data, 1, context, rank_order)
+    found = place_machines(parallelism, gpus_per_machine, blocks, unit=unit, alpha=alpha, spares=spares_)
+    if format_ == "json":
+        typer.echo(json.dumps(layout_json(found), indent=1))
+        return
+    print_table(layout_rows(found))
+    for line in layout_notes(found):
+        typer.echo(line)
+
+
+@app.command("spares")
+def spares(
+    config: Annotated[Path, typer.Option(help="The job.toml of the job; its machines name their block or switch.")],
+    rate: Annotated[float | None, typer.Option(help="Failures per machine and day. [default: 0.0012]")] = None,
+    format_: FormatOption = "table",
+) -> None:
+    """How many standbys each block of a job has, and how many it should have, so that a replacement need not leave its block.
+
+    Example: minder plan spares --config job.toml
+    """
+    import json
+
+    from minder.act.recovery.pool_size import DEFAULT_RATE
+    from minder.cli.tables import check_choice, print_table
+    from minder.config import read_config
+    from minder.offline.placement.report import spares_of, spares_rows
+
+    check_choice("--format", format_, ("table", "json"))
+    found = spares_of(read_config(config).topology(), DEFAULT_RATE if rate is None else rate)
+    if format_ == "json":
+        typer.echo(json.dumps({"blocks": found}, indent=1))
+        return
+    print_table(spares_rows(found))
+
+
+def _names(path: Path) -> frozenset[str]:
+    """Raises BadInputError."""
+    from minder.model.errors import BadInputError
+
+    try:
+        return frozenset(path.read_text().split())
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"--free {path} cannot be read: {error}") from error

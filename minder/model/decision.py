@@ -7,7 +7,7 @@ from typing import Literal
 
 from minder.model.evidence import Failure, Verdict
 
-__all__ = ["ActionResult", "Climb", "Decision", "PassedOver", "Price", "Reason", "RungName"]
+__all__ = ["ActionResult", "Climb", "Decision", "PassedOver", "Price", "Reason", "RungName", "Size"]
 
 RungName = Literal["reattempt", "diagnose", "trial", "rollback", "replay", "over_evict", "evict", "page"]
 
@@ -18,6 +18,22 @@ class Price:
 
     acting_gpu_s: float
     waiting_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Machines that a job goes on with, of those that it has at full size."""
+
+    machines: int
+    full: int
+
+    @property
+    def words(self) -> str:
+        """
+        >>> Size(5, 6).words
+        'goes on with 5 of 6 machines'
+        """
+        return f"goes on with {self.machines} of {self.full} machines"
 
 
 Reason = Literal[
@@ -88,6 +104,7 @@ class Decision:
     trial: `replacements` takes the ranks of the machine, which is neither barred nor evicted; a member of the job gets that one's in turn.
     rung: of the ladder; of a "none" the one that waits. trouble: what kind it is for (minder.act.policy.ladder). passed_over: rungs that
     could not be used. climbed: what this job has climbed before, within the ladder's window, newest last. beside: what runs with it.
+    size: how many machines the job goes on with, where that changes. joins: standbys that make the job larger, in no machine's place.
     """
 
     operation_id: str
@@ -106,6 +123,8 @@ class Decision:
     passed_over: tuple[PassedOver, ...] = ()
     climbed: tuple[Climb, ...] = ()
     beside: tuple[str, ...] = ()
+    size: Size | None = None
+    joins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ class MachineView:
 @dataclass(frozen=True, slots=True)
 class JobView:
     """The job as the controller knows it. `quiet_until_s`: start-up, compilation, checkpoint load, evaluation. `had_steps`: steps of this
-    run have been read, so a generation without any does not step."""
+    run have been read, so a generation without any does not step. is_short: it goes on with fewer machines than at full size.
+    sized_in: the generation in which it last got another number of ranks, so that rank numbers of before mean other places; 0: none."""
 
     name: str
     generation: int
@@ -62,6 +63,8 @@ class JobView:
     quiet_until_s: float
     generation_start_s: float
     had_steps: bool = False
+    is_short: bool = False
+    sized_in: int = 0
 
 
 @dataclass(frozen=True, slots=True)

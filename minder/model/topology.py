@@ -6,7 +6,7 @@ An axis that `rank_order` does not name has size 1 or, for `context`, sits right
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minder.model.errors import BadInputError
 
@@ -74,6 +74,26 @@ class Parallelism:
         for axis, size in self.axes():
             rank, found[axis] = divmod(rank, size)
         return found
+
+    def rank_at(self, place: Mapping[str, int]) -> int:
+        """The rank at a place on every axis, as `coordinates` gives it.
+
+        >>> Parallelism(tensor=2, pipeline=2, data=2).rank_at({"tp": 1, "cp": 0, "dp": 0, "pp": 1})
+        5
+        """
+        return sum(place[axis] * self.stride(axis)[0] for axis, _ in self.axes())
+
+    def sized(self, ranks: int) -> Parallelism:
+        """The same job on so many ranks: only `data` changes. Raises BadInputError where no whole replicas make them.
+
+        >>> Parallelism(tensor=2, data=4).sized(6).data
+        3
+        """
+        replica = self.tensor * self.pipeline * self.context
+        data, left = divmod(ranks, replica)
+        if left or data < 1 or data % self.expert:
+            raise BadInputError(f"{ranks} ranks are no whole replicas of {replica * self.expert} ranks each")
+        return replace(self, data=data)
 
     def group(self, axis: str, rank: int) -> tuple[int, ...]:
         """All ranks that differ from `rank` only on `axis`: its parallel group."""

@@ -144,6 +144,8 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
         "live": _live(service, detail.name),
         "doing": doing_of(detail.status or {}),
         "standbys": [name for name, row in rows.items() if row.get("role") == "standby"],
+        "size": None if health.word != "fresh" else (detail.status or {}).get("size"),
+        "pool": None if health.word != "fresh" else (detail.status or {}).get("pool"),
         "missing": {name: str(row["missing"]) for name, row in rows.items() if row.get("missing")},
     }
 

@@ -59,6 +59,7 @@ class Launcher:
     rank: int | None = None
     state: str = "waiting"
     step: int | None = None
+    world: int = 0  # ranks of its generation
     operations: list[str] = field(default_factory=list)
     starts: list[tuple[str, int]] = field(default_factory=list)  # (operation, generation) that really started workers
     silent: bool = False
@@ -136,13 +137,14 @@ class FakeFleet:
         if body["desired"] == "run":
             item.starts.append((operation, generation))
             item.state, item.rank = "running", int(body["assignments"][0]["env"]["RANK"])
+            item.world = int(body["world_size"])
         return {"outcome": "done"}
 
     def advance(self) -> None:
-        """Whoever runs makes two steps, if all ranks of its generation run."""
+        """A rank that runs makes two steps, if all ranks of its generation run."""
         running = [item for item in self.launchers.values() if item.state == "running" and not item.silent]
         for item in running:
-            if sum(other.generation == item.generation for other in running) >= len(MACHINES):
+            if sum(other.generation == item.generation for other in running) >= item.world:
                 item.step = (item.step or 0) + 2
 
 

@@ -28,6 +28,7 @@ class Watch:
     def __init__(self, schedule: Schedule, policy: PolicyConfig, world: SimMachines) -> None:
         self._schedule, self._policy, self._world = schedule, policy, world
         self.broken: list[str] = []
+        self.generations: list[Mapping[str, str]] = []  # rank to machine of each
         self.wrote_s = 0.0  # the newest event, by the clock that cannot be set
         self._intended: set[str] = set()
         self._started: dict[str, str] = {}
@@ -108,14 +109,19 @@ class Watch:
 
     def _generation(self, event: LedgerEvent) -> None:
         placed: Mapping[str, str] = event.payload["rank_machine"]
+        self.generations.append(placed)
         entered = set(placed.values()) - self._placed
         self._placed = set(placed.values())
         doubted = sorted(machine for machine in entered if self._gone[machine] >= TWICE)
         if doubted:
             self.fail("a machine evicted twice passes a test first", f"{doubted[0]} in generation {event.payload['generation']}")
         twice = [machine for machine, count in Counter(placed.values()).items() if count > 1]
-        if twice or len(placed) != len(MACHINES):
+        if twice or sorted(map(int, placed)) != list(range(len(placed))):
             self.fail("one machine, one set of ranks", f"generation {event.payload['generation']}: {dict(placed)}")
+        if not (self._schedule.least or len(MACHINES)) <= len(placed) <= len(MACHINES):
+            self.fail(
+                "a job is never smaller than the site allows, nor larger", f"generation {event.payload['generation']}: {dict(placed)}"
+            )
         before = self._started.setdefault(str(event.operation_id), str(event.payload["generation"]))
         if before != str(event.payload["generation"]):
             self.fail("an operation starts one generation", str(event.operation_id))

@@ -118,13 +118,14 @@ class Scene:
     def __init__(self, schedule: Schedule, folder: Path) -> None:
         self.schedule, self._location = schedule, folder / "ledger.db"
         self.clock = SimClock()
-        self.world = SimMachines(self.clock, (*MACHINES, *STANDBYS), len(MACHINES))
+        self.world = SimMachines(self.clock, (*MACHINES, *STANDBYS))
         SimWitnesses.world = self.world
         at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
         machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
         policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
         policy["ladder"] = {"order": schedule.ladder}
-        self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0)
+        sizes = {"min_machines": schedule.least or None, "grow_after_s": schedule.grow_s, "checkpoints_any_size": True}
+        self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0, **sizes)
         self.watch = Watch(schedule, self._config.policy_config(True), self.world)
         self.world.on_effect = self._effect
         self._read: dict[Any, Any] = {}
@@ -301,6 +302,12 @@ class Scene:
         self.world.lose(action.machine, action.amount)
 
     _do_standby_died = _do_lost
+
+    def _do_no_standby(self, action: Action) -> None:
+        """All that stand by are lost at once, those that others left the job as well."""
+        for item in self.world.by_name.values():
+            if item.up and not self.world.holder(item.name):
+                self.world.lose(item.name, action.amount)
 
     def _do_launcher(self, action: Action) -> None:
         if self.world.by_name[action.machine].up:

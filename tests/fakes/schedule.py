@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
-SPARE = frozenset({"standby_died", "agent_silent"})  # what can neither end nor delay a job
+SPARE = frozenset({"standby_died", "no_standby", "agent_silent"})  # what can neither end nor delay a job
 FAULTS = frozenset({"hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
 
 
@@ -27,13 +27,16 @@ class Action:
 
 @dataclass(frozen=True)
 class Schedule:
-    """approval: as in policy.approval; on_timeout: what the site wants then. ladder: as policy.ladder.order."""
+    """approval: as in policy.approval; on_timeout: what the site wants then. ladder: as policy.ladder.order. least: min_machines, 0: not
+    set. grow_s: as grow_after_s."""
 
     seed: int
     actions: tuple[Action, ...]
     approval: str = "none"
     on_timeout: str = "page"
     ladder: str = "default"
+    least: int = 0
+    grow_s: float = 0.0
 
     @property
     def only_spares(self) -> bool:
@@ -63,6 +66,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "lost": (3, lambda dice, at_s: Action(at_s, "lost", _machine(dice), dice.choice([5.0, 20.0, 90.0, 1e9]))),
     "launcher": (2, lambda dice, at_s: Action(at_s, "launcher", dice.choice(MACHINES + STANDBYS))),
     "standby_died": (2, lambda dice, at_s: Action(at_s, "standby_died", dice.choice(STANDBYS), dice.choice([10.0, 60.0, 1e9]))),
+    "no_standby": (1, lambda dice, at_s: Action(at_s, "no_standby", "", dice.choice([30.0, 120.0, 1e9]))),
     "agent_silent": (1, lambda dice, at_s: Action(at_s, "agent_silent", dice.choice(MACHINES + STANDBYS), dice.uniform(2.0, 60.0))),
     "kill": (4, lambda dice, at_s: Action(at_s, "kill", "", dice.randrange(1, 15), dice.choice(["write", "write", "effect"]))),
     "rival": (2, lambda dice, at_s: Action(at_s, "rival", "", dice.randrange(1, 15))),
@@ -95,7 +99,9 @@ def draw(seed: int) -> Schedule:
         at_s += dice.choice([12.0, 30.0, 60.0])
     approval = dice.choice(["none", "none", "none", "required"])
     on_timeout = dice.choice(["page", "reject", "approve"])
-    return Schedule(seed, tuple(actions), approval, on_timeout, dice.choice(["default", "default", "default", "published"]))
+    ladder = dice.choice(["default", "default", "default", "published"])
+    least = dice.choice([0, 0, 2, 3])
+    return Schedule(seed, tuple(actions), approval, on_timeout, ladder, least, dice.choice([0.0, 20.0]) if least else 0.0)
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

@@ -47,6 +47,7 @@ class SimMachine:
     launcher_back_s: float | None = None  # when its launcher, or its next worker, stands again
     generation: int = 0
     rank: int | None = None
+    world: int = 0  # ranks of its generation
     state: str = "waiting"
     step: int | None = None
     step_s: float | None = None
@@ -75,13 +76,14 @@ class SimMachine:
         self.state, self.rank = {"parked": "waiting"}.get(str(body["desired"]), "ended"), None
         if body["desired"] == "run":
             self.state, self.rank = "running", int(body["assignments"][0]["env"]["RANK"])
+            self.world = int(body["world_size"])
 
 
 class SimMachines:
-    """All machines of one job of `ranks` ranks, one on each. rank_faults: rank to how many more generations its program fails in."""
+    """All machines of one job, one rank on each. rank_faults: rank to how many more generations its program fails in."""
 
-    def __init__(self, clock: SimClock, names: Iterable[str], ranks: int) -> None:
-        self.clock, self.ranks = clock, ranks
+    def __init__(self, clock: SimClock, names: Iterable[str]) -> None:
+        self.clock = clock
         self.by_name = {name: SimMachine(name) for name in names}
         self.rank_faults: dict[int, int] = {}
         self.step, self.stands = 0, False  # stands: a deadlock of the program holds the present generation
@@ -115,7 +117,12 @@ class SimMachines:
             for item in running:
                 self.fail(item, {"code": 1, "victim": True})
             return
-        if len(running) < self.ranks or self.stands or any(item.frozen or item.loaded_s > steady_s for item in running):
+        if (
+            not running
+            or len(running) < running[0].world
+            or self.stands
+            or any(item.frozen or item.loaded_s > steady_s for item in running)
+        ):
             return
         self._part += passed_s / STEP_S
         whole, self._part = int(self._part), self._part % 1.0

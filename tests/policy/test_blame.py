@@ -232,3 +232,14 @@ def test_too_many_restarts_of_a_day_are_paged_and_the_job_goes_on(running: Polic
 def test_restarts_that_are_used_up_end_with_the_history(running: PolicyContext) -> None:
     (decision,) = decide(crash(fail()), remembered(restarts=3), running)
     assert (decision.action, decision.reason) == ("page", "max_restarts")
+
+
+def test_rank_numbers_of_before_the_job_changed_its_size_say_nothing_of_ranks(running: PolicyContext) -> None:
+    """The machine's own other rank, and the same rank on another machine, speak only while the job has as many ranks."""
+    smaller = replace(running, job=replace(running.job, sized_in=3))
+    moved, followed = remembered(fail("m1", 3, ago_s=60.0)), remembered(fail("m2", 1, ago_s=60.0))
+    assert attribute(crash(fail()), moved, running).trouble == "machine"
+    assert attribute(crash(fail()), followed, running).trouble == "program"
+    assert attribute(crash(fail()), moved, smaller).trouble == "unknown" == attribute(crash(fail()), followed, smaller).trouble
+    seen = remembered(fail("m2", 1, ago_s=60.0, fingerprint="KeyError"))
+    assert attribute(crash(fail(fingerprint="KeyError")), seen, smaller).trouble == "program", "a fingerprint stays what it is"

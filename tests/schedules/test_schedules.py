@@ -131,3 +131,25 @@ def test_a_machine_that_was_evicted_twice_is_tested_before_it_takes_a_place(
             monkeypatch.setattr(f"{room}.distrusted", lambda *unused: {})
     broken = scene.play(schedule.Schedule(0, tuple(actions)), empty_ledger).watch.broken
     assert [line.split(":")[0] for line in broken] == ([] if asked else ["a machine evicted twice passes a test first"])
+
+
+def sizes(played: Any) -> list[int]:
+    """Machines of each generation."""
+    return [len(placed) for placed in played.watch.generations]
+
+
+def test_without_a_standby_the_job_shrinks_to_what_the_site_allows_and_grows_when_machines_return(
+    scene: Any, schedule: Any, empty_ledger: Path
+) -> None:
+    """Both spares are gone for two minutes; two machines of four fail for good, and the second would leave too few."""
+    act = schedule.Action
+    actions = (act(1.0, "no_standby", "", 120.0), act(5.0, "ecc", "m1", 1), act(60.0, "ecc", "m2", 1), act(150.0, "return", "m1"))
+    played = scene.play(schedule.Schedule(0, actions, least=3, grow_s=20.0), empty_ledger)
+    assert played.watch.broken == []
+    assert sizes(played)[:2] == [4, 3] and min(sizes(played)) == 3 and sizes(played)[-1] == 4
+
+
+def test_a_job_without_min_machines_never_shrinks(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    act = schedule.Action
+    played = scene.play(schedule.Schedule(0, (act(1.0, "no_standby", "", 120.0), act(5.0, "ecc", "m1", 1))), empty_ledger)
+    assert played.watch.broken == [] and set(sizes(played)) == {4}

@@ -149,3 +149,20 @@ def test_models_without_a_registry_say_so(http: httpx.Client, as_: As, monkeypat
     found = http.get("/v1/models", headers=as_()).json()
     assert (found["registry"], found["champion"], found["challengers"]) == ("none", None, []) and "minder train" in found["detail"]
     assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_the_page_of_a_short_job_says_how_many_machines_it_has_and_what_is_missing(
+    http: httpx.Client, ledger: Ledger, service: Service, tmp_path: Path
+) -> None:
+    ledger.append(kinds.JOB_REGISTERED, {"machines": ["m1", "m2"], "standbys": []}, job="llm")
+    ledger.append(kinds.GENERATION_STARTED, {"generation": 9, "rank_machine": {"0": "m1"}, "full_machines": 2}, job="llm")
+    path = service.settings.status_files["llm"] = tmp_path / "status.json"
+    size = {"machines": 1, "full": 2, "least": 1, "says": "goes on with 1 of 2 machines"}
+    pool = {"wanted": 1, "low": 1, "high": 2, "ready": 0, "short": 1, "basis": "the published rate", "tail": 2, "tail_name": "switch s1"}
+    state = fold_job("llm", ledger.events(job="llm"))
+    extra = {"standbys": [], "size": size, "pool": pool | {"says": "0 of 1 standbys are ready; slurm is asked for 1"}}
+    write_status(path, NOW_S - 2.0, state, {"m1": MachineView("m1", 0.5, 0.5, ())}, extra)
+    assert send_token(http, token_of(service)).status_code == 303
+    shown = re.sub(r"<[^>]*>", "", http.get("/jobs/llm").text)
+    assert "the job goes on with 1 of 2 machines (at least 1)" in shown
+    assert "1 (1 to 2; the published rate; switch s1 holds 2 machines of the job)" in shown and "slurm is asked for 1" in shown

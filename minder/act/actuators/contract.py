@@ -80,3 +80,12 @@ class Engine(Protocol):
     def own_retries(self) -> str:
         """What of the job's own starts it again by itself, one line; "" if nothing does."""
         ...
+
+    def ask_standbys(self, count: int, operation_id: str) -> str:
+        """Ask for machines that may stand by for the job. An operation that was asked already asks for no more. Returns one line; raises
+        ActuatorError where this engine, as it is configured, cannot be asked."""
+        ...
+
+    def forgo_standbys(self, operation_id: str) -> str:
+        """What this operation asked for and has not come is not wanted any more; what has come stays. Returns one line."""
+        ...

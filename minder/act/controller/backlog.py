@@ -12,7 +12,7 @@ from typing import Any
 
 from minder.act.policy.approval import FACTS
 from minder.act.policy.context import PolicyContext
-from minder.act.policy.limits import ORDER
+from minder.act.policy.limits import ASKED
 from minder.model.decision import Decision, Reason
 from minder.model.errors import WireError
 from minder.model.evidence import Verdict
@@ -80,14 +80,14 @@ class Backlog:
         if verdict.time_s < context.job.generation_start_s and not (fact and verdict.machines):
             return "the job was started again while it waited"
         moves = not context.hangs and context.now_s - verdict.time_s > _SEEN_S
-        if why == "paused" and verdict.kind == "job" and ORDER not in verdict.sources and moves:
+        if why == "paused" and verdict.kind == "job" and ASKED.isdisjoint(verdict.sources) and moves:
             return "the job runs: nothing to start again"
         return ""
 
 
 def _may_wait(verdict: Verdict, why: Reason) -> bool:
     """A person decided how long: an operator may take longer, and so may a pause. An order to restart is meant for now."""
-    return why == "awaiting_approval" or (why == "paused" and ORDER not in verdict.sources)
+    return why == "awaiting_approval" or (why == "paused" and ASKED.isdisjoint(verdict.sources))
 
 
 def paused_items(events: Iterable[LedgerEvent]) -> list[Item]:

@@ -159,6 +159,7 @@ class Captures:
         """Stacks twice, the second time with compiled frames where the first look accuses a machine: a wait in C looks like the line of
         the script that it is called from. Dumps are asked for in between."""
         topology, found = topology_of(job, self._parallelism), list[Statement]()
+        axes = self._parallelism if topology is None else topology.parallelism
         stacks, ends_s = bool(wanted & {"stacks", "still"}), time.monotonic()
         captures: list[Capture] = []
         if stacks:
@@ -168,7 +169,7 @@ class Captures:
             self._first.put((job.generation, Statement(taken_s, "look", name_ranks(suspects_from_stacks(first, taken_s), first))))
         if "dumps" in wanted:
             asked_s = self._now_s()
-            suspects = judge_dumps(self._fleet.dumps(job.machines, _LOOK_S / 2), job.rank_machine, self._parallelism, since_s, asked_s)
+            suspects = judge_dumps(self._fleet.dumps(job.machines, _LOOK_S / 2), job.rank_machine, axes, since_s, asked_s)
             found.append(Statement(asked_s, "collectives", suspects))
         if stacks:
             self._closing.wait(max(0.0, ends_s - time.monotonic()))

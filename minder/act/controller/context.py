@@ -6,7 +6,6 @@ nothing is taken that needs the engine.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import threading
@@ -20,7 +19,7 @@ from minder.act.controller.state import JobState
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.case import breaker_limit
 from minder.act.policy.config import PolicyConfig
-from minder.act.policy.context import PolicyContext
+from minder.act.policy.context import PolicyContext, Sizes
 from minder.act.policy.trust import distrusted
 from minder.act.recovery.restart import why_not_waiting
 from minder.diagnose.job_mode.tracker import JobTracker
@@ -59,12 +58,25 @@ _REQUEUE_S = 120.0  # a job that the scheduler starts anew: its old processes en
 
 class JobWork:
     """What of the job's work is saved in `checkpoint_dir` (None: unknown where), whether that is local to each machine, and the step at
-    which the job is done (None: unknown)."""
+    which the job is done (None: unknown). sizes: how small the job may become (None: it keeps its size). any_size: whether its
+    checkpoints are read at another size; None: as they say themselves."""
 
-    def __init__(self, checkpoint_dir: str | None, total_steps: int | None = None, is_local: bool = False) -> None:
+    def __init__(
+        self, checkpoint_dir: str | None, total_steps: int | None = None, is_local: bool = False, sizes: Sizes | None = None,
+        any_size: bool | None = None,
+    ) -> None:  # fmt: skip
         self.checkpoints = CheckpointLook(checkpoint_dir)
         self.total_steps = total_steps
         self.is_local = is_local
+        self._sizes, self._any_size = sizes, any_size
+
+    def sizes(self) -> Sizes | None:
+        """With why the job must keep its size now, if it must."""
+        if self._sizes is None or self._any_size is True:
+            return self._sizes
+        if self._any_size is False:
+            return replace(self._sizes, refused="checkpoints_any_size = false in job.toml")
+        return replace(self._sizes, refused=self.checkpoints.why_same_size())
 
 
 def isolated_group(topology: Topology, config: PolicyConfig) -> int:
@@ -117,6 +129,8 @@ def context_maker(
             restart_refused="" if watched is None else "minder only watches this job: its owner restarts it",
             speed_lost_share=max(0.0, 1.0 - typical_s / recent_s) if known else None,
             ranks_fixed=_fixed(watched, work),
+            parallelism=topology.parallelism if watched is None else None,
+            sizes=work.sizes() if watched is None else None,
         )
 
     return make
@@ -169,28 +183,43 @@ def _other_jobs(jobs: Mapping[str, Sequence[str]], own: Set[str]) -> dict[str, t
 
 
 class CheckpointLook:
-    """The step of the newest complete checkpoint in a folder; what was known before, where the folder does not answer in time."""
+    """The step of the newest complete checkpoint in a folder, and whether another number of ranks can read it; what was known before,
+    where the folder does not answer in time."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self._folder = None if folder is None else Path(folder)
         self._step: int | None = None
+        self._same_size = "where the job saves is not known: set checkpoint_dir, or checkpoints_any_size"
+        if folder is not None:
+            self._same_size = f"its checkpoints in {folder} could not be looked at yet"
         self._thread: threading.Thread | None = None
 
     def newest_step(self) -> int | None:
         """None: no complete checkpoint is known."""
+        self._look()
+        return self._step
+
+    def why_same_size(self) -> str:
+        """Why the job cannot be resumed by another number of ranks, "" if it can; as of the last look."""
+        if self._thread is None:
+            self._look()
+        return self._same_size
+
+    def _look(self) -> None:
         if self._folder is None:
-            return None
+            return
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._read, args=(self._folder,), name="minder-checkpoints", daemon=True)
             self._thread.start()
             self._thread.join(_FOLDER_ANSWERS_S)
-        return self._step
 
     def _read(self, folder: Path) -> None:
-        from minder.edge.checkpoint.manifest import newest_step
+        from minder.edge.checkpoint.manifest import newest_step, why_same_size
 
-        with contextlib.suppress(CheckpointError, OSError):
-            self._step = newest_step(folder)
+        try:
+            self._step, self._same_size = newest_step(folder), why_same_size(folder)
+        except (CheckpointError, OSError) as error:
+            self._same_size = f"its checkpoints in {folder} cannot be looked at: {error}"
 
 
 def unsaved_s(tracker: JobTracker, newest_step: Callable[[], int | None], assumed_s: float) -> float:

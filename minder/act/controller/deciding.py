@@ -14,7 +14,7 @@ from minder.act.controller.state import JobState
 from minder.act.policy.approval import awaits_answer
 from minder.act.policy.blame import attribute
 from minder.act.policy.context import PolicyContext
-from minder.act.policy.limits import HANG, ORDER
+from minder.act.policy.limits import ASKED, HANG
 from minder.act.policy.policy import RETRY_REASONS
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
@@ -203,7 +203,7 @@ class Deciding:
             if HANG in decision.verdict.sources:
                 if self._stages.recovery.stop(decision, incidents[0]):
                     self.give_up(words, incidents[0])
-            elif ORDER not in decision.verdict.sources:
+            elif ASKED.isdisjoint(decision.verdict.sources):
                 self._tick.last_words = (words, incidents[0], self._clock.now_s() + _LAST_WORDS_S)
         if decision.action not in kinds.ACTS:
             return

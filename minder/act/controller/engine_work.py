@@ -21,7 +21,7 @@ from minder.act.actuators.contract import Actuator, Engine
 from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.recovery.restart import StartResult
-from minder.model.clock import Clock
+from minder.model.clock import Clock, format_time
 from minder.model.decision import ActionResult, Decision
 from minder.model.errors import ActuatorError, EngineUnavailableError, LedgerError
 from minder.record.incidents import Ledger, kinds
@@ -29,9 +29,10 @@ from minder.record.incidents.endings import begin_run
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
-__all__ = ["DRAIN", "RELEASE", "REQUEUE", "EngineActuator", "EngineRecovery", "EngineWork", "drain_operations"]
+__all__ = ["ASK", "DRAIN", "FORGO", "RELEASE", "REQUEUE", "EngineActuator", "EngineRecovery", "EngineWork", "drain_operations"]
 
 DRAIN, RELEASE, REQUEUE = "drain", "release", "requeue"
+ASK, FORGO = "ask_standbys", "forgo_standbys"
 _RETRY_S = 10.0
 
 
@@ -43,6 +44,8 @@ class _Step:
     owner: str  # the eviction's operation: what the drain's reason carries
     why: str
     incident: str | None
+    count: int = 0  # of standbys that are asked for
+    until_s: float = math.inf  # they are wanted until then
     restarts: int | None = None  # of a restart that takes no machine away: how often it had been started again
     written: int = 0  # the intent's event id
     tried_s: float = -math.inf
@@ -67,6 +70,8 @@ class EngineWork:
         self.on_say: Callable[[str], None] = lambda text: None
         self.on_done: Callable[[str, Mapping[str, ActionResult]], None] = lambda owner, results: None
         self._results: dict[str, dict[str, ActionResult]] = {}
+        self.asked = ""  # for standbys, and what came of it, in words
+        self._forgo: dict[str, float] = {}  # what was asked for, and until when it is wanted
         self.restarts: Callable[[], int | None] = lambda: None  # how often the engine has started the job again; None: unknown
 
     def begin(self, decision: Decision, incident: str | None) -> None:
@@ -81,20 +86,32 @@ class EngineWork:
             for machines in groups:
                 name = f"{decision.operation_id}/{kind}" + ("" if kind == REQUEUE else f"/{machines[0]}")
                 names.append(name)
-                self._add(_Step(name, kind, tuple(machines), decision.operation_id, why, incident, restarts))
+                self._add(_Step(name, kind, tuple(machines), decision.operation_id, why, incident, restarts=restarts))
         if not self.open_steps(decision.operation_id):  # an earlier controller saw all of them end, and died before it said so
             self.on_done(decision.operation_id, {name: result for name in names if (result := self._ledger.result(name)) is not None})
         self._start_next(self._clock.now_s())
 
+    def ask(self, operation_id: str, count: int, deadline_s: float) -> None:
+        """Ask for standbys, once an operation; what has not come after the deadline is given up. Raises LedgerError."""
+        until_s = self._clock.now_s() + deadline_s
+        why = f"{count} standbys are missing, job {self._job}"
+        self._add(_Step(operation_id, ASK, (), operation_id, why, None, count=count, until_s=until_s))
+        self.asked = f"{self.engine.name} is asked for {count} until {format_time(until_s)}"
+
     def take_up(self) -> list[str]:
         """Steps that an earlier controller left open. Returns one line for each."""
         lines = []
+        for event in self._ledger.events(job=self._job, kinds=[kinds.INTENT]):
+            name = str(event.operation_id)
+            if event.payload.get("action") == ASK and self._ledger.result(f"{name}/{FORGO}") is None:
+                self._forgo[name] = float(event.payload["until_s"])
         for operation in self._ledger.open_operations(self._job):
             payload, owner = operation.intent.payload, operation.intent.payload.get("owner")
             if payload.get("engine") == self.engine.name and isinstance(owner, str):
                 machines = tuple(map(str, payload.get("machines") or ()))
                 kind, why, incident = str(payload["action"]), str(payload["why"]), operation.intent.incident
-                step = _Step(operation.operation_id, kind, machines, owner, why, incident)
+                count, until_s = int(payload.get("count") or 0), float(payload.get("until_s") or math.inf)
+                step = _Step(operation.operation_id, kind, machines, owner, why, incident, count, until_s)
                 self._add(step)
                 lines.append(f"{step.kind} of {', '.join(machines) or 'the job'} is tried again after a controller restart")
         return lines
@@ -103,6 +120,9 @@ class EngineWork:
         """Once per tick of the controller, in its thread."""
         for step in [step for step in self._steps if step.future is not None and step.future.done()]:
             self._settle(step)
+        for owner in [owner for owner, until_s in self._forgo.items() if until_s <= now_s]:
+            self._add(_Step(f"{owner}/{FORGO}", FORGO, (), owner, "its deadline has passed", None))
+            del self._forgo[owner]
         self._start_next(now_s)
 
     def open_steps(self, owner: str) -> list[str]:
@@ -129,6 +149,7 @@ class EngineWork:
             "why": step.why,
         }
         payload |= {} if step.restarts is None else {"restarts": step.restarts}
+        payload |= {"count": step.count, "until_s": step.until_s} if step.kind == ASK else {}
         intent = self._ledger.intend(step.operation_id, payload, job=self._job, incident=step.incident).event
         step.written, step.restarts = intent.id, intent.payload.get("restarts")  # as it was when it was first asked for
         known = {item.operation_id for item in self._steps}
@@ -156,8 +177,17 @@ class EngineWork:
     def _try(self, step: _Step) -> ActionResult:
         if step.kind == DRAIN:
             return self.engine.cordon(step.machines[0], step.owner, step.why)
+        if step.kind in (ASK, FORGO):
+            return ActionResult(step.operation_id, self._clock.now_s(), "done", self._standbys(step))
         detail = self.engine.release(step.machines[0]) if step.kind == RELEASE else self._restart(step)
         return ActionResult(step.operation_id, self._clock.now_s(), "done", detail)
+
+    def _standbys(self, step: _Step) -> str:
+        if step.kind == FORGO:
+            return self.engine.forgo_standbys(step.owner)
+        if self._clock.now_s() > step.until_s:
+            raise ActuatorError(f"{self.engine.name} did not answer before {format_time(step.until_s)}: no standby is asked for any more")
+        return self.engine.ask_standbys(step.count, step.owner)
 
     def _restart(self, step: _Step) -> str:
         if step.machines:
@@ -195,6 +225,10 @@ class EngineWork:
 
     def _tell(self, step: _Step, result: ActionResult) -> None:
         self.on_say(f"{self.engine.name}: {result.detail}")
+        if step.kind in (ASK, FORGO):
+            self.asked = f"{self.engine.name}: {result.detail}"
+        if step.kind == ASK and result.outcome == "done":
+            self._forgo[step.owner] = step.until_s
         if result.outcome == "failed":
             payload = {"what": self.engine.name, "detail": f"{step.kind}: {result.detail}"}
             self._ledger.append(kinds.DEGRADED, payload, job=self._job, incident=step.incident)

@@ -42,8 +42,9 @@ _READ_AGAIN_S = 5.0
 _CLOCK_TOLD_S = 120.0  # a step lasts no time: shown for long enough that a scrape and an alert see it
 # shown from 0 on: see Measures
 _STAGES = (
-    "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "inbox", "judge", "ledger", "observe",
-    "policy", "progress", "recording", "requests", "retests", "scoring", "signals", "status", "telemetry", "windows",
+    "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "growth", "inbox", "judge",
+    "ledger", "observe", "policy", "pool_size", "progress", "recording", "requests", "retests", "scoring", "signals", "status",
+    "telemetry", "windows",
 )  # fmt: skip
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _PATIENCE_S = 10.0
@@ -197,6 +198,12 @@ class Gauges:
             role = "evicted" if name in state.barred else "training" if name in in_job else "standby" if name in standbys else "spare"
             roles[role] += 1
         yield _many("machines", "Machines by what they are to the job now.", "role", roles)
+        size, pool = shown.get("size"), shown.get("pool")
+        if size is not None:
+            yield _gauge("machines_full", "Machines that the job has at full size.", size["full"])
+        if pool is not None:
+            yield _gauge("standbys_wanted", "Standbys that cover a percentile of a day's failures.", pool["wanted"])
+            yield _gauge("standbys_short", "Standbys that are missing from that.", pool["short"])
         ages = {name: _age(view.agent_age_s) for name, view in views.items() if name in self._sight.agents}
         yield _many("agent_age_seconds", "Since the agent last answered.", "machine", ages)
         if not self._sight.watches:

@@ -18,7 +18,9 @@ from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
 from minder.model.clock import Clock
 from minder.model.decision import ActionResult, Decision
-from minder.model.errors import CheckpointError, MinderError
+from minder.model.errors import BadInputError, CheckpointError, MinderError, RecoveryError
+from minder.model.replicas import Replicas
+from minder.model.topology import Parallelism
 from minder.record.incidents import Ledger, kinds
 from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
@@ -28,7 +30,8 @@ __all__ = ["Recovery", "RecoverySettings"]
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
-    """Deadlines in seconds, and what every worker's environment holds."""
+    """Deadlines in seconds, and what every worker's environment holds. parallelism: of the job, for its replicas where it goes on at
+    another size; None: it never does. full_machines: how many it has at full size."""
 
     state_dir: Path
     rendezvous_address: str
@@ -38,6 +41,8 @@ class RecoverySettings:
     evidence_deadline_s: float = 10.0
     start_deadline_s: float = 60.0
     grace_s: float = 2.0
+    parallelism: Parallelism | None = None
+    full_machines: int = 0
 
 
 class Recovery:
@@ -74,27 +79,54 @@ class Recovery:
         if decision.action == "evict":
             self._evict(decision, incident)
         reason = f"{decision.action} {', '.join(decision.machines)}".strip()
+        reason += "" if decision.size is None else f": {decision.size.words}"
         result = self.bring_up(self._place(decision), decision.operation_id, incident, reason)
         self._park(decision)
         self._finish(decision)
         return result
 
     def _place(self, decision: Decision) -> dict[int, str]:
+        if decision.size is not None:
+            self.on_phase(f"the job {decision.size.words}")
+            return self._resize(decision)
         if decision.action != "trial":
             return replace_machines(self._state.rank_machine, decision.machines, decision.replacements)
         self.on_phase(f"trial: {decision.replacements[0]} takes the ranks of {decision.machines[0]}")
         return exchange_machines(self._state.rank_machine, decision.machines[0], decision.replacements[0])
 
+    def _resize(self, decision: Decision) -> dict[int, str]:
+        """Whole replicas go, or come. Raises RecoveryError where that cannot be."""
+        if self._settings.parallelism is None:
+            raise RecoveryError(f"{decision.operation_id} changes the job's size, and min_machines is not set: set it, or add a standby")
+        try:
+            replicas = Replicas.of(self._settings.parallelism, self._state.rank_machine)
+            leaving = set(decision.machines) if decision.action == "evict" else set()
+            return dict(replicas.refit(leaving, decision.replacements, decision.joins).rank_machine)
+        except BadInputError as error:
+            raise RecoveryError(f"the job cannot go on at another size: {error}") from error
+
     def _park(self, decision: Decision) -> None:
-        """A machine on trial that has no ranks now waits at the barrier, as a standby does. One that does not answer keeps old workers,
-        which the new generation's store shuts out."""
-        idle = set(decision.machines) - set(self._state.rank_machine.values()) if decision.action == "trial" else set()
+        """Machines that have no ranks any more and were not evicted wait at the barrier, as standbys do. One that does not answer keeps old
+        workers, which the new generation's store shuts out."""
+        named = set(decision.machines)
+        left = self._machines_before() | named if decision.action == "trial" else self._machines_before() - named
+        idle = left - set(self._state.rank_machine.values()) - self._state.barred
         generation = self._state.generation
         body = {"generation": generation, "desired": "parked", "world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
-        requests = {machine: {"operation_id": f"{decision.operation_id}/park/g{generation}", **body} for machine in idle}
+        requests = {machine: {"operation_id": f"{decision.operation_id}/park/g{generation}", **body} for machine in sorted(idle)}
         if requests:
             self._ledger.check_fence()
             self._fleet.post_workers(requests)
+
+    def _machines_before(self) -> set[str]:
+        """Machines of the generation before."""
+        before: set[str] = set()
+        for event in self._ledger.events(job=self._state.name, kinds=[kinds.JOB_REGISTERED, kinds.GENERATION_STARTED]):
+            if event.kind == kinds.JOB_REGISTERED:
+                before = set()
+            elif event.payload["generation"] < self._state.generation:
+                before = set(event.payload["rank_machine"].values())
+        return before
 
     def stop(self, decision: Decision, incident: str) -> bool:
         """No restart is left for a job that hangs: evidence, then the end of its workers. True: they were asked to end."""
@@ -113,6 +145,8 @@ class Recovery:
         if self._ledger.result(decision.operation_id) is not None:
             return
         detail, undo = "workers restarted in place", ""
+        if decision.size is not None and decision.joins:
+            detail = f"{', '.join(decision.joins)} joined: the job {decision.size.words}"
         if decision.action == "evict":
             machines = ", ".join(decision.machines)
             detail = f"the job goes on without {machines}; whether all its old workers ended is not known"
@@ -178,6 +212,7 @@ class Recovery:
             "reason": reason,
             "last_step": None if math.isinf(last_step) else last_step,
             "resumed_from": self._newest_checkpoint(),
+            **({"full_machines": self._settings.full_machines} if self._settings.full_machines else {}),
         }
         return self._ledger.append(
             kinds.GENERATION_STARTED, payload, job=self._state.name, incident=incident, operation_id=operation_id
@@ -185,7 +220,9 @@ class Recovery:
 
     def _adopt(self, generation: int, placed: dict[int, str], started_s: float, operation_id: str, incident: str | None) -> None:
         state = self._state
-        state.generation, state.rank_machine, state.generation_start_s = generation, placed, started_s
+        state.place(generation, placed)
+        state.generation_start_s = started_s
+        state.full_machines = self._settings.full_machines
         state.phase, state.first_step_seen = "starting", False
         state.operation_id, state.incident = operation_id, incident
 
@@ -223,6 +260,8 @@ class Recovery:
                 lines.append(f'{decision.operation_id} is left alone: this version does not know what "{decision.action}" is')
                 continue
             if event.operation_id in started:
+                if event.operation_id == self._state.operation_id:
+                    self._park(decision)
                 self._finish(decision)
                 continue
             line, again = self._again(decision, event.incident)

@@ -18,8 +18,10 @@ from typing import Any, Protocol, TypeVar
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.backlog import Backlog
 from minder.act.controller.exporter import Measures
+from minder.act.controller.growth import Growth
 from minder.act.controller.hung import HungJob
 from minder.act.controller.pool import Admits
+from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.state import JobState
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
@@ -158,6 +160,9 @@ class Stages:
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
+    pool_size: PoolSize | None = None  # how many standbys the job should have; None of a job that is only watched
+    sizes: tuple[int, int] = (0, 0)  # machines that the job has at least, and at full size; (0, 0): its size never changes
+    growth: Growth | None = None  # lets a job that is short grow again; None where its size never changes
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds

@@ -35,6 +35,8 @@ class JobState:
     operation_id: str = ""
     first_step_seen: bool = False
     resumed_from: int | None = None
+    sized_in: int = 0  # the generation in which the job last got another number of ranks; 0: it never did
+    full_machines: int = 0  # at full size, where the job may go on with fewer; 0: its size never changes
     ended_because: str = ""  # of a failed job, one line
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned; not in the ledger
     spoilt: dict[tuple[int, int], int] = field(default_factory=dict)  # of those, the step from which on the loss was not finite
@@ -43,7 +45,14 @@ class JobState:
         """The job is begun anew: its generations count from 1 again (above what a launcher remembers that outlived the last run)."""
         self.run += 1
         self.generation, self.phase, self.rank_machine, self.incident = 0, "starting", {}, None
+        self.sized_in = 0
         self.last_step, self.resumed_from, self.first_step_seen = -math.inf, None, False
+
+    def place(self, generation: int, rank_machine: dict[int, str]) -> None:
+        """Another generation, on these machines."""
+        if self.rank_machine and len(self.rank_machine) != len(rank_machine):
+            self.sized_in = generation
+        self.generation, self.rank_machine = generation, rank_machine
 
     @property
     def is_under_way(self) -> bool:
@@ -62,6 +71,8 @@ class JobState:
             quiet_until_s=quiet_until_s,
             generation_start_s=self.generation_start_s,
             had_steps=self.first_step_seen or math.isfinite(self.last_step),
+            sized_in=self.sized_in,
+            is_short=len(set(self.rank_machine.values())) < self.full_machines,
         )
 
 
@@ -96,10 +107,10 @@ def _outcome(event: LedgerEvent) -> Literal["finished", "failed"]:
 
 def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     placed: Mapping[str, str] = event.payload.get("rank_machine", {})
-    state.generation = int(event.payload["generation"])
-    state.rank_machine = {int(rank): machine for rank, machine in placed.items()}
+    state.place(int(event.payload["generation"]), {int(rank): machine for rank, machine in placed.items()})
     state.generation_start_s = event.time_s
     state.phase, state.first_step_seen = "starting", False
+    state.full_machines = int(event.payload.get("full_machines") or 0)
     state.incident, state.operation_id = event.incident, event.operation_id or ""
     last_step, resumed = event.payload.get("last_step"), event.payload.get("resumed_from")
     state.last_step = -math.inf if last_step is None else float(last_step)

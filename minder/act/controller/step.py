@@ -26,8 +26,10 @@ from minder.act.controller.sight import SightNotes
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
+from minder.act.policy.context import Sizes
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
+from minder.model.decision import Size
 from minder.model.errors import LeaseLostError, LedgerError
 from minder.model.evidence import Signal, Statement, Verdict
 from minder.model.log import event
@@ -105,6 +107,7 @@ class Controller:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
         verdicts = [*verdicts, *self.guard("hang", lambda: self._end_hang(now_s), _NO_VERDICTS[0])]
+        verdicts = [*verdicts, *self.guard("growth", lambda: self._grow(now_s), _NO_VERDICTS[0])]
         self._deciding.note(verdicts)  # nothing below this line may lose what was concluded
         stages.measures.concluded(verdicts)
         if observation is not None:
@@ -124,6 +127,8 @@ class Controller:
         self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)
         if stages.watched is None:
             self.guard("pool", self.pool.tick, None, writes=True)
+        if stages.pool_size is not None:
+            self.guard("pool_size", functools.partial(stages.pool_size.tick, len(self.standbys())), None, writes=True)
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
         self.guard("end", self._note_end, None, writes=True)
         self.write_status(now_s)
@@ -184,6 +189,8 @@ class Controller:
             self._stages.measures.move(moved_s, self._clock.steady_s())
             if self._stages.hung is not None:
                 self._stages.hung.move(moved_s)
+            if self._stages.growth is not None:
+                self._stages.growth.move(moved_s)
             self._stages.move_clock(moved_s)
             self.say(detail)
         return moved_s
@@ -238,7 +245,12 @@ class Controller:
         """As the pool says."""
         return self.pool.standbys()
 
+    def sizes(self, now_s: float) -> Sizes | None:
+        """How small the job may become, and why it may not now; None where it keeps its size."""
+        return self._stages.context(self.state, (), now_s).sizes
+
     def write_status(self, now_s: float) -> None:
+        standbys, pool_size = self.standbys(), self._stages.pool_size
         extra = {
             "message": self._tick.message,
             "step": self._stages.tracker.steps.step,
@@ -246,9 +258,11 @@ class Controller:
             "mode": None if (mode := self._stages.tracker.mode) is None else mode.to_json(),
             "loss": self._newest_loss(),
             "incident": self.state.incident,
-            "standbys": self.standbys(),
+            "standbys": standbys,
+            "pool": None if pool_size is None else pool_size.status(len(standbys)),
             "missing": self.pool.missing() if self._stages.watched is None else {},
             "dry_run": self._stages.policy.config.dry_run,
+            "size": self._size(),
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
             "failing": dict(self._tick.failing),
@@ -266,6 +280,14 @@ class Controller:
             write_status(self._state_dir / "status.json", now_s, self.state, self._stages.fleet.views(), extra)
         except OSError:  # a full disk, say: the terminal is blind, the loop is not
             self._tick.errors["status"] += 1
+
+    def _size(self) -> dict[str, Any] | None:
+        """Of a job that may go on with fewer machines: how many it has, of how many, and that in words where it is short."""
+        least, full = self._stages.sizes
+        machines = len(set(self.state.rank_machine.values()))
+        if not full or not machines:
+            return None
+        return {"machines": machines, "full": full, "least": least, "says": Size(machines, full).words if machines < full else ""}
 
     def _newest_loss(self) -> float | None:
         workers = [worker for view in self._stages.fleet.views().values() for worker in view.workers]
@@ -302,6 +324,12 @@ class Controller:
         standing, context = stages.standing(), functools.partial(stages.context, state, self.standbys())
         found = [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.tracker.steps.typical_s)]
         return [identify(verdict, state, stages.tracker) for verdict in found]
+
+    def _grow(self, now_s: float) -> list[Verdict]:
+        """What a job that is short asks for, once a standby is ready to join it."""
+        stages = self._stages
+        context = functools.partial(stages.context, self.state, self.standbys(), now_s)
+        return [] if stages.growth is None else stages.growth.look(context)
 
     def _keep_excerpts(self, now_s: float, in_job: Sequence[str]) -> None:
         """The telemetry around a fault goes into its incident. Raises LedgerError; what was not written comes with the next tick."""

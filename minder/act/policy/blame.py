@@ -66,7 +66,7 @@ def attribute(verdict: Verdict, history: History, context: PolicyContext) -> Bla
 def _plain(verdict: Verdict) -> Trouble:
     """By the verdict alone."""
     if verdict.kind == "job":
-        return "order" if "order" in verdict.sources else "standstill"
+        return "order" if {"order", "grow"} & set(verdict.sources) else "standstill"
     return _OF_CAUSE.get(verdict.cause) or _machines_own(verdict)
 
 
@@ -98,7 +98,7 @@ def _remembered(verdict: Verdict, history: History, context: PolicyContext) -> B
             return Blame("unknown", (failure.machine,), say, seen=1)
         if program:
             return Blame("program", (), program[0], program[1], seen=len(_alike(past, failure)))
-        moved = [item for item in _alike(past, failure) if item.machine == failure.machine and _is_elsewhere(item, context)]
+        moved = [item for item in _placed_alike(past, failure, context) if item.machine == failure.machine and _is_elsewhere(item, context)]
         if moved:
             say = f"{STAYS}: {failure.machine} failed with rank {_ranks(failure)}, and before with other ranks: {_shown(moved)}"
             return Blame("machine", (failure.machine,), say, STAYS)
@@ -133,7 +133,7 @@ def _program(failure: Failure, past: Sequence[Failure], history: History, contex
     seen = [item for item in elsewhere if failure.fingerprint and item.fingerprint == failure.fingerprint]
     if seen:
         return f"the program: {failure.fingerprint} was seen on another machine: {_shown(seen)}", FOLLOWS if _shares(seen, failure) else ""
-    followed = _followed(failure, past, history)
+    followed = _followed(failure, _placed_alike(past, failure, context), history)
     if followed:
         return f"{FOLLOWS} {_ranks(failure)}, now on {failure.machine}: {_shown(followed)}", FOLLOWS
     again = [item for item in elsewhere if _is_same_step(item, failure, context)]
@@ -150,9 +150,14 @@ def _hangs_again(failure: Failure, past: Sequence[Failure], program: tuple[str, 
     return failure.sort == "hang" and followed and bool(here)
 
 
+def _placed_alike(past: Iterable[Failure], failure: Failure, context: PolicyContext) -> list[Failure]:
+    """Of those that are alike the ones whose rank numbers mean what they mean now: the job had as many ranks."""
+    return [item for item in _alike(past, failure) if item.generation >= context.job.sized_in]
+
+
 def _followed(failure: Failure, past: Sequence[Failure], history: History) -> list[Failure]:
     """Failures of the same ranks on another machine. One that the job left behind by progress since counts only if it was the last."""
-    same = [item for item in _alike(past, failure) if set(item.ranks) & set(failure.ranks)]
+    same = [item for item in past if set(item.ranks) & set(failure.ranks)]
     recent = [item for item in same if item.time_s > history.progress_s] or same[-1:]
     return [item for item in recent if item.machine != failure.machine]
 

@@ -9,7 +9,7 @@ from typing import Literal
 from minder.act.policy.blame import FOLLOWS
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
-from minder.model.decision import Price, Reason, RungName
+from minder.model.decision import Price, Reason, RungName, Size
 from minder.model.evidence import Verdict
 from minder.model.history import History, PastEviction
 
@@ -86,13 +86,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What one stage says. Without `action` the case goes on to the next stage, with the price or replacements filled in."""
+    """What one stage says. Without `action` the case goes on to the next stage, with price, replacements or size filled in."""
 
     say: str
     action: Literal["page", "none"] | None = None
     reason: Reason = "act"
     price: Price | None = None
     replacements: tuple[str, ...] | None = None
+    size: Size | None = None
 
 
 Stage = Callable[[Case], Ruling]

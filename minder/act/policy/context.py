@@ -7,8 +7,20 @@ from dataclasses import dataclass, field
 
 from minder.act.policy.ladder import OFFERED
 from minder.model.observation import JobView
+from minder.model.topology import Parallelism
 
-__all__ = ["PolicyContext"]
+__all__ = ["PolicyContext", "Sizes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What lets a job go on with fewer machines. least: never fewer machines. full: machines that it has at full size. refused: why its
+    checkpoint is not read at another size, "" where it is."""
+
+    least: int
+    full: int
+    parallelism: Parallelism
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,8 @@ class PolicyContext:
     `restart_refused`: why the job cannot be started again as it is, by us; "" if it can.
     `hangs`: the job stands as a whole, its processes alive.
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
+    `parallelism`: the job's axes, for the spread of its groups; None: not known, or minder only watches.
+    `sizes`: how small the job may become; None: it never goes on with fewer machines.
     `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do.
     """
 
@@ -54,4 +68,6 @@ class PolicyContext:
     restart_refused: str = ""
     standbys_out: Mapping[str, str] = field(default_factory=dict)
     ranks_fixed: str = ""
+    parallelism: Parallelism | None = None
+    sizes: Sizes | None = None
     offers: frozenset[str] = OFFERED

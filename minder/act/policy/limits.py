@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 
 from minder.act.policy.case import Case, Ruling, passes, stops
+from minder.act.policy.choice import choose
+from minder.act.policy.resize import fewer, joining
 from minder.act.policy.trust import distrusted
-from minder.model.decision import Reason
+from minder.model.decision import Reason, Size
 
 __all__ = [
+    "ASKED",
+    "GROW",
     "HANG",
     "ORDER",
     "breaker",
@@ -16,7 +20,6 @@ __all__ = [
     "dry_run",
     "engine",
     "group_size",
-    "near",
     "ready_standbys",
     "shared_machine",
     "standbys",
@@ -24,7 +27,9 @@ __all__ = [
 ]
 
 HOUR_S = 3600.0
-HANG, ORDER = "hang", "order"  # sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it
+# sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it, it is to grow again
+HANG, ORDER, GROW = "hang", "order", "grow"
+ASKED = frozenset({ORDER, GROW})  # of them those that are asked of a job that works
 _MOST_TOLD = 4
 
 
@@ -38,6 +43,8 @@ def group_size(case: Case) -> Ruling:
         "machines of the breaker": case.breaker_limit,
         "standbys": len(ready_standbys(case)),
     }
+    if size > limits["standbys"] and isinstance(fewer(case, ready_standbys(case)), Size):
+        del limits["standbys"]
     for name, limit in limits.items():
         if size > limit:
             return stops("page", "group_too_large", f"{size} machines to evict, but {limit} {name}: never half a group")
@@ -79,18 +86,20 @@ def engine(case: Case) -> Ruling:
 
 
 def standbys(case: Case) -> Ruling:
-    """Every place must be filled; a standby behind another switch than the suspects comes first."""
+    """Every place must be filled, or the job may go on without it. Which standby: minder.act.policy.choice."""
     ready, wanted = ready_standbys(case), len(case.machines)
-    if len(ready) < wanted:
+    smaller = fewer(case, ready) if len(ready) < wanted else ""
+    if len(ready) < wanted and isinstance(smaller, str):
         unfit = {standby: "it is accused itself" for standby in case.context.standbys_ready if standby in case.suspects}
         unproven = distrusted(case.history, case.config, case.context.now_s)
         unfit |= {standby: unproven[standby] for standby in case.context.standbys_ready if standby in unproven}
         out = [f"{standby}: {why}" for standby, why in {**unfit, **case.context.standbys_out}.items()]
         more = [f"{len(out) - _MOST_TOLD} more are not ready either"] if len(out) > _MOST_TOLD else []
-        return stops("page", "no_standby", "; ".join([f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more]))
-    chosen = tuple(
-        sorted(ready, key=lambda standby: (standby not in case.preferred, case.was_tried(standby), near(case, standby)))[:wanted]
-    )
+        said = [f"{len(ready)} standbys are ready, {wanted} needed", *out[:_MOST_TOLD], *more, *([smaller] if smaller else [])]
+        return stops("page", "no_standby", "; ".join(said))
+    chosen = choose(case, ready, wanted)
+    if isinstance(smaller, Size):
+        return Ruling(f"pass, {', '.join(chosen) or 'no standby'} in: the job {smaller.words}", replacements=chosen, size=smaller)
     return Ruling(f"pass, {', '.join(chosen)} in", replacements=chosen)
 
 
@@ -109,13 +118,6 @@ def _in_maintenance(case: Case, machine: str) -> bool:
     rack, now_s = case.context.domains.get(machine, {}).get("rack"), case.context.now_s
     held = (window for window in case.history.maintenance if window.from_s <= now_s < window.until_s)
     return any(machine in window.machines or (rack is not None and rack in window.racks) for window in held)
-
-
-def near(case: Case, standby: str) -> bool:
-    """Whether it shares a domain with a machine that leaves its place."""
-    own = case.context.domains.get(standby, {})
-    others = [case.context.domains.get(machine, {}) for machine in case.machines]
-    return any(kind in own and own[kind] == other.get(kind) for other in others for kind in case.config.domain_kinds)
 
 
 def shared_machine(case: Case) -> Ruling:
@@ -138,9 +140,11 @@ def would_restart(case: Case) -> Ruling:
     either way."""
     if case.context.restart_refused:
         return stops("page", "engine", case.context.restart_refused)
-    lives = case.verdict.kind != "job" or not {HANG, ORDER}.isdisjoint(case.verdict.sources)
+    lives = case.verdict.kind != "job" or not {HANG, *ASKED}.isdisjoint(case.verdict.sources)
     if case.context.workers_dead or not lives:
         return passes()
+    if GROW in case.verdict.sources and not joining(case, ready_standbys(case)):
+        return stops("none", "tier_too_low", "no standby is ready to join: nothing to restart for")
     if HANG in case.verdict.sources and not case.context.hangs:
         return stops("none", "tier_too_low", "the job moves again: nothing to restart")
     if case.config.dry_run:

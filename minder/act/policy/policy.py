@@ -16,7 +16,8 @@ from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
 from minder.act.policy.ladder import ACTION_OF, Rung
 from minder.act.policy.price import price, price_of
-from minder.model.decision import Climb, Decision, PassedOver, Price, Reason, RungName
+from minder.act.policy.resize import with_joins
+from minder.model.decision import Climb, Decision, PassedOver, Price, Reason, RungName, Size
 from minder.model.evidence import TIER_ORDER, Verdict
 from minder.model.history import History
 
@@ -111,6 +112,7 @@ class Policy:
         if acting:
             restarts = [_wait_for(first[0], decision) for decision in restarts]
         found = sorted([*first, *restarts, *waiting, *others], key=lambda decision: decision.action not in _ACTS)
+        found[:1] = [self._sized(decision, Case(decision.verdict, "evict", "", history, context, self.config)) for decision in found[:1]]
         return [*found, *self._too_often(found, history)]
 
     def _highest(self, blame: Blame) -> int:
@@ -191,8 +193,16 @@ class Policy:
         again = _run(replace(case, suspects=self._suspects([], context)))
         stages = (*decision.stages, *(f"recheck {line}" for line in again.stages))
         if again.action == action:
-            return replace(decision, replacements=again.replacements, price=again.price or decision.price, stages=stages)
+            found = replace(decision, replacements=again.replacements, size=again.size, price=again.price or decision.price, stages=stages)
+            return self._sized(found, case)
         return _placed(replace(again, stages=stages), decision.passed_over, decision.climbed)
+
+    def _sized(self, decision: Decision, around: Case) -> Decision:
+        """With the standbys that a job which is short takes in besides."""
+        if decision.action not in ("evict", "restart"):
+            return decision
+        case = replace(around, machines=decision.machines, suspects=self._suspects([decision.verdict], around.context))
+        return with_joins(decision, case, limits.ready_standbys(case))
 
     def _suspects(self, verdicts: Sequence[Verdict], context: PolicyContext) -> tuple[str, ...]:
         since_s = context.now_s - self.config.domain_window_s
@@ -246,6 +256,7 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
     """Through the stages of its action until one stops the case."""
     lines: list[str] = [] if blame is None else [f"blame: {blame.say}"]
     cost: Price | None = None
+    size: Size | None = None
     replacements: tuple[str, ...] = ()
     action: Literal["evict", "trial", "restart", "page", "none"] = case.action
     reason: Reason = "act"
@@ -253,7 +264,7 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
     for name, stage in _STAGES[case.action]:
         ruling = stage(case)
         lines.append(f"{name}: {ruling.say}")
-        cost = ruling.price or cost
+        cost, size = ruling.price or cost, ruling.size or size
         replacements = replacements if ruling.replacements is None else ruling.replacements
         if ruling.action is not None:
             action, reason, detail = ruling.action, ruling.reason, ruling.say
@@ -274,6 +285,7 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
         stages=tuple(lines),
         rung=case.rung,
         trouble=case.trouble,
+        size=size if action in _ACTS or reason == "dry_run" else None,
     )
 
 
@@ -315,6 +327,7 @@ def _merge(decisions: Sequence[Decision], context: PolicyContext) -> Decision:
         detail=f"{len(decisions)} verdicts at once: one eviction, one restart",
         price=Price(max(p.acting_gpu_s for p in prices), max(p.waiting_gpu_s for p in prices)) if prices else None,
         replacements=tuple(standby for item in decisions for standby in item.replacements),
+        size=min((item.size for item in decisions if item.size), key=lambda size: size.machines, default=None),
         jobs_affected=_jobs_affected(verdict.machines, context),
         stages=tuple(f"{' '.join(item.machines)} {line}" for item in decisions for line in item.stages),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from minder.act.policy.case import Case, Ruling
-from minder.model.decision import Price
+from minder.act.policy.limits import ready_standbys
+from minder.act.policy.resize import fewer
+from minder.model.decision import Price, Size
 
 __all__ = ["price", "price_of", "speed_lost_share"]
 
@@ -22,7 +24,8 @@ def price(case: Case) -> Ruling:
 
 
 def price_of(case: Case) -> Price:
-    """Acting: restart plus the work since the last checkpoint, on every GPU of the job.
+    """Acting: restart plus the work since the last checkpoint, on every GPU of the job; a job that goes on with fewer machines also loses
+    their share of its speed, for as long as a slow machine would slow it down, or until a person brings a standby.
 
     Waiting, weighed by the verdict's confidence: a stopped job loses everything until a person comes, and then pays the same
     restart; a slow one loses a share of its speed until the configured horizon, or until the job is done where that comes first.
@@ -30,12 +33,21 @@ def price_of(case: Case) -> Price:
     """
     context, config, confidence = case.context, case.config, case.verdict.confidence
     gpus = max(1, context.gpus)
-    acting_s = context.expected_restart_s + context.since_checkpoint_s
+    restart_s = context.expected_restart_s + context.since_checkpoint_s
+    acting_s = restart_s + _missing_share(case) * (_slow_s(case) if _costs_by_speed(case) else config.response_s)
     if _costs_by_speed(case):
         waiting_s = speed_lost_share(case) * _slow_s(case) * confidence
     else:
-        waiting_s = config.response_s * confidence + acting_s * (1.0 if context.workers_dead else confidence)
+        waiting_s = config.response_s * confidence + restart_s * (1.0 if context.workers_dead else confidence)
     return Price(acting_gpu_s=gpus * acting_s, waiting_gpu_s=gpus * waiting_s)
+
+
+def _missing_share(case: Case) -> float:
+    """Of the job's machines, that it goes on without."""
+    ready = ready_standbys(case) if case.action == "evict" and case.context.sizes is not None else []
+    size = fewer(case, ready) if len(ready) < len(case.machines) else ""
+    machines = len(case.context.job.machines)
+    return max(0.0, 1.0 - size.machines / machines) if isinstance(size, Size) and machines else 0.0
 
 
 def _costs_by_speed(case: Case) -> bool:

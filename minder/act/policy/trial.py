@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 
 from minder.act.policy.case import Case, Ruling, passes, stops
-from minder.act.policy.limits import HANG, near, ready_standbys
+from minder.act.policy.choice import choose, near
+from minder.act.policy.limits import HANG, ready_standbys
 from minder.act.policy.trust import distrusted
 
 __all__ = ["dry_run", "partner", "possible"]
@@ -26,10 +27,10 @@ def possible(case: Case) -> Ruling:
 
 
 def partner(case: Case) -> Ruling:
-    """Who takes the ranks: a standby behind another switch first; else a machine of the job with as many ranks."""
+    """Which machine takes the ranks: a standby (minder.act.policy.choice); else a machine of the job with as many ranks."""
     standbys = ready_standbys(case)
     if standbys:
-        chosen = min(standbys, key=lambda name: (name not in case.preferred, case.was_tried(name), near(case, name), standbys.index(name)))
+        (chosen,) = choose(case, standbys, 1)
         return Ruling(f"pass, {chosen} takes the ranks of {case.machines[0]}", replacements=(chosen,))
     sizes = Counter(case.context.job.rank_machine.values())
     unproven = distrusted(case.history, case.config, case.context.now_s)

@@ -97,11 +97,13 @@ def _expert_group(topology: Topology, rank: int) -> tuple[int, ...]:
 
 
 def topology_of(job: JobView, parallelism: Parallelism | None) -> Topology | None:
-    """The job's ranks as they are placed now. None where nothing is known of its groups, or it runs with fewer ranks than it had."""
+    """The job's ranks as they are placed now; of one that goes on with fewer machines, in fewer replicas. None where nothing is known of
+    its groups, or not all of its ranks are seen."""
     if parallelism is None or not job.machines:
         return None
     try:
-        return Topology(job.machines, len(job.rank_machine) // len(job.machines), parallelism, rank_machine=dict(job.rank_machine))
+        sized = parallelism.sized(len(job.rank_machine)) if job.is_short else parallelism
+        return Topology(job.machines, len(job.rank_machine) // len(job.machines), sized, rank_machine=dict(job.rank_machine))
     except BadInputError:
         return None
 

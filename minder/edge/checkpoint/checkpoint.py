@@ -53,7 +53,8 @@ class Checkpointer:
 
     keep: complete checkpoints that stay (at least 3). process_group: the ranks that save together (default: all); a gloo
     group of its own is made for them. sync_files=False leaves flushing to the kernel: after a power failure an older one may
-    have to be used. timeout_s: how long a rank waits for the slowest writer. Without torch.distributed it serves one process.
+    have to be used. timeout_s: how long a rank waits for the slowest writer. any_size=False: the state is only good for as many ranks as
+    wrote it, so the job never goes on with fewer (min_machines). Without torch.distributed it serves one process.
     """
 
     def __init__(
@@ -64,12 +65,13 @@ class Checkpointer:
         *,
         sync_files: bool = True,
         timeout_s: float = 600.0,
+        any_size: bool = True,
     ) -> None:
         if keep < 3:
             raise CheckpointError(f"keep={keep}: at least 3 complete checkpoints must stay, so that a damaged one can be passed over")
         self.directory = Path(directory)
         self._keep = keep
-        self._sync_files = sync_files
+        self._sync_files, self._any_size = sync_files, any_size
         self._ranks = Ranks(process_group, timeout_s)
         self._stager = _stager()
         self._thread: threading.Thread | None = None
@@ -190,7 +192,7 @@ class Checkpointer:
             try:
                 shares = written or [self._write_files(path, staged, alone=True)]
                 files = tuple(sorted((file for share in shares for file in share), key=lambda file: file.name))
-                manifest = Manifest(path, step, self.generation, self._ranks.size, time.time(), files)
+                manifest = Manifest(path, step, self.generation, self._ranks.size, time.time(), files, self._any_size)
                 manifests.publish(manifest)
                 manifests.prune(self.directory, manifest, self._keep)
             except _SAVE_FAILURES as error:

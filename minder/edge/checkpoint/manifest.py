@@ -29,6 +29,7 @@ __all__ = [
     "prune",
     "publish",
     "verify",
+    "why_same_size",
 ]
 
 _NAME = re.compile(r"step-(\d{9,})-generation-(\d{5,})")
@@ -47,7 +48,8 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A complete checkpoint: the state after `step` steps, written by `world_size` ranks of `generation`."""
+    """A complete checkpoint: the state after `step` steps, written by `world_size` ranks of `generation`. any_size: another number of ranks
+    can read it."""
 
     path: Path
     step: int
@@ -55,6 +57,7 @@ class Manifest:
     world_size: int
     time_s: float
     files: tuple[ManifestFile, ...]
+    any_size: bool = True
 
     @property
     def order(self) -> tuple[int, int]:
@@ -81,6 +84,19 @@ def newest_step(directory: str | os.PathLike[str]) -> int | None:
     """The step of the checkpoint that a new generation would resume from; None where none is complete. Raises CheckpointError, OSError."""
     found = complete_checkpoints(directory)
     return found[0].step if found else None
+
+
+def why_same_size(directory: str | os.PathLike[str]) -> str:
+    """Why what a new generation would resume from is not read by another number of ranks, "" if it is. A folder that holds nothing at all
+    is that of a job that begins anew. Raises OSError."""
+    found = complete_checkpoints(directory)
+    if found:
+        fixed = f"its checkpoint {found[0].path.name} can be read by {found[0].world_size} ranks only (any_size=False)"
+        return "" if found[0].any_size else fixed
+    folder = Path(directory)
+    if not folder.is_dir() or all(_NAME.fullmatch(path.name) for path in folder.iterdir()):
+        return ""
+    return f"whether what lies in {folder} can be read by another number of ranks is not known: set checkpoints_any_size"
 
 
 def newest_generation(directory: str | os.PathLike[str]) -> int:
@@ -160,7 +176,8 @@ def _read(path: Path) -> Manifest | None:
         content = json.loads((path / _FILE).read_text())
         digest = content.pop("sha256")
         files = tuple(ManifestFile(name, int(size), sha256) for name, (size, sha256) in content["files"].items())
-        manifest = Manifest(path, content["step"], content["generation"], content["world_size"], content["time_s"], files)
+        any_size = bool(content.get("any_size", True))
+        manifest = Manifest(path, content["step"], content["generation"], content["world_size"], content["time_s"], files, any_size)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # absent, cut off, or nonsense: not complete
     fits = content.get("format") == _FORMAT and digest == _digest(content) and (manifest.step, manifest.generation) == _identity(path)
@@ -176,6 +193,7 @@ def _content(manifest: Manifest) -> dict[str, Any]:
         "world_size": manifest.world_size,
         "time_s": manifest.time_s,
         "files": {file.name: [file.size_bytes, file.sha256] for file in manifest.files},
+        **({} if manifest.any_size else {"any_size": False}),
     }
 
 

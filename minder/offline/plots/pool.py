@@ -21,7 +21,7 @@ _MOST_ROWS = 30
 
 
 class Advice(Protocol):
-    """One size of job (reliability.standbys.StandbyAdvice). low, high: of the rate's interval."""
+    """One size of job (minder.act.recovery.pool_size.StandbyAdvice). low, high: of the rate's interval."""
 
     @property
     def machines(self) -> int: ...

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minder.act.recovery.pool_size import DEFAULT_RATE, FEW_FAILURES, FailureRate, StandbyAdvice, estimate_rate
 from minder.model.errors import BadInputError
 from minder.offline.reliability.account import Account
 from minder.offline.reliability.failures import FailureCount, count_failures, find_departures
 from minder.offline.reliability.reading import read_account
-from minder.offline.reliability.standbys import DEFAULT_RATE, FEW_FAILURES, FailureRate, StandbyAdvice, estimate_rate
 
 __all__ = ["CountedRate", "advice_json", "advice_notes", "advice_rows", "rate_from_account", "rate_from_ledger"]
 
@@ -48,6 +48,10 @@ def advice_rows(advice: Sequence[StandbyAdvice], counted: bool) -> list[tuple[st
 def advice_notes(rate: FailureRate, percentile: float, counted: CountedRate | None) -> list[str]:
     """What the numbers rest on, in words."""
     lines = [f"rate {rate.value:.5f} failures per machine and day; the pool covers {percentile:g} % of days and is refilled within one"]
+    lines.append(
+        "not covered: a switch that takes all machines behind it at once (32 at ByteRobust, on less than one day in a hundred); "
+        'cover = "switch" in [pool] of job.toml keeps enough for the largest of a job'
+    )
     if counted is None:
         return lines
     count = counted.count

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from minder.act.recovery.pool_size import DEFAULT_RATE, advise_standbys, given_rate
 from minder.model.clock import format_time
 from minder.model.errors import BadInputError
 from minder.offline.reliability.account import Account
 from minder.offline.reliability.advice import advice_notes, advice_rows, rate_from_account
 from minder.offline.reliability.failures import Departure, count_failures, find_departures, repeat_offenders
 from minder.offline.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL, account_pictures
-from minder.offline.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
 from minder.offline.reliability.tables import cause_rows, describe_ettr, incident_rows, job_rows
 from minder.record.incidents import Incident
 from minder.record.incidents.report import describe_evidence

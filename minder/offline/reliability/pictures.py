@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minder.act.recovery.pool_size import DEFAULT_RATE, advise_standbys, given_rate
 from minder.offline.plots.pool import draw_departures, draw_pool
 from minder.offline.plots.reliability import HourLine, PlanPanel, draw_hours, draw_losses, draw_plan
 from minder.offline.reliability.account import Account
 from minder.offline.reliability.advice import rate_from_account
 from minder.offline.reliability.failures import count_failures, find_departures
 from minder.offline.reliability.plan import Outcome
-from minder.offline.reliability.standbys import DEFAULT_RATE, advise_standbys, given_rate
 
 __all__ = ["DEPARTURES", "HOURS", "LOSSES", "POOL", "account_pictures", "plan_picture"]
 

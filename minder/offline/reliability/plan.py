@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from minder.act.policy.config import PolicyConfig
+from minder.act.recovery.pool_size import binomial_quantile
 from minder.model.errors import BadInputError
 from minder.offline.reliability.mix import Published
 from minder.offline.reliability.months import LOST_PHASES, Mechanisms, Month, Scale, draw_faults, simulate
-from minder.offline.reliability.standbys import binomial_quantile
 
 __all__ = ["NOT_MINDERS", "VARIANTS", "Outcome", "describe_scale", "make_scale", "plan_ettr", "plan_json", "plan_notes", "plan_rows"]
 

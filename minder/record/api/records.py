@@ -64,6 +64,12 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "passed_over": "Rungs that could not be used, and why.",
         "climbed": "Rungs that the job climbed before, within the ladder's window, the newest last.",
         "beside": "What runs with it, such as `probes`.",
+        "size": "How many machines the job goes on with, where that changes; else null.",
+        "joins": "Standbys that make the job larger, without taking another machine's place.",
+    },
+    "Size": {
+        "machines": "Machines that the job goes on with.",
+        "full": "Machines that it has at full size.",
     },
     "PassedOver": {
         "rung": "Name of the rung, or `probes` for what should have run beside one.",

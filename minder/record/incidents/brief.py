@@ -9,7 +9,7 @@ from minder.model.clock import format_time
 from minder.model.history import Approval
 from minder.record.incidents.outlook import Outlook, outlook
 from minder.record.incidents.record import Incident
-from minder.record.incidents.words import cause_words
+from minder.record.incidents.words import cause_words, size_words
 
 __all__ = ["RETURN", "Brief", "Undo", "as_it_is", "brief", "place_command", "returned_by", "undo_steps"]
 
@@ -94,6 +94,7 @@ def _now(incident: Incident, follows: Outlook, approvals: Sequence[Approval]) ->
         if not incident.evicted:
             return f"It is over, by {incident.closed_by}: no machine was evicted."
         instead = f"; {', '.join(incident.replacements)} took over" if incident.replacements else ""
+        instead += size_words(incident.decision) if incident.decision is not None else ""
         return f"{', '.join(incident.evicted)} is out{instead}. It is over, by {incident.closed_by}."
     for item in approvals:
         if item.state == "waiting":

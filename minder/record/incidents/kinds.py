@@ -67,7 +67,8 @@ JOB_WATCHED = "job_watched"
 JOB_UNWATCHED = "job_unwatched"
 # A controller took over the job. {version?, pid?}
 CONTROLLER_STARTED = "controller_started"
-# {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?}
+# {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?,
+# full_machines?: how many the job has at full size, where it may go on with fewer}
 GENERATION_STARTED = "generation_started"
 # Verdict. The first one of an incident opens it; kind "recovered" closes an incident in which nothing was done.
 VERDICT = "verdict"

@@ -12,7 +12,7 @@ from minder.model.history import Approval
 from minder.record.incidents.brief import as_it_is, brief
 from minder.record.incidents.record import Incident
 from minder.record.incidents.spans import format_span
-from minder.record.incidents.words import TIERS, cause_words
+from minder.record.incidents.words import TIERS, cause_words, size_words
 from minder.wire.codec import to_json
 
 __all__ = ["AFTERWARDS", "describe_evidence", "incident_json", "incident_report", "incident_rows", "left_to_a_person"]
@@ -130,6 +130,8 @@ def _decision_lines(decision: Decision | None, stages: bool) -> list[str]:
     lines = [f"{decision.action} {', '.join(decision.machines)}".strip() + f" ({decision.reason}): {decision.detail}"]
     if decision.replacements:
         lines.append(f"in their place: {', '.join(decision.replacements)}")
+    if size := size_words(decision):
+        lines.append(f"size: {size.removeprefix('; ')}")
     if decision.price:
         lines.append(f"price: {decision.price.acting_gpu_s:.0f} GPU-s by acting, {decision.price.waiting_gpu_s:.0f} GPU-s by waiting")
     return [*lines, *_rung_lines(decision), *_jobs_lines(decision), *(f"stage {line}" for line in decision.stages if stages)]

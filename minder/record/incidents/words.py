@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 
-__all__ = ["TIERS", "cause_words", "ranks_words", "verdict_words", "what_was_decided"]
+__all__ = ["TIERS", "cause_words", "ranks_words", "size_words", "verdict_words", "what_was_decided"]
 
 TIERS = {"evict": "evict (high confidence)", "page": "page (a person should look)", "watch": "watch (noted)"}
 _MACHINE = {
@@ -80,5 +80,15 @@ def what_was_decided(decision: Decision, incidents: Sequence[str]) -> str:
     """What follows, with the incident to look it up by. Who and why was said with the verdict; here is why it is done or not."""
     who = ", ".join(decision.machines) or "the job"
     action = "the job is started again in place" if decision.action == "restart" else f"{who} {_DONE.get(decision.action, decision.action)}"
+    action += size_words(decision)
     why = "" if decision.reason == "act" else f" ({decision.detail or decision.reason.replace('_', ' ')})"
     return f"{f'incident {incidents[0]}: ' if incidents else ''}{action}{why}"
+
+
+def size_words(decision: Decision) -> str:
+    """What becomes of the job's size, to follow what is done; "" where it stays."""
+    if decision.size is None:
+        return ""
+    joined = f"{', '.join(decision.joins)} in, " if decision.joins else ""
+    would = "would go" if decision.reason == "dry_run" else "goes"
+    return f"; {joined}the job {would}{decision.size.words.removeprefix('goes')}"

@@ -157,6 +157,8 @@ def _decision(feed: Feed, decision: Decision) -> Text:
     text.append(" " + ", ".join(feed.short(machine) for machine in decision.machines))
     if decision.replacements:
         text.append(f", {', '.join(feed.short(machine) for machine in decision.replacements)} takes the place")
+    if decision.size is not None:
+        text.append(f"; the job {decision.size.words}")
     return text.append(f"  ({decision.reason}: {clean(feed.shortened(decision.detail), 90)})", style="dim")
 
 

@@ -22,7 +22,8 @@ class KubernetesConfig(BaseModel):
     UUID. max_held: nodes that minder may hold at once in the whole cluster. alike: labels in which a spare must equal the job's machines.
     kueue: "admission" says that Kueue is configured not to evict or requeue what it has admitted. eviction_deadline_s: how long a
     PodDisruptionBudget is waited for. release: also evict the job's pod from an evicted machine. restart: what follows a crash or a
-    hang that is no machine's: a page, always. retest: a command that must succeed before
+    hang that is no machine's: a page, always. standby_deployment: a Deployment of the namespace whose pods run agent and launcher on nodes
+    that stand by; minder makes it larger where standbys are missing. retest: a command that must succeed before
     `minder machine return`, "{node}" is the machine. retest_deadline_s: so long it may take. deadline_s: for each call of the API server.
     """
 
@@ -47,6 +48,7 @@ class KubernetesConfig(BaseModel):
     max_held: int = Field(default=2, ge=1)
     release: bool = False
     restart: Literal["page"] = "page"
+    standby_deployment: str | None = Field(default=None, pattern=_DNS)
     retest: tuple[str, ...] = ()
     retest_deadline_s: float = Field(default=600.0, gt=0)
 

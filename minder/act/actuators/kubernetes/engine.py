@@ -15,6 +15,7 @@ from minder.act.actuators.kubernetes.mirror import Mirror
 from minder.act.actuators.kubernetes.nodes import Holding, KubernetesNodes
 from minder.act.actuators.kubernetes.records import NodeRecord, PodRecord, read_node, read_pod
 from minder.act.actuators.kubernetes.register import Entry, Register
+from minder.act.actuators.kubernetes.standbys import KubernetesStandbys
 from minder.act.actuators.kubernetes.workload import Workload
 from minder.model.decision import ActionResult
 from minder.model.errors import ActuatorError
@@ -42,6 +43,7 @@ class KubernetesEngine:
         holding = Holding(f"{config.namespace}/{config.job}", config.hardware, config.max_held)
         self.nodes = KubernetesNodes(calls, Register(calls, config.home, confirm), holding, now_s, confirm)
         self.job = Workload(calls, config.namespace, config.workload, config.job, config.kueue)
+        self._standbys = KubernetesStandbys(calls, config.namespace, config.standby_deployment, confirm)
         self._evictions = Evictions(calls, confirm, config.eviction_deadline_s, sleep)
         selector = {"labelSelector": config.nodes} if config.nodes else {}
         self._all_nodes = Mirror(calls, "/api/v1/nodes", read_node, selector)
@@ -108,6 +110,12 @@ class KubernetesEngine:
 
     def own_retries(self) -> str:
         return ""
+
+    def ask_standbys(self, count: int, operation_id: str) -> str:
+        return self._standbys.ask(count, operation_id)
+
+    def forgo_standbys(self, operation_id: str) -> str:
+        return self._standbys.forgo(operation_id)
 
     def restart_without(self, machines: Sequence[str]) -> str:
         """Evict every pod of the job, the bad machines' first; its controller makes new ones, which the scheduler places elsewhere.

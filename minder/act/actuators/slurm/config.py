@@ -15,8 +15,9 @@ class SlurmConfig(BaseModel):
     launcher: addresses of machines that no [[machines]] names, "http://{node}:9401". max_drained: nodes that minder may hold drained at
     once in the whole cluster. release: give an evicted node back out of the running allocation (needs `srun --no-kill`). restart:
     with `minder watch --act`, what follows a crash or a hang that is no machine's: a page, or a requeue of the job. retest: a command
-    that must succeed before `minder machine return`, "{node}" in it is the machine. retest_deadline_s: so long it may take. deadline_s: for
-    each call of a Slurm command. conf: a slurm.conf other than Slurm's own choice.
+    that must succeed before `minder machine return`, "{node}" in it is the machine. retest_deadline_s: so long it may take. standby_script:
+    the batch script that starts agent and launcher on nodes that stand by; minder submits it where standbys are missing. deadline_s:
+    for each call of a Slurm command. conf: a slurm.conf other than Slurm's own choice.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,6 +32,7 @@ class SlurmConfig(BaseModel):
     max_drained: int = Field(default=2, ge=1)
     release: bool = False
     restart: Literal["page", "requeue"] = "page"
+    standby_script: str | None = None
     retest: tuple[str, ...] = ()
     retest_deadline_s: float = Field(default=600.0, gt=0)
     conf: str | None = None

@@ -8,6 +8,7 @@ from minder.act.actuators.contract import EngineSnapshot
 from minder.act.actuators.slurm.commands import Commands, FencedCommands
 from minder.act.actuators.slurm.jobs import SlurmJob
 from minder.act.actuators.slurm.nodes import SlurmNodes
+from minder.act.actuators.slurm.standbys import SlurmStandbys
 from minder.model.decision import ActionResult
 
 __all__ = ["SlurmEngine"]
@@ -15,19 +16,21 @@ __all__ = ["SlurmEngine"]
 
 class SlurmEngine:
     """actuators.contract.Engine. job_id: the Slurm job; now_s: the clock; confirm: called last before every change, raises if another
-    controller leads."""
+    controller leads. standby_script: as in the configuration."""
 
     name = "slurm"
 
     def __init__(
-        self, job_id: int, commands: Commands, now_s: Callable[[], float], max_drained: int = 2, confirm: Callable[[], None] = lambda: None
-    ) -> None:
+        self, job_id: int, commands: Commands, now_s: Callable[[], float], max_drained: int = 2, confirm: Callable[[], None] = lambda: None,
+        standby_script: str | None = None,
+    ) -> None:  # fmt: skip
         self.max_held = max_drained
         self.job_name = str(job_id)
         self._now_s = now_s
         fenced = FencedCommands(commands, confirm)
         self.nodes = SlurmNodes(fenced, now_s, max_drained)
         self.job = SlurmJob(job_id, fenced, self.nodes)
+        self._standbys = SlurmStandbys(fenced, standby_script)
 
     def look(self, machines: Sequence[str]) -> EngineSnapshot:
         time_s = self._now_s()  # what is read is at least as new
@@ -68,3 +71,9 @@ class SlurmEngine:
 
     def restart_without(self, machines: Sequence[str]) -> str:
         return self.job.requeue_without(machines)
+
+    def ask_standbys(self, count: int, operation_id: str) -> str:
+        return self._standbys.ask(count, operation_id)
+
+    def forgo_standbys(self, operation_id: str) -> str:
+        return self._standbys.forgo(operation_id)

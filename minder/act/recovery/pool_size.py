@@ -9,24 +9,45 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from minder.model.errors import BadInputError
 
 __all__ = [
     "DEFAULT_RATE",
     "FEW_FAILURES",
+    "PRIOR_MACHINE_DAYS",
     "FailureRate",
+    "PoolConfig",
     "StandbyAdvice",
     "advise_standbys",
     "binomial_quantile",
     "estimate_rate",
     "garwood",
     "given_rate",
+    "rate_with_prior",
 ]
 
 DEFAULT_RATE = 0.0012  # per machine and day: the middle of what reproduces the paper's pools of 2, 2, 3 and 4
+PRIOR_MACHINE_DAYS = 1.0 / DEFAULT_RATE  # the published rate weighs as much as one failure that was counted: in so many machine-days
 _HIGHEST_RATE = 0.99  # a count over minutes may give more than one failure a day; a chance cannot be more than one
 FEW_FAILURES = 10  # with fewer the interval spans a factor of four and more
+
+
+class PoolConfig(BaseModel):
+    """percentile: how surely the standbys cover a day's failures. cover: "failures", or "switch" where the pool also has to replace all
+    machines behind one switch. ask: whether the engine is asked for standbys that are missing. ask_deadline_s: what has not come by then is
+    not wanted any more, until the next generation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    percentile: float = Field(default=99.0, gt=0, lt=100)
+    cover: Literal["failures", "switch"] = "failures"
+    ask: bool = True
+    ask_deadline_s: float = Field(default=600.0, gt=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +122,17 @@ def estimate_rate(failures: int, machine_days: float) -> FailureRate:
     """Out of a count over some machine-days, more than 0."""
     low, high = garwood(failures)
     return FailureRate(failures / machine_days, low / machine_days, high / machine_days, failures, machine_days)
+
+
+def rate_with_prior(failures: int, machine_days: float) -> FailureRate:
+    """The published rate, corrected by what was counted: one failure in 833 machine-days, and the site's own. Without a count it is the
+    published rate; after some thousand machine-days it is the site's.
+
+    >>> rate_with_prior(0, 0.0).value, round(rate_with_prior(40, 10_000.0).value, 4)
+    (0.0012, 0.0038)
+    """
+    counted = estimate_rate(failures + 1, machine_days + PRIOR_MACHINE_DAYS)
+    return FailureRate(counted.value, counted.low, counted.high, failures, machine_days)
 
 
 def garwood(events: int, sure: float = 0.95) -> tuple[float, float]:

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
+from minder.act.recovery.pool_size import advise_standbys, binomial_quantile, estimate_rate, garwood, given_rate
 from minder.model.errors import BadInputError
-from minder.offline.reliability.standbys import advise_standbys, binomial_quantile, estimate_rate, garwood, given_rate
 
 
 def test_the_published_pools_come_out() -> None:

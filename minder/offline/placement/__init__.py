@@ -1,0 +1,1 @@
+"""Where a job's machines should be: groups in as few blocks of the network as can be, and spares inside each block."""
