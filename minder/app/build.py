@@ -15,6 +15,7 @@ from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.context import ContextMaker, JobWork, context_maker, isolated_group, standing_of, whole_context
+from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.engine_work import EngineActuator, EngineRecovery
 from minder.act.controller.exporter import Collects, Exporter, Gauges, Sight
 from minder.act.controller.hearing import Inbox
@@ -125,6 +126,7 @@ class _Action:
     recovery: Recovery | None
     requeue: EngineRecovery | None
     hung: HungJob | None
+    diagnosing: Diagnosing | None
 
 
 def build(
@@ -162,6 +164,7 @@ def build(
         alarm=diagnosis.alarm,
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,
+        diagnosing=action.diagnosing,
         standing=standing_of(diagnosis.judge),
     )
     controller = Controller(base.state, stages, base.ledger, base.clock, base.state_dir)
@@ -234,7 +237,10 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     requeue = None if base.launched else _requeue(base)
     restarts = base.launched or (requeue is not None and config.requeues)
     hung = HungJob(base.state, base.ledger, policy.config) if restarts else None
-    return _Action(policy, context, recovery, requeue, hung)
+    diagnosing = None
+    if recovery is not None:
+        diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery.resume_suspended)
+    return _Action(policy, context, recovery, requeue, hung, diagnosing)
 
 
 def _is_launched(config: JobConfig) -> bool:

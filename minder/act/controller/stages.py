@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.backlog import Backlog
+from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.exporter import Measures
 from minder.act.controller.hung import HungJob
 from minder.act.controller.pool import Admits
@@ -157,6 +158,7 @@ class Stages:
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
+    diagnosing: Diagnosing | None = None  # tests a job's machines while it stands; None where minder cannot
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is

@@ -30,7 +30,8 @@ class PolicyContext:
     `restart_refused`: why the job cannot be started again as it is, by us; "" if it can.
     `hangs`: the job stands as a whole, its processes alive.
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
-    `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do.
+    `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do: OFFERED everywhere, WITH_LAUNCHERS
+    too where its launchers run probes.
     """
 
     now_s: float

@@ -22,7 +22,7 @@ def price(case: Case) -> Ruling:
 
 
 def price_of(case: Case) -> Price:
-    """Acting: restart plus the work since the last checkpoint, on every GPU of the job.
+    """Acting: restart plus the work since the last checkpoint, on every GPU of the job; a diagnosis stands as long as it may at most.
 
     Waiting, weighed by the verdict's confidence: a stopped job loses everything until a person comes, and then pays the same
     restart; a slow one loses a share of its speed until the configured horizon, or until the job is done where that comes first.
@@ -30,7 +30,8 @@ def price_of(case: Case) -> Price:
     """
     context, config, confidence = case.context, case.config, case.verdict.confidence
     gpus = max(1, context.gpus)
-    acting_s = context.expected_restart_s + context.since_checkpoint_s
+    test_s = config.diagnose_limit_s if case.action == "diagnose" else 0.0
+    acting_s = context.expected_restart_s + context.since_checkpoint_s + test_s
     if _costs_by_speed(case):
         waiting_s = speed_lost_share(case) * _slow_s(case) * confidence
     else:
