@@ -12,7 +12,7 @@ from typing import Any
 
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
-from minder.act.controller.state import JobState, bar_machines, placement_payload
+from minder.act.controller.state import JobState, bar_machines, open_diagnosis, placement_payload
 from minder.act.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
@@ -252,6 +252,8 @@ class Recovery:
                 self._finish(decision)
                 continue
             if decision.action == "diagnose":  # minder.act.controller.diagnosing goes on with it, or something else came after it
+                if event == open_diagnosis(events[begun:]) and self._ledger.result(decision.operation_id) is None:
+                    self._suspend(decision, event.incident)
                 continue
             line, again = self._again(decision, event.incident)
             lines.append(line)
