@@ -14,6 +14,7 @@ from minder import __version__
 from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
 from minder.act.controller.attachment import Attachment
+from minder.act.controller.beside import Beside
 from minder.act.controller.context import ContextMaker, JobWork, context_maker, isolated_group, standing_of, whole_context
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.engine_work import EngineActuator, EngineRecovery
@@ -127,6 +128,7 @@ class _Action:
     requeue: EngineRecovery | None
     hung: HungJob | None
     diagnosing: Diagnosing | None
+    beside: Beside | None
 
 
 def build(
@@ -165,6 +167,7 @@ def build(
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,
         diagnosing=action.diagnosing,
+        beside=action.beside,
         standing=standing_of(diagnosis.judge),
     )
     controller = Controller(base.state, stages, base.ledger, base.clock, base.state_dir)
@@ -237,10 +240,11 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     requeue = None if base.launched else _requeue(base)
     restarts = base.launched or (requeue is not None and config.requeues)
     hung = HungJob(base.state, base.ledger, policy.config) if restarts else None
-    diagnosing = None
+    diagnosing, beside = None, None
     if recovery is not None:
+        beside = Beside(base.state, base.ledger, base.fleet, base.clock)
         diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery.resume_suspended)
-    return _Action(policy, context, recovery, requeue, hung, diagnosing)
+    return _Action(policy, context, recovery, requeue, hung, diagnosing, beside)
 
 
 def _is_launched(config: JobConfig) -> bool:

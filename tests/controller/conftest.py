@@ -20,6 +20,7 @@ import pytest
 
 import minder.app.build
 from minder.act.controller import recover
+from minder.act.controller.beside import Beside
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.exporter import Gauges, Sight
 from minder.act.controller.recover import Recovery, RecoverySettings
@@ -115,7 +116,7 @@ class FakeFleet:
     def _probe(self, item: Launcher, body: Mapping[str, Any]) -> Any:
         if item.silent:
             return NoAnswerError("does not answer")
-        if item.state == "running":
+        if item.state == "running" and not body.get("force"):
             return {"state": "refused", "detail": "ranks run on this machine", "results": []}
         operation = str(body["operation"])
         item.probed[operation] = item.probed.get(operation, 0) + 1
@@ -273,7 +274,8 @@ class World:
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, tracker, context  # type: ignore[arg-type]
         )  # fmt: skip
-        stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing)
+        beside = Beside(state, ledger, self.fleet, self.clock)  # type: ignore[arg-type]
+        stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing, beside=beside)
         controller = Controller(state, stages, ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 

@@ -52,6 +52,10 @@ def acted(world: Any) -> list[Decision]:
     return [from_json(Decision, event.payload["decision"]) for event in world.events(kinds.INTENT)]
 
 
+def probed(world: Any, why: str = "diagnose") -> list[Any]:
+    return [event for event in world.events(kinds.PROBES) if event.payload["why"] == why]
+
+
 def rungs(world: Any) -> list[str]:
     return [item.rung for item in acted(world)]
 
@@ -75,14 +79,14 @@ def test_the_second_unknown_failure_is_diagnosed_and_the_climb_goes_on_where_all
     assert phases[began : began + 4] == [(name, state) for name in ("suspend", "diagnose") for state in ("begin", "end")]
 
 
-PASSING = ("clock", "device_health", "dcgm", "memory", "loopback", "gemm", "all_to_all", "disk")
+PASSING = ("clock", "space", "device_health", "dcgm", "memory", "loopback", "gemm", "all_to_all", "disk")
 
 
 def test_a_nan_is_diagnosed_at_once_and_with_alignment(make: Callable[..., Any]) -> None:
     world = make("nonfinite")
     world.life(TICKS)
     assert rungs(world)[0] == "diagnose"
-    tested = world.events(kinds.PROBES)
+    tested = probed(world)
     assert {event.payload["machine"] for event in tested} == {"m0", "m1", "m2", "m3"}
     assert "alignment" in [item["probe"] for item in tested[0].payload["results"]]
 
@@ -123,7 +127,7 @@ def test_what_only_a_comparison_shows_is_measured_twice(make: Callable[..., Any]
             launcher.faults.clear()
     app.close()
     assert app.state.barred == ({"m2"} if stays else set())
-    assert {event.payload["round"] for event in world.events(kinds.PROBES)} == {1, 2}
+    assert {event.payload["round"] for event in probed(world)} == {1, 2}
     if not stays:
         assert "links of m2: a fault that a second look did not show" in result_of(world)["detail"]
 
@@ -231,7 +235,7 @@ def test_killed_after_any_write_of_the_climb_the_next_controller_goes_on(make: C
         assert fold_job("llm", world.events()).phase == "running", at
         started = [event.operation_id for event in world.events(kinds.GENERATION_STARTED)]
         assert len(started) == len(set(started)), at
-        tested = [(event.payload["machine"], event.operation_id, event.payload["round"]) for event in world.events(kinds.PROBES)]
+        tested = [(event.payload["machine"], event.operation_id, event.payload["round"]) for event in probed(world)]
         assert len(tested) == len(set(tested)) and tested, at
         assert sum("probes" in event.payload["sources"] for event in world.events(kinds.VERDICT)) == bool(fault), at
         with world.ledger() as ledger:

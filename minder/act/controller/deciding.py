@@ -72,8 +72,8 @@ class Deciding:
         """Write down what was concluded, hear what operators answered, decide, act."""
         self._open_incidents(now_s)
         self._take_answers(now_s)
-        if self._diagnosing is not None:
-            self._tick.backlog.put(self._diagnosing.take_items())
+        for part in (self._diagnosing, self._stages.beside):
+            self._tick.backlog.put(() if part is None else part.take_items())
         self._decide(now_s)
         self._resume()
 
@@ -239,6 +239,8 @@ class Deciding:
             return
         if decision.action == "diagnose" and self._diagnosing is not None:
             self._diagnosing.begin(decision, items, incidents[0])
+        if self._stages.beside is not None:
+            self._stages.beside.begin(decision, incidents[0])
         self.blame_missing(result)
 
     def _note_decision(self, decision: Decision, incidents: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.backlog import Backlog
+from minder.act.controller.beside import Beside
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.exporter import Measures
 from minder.act.controller.hung import HungJob
@@ -159,6 +160,7 @@ class Stages:
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
     diagnosing: Diagnosing | None = None  # tests a job's machines while it stands; None where minder cannot
+    beside: Beside | None = None  # quick probes beside a restart
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is

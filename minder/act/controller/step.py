@@ -123,6 +123,8 @@ class Controller:
         in_job = () if observation is None or observation.job is None else observation.job.machines
         if stages.diagnosing is not None:
             self.guard("diagnosis", stages.diagnosing.tick, None, writes=True)
+        if stages.beside is not None:
+            self.guard("beside", stages.beside.tick, None, writes=True)
         self._deciding.turn(now_s)
         self.guard("retests", self._retests.tick, None, writes=True)
         self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)

@@ -64,8 +64,8 @@ class Diagnosis:
             f"{', '.join(probes)} of {machine}: a fault that a second look did not show" for machine, probes in self.unconfirmed.items()
         ]
         if not parts and self.passed:
-            whole = not self.unjudged and not self.untested
-            parts = [f"all tests passed on {self.machines} machines" if whole else f"no fault found by {', '.join(sorted(self.passed))}"]
+            whole, count = not self.unjudged and not self.untested, f"{self.machines} machine{'' if self.machines == 1 else 's'}"
+            parts = [f"all tests passed on {count}" if whole else f"no fault found by {', '.join(sorted(self.passed))}"]
         parts += [f"not judged: {', '.join(self.unjudged)}"] if self.unjudged else []
         shown = list(self.untested.items())[:_MOST_SHOWN]
         parts += [f"not tested: {machine} ({why})" for machine, why in shown]
