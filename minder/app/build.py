@@ -243,7 +243,7 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     diagnosing, beside = None, None
     if recovery is not None:
         beside = Beside(base.state, base.ledger, base.fleet, base.clock)
-        diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery.resume_suspended)
+        diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery)
     return _Action(policy, context, recovery, requeue, hung, diagnosing, beside)
 
 

@@ -268,8 +268,7 @@ class World:
             offers = OFFERED | (WITH_LAUNCHERS if self.fleet.offers else frozenset())
             return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, offers=offers, **facts)
 
-        config, restart = self.policy, recovery.resume_suspended
-        diagnosing = Diagnosing(state, ledger, self.fleet, config, self.clock, context, restart)  # type: ignore[arg-type]
+        diagnosing = Diagnosing(state, ledger, self.fleet, self.policy, self.clock, context, recovery)  # type: ignore[arg-type]
         judge = ScriptedJudge(lambda observation: self.script(observation))
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, tracker, context  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import pytest
 
 from minder.act.controller.state import fold_job
 from minder.model.decision import Decision
+from minder.model.errors import LedgerError
 from minder.model.evidence import Failure, Verdict
 from minder.record.incidents import kinds
 from minder.wire.codec import from_json
@@ -261,3 +262,24 @@ def test_a_fault_of_ours_keeps_no_job_standing(make: Callable[..., Any], monkeyp
     monkeypatch.setattr("minder.act.controller.diagnosing.Diagnosing._end", broken)
     app = world.life(60)
     assert app.state.phase == "running" and "could not be brought to an end" in result_of(world)["detail"]
+
+
+def test_a_ledger_that_fails_just_when_it_begins_keeps_no_job_standing(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make()
+    app = world.app()
+    app.begin()
+    until(world, app, lambda: rungs(world) == ["reattempt"])
+    real, failures = app.recovery._phase, iter([True])
+
+    def full(phase: str, *rest: Any) -> None:
+        if phase == "suspend" and next(failures, False):
+            raise LedgerError("the disk is full")
+        real(phase, *rest)
+
+    monkeypatch.setattr(app.recovery, "_phase", full)
+    for _ in range(TICKS):
+        world.fleet.advance()
+        world.clock.sleep(1.0)
+        app.controller._step_or_wait()
+    app.close()
+    assert rungs(world) == ["reattempt", "diagnose", "trial"] and app.state.phase == "running"

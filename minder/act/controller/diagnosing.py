@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from minder.act.controller.backlog import Item
 from minder.act.controller.state import JobState, open_diagnosis
@@ -75,16 +75,23 @@ class _Run:
         return self.decision.operation_id
 
 
+class Suspends(Protocol):
+    """Ends a job's workers, and starts them again."""
+
+    def suspend(self, decision: Decision, incident: str | None) -> None: ...
+
+    def resume_suspended(self, operation_id: str, incident: str | None, reason: str) -> StartResult: ...
+
+
 class Diagnosing:
     """`tick` once per tick, before the decisions; then `take_items` are to be decided on. Every method raises LedgerError."""
 
     def __init__(
         self, state: JobState, ledger: Ledger, fleet: Fleet, config: PolicyConfig, clock: Clock,
-        context: Callable[[JobState, Sequence[str], float], PolicyContext], restart: Callable[[str, str | None, str], StartResult],
+        context: Callable[[JobState, Sequence[str], float], PolicyContext], recovery: Suspends,
     ) -> None:  # fmt: skip
-        """restart: brings the job up as it was, for an operation and its incident, with a reason."""
         self._state, self._ledger, self._fleet = state, ledger, fleet
-        self._config, self._clock, self._context, self._restart = config, clock, context, restart
+        self._config, self._clock, self._context, self._recovery = config, clock, context, recovery
         self._run: _Run | None = None
         self.on_say: Callable[[str], None] = lambda text: None
 
@@ -118,10 +125,13 @@ class Diagnosing:
         if self._ledger.result(run.operation_id) is not None:
             self._settle(run, "")
             return f"the tests of {self._state.name} are over: what they found is decided on"
+        self._recovery.suspend(decision, incident)
         return f"goes on with the tests of {self._state.name} ({run.operation_id})"
 
     def tick(self) -> None:
         run = self._present()
+        if run is None and self._state.is_held:  # the ledger could not be written just when it began
+            self.take_up()
         if run is None or run.over:
             return
         why = self._ended_because(run)
@@ -144,7 +154,7 @@ class Diagnosing:
         """Start the job again as it was, where nothing else did. Raises RecoveryError."""
         run = self._run
         assert run is not None and run.over
-        return self._restart(run.operation_id, run.incident, "goes on after its tests")
+        return self._recovery.resume_suspended(run.operation_id, run.incident, "goes on after its tests")
 
     def give_up_overdue(self) -> None:
         """A fault of ours must not keep a job standing: far beyond the limit its tests are over."""

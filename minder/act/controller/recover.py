@@ -12,7 +12,7 @@ from typing import Any
 
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
-from minder.act.controller.state import JobState, bar_machines, open_diagnosis, placement_payload
+from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
@@ -72,7 +72,7 @@ class Recovery:
         with. Raises RecoveryError if the next generation cannot be placed."""
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
         if decision.action == "diagnose":
-            self._suspend(decision, incident)
+            self.suspend(decision, incident)
             return StartResult(self._state.generation, {}, 0.0)
         self._state.phase = "recovering"
         self._capture(decision, incident)
@@ -84,7 +84,7 @@ class Recovery:
         self._finish(decision)
         return result
 
-    def _suspend(self, decision: Decision, incident: str | None) -> None:
+    def suspend(self, decision: Decision, incident: str | None) -> None:
         """Evidence, then the end of every worker: one that waits holds the device too. A launcher that is asked twice does it once."""
         self._state.phase = "suspended"
         self._capture(decision, incident)
@@ -252,8 +252,6 @@ class Recovery:
                 self._finish(decision)
                 continue
             if decision.action == "diagnose":  # minder.act.controller.diagnosing goes on with it, or something else came after it
-                if event == open_diagnosis(events[begun:]) and self._ledger.result(decision.operation_id) is None:
-                    self._suspend(decision, event.incident)
                 continue
             line, again = self._again(decision, event.incident)
             lines.append(line)
