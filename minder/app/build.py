@@ -14,7 +14,9 @@ from minder import __version__
 from minder.act.actuators.contract import Actuator
 from minder.act.actuators.local import LocalActuator, LocalMachine
 from minder.act.controller.attachment import Attachment
+from minder.act.controller.beside import Beside
 from minder.act.controller.context import ContextMaker, JobWork, context_maker, isolated_group, standing_of, whole_context
+from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.engine_work import EngineActuator, EngineRecovery
 from minder.act.controller.exporter import Collects, Exporter, Gauges, Sight
 from minder.act.controller.growth import Growth
@@ -136,6 +138,8 @@ class _Action:
     requeue: EngineRecovery | None
     hung: HungJob | None
     growth: Growth | None
+    diagnosing: Diagnosing | None
+    beside: Beside | None
 
 
 def build(
@@ -176,6 +180,8 @@ def build(
         growth=action.growth,
         pool_size=_pool_size(base) if launched else None,
         sizes=(base.sizes.least, base.sizes.full) if base.sizes is not None else (0, 0),
+        diagnosing=action.diagnosing,
+        beside=action.beside,
         standing=standing_of(diagnosis.judge),
     )
     controller = Controller(base.state, stages, base.ledger, base.clock, base.state_dir)
@@ -250,7 +256,11 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     restarts = base.launched or (requeue is not None and config.requeues)
     hung = HungJob(base.state, base.ledger, policy.config) if restarts else None
     growth = None if base.sizes is None else Growth(base.state, base.ledger, policy.config, config.grow_after_s)
-    return _Action(policy, context, recovery, requeue, hung, growth)
+    diagnosing, beside = None, None
+    if recovery is not None:
+        beside = Beside(base.state, base.ledger, base.fleet, base.clock)
+        diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery)
+    return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, beside)
 
 
 def _is_launched(config: JobConfig) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minder.diagnose.diagnostics.judgement import judge
+from minder.diagnose.diagnostics.judgement import judge_machines
 from minder.edge.probes.contract import PROBES, find_programs
 from minder.edge.probes.orders import run_programs
 from minder.model.errors import BadInputError, WireError
@@ -139,13 +139,7 @@ def ranks_that_run(endpoints: Iterable[MachineEndpoints], job: str, tls: ssl.SSL
 
 def judge_all(tested: Mapping[str, ProbedMachine], past: Sequence[ProbeRun]) -> dict[str, list[ProbeJudgement]]:
     """Machine to the judgement of each of its probes, in the order in which they ran."""
-    names = list(dict.fromkeys(result.probe for item in tested.values() for result in item.results))
-    found: dict[str, list[ProbeJudgement]] = {machine: [] for machine in tested}
-    for name in names:
-        now = {machine: result for machine, item in tested.items() for result in item.results if result.probe == name}
-        for machine, judgement in judge(now, past_results(past, name)).items():
-            found[machine].append(judgement)
-    return found
+    return judge_machines({machine: item.results for machine, item in tested.items()}, lambda name: past_results(past, name))
 
 
 def record(

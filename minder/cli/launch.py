@@ -36,6 +36,7 @@ def command(
     grace: Annotated[
         float, typer.Option(min=0.0, max=3600.0, help="Seconds that workers have to save and end when this launcher is stopped.")
     ] = 10.0,
+    probe_folder: Annotated[Path | None, typer.Option(help="Where the disk probe writes. [default: the temporary folder]")] = None,
     step_pattern: StepPattern = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
@@ -72,6 +73,7 @@ def command(
         metrics_token=metrics_token(metrics_token_file),
         cgroup=cgroup,
         grace_s=grace,
+        probe_folder=None if probe_folder is None else probe_folder.absolute(),
         step_pattern=chosen_pattern(step_pattern, None),
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )

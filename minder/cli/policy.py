@@ -85,7 +85,7 @@ def test(
     if recordings and ledger is not None:
         raise BadInputError("give recordings or --ledger: the past is one of them")
     policy = _policy(config)
-    found, problems = _of_recordings(recordings, policy) if recordings else (_of_ledger(policy, job, ledger), [])
+    found, problems = _of_recordings(recordings, policy, _is_launched(config)) if recordings else (_of_ledger(policy, job, ledger), [])
     if format_ == "json":
         _print(rehearsal_json(found), [], format_)
     else:
@@ -108,7 +108,7 @@ def _of_ledger(policy: PolicyConfig, job: str | None, ledger: str | None) -> Reh
         return rehearse_ledger(opened.events(kinds=(*DRY_RUN_KINDS, kinds.NOTE)), policy, job)
 
 
-def _of_recordings(paths: Sequence[Path], policy: PolicyConfig) -> tuple[Rehearsal, list[str]]:
+def _of_recordings(paths: Sequence[Path], policy: PolicyConfig, launched: bool) -> tuple[Rehearsal, list[str]]:
     """With one line for each that cannot be read."""
     from minder.ingest.sources.jobfile import read_job
     from minder.model.errors import BadInputError, RuleFailedError
@@ -123,7 +123,8 @@ def _of_recordings(paths: Sequence[Path], policy: PolicyConfig) -> tuple[Rehears
             recorded = read_job(path / "job.toml")
             topology = recorded.topology()
             size = len(recorded.machines) * recorded.gpus_per_machine
-            job = RehearsedJob(recorded.name, recorded.machines, recorded.standbys, size, dict(topology.rank_machine), topology.domains)
+            ranks, domains = dict(topology.rank_machine), topology.domains
+            job = RehearsedJob(recorded.name, recorded.machines, recorded.standbys, size, ranks, domains, launched)
             items += rehearse_verdicts(job, verdicts, policy, path.resolve().name)
         except (BadInputError, RuleFailedError) as error:
             problems.append(" ".join(str(error).split()))
@@ -188,6 +189,13 @@ def _policy(path: Path | None) -> PolicyConfig:
     from minder.config import load_config
 
     return PolicyConfig() if path is None else load_config(path, only_watch=True).policy_config(act=True)
+
+
+def _is_launched(path: Path | None) -> bool:
+    """Whether launchers of this configuration run its job, so that its machines can be tested while it stands."""
+    from minder.config import load_config
+
+    return path is not None and all(machine.launcher is not None for machine in load_config(path, only_watch=True).machines)
 
 
 def _print(document: dict[str, Any], rows: list[tuple[str, ...]], format_: str) -> None:

@@ -27,15 +27,17 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class PastEviction:
-    """One eviction, trial or restart that the ledger knows of. event_id: of its intent; the order of the ledger, which no clock changes."""
+    """One eviction, trial, diagnosis or restart that the ledger knows of. event_id: of its intent; the order of the ledger, which no clock
+    changes. resumed: of a diagnosis that started the job again itself; otherwise what followed it did."""
 
     time_s: float
     job: str
     machines: tuple[str, ...]
-    action: Literal["evict", "trial", "restart"]
+    action: Literal["evict", "trial", "restart", "diagnose"]
     operation_id: str
     finished: bool
     event_id: int = field(default=0, compare=False)
+    resumed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class JobView:
 
     name: str
     generation: int
-    phase: Literal["starting", "running", "recovering", "finished", "failed"]
+    phase: Literal["starting", "running", "recovering", "suspended", "diagnosing", "finished", "failed"]
     machines: tuple[str, ...]
     standbys: tuple[str, ...]
     barred: tuple[str, ...]

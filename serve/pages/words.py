@@ -22,6 +22,8 @@ _PHASES = {
     "starting": "starting",
     "running": "running",
     "recovering": "recovering",
+    "suspended": "suspended, to be tested",
+    "diagnosing": "standing, its machines are tested",
     "finished": "finished",
     "failed": "failed",
 }

@@ -20,6 +20,8 @@ import pytest
 
 import minder.app.build
 from minder.act.controller import recover
+from minder.act.controller.beside import Beside
+from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.exporter import Gauges, Sight
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.stages import Stages
@@ -27,6 +29,7 @@ from minder.act.controller.state import fold_job
 from minder.act.controller.step import Controller
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
+from minder.act.policy.ladder import OFFERED, WITH_LAUNCHERS
 from minder.act.policy.policy import Policy
 from minder.app.build import App
 from minder.config import JobConfig, MachineConfig
@@ -34,11 +37,13 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.judge import Judge
 from minder.model.clock import FakeClock
 from minder.model.decision import ActionResult, Decision
-from minder.model.errors import WireError
+from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Evidence, Signal, Verdict
 from minder.model.observation import MachineView, Observation, WorkerView
+from minder.model.probes import Measurement, ProbeResult
 from minder.record.incidents import Ledger
 from minder.simulate.paper import PaperFault, PaperJob
+from minder.wire.codec import to_json
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
 
@@ -65,6 +70,9 @@ class Launcher:
     silent: bool = False
     unheard: bool = False  # since it is polled
     refuses: str = ""
+    faults: dict[str, str] = field(default_factory=dict)  # probe to its own word, or "compared" where only a comparison shows it
+    probed: dict[str, int] = field(default_factory=dict)  # operation to how often it was asked for
+    probes_take: int = 2  # so often it is asked until they are done
 
 
 class FakeFleet:
@@ -75,6 +83,7 @@ class FakeFleet:
         self.launchers = {name: Launcher() for name in machines}
         self.signals: list[Signal] = []
         self.captured: list[str] = []
+        self.offers: list[str] = []  # of each launcher
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -100,7 +109,21 @@ class FakeFleet:
         return found
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {"generation": max(0, self.launchers[machine].generation)}
+        return {"generation": max(0, self.launchers[machine].generation), "offers": self.offers}
+
+    def probes(self, bodies: Mapping[str, Any], part: str = "launcher", wait_s: float = 0.0) -> dict[str, Any]:
+        return {name: self._probe(self.launchers[name], body) for name, body in bodies.items()}
+
+    def _probe(self, item: Launcher, body: Mapping[str, Any]) -> Any:
+        if item.silent:
+            return NoAnswerError("does not answer")
+        if item.state == "running" and not body.get("force"):
+            return {"state": "refused", "detail": "ranks run on this machine", "results": []}
+        operation = str(body["operation"])
+        item.probed[operation] = item.probed.get(operation, 0) + 1
+        results = [to_json(probe_result(str(probe["id"]), item, self._clock.now_s())) for probe in body["probes"]]
+        done = item.probed[operation] >= item.probes_take
+        return {"state": "done" if done else "running", "results": results if done else results[:1]}
 
     def views(self) -> dict[str, MachineView]:
         now_s = self._clock.now_s()
@@ -146,6 +169,15 @@ class FakeFleet:
         for item in running:
             if sum(other.generation == item.generation for other in running) >= item.world:
                 item.step = (item.step or 0) + 2
+
+
+def probe_result(name: str, item: Launcher, now_s: float) -> ProbeResult:
+    """No number, and no fault, unless the launcher has one."""
+    fault = item.faults.get(name, "")
+    if fault in ("", "compared"):
+        state = Measurement("state", 0.0 if fault else 1.0, "", "same", bad="fail")
+        return ProbeResult(name, 1, "measured", measures=(state,) if name == "links" else (), started_s=now_s, seconds=1.0)
+    return ProbeResult(name, 1, "failed", fault, started_s=now_s, seconds=1.0)
 
 
 class FakeActuator:
@@ -234,14 +266,18 @@ class World:
         tracker = JobTracker()
 
         def context(state: Any, standbys: Sequence[str], now_s: float) -> PolicyContext:
-            facts = {"workers_dead": self.workers_dead, "hangs": self.hangs}
-            return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, **facts)
+            facts = {"workers_dead": self.workers_dead or state.phase == "suspended", "hangs": self.hangs}
+            offers = OFFERED | (WITH_LAUNCHERS if self.fleet.offers else frozenset())
+            return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, offers=offers, **facts)
 
+        diagnosing = Diagnosing(state, ledger, self.fleet, self.policy, self.clock, context, recovery)  # type: ignore[arg-type]
         judge = ScriptedJudge(lambda observation: self.script(observation))
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, tracker, context  # type: ignore[arg-type]
         )  # fmt: skip
-        controller = Controller(state, replace(stages, admits=getattr(self, "admits", None)), ledger, self.clock, self.folder)
+        beside = Beside(state, ledger, self.fleet, self.clock)  # type: ignore[arg-type]
+        stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing, beside=beside)
+        controller = Controller(state, stages, ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 
     def tick(self, app: App, times: int = 1) -> None:

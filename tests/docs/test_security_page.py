@@ -94,6 +94,7 @@ class Supervisor:
     events, started_s, generation = EventRing(), 0.0, 0
 
     class settings:
+        probe_folder = None
         job, machine, slots, allow_env = "demo", "m1", 1, ()
 
     def views(self) -> list[Any]:

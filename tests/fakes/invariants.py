@@ -42,6 +42,8 @@ class Watch:
         self._tests: dict[str, str] = {}  # operation to its machine
         self._gone: Counter[str] = Counter()  # machine to its evictions since it last passed a test
         self._placed: set[str] = set()
+        self._diagnosis = ""  # the one that holds the job
+        self._held_s = 0.0  # since when, by the clock that cannot be set
 
     def fail(self, invariant: str, detail: str) -> None:
         self.broken.append(f"{invariant}: {detail}")
@@ -53,8 +55,11 @@ class Watch:
             self._intended.add(str(event.operation_id))
             if event.payload.get("action") in kinds.ACTS:
                 self._act(event)
+            if event.payload.get("action") == "diagnose":
+                self._hold(str(event.operation_id))
         elif event.kind == kinds.GENERATION_STARTED:
             self._intended.add(str(event.operation_id))
+            self._diagnosis = ""
             self._generation(event)
         elif event.kind == kinds.RESULT:
             self._ended(event)
@@ -79,10 +84,28 @@ class Watch:
         if event.payload["action"] != "evict":
             return
         self._evictions[name] = tuple(event.payload["machines"])
+        gone = [self._world.by_name[machine] for machine in event.payload["machines"]]
+        if decision["verdict"]["sources"] == ["probes"] and not all(item.has_full_disk for item in gone):
+            self.fail("no eviction by a probe that said nothing", f"{name} of {event.payload['machines']}")
         if name in self._rejected:
             self.fail("a rejection is honoured", name)
         if self._policy.approval == "required" and name not in self._approved and not self._ordered & set(decision["machines"]):
             self.fail("no eviction without the approval that the site wants", name)
+
+    def _hold(self, name: str) -> None:
+        if self._diagnosis not in ("", name):
+            self.fail("at most one diagnosis at a time", f"{name} during {self._diagnosis}")
+        self._diagnosis, self._held_s = name, self._world.clock.steady_s()
+
+    def probed(self, machine: str, body: Mapping[str, Any], leads: bool) -> None:
+        """A launcher, or with force an agent, is asked for probes."""
+        name = str(body["operation"]).split("/")[0]
+        if name not in self._intended:
+            self.fail("an intent before each action", f"{body['operation']} on {machine}")
+        if not leads:
+            self.fail("only who leads acts", f"{body['operation']} on {machine}")
+        if name != self._diagnosis and not body.get("force"):
+            self.fail("only a job that stands for it is tested", f"{body['operation']} on {machine}")
 
     def _climb(self, name: str, decision: Mapping[str, Any]) -> None:
         """A climb's state is in the ledger, for each controller that leads; and an unknown failure is restarted in place once."""
@@ -141,6 +164,10 @@ class Watch:
         if twice:
             self.fail("at most one owner of a rank", f"rank {twice[0]} at {self._world.clock.steady_s():.0f}")
 
+    def held_s(self) -> float:
+        """For how long a diagnosis has held the job."""
+        return self._world.clock.steady_s() - self._held_s if self._diagnosis else 0.0
+
     def end(self, events: Sequence[LedgerEvent], phase: str) -> None:
         """When all is calm again and time enough has passed."""
         self._count_budgets(events)
@@ -151,6 +178,8 @@ class Watch:
         if self._schedule.only_spares and acted:
             self.fail("a spare neither ends nor delays a job", str(acted[0].operation_id))
         quiet_s = self._world.clock.steady_s() - self._world.stepped_s
+        if self._diagnosis:
+            self.fail("no job is tested for ever", f"{self._diagnosis}, for {self.held_s():.0f} s")
         if phase not in ("finished", "failed") and quiet_s > STANDS_S:
             self.fail("no job stands for ever", f"no step for {quiet_s:.0f} s, phase {phase}")
 
@@ -158,7 +187,9 @@ class Watch:
         row, evicted = 0, list[tuple[float, int]]()
         for event in events:
             action = event.payload.get("action") if event.kind == kinds.INTENT else ""
-            if event.kind == kinds.PROGRESS:
+            if event.kind == kinds.JOB_REGISTERED:  # another run
+                row, evicted = 0, []
+            elif event.kind == kinds.PROGRESS:
                 row = 0
             elif action in ("restart", "trial"):
                 row += 1

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from invariants import Watch
 from rendezvous_fake import FakeHost
 from schedule import MACHINES, STANDBYS, Action, Schedule
-from sim_fleet import SimClock, SimFleet, SimMachines
+from sim_fleet import PROBES_S, SimClock, SimFleet, SimMachines
 
 import minder.app.build
 from minder.act.controller import recover, step
@@ -39,7 +39,8 @@ __all__ = ["Scene", "play", "simulated"]
 JOB = "llm"
 POLICY: dict[str, Any] = {
     "cooldown_s": 10.0, "breaker_share": 0.5, "breaker_window_s": 120.0, "restart_hung_after_s": 60.0, "start_limit_s": 120.0,
-    "trial_s": 120.0, "progress_steps": 10, "progress_s": 30.0, "approval_timeout_s": 45.0, "operation_timeout_s": 300.0,
+    "trial_s": 120.0, "diagnose_limit_s": 60.0, "progress_steps": 10, "progress_s": 30.0,
+    "approval_timeout_s": 45.0, "operation_timeout_s": 300.0,
 }  # fmt: skip
 CALM_S, QUIET_S = 600.0, 45.0  # after the last action at most, and without anything new
 TICK_S, REST_S, BUSY_S = 1.0, 3.0, 20.0  # between two ticks: so long after an action, and later
@@ -127,7 +128,7 @@ class Scene:
         sizes = {"min_machines": schedule.least or None, "grow_after_s": schedule.grow_s, "checkpoints_any_size": True}
         self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0, **sizes)
         self.watch = Watch(schedule, self._config.policy_config(True), self.world)
-        self.world.on_effect = self._effect
+        self.world.on_effect, self.world.on_probes = self._effect, self._probed
         self._read: dict[Any, Any] = {}
         self._leases = LeaseStore(self._location)
         self.people = Ledger(self._location, clock=self.clock)  # what operators write
@@ -273,6 +274,10 @@ class Scene:
         self.watch.effect(machine, body, self._acting is self.app)
         self._count("effect")
 
+    def _probed(self, machine: str, body: Any) -> None:
+        self.watch.probed(machine, body, self._acting is self.app)
+        self._count("probe")
+
     # what happens
 
     def _do(self, action: Action) -> None:
@@ -287,6 +292,15 @@ class Scene:
 
     def _do_ecc(self, action: Action) -> None:
         self._give(action, "ecc")
+
+    def _do_disk(self, action: Action) -> None:
+        """Full: only its test shows it. Its processes die of it, once or twice, and say nothing of the reason."""
+        self._give(action, "crash")
+        self.world.by_name[action.machine].faults["disk"] = 1
+
+    def _do_slow_probes(self, action: Action) -> None:
+        """Beyond the limit of a diagnosis, with 100 s."""
+        self.world.probes_s = action.amount
 
     def _give(self, action: Action, fault: str) -> None:
         item = self.world.by_name[action.machine]
@@ -367,6 +381,7 @@ class Scene:
         self._say("all is calm")
         self._unwritable_until_s = 0.0
         self._dies = None
+        self.world.probes_s = PROBES_S
         for item in self.world.by_name.values():
             item.agent_silent_until_s = 0.0
             self.world.bring_back(item.name)

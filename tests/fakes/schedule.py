@@ -11,7 +11,7 @@ __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
 SPARE = frozenset({"standby_died", "no_standby", "agent_silent"})  # what can neither end nor delay a job
-FAULTS = frozenset({"hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
+FAULTS = frozenset({"disk", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,14 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "crash": (3, lambda dice, at_s: Action(at_s, "crash", _machine(dice), dice.choice([1, 1, 2, 50]))),
     "rank_crash": (1, lambda dice, at_s: Action(at_s, "rank_crash", amount=dice.randrange(4), flag=dice.choice(["1", "2", "50"]))),
     "ecc": (2, lambda dice, at_s: Action(at_s, "ecc", _machine(dice), 1)),
+    "disk": (2, lambda dice, at_s: Action(at_s, "disk", _machine(dice), dice.choice([2, 2, 50]))),
+    "slow_probes": (1, lambda dice, at_s: Action(at_s, "slow_probes", amount=dice.choice([3.0, 40.0, 100.0]))),
     "lost": (3, lambda dice, at_s: Action(at_s, "lost", _machine(dice), dice.choice([5.0, 20.0, 90.0, 1e9]))),
     "launcher": (2, lambda dice, at_s: Action(at_s, "launcher", dice.choice(MACHINES + STANDBYS))),
     "standby_died": (2, lambda dice, at_s: Action(at_s, "standby_died", dice.choice(STANDBYS), dice.choice([10.0, 60.0, 1e9]))),
     "no_standby": (1, lambda dice, at_s: Action(at_s, "no_standby", "", dice.choice([30.0, 120.0, 1e9]))),
     "agent_silent": (1, lambda dice, at_s: Action(at_s, "agent_silent", dice.choice(MACHINES + STANDBYS), dice.uniform(2.0, 60.0))),
-    "kill": (4, lambda dice, at_s: Action(at_s, "kill", "", dice.randrange(1, 15), dice.choice(["write", "write", "effect"]))),
+    "kill": (4, lambda dice, at_s: Action(at_s, "kill", "", dice.randrange(1, 15), dice.choice(["write", "write", "effect", "probe"]))),
     "rival": (2, lambda dice, at_s: Action(at_s, "rival", "", dice.randrange(1, 15))),
     "unwritable": (1, lambda dice, at_s: Action(at_s, "unwritable", "", dice.choice([3.0, 15.0, 60.0]))),
     "pause": (2, lambda dice, at_s: Action(at_s, "pause", "", dice.choice([20.0, 60.0, 120.0]), dice.choice(["all", "job"]))),

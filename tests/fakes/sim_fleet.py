@@ -14,10 +14,12 @@ from minder.model.clock import FakeClock
 from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Signal
 from minder.model.observation import MachineView, WorkerView
+from minder.model.probes import ProbeResult
+from minder.wire.codec import to_json
 
 __all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines"]
 
-STEP_S, LOAD_S, RETURN_S, ECHO_S = 1.0, 4.0, 2.0, 0.5
+STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBES_S = 1.0, 4.0, 2.0, 0.5, 12.0
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 _SLICE_S = 1.0
 
@@ -38,7 +40,8 @@ class SimClock(FakeClock):
 
 @dataclass
 class SimMachine:
-    """One machine with its agent, its launcher and one worker. faults: "hang", "crash", "ecc", with how many of them are left."""
+    """One machine with its agent, its launcher and one worker. faults: "hang", "crash", "ecc", with how many of them are left; "disk",
+    which stays. tests: operation to when its probes began, in this launcher's life."""
 
     name: str
     pid: int = 1
@@ -59,14 +62,19 @@ class SimMachine:
     was_ill: bool = False
     frozen: bool = False
     back_s: float = 0.0  # when a lost one is there again
+    tests: dict[str, float] = field(default_factory=dict)
     loaded_s: float = 0.0  # when its worker has loaded its checkpoint
+
+    @property
+    def has_full_disk(self) -> bool:
+        return "disk" in self.faults
 
     def begin_again(self, now_s: float) -> None:
         """Its launcher is started anew: it has forgotten all, and its worker ended with the old one."""
         self.lives += 1
         self.generation, self.rank, self.state, self.frozen = 0, None, "starting", False
         self.step, self.step_s, self.first = None, None, None
-        self.operations, self.log, self.launcher_back_s = set(), [], now_s + RETURN_S
+        self.operations, self.log, self.launcher_back_s, self.tests = set(), [], now_s + RETURN_S, {}
 
     def aim(self, body: Mapping[str, Any], now_s: float) -> None:
         self.loaded_s = now_s + LOAD_S
@@ -89,6 +97,8 @@ class SimMachines:
         self.step, self.stands = 0, False  # stands: a deadlock of the program holds the present generation
         self.stepped_s = 0.0
         self.on_effect: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
+        self.on_probes: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
+        self.probes_s = PROBES_S
         self._at_s, self._part, self._echo_s = clock.steady_s(), 0.0, None
         self._echo_s: float | None
         clock.on_passed = self.advance
@@ -225,7 +235,30 @@ class SimFleet:
         return sorted(found, key=lambda signal: signal.time_s)
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {"generation": self._world.by_name[machine].generation}
+        return {"generation": self._world.by_name[machine].generation, "offers": ["probes"]}
+
+    def probes(self, bodies: Mapping[str, Mapping[str, Any]], part: str = "launcher", wait_s: float = 0.0) -> dict[str, Any]:
+        return {name: self._probe(self._world.by_name[name], body, part) for name, body in bodies.items()}
+
+    def _probe(self, item: SimMachine, body: Mapping[str, Any], part: str) -> Any:
+        self._world.on_probes(item.name, body)
+        steady_s = self._world.clock.steady_s()
+        silent = steady_s < item.agent_silent_until_s if part == "agent" else not self._answers(item)
+        if silent or not item.up:
+            return NoAnswerError(f"{item.name} does not answer")
+        if item.state == "running" and not body.get("force"):
+            return {"state": "refused", "detail": "ranks run on this machine", "results": []}
+        begun_s = item.tests.setdefault(str(body["operation"]), steady_s)
+        if steady_s - begun_s < self._world.probes_s:
+            return {"state": "running", "results": []}
+        results = [self._result(item, str(probe["id"])) for probe in body["probes"]]
+        return {"state": "done", "results": [to_json(result) for result in results]}
+
+    def _result(self, item: SimMachine, probe: str) -> ProbeResult:
+        """A full disk is seen; what kills a job's processes is not."""
+        full = probe in ("disk", "space") and "disk" in item.faults
+        now_s = self._world.clock.now_s()
+        return ProbeResult(probe, 1, "failed" if full else "measured", "the disk is full" if full else "", started_s=now_s)
 
     def _answers(self, item: SimMachine) -> bool:
         return item.up and not (item.state == "starting" and item.launcher_back_s is not None)

@@ -10,11 +10,11 @@ import pytest
 
 from minder.act.policy import Policy, PolicyConfig, PolicyContext
 from minder.act.policy.describe import ladder_json, ladder_rows
-from minder.act.policy.ladder import OFFERED, TROUBLES
+from minder.act.policy.ladder import OFFERED, TROUBLES, WITH_LAUNCHERS
 from minder.model.decision import Climb, Decision
 from minder.model.errors import ConfigError
 from minder.model.evidence import Evidence, Failure, Verdict
-from minder.model.history import History
+from minder.model.history import History, PastEviction, Pause
 
 NOW_S, START_S = 10_000.0, 9_000.0
 Accuse = Callable[..., Verdict]
@@ -58,6 +58,45 @@ def test_an_unknown_failure_climbs_from_restart_to_trial_and_says_what_it_passes
 def test_probes_run_beside_the_restart_where_they_are_offered(running: PolicyContext) -> None:
     decision = decide(crash(fail()), History(), replace(running, offers=OFFERED | {"probes"}))
     assert decision.beside == ("probes",) and decision.passed_over == ()
+
+
+def test_the_second_unknown_failure_is_diagnosed_where_launchers_run_probes(running: PolicyContext) -> None:
+    offered, past = replace(running, offers=OFFERED | WITH_LAUNCHERS), History(failures=(fail(ago_s=60.0),))
+    decision = decide(crash(fail()), past, offered)
+    assert (decision.rung, decision.action, decision.machines, decision.reason) == ("diagnose", "diagnose", (), "act")
+    assert decision.price is not None and decision.price.acting_gpu_s >= PolicyConfig().diagnose_limit_s
+    assert decide(crash(fail(sort="nonfinite")), History(), offered).rung == "diagnose", "a NaN is not tried again first"
+    climbed = Climb("diagnose", NOW_S - 30.0, "diagnose-1", failures=(fail(),), outcome="done", finding="all tests passed on 4 machines")
+    after = decide(crash(fail()), replace(past, climbs=(climbed,)), offered)
+    assert after.rung == "trial"
+    assert next(item.detail for item in after.passed_over if item.rung == "diagnose").endswith(": all tests passed on 4 machines")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"config": {"dry_run": True}}, "dry_run"),
+        ({"config": {"max_restarts": 0}}, "max_restarts"),
+        ({"history": {"pauses": (Pause("all", None, NOW_S + 60.0, "a look"),)}}, "paused"),
+        ({"history": {"actions": (PastEviction(NOW_S - 20.0, "llm", (), "diagnose", "diagnose-1", False),)}}, "already_in_progress"),
+    ],
+)
+def test_what_stops_a_diagnosis(running: PolicyContext, change: dict[str, Any], reason: str) -> None:
+    history = replace(History(failures=(fail(ago_s=60.0),)), **change.get("history", {}))
+    policy = Policy(PolicyConfig(**{"dry_run": False, **change.get("config", {})}))
+    found = policy.decide([crash(fail())], history, replace(running, offers=OFFERED | WITH_LAUNCHERS))
+    assert reason in [item.reason for item in found] and "diagnose" not in [item.action for item in found]
+
+
+def test_a_diagnosis_waits_for_an_eviction_and_is_asked_again_just_before_it_begins(running: PolicyContext, accuse: Accuse) -> None:
+    offered, past = replace(running, offers=OFFERED | WITH_LAUNCHERS), History(failures=(fail(ago_s=60.0),))
+    policy = Policy(PolicyConfig(dry_run=False, breaker_share=0.5))
+    evict, waits = policy.decide([crash(fail()), accuse("m2", cause="explicit", sources=("signals",))], past, offered)
+    assert (evict.action, waits.rung, waits.reason) == ("evict", "diagnose", "already_in_progress")
+    decision = decide(crash(fail()), past, offered)
+    paused = replace(past, pauses=(Pause("all", None, NOW_S + 60.0, "a look"),))
+    assert policy.recheck(decision, past, offered).action == "diagnose"
+    assert policy.recheck(decision, paused, offered).reason == "paused"
 
 
 def test_where_ranks_are_fixed_every_rung_is_passed_over_and_a_person_is_called(running: PolicyContext) -> None:
@@ -184,7 +223,8 @@ def test_every_trouble_ends_with_a_person(order: str) -> None:
 def test_the_table_shows_what_is_not_available_and_where_network_alerts_lead() -> None:
     rows = ladder_rows(PolicyConfig())
     assert rows[0][:2] == ("rank", "rung") and rows[-1][1] == "page"
-    assert {row[1] for row in rows if row[-1] == "not available"} == {"diagnose", "rollback", "replay"}
+    assert {row[1] for row in rows if row[-1] == "not available"} == {"rollback", "replay"}
+    assert {row[1] for row in rows if row[-1] == "with launchers"} == {"diagnose"}
     climbs = {item["trouble"]: item["climb"] for item in ladder_json(PolicyConfig())["troubles"]}
     assert climbs["network"] == ["page"] and climbs["nan"] == ["diagnose", "trial", "rollback", "replay", "page"]
     own = ladder_json(PolicyConfig(ladder={"network_alerts": "evict"}))  # type: ignore[arg-type]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FIRST, COUNT, PARTS = 1, 18, 3  # more of them: bench/schedules.py
+from minder.model.probes import ProbeJudgement
+
+SLOW = {"tests for ever", "evicts for a test that said nothing"}
+FIRST, COUNT, PARTS = 1, 16, 3  # more of them: bench/schedules.py
 
 
 @pytest.mark.parametrize("part", [*range(PARTS - 1), pytest.param(PARTS - 1, marks=pytest.mark.release)])
@@ -26,7 +30,22 @@ def test_the_same_schedule_is_the_same_story(scene: Any, schedule: Any, empty_le
     assert first.trace == second.trace and first.trace
 
 
+KILLED = [("write", 12), ("probe", 2)]
+MORE = [*(("write", place) for place in range(1, 28)), *(("probe", place) for place in range(1, 28, 3)), ("effect", 3), ("effect", 6)]
+
+
+@pytest.mark.parametrize(("what", "place"), [*KILLED, *(pytest.param(*item, marks=pytest.mark.release) for item in MORE)])
+def test_a_controller_killed_anywhere_in_a_diagnosis(scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int) -> None:
+    """m1's full disk, which only a probe sees, kills its process twice: from the second time on the controller dies at one place."""
+    drawn = schedule.Schedule(0, (schedule.Action(1.0, "disk", "m1", 2), schedule.Action(13.0, "kill", "", place, what)))
+    played = scene.play(drawn, empty_ledger)
+    assert played.watch.broken == [], "\n".join(played.trace)
+    assert any("its machines are tested" in line for line in played.trace) and played.phase == "running"
+
+
 INVARIANT = {
+    "tests for ever": "no job is tested for ever",
+    "evicts for a test that said nothing": "no eviction by a probe that said nothing",
     "acts without an intent": "an intent before each action",
     "forgets who is barred": "a machine returns only with a proof",
     "never restarts what hangs": "no job stands for ever",
@@ -46,26 +65,32 @@ def fails(scene: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     return play
 
 
+def params(whole: bool) -> list[Any]:
+    """One of them at once, the others before a release."""
+    quick = set(INVARIANT) - SLOW if whole else {"acts without an intent"}
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.release) for name in INVARIANT]
+
+
 def among_noise(action: Any, breaks: str) -> tuple[Any, ...]:
     """What breaks the broken product, between two actions that do not."""
     needed = NEEDED[breaks](action)
     return (action(1.0, "agent_silent", "m2", 5.0), *needed, action(needed[-1].at_s + 1.0, "retest", "s0"))
 
 
-@pytest.mark.parametrize("breaks", INVARIANT)
+@pytest.mark.parametrize("breaks", params(whole=True))
 def test_a_broken_product_is_noticed(schedule: Any, fails: Callable[[str, Any], bool], breaks: str) -> None:
     assert fails(breaks, schedule.Schedule(0, among_noise(schedule.Action, breaks)))
 
 
-@pytest.mark.parametrize(
-    "breaks", [name if name == "acts without an intent" else pytest.param(name, marks=pytest.mark.release) for name in INVARIANT]
-)
+@pytest.mark.parametrize("breaks", params(whole=False))
 def test_a_schedule_shrinks_to_what_is_needed(schedule: Any, fails: Callable[[str, Any], bool], breaks: str) -> None:
     whole = schedule.Schedule(0, among_noise(schedule.Action, breaks))
     assert schedule.shrink(whole, lambda candidate: fails(breaks, candidate)).actions == NEEDED[breaks](schedule.Action)
 
 
 NEEDED: dict[str, Any] = {
+    "tests for ever": lambda action: (action(5.0, "crash", "m1", 2),),
+    "evicts for a test that said nothing": lambda action: (action(5.0, "crash", "m1", 2),),
     "acts without an intent": lambda action: (action(5.0, "crash", "m1", 1),),
     "forgets who is barred": lambda action: (action(5.0, "ecc", "m1", 1), action(20.0, "ecc", "m0", 1)),
     "never restarts what hangs": lambda action: (action(5.0, "deadlock"),),
@@ -111,7 +136,30 @@ def forget_climbs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClimbFold, "climbs", lambda self, *unused: ())
 
 
+def never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the answers nor the time limit end it."""
+    from minder.act.controller.diagnosing import Diagnosing
+
+    for name in ("_end_round", "_end", "give_up_overdue"):
+        monkeypatch.setattr(Diagnosing, name, lambda self, *unused: None)
+
+
+def accuse_by_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of which nothing is known is taken for a faulty one."""
+    from minder.act.controller import diagnosing
+
+    def concluded(machines: Any, rounds: Any, untested: Any) -> Any:
+        found = conclude(machines, rounds, untested)
+        item = ProbeJudgement("m1", "disk", "fail", "nothing was heard")
+        return replace(found, failed={"m1": (item,)})
+
+    conclude = diagnosing.conclude
+    monkeypatch.setattr(diagnosing, "conclude", concluded)
+
+
 BREAKS: dict[str, Any] = {
+    "tests for ever": never_end,
+    "evicts for a test that said nothing": accuse_by_silence,
     "forgets what was climbed": forget_climbs,
     "acts without an intent": act_without_intent,
     "forgets who is barred": forget_bars,

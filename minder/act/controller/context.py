@@ -20,6 +20,7 @@ from minder.act.controller.watched import WatchedJob
 from minder.act.policy.case import breaker_limit
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext, Sizes
+from minder.act.policy.ladder import OFFERED, WITH_LAUNCHERS
 from minder.act.policy.trust import distrusted
 from minder.act.recovery.restart import why_not_waiting
 from minder.diagnose.job_mode.tracker import JobTracker
@@ -120,7 +121,7 @@ def context_maker(
             answering=frozenset(machine for machine, view in views.items() if _answers(view)),
             since_checkpoint_s=unsaved_s(tracker, work.checkpoints.newest_step, config.assumed_unsaved_s),
             expected_restart_s=restart_s(tracker, math.inf if watched is not None else state.generation_start_s),
-            workers_dead=dead and state.phase in ("running", "starting"),
+            workers_dead=(dead and state.phase in ("running", "starting")) or state.phase == "suspended",
             machines_lost=lost,
             other_jobs=_other_jobs(fleet.jobs(), {name} | (watched.names if watched is not None else set())),
             suspects=_less_returned(ledger.suspects(now_s - config.domain_window_s), state.returned_s),
@@ -131,9 +132,15 @@ def context_maker(
             ranks_fixed=_fixed(watched, work),
             parallelism=topology.parallelism if watched is None else None,
             sizes=work.sizes() if watched is None else None,
+            offers=OFFERED | (WITH_LAUNCHERS if watched is None and _run_probes(fleet, in_job) else frozenset()),
         )
 
     return make
+
+
+def _run_probes(fleet: Fleet, machines: Set[str]) -> bool:
+    """Whether every launcher of the job says that it runs probes: one of an earlier version does not."""
+    return all("probes" in (fleet.launcher_state(machine).get("offers") or ()) for machine in machines)
 
 
 def _fixed(watched: WatchedJob | None, work: JobWork) -> str:

@@ -55,6 +55,7 @@ class Deciding:
         self._tick = tick
         self._voice = voice
         self._approvals = Approvals(state, ledger, stages.policy.config, clock)
+        self._diagnosing = stages.diagnosing
         self._told: set[str] = set()  # approved operations that wait for the end of a pause
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
@@ -71,7 +72,10 @@ class Deciding:
         """Write down what was concluded, hear what operators answered, decide, act."""
         self._open_incidents(now_s)
         self._take_answers(now_s)
+        for part in (self._diagnosing, self._stages.beside):
+            self._tick.backlog.put(() if part is None else part.take_items())
         self._decide(now_s)
+        self._resume()
 
     def _open_incidents(self, now_s: float) -> None:
         """Every conclusion is written down before anything is decided; one by one, so that a ledger that fails loses none."""
@@ -177,10 +181,29 @@ class Deciding:
             return decision.reason
         now_s = self._clock.now_s()
         if self._stages.recovery is not None and self._awaits_answer(decision, now_s):
+            if self._state.is_held:  # the job goes on while an operator thinks: it is started again first, and then he is asked
+                return "already_in_progress"
             self._note_decision(self._approvals.ask(decision, items, now_s), incidents)
         else:
-            self._act(decision, incidents)
+            self._act(decision, incidents, items)
         return None
+
+    def _resume(self) -> None:
+        """A job whose machines were tested stands no longer than that: where nothing else started it again, it goes on as it was."""
+        diagnosing = self._diagnosing
+        if diagnosing is None:
+            return
+        diagnosing.give_up_overdue()
+        if not diagnosing.is_over:
+            return
+        try:
+            result = diagnosing.resume()
+        except LedgerError:
+            raise
+        except MinderError as error:
+            self.give_up(str(error), diagnosing.incident)
+            return
+        self.blame_missing(result)
 
     def _recheck(self, decision: Decision) -> Decision:
         if decision.action not in kinds.ACTS:
@@ -192,8 +215,8 @@ class Deciding:
     def _awaits_answer(self, decision: Decision, now_s: float) -> bool:
         return awaits_answer(decision, self._ledger.history(self._state.name, now_s), self._stages.policy.config)
 
-    def _act(self, decision: Decision, incidents: Sequence[str]) -> None:
-        """Note the decision, and do what it says."""
+    def _act(self, decision: Decision, incidents: Sequence[str], items: Sequence[Item] = ()) -> None:
+        """Note the decision, and do what it says. items: what it answers."""
         self._note_decision(decision, incidents)
         if self._stages.recovery is None:
             return
@@ -214,6 +237,10 @@ class Deciding:
         except MinderError as error:
             self.give_up(str(error), incidents[0])
             return
+        if decision.action == "diagnose" and self._diagnosing is not None:
+            self._diagnosing.begin(decision, items, incidents[0])
+        if self._stages.beside is not None:
+            self._stages.beside.begin(decision, incidents[0])
         self.blame_missing(result)
 
     def _note_decision(self, decision: Decision, incidents: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ class Milestones:
 
     def note_first_step(self) -> None:
         state, tracker = self._state, self._tracker
-        if state.phase == "recovering" or state.generation == 0 or math.isinf(tracker.steps.step):
+        if state.phase == "recovering" or state.is_held or state.generation == 0 or math.isinf(tracker.steps.step):
             return
         if not state.first_step_seen and tracker.steps.generation == state.generation:
             step, time_s = tracker.steps.first or (tracker.steps.step, tracker.steps.advanced_s)

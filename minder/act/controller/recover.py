@@ -19,6 +19,7 @@ from minder.act.recovery.restart import StartResult, start_generation
 from minder.model.clock import Clock
 from minder.model.decision import ActionResult, Decision
 from minder.model.errors import BadInputError, CheckpointError, MinderError, RecoveryError
+from minder.model.history import LedgerEvent
 from minder.model.replicas import Replicas
 from minder.model.topology import Parallelism
 from minder.record.incidents import Ledger, kinds
@@ -72,8 +73,12 @@ class Recovery:
         RendezvousHost(self._settings.state_dir, self._settings.rendezvous_address).stop()
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
-        """Evict (if the decision says so) and restart. Raises RecoveryError if the next generation cannot be placed."""
+        """Evict (if the decision says so) and restart; of a diagnosis suspend the job, which minder.act.controller.diagnosing goes on
+        with. Raises RecoveryError if the next generation cannot be placed."""
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
+        if decision.action == "diagnose":
+            self.suspend(decision, incident)
+            return StartResult(self._state.generation, {}, 0.0)
         self._state.phase = "recovering"
         self._capture(decision, incident)
         if decision.action == "evict":
@@ -84,6 +89,27 @@ class Recovery:
         self._park(decision)
         self._finish(decision)
         return result
+
+    def suspend(self, decision: Decision, incident: str | None) -> None:
+        """Evidence, then the end of every worker: one that waits holds the device too. A launcher that is asked twice does it once."""
+        self._state.phase = "suspended"
+        self._capture(decision, incident)
+        self.on_phase(f"suspending {self._state.name}: its machines are tested")
+        body = {"operation_id": f"{decision.operation_id}/suspend", "generation": self._state.generation, "desired": "ended"}
+        body |= {"world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
+        if not any(event.payload.get("phase") == "suspend" for event in self._phases(decision.operation_id)):
+            self._phase("suspend", "begin", decision.operation_id, incident)
+        self._ledger.check_fence()
+        machines = machine_order(self._state.rank_machine)
+        self._fleet.post_workers({machine: body for machine in machines})  # noqa: C420 - read only
+
+    def _phases(self, operation_id: str) -> list[LedgerEvent]:
+        events = self._ledger.events(job=self._state.name, kinds=[kinds.RECOVERY_PHASE])
+        return [event for event in events if event.operation_id == operation_id]
+
+    def resume_suspended(self, operation_id: str, incident: str | None, reason: str) -> StartResult:
+        """Start a job again as it was that stood to be tested, where nothing else did. Raises RecoveryError."""
+        return self.bring_up(self._state.rank_machine, operation_id, incident, reason)
 
     def _place(self, decision: Decision) -> dict[int, str]:
         if decision.size is not None:
@@ -264,10 +290,18 @@ class Recovery:
                     self._park(decision)
                 self._finish(decision)
                 continue
+            if decision.action == "diagnose":  # minder.act.controller.diagnosing goes on with it, or something else came after it
+                continue
             line, again = self._again(decision, event.incident)
             lines.append(line)
             result = again or result
-        if not lines and self._state.generation and not self._state.first_step_seen and self._state.rank_machine:
+        if (
+            not lines
+            and not self._state.is_held
+            and self._state.generation
+            and not self._state.first_step_seen
+            and self._state.rank_machine
+        ):
             result = self.bring_up(self._state.rank_machine, self._state.operation_id, self._state.incident, "sent again")
             lines.append(f"sent generation {self._state.generation} to its launchers again")
         return lines, result

@@ -17,6 +17,8 @@ from typing import Any, Protocol, TypeVar
 
 from minder.act.controller.attachment import Attachment
 from minder.act.controller.backlog import Backlog
+from minder.act.controller.beside import Beside
+from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.exporter import Measures
 from minder.act.controller.growth import Growth
 from minder.act.controller.hung import HungJob
@@ -159,6 +161,8 @@ class Stages:
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
+    diagnosing: Diagnosing | None = None  # tests a job's machines while it stands; None where minder cannot
+    beside: Beside | None = None  # quick probes beside a restart
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     pool_size: PoolSize | None = None  # how many standbys the job should have; None of a job that is only watched
     sizes: tuple[int, int] = (0, 0)  # machines that the job has at least, and at full size; (0, 0): its size never changes

@@ -13,9 +13,9 @@ from minder.model.history import LedgerEvent
 from minder.model.observation import JobView
 from minder.record.incidents import Ledger, kinds
 
-__all__ = ["JobState", "bar_machines", "ended_runs", "fold_job", "placement_payload"]
+__all__ = ["JobState", "bar_machines", "ended_runs", "fold_job", "open_diagnosis", "placement_payload"]
 
-Phase = Literal["starting", "running", "recovering", "finished", "failed"]
+Phase = Literal["starting", "running", "recovering", "suspended", "diagnosing", "finished", "failed"]
 
 
 @dataclass(slots=True)
@@ -59,6 +59,11 @@ class JobState:
         """A run was begun, has ranks on machines, and is not over: a new controller takes it up."""
         return bool(self.rank_machine) and self.phase not in ("finished", "failed")
 
+    @property
+    def is_held(self) -> bool:
+        """Its workers are ended so that its machines can be tested."""
+        return self.phase in ("suspended", "diagnosing")
+
     def view(self, standbys: Iterable[str], quiet_until_s: float = 0.0) -> JobView:
         return JobView(
             name=self.name,
@@ -84,6 +89,10 @@ def fold_job(name: str, events: Iterable[LedgerEvent]) -> JobState:
             state.begin_run()
         elif event.kind == kinds.GENERATION_STARTED:
             _begin_generation(state, event)
+        elif event.kind == kinds.INTENT and event.payload.get("action") == "diagnose":
+            state.phase = "suspended"
+        elif event.kind == kinds.RECOVERY_PHASE and event.payload.get("phase") == "diagnose" and state.is_held:
+            state.phase = "diagnosing" if event.payload.get("state") == "begin" else "suspended"
         elif event.kind == kinds.FIRST_STEP and event.payload.get("generation") == state.generation:
             state.first_step_seen, state.phase, state.incident = True, "running", None
         elif event.kind == kinds.BARRED:
@@ -94,6 +103,18 @@ def fold_job(name: str, events: Iterable[LedgerEvent]) -> JobState:
             state.phase = _outcome(event)
             state.rank_machine = {}
     return state
+
+
+def open_diagnosis(events: Iterable[LedgerEvent]) -> LedgerEvent | None:
+    """The intent of the diagnosis that holds the job, from events of JOB_REGISTERED, JOB_ENDED, INTENT and GENERATION_STARTED of one job
+    (pure). A generation ends it, its own or that of what was decided after it."""
+    found: LedgerEvent | None = None
+    for event in events:
+        if event.kind == kinds.INTENT and event.payload.get("action") == "diagnose":
+            found = event
+        elif event.kind != kinds.INTENT or event.payload.get("action") in kinds.ACTS:
+            found = None
+    return found
 
 
 def ended_runs(ledger: Ledger, name: str) -> list[str]:

@@ -43,9 +43,11 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
         return PassedOver(item.rung, "too_early", f"only from the time on that it comes back {item.after} times; it did {blame.seen}")
     if item.times is None:
         return None
-    used = blame.seen if item.rung == "reattempt" else _used(item.rung, verdict.failures, history, context.now_s - window_s)
+    past = _used(item.rung, verdict.failures, history, context.now_s - window_s)
+    used = blame.seen if item.rung == "reattempt" else len(past)
     if used >= item.times:
-        return PassedOver(item.rung, "used_up", f"{used} of {item.times} for this trouble already")
+        found = next((climb.finding for climb in reversed(past) if climb.finding), "")
+        return PassedOver(item.rung, "used_up", f"{used} of {item.times} for this trouble already" + (f": {found}" if found else ""))
     return None
 
 
@@ -60,10 +62,10 @@ def climbed(history: History, since_s: float) -> tuple[Climb, ...]:
     return tuple(item for item in history.climbs if item.time_s >= since_s)[-_MOST_TOLD:]
 
 
-def _used(rung: str, failures: Iterable[Failure], history: History, since_s: float) -> int:
-    """How often the job climbed this rung for one of these failures."""
+def _used(rung: str, failures: Iterable[Failure], history: History, since_s: float) -> list[Climb]:
+    """When the job climbed this rung for one of these failures, oldest first."""
     wanted = list(failures)
-    return sum(item.rung == rung and item.time_s >= since_s and _is_same(item, wanted) for item in history.climbs)
+    return [item for item in history.climbs if item.rung == rung and item.time_s >= since_s and _is_same(item, wanted)]
 
 
 def _is_same(item: Climb, failures: Iterable[Failure]) -> bool:

@@ -27,6 +27,8 @@ _SECONDS = (
     "progress_s",
     "restart_hung_after_s",
     "start_limit_s",
+    "diagnose_limit_s",
+    "alignment_after_s",
 )
 _WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve")}
 _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
@@ -62,6 +64,11 @@ class PolicyConfig:
     # longer; 0: never. Before the first step of a generation, and where stacks cannot be read, start_limit_s holds instead.
     restart_hung_after_s: float = 300.0
     start_limit_s: float = 1800.0
+    # A job that is tested while it stands goes on after so long at most, whatever is not judged by then.
+    diagnose_limit_s: float = 180.0
+    # The tests of a job that computed wrong numbers include bit-wise alignment; those of another one only at its first stop after it has
+    # run, and was not tested so, for this long; 0: at every stop.
+    alignment_after_s: float = 86_400.0
     # After a restart, verdicts wait for so long; except of these causes, which no start-up looks like.
     cooldown_s: float = 60.0
     cooldown_exempt: tuple[str, ...] = ("explicit", "numeric")

@@ -44,7 +44,8 @@ class PolicyContext:
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
     `parallelism`: the job's axes, for the spread of its groups; None: not known, or minder only watches.
     `sizes`: how small the job may become; None: it never goes on with fewer machines.
-    `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do.
+    `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do: OFFERED everywhere, WITH_LAUNCHERS
+    too where its launchers run probes.
     """
 
     now_s: float

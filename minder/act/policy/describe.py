@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from minder.act.policy.config import PolicyConfig
-from minder.act.policy.ladder import OFFERED, TROUBLES, Rung
+from minder.act.policy.ladder import ACTION_OF, TROUBLES, WITH_LAUNCHERS, Rung
 from minder.act.policy.trust import Standing, demoted_since, standing_of
 from minder.model.clock import format_time
 from minder.model.history import RuleRecord
@@ -54,7 +54,8 @@ def _rung(rank: int, item: Rung, config: PolicyConfig) -> dict[str, Any]:
         "times": item.times,
         "after": item.after,
         "beside": list(item.beside),
-        "available": item.rung in OFFERED,
+        "available": item.rung in ACTION_OF,
+        "needs": "launchers" if item.rung in WITH_LAUNCHERS else None,
     }
 
 
@@ -68,8 +69,9 @@ def _row(item: dict[str, Any]) -> tuple[str, ...]:
     if item["after"]:
         often += f", once it came back {'again' if item['after'] == 1 else str(item['after']) + ' times'}"
     troubles = "every trouble" if item["rung"] == "page" else ", ".join(item["on"])
+    available = ("with launchers" if item["needs"] else "yes") if item["available"] else "not available"
     does = item["does"] + (f", {', '.join(item['beside'])} beside it" if item["beside"] else "")
-    return (str(item["rank"]), item["rung"], does, troubles, often, "yes" if item["available"] else "not available")
+    return (str(item["rank"]), item["rung"], does, troubles, often, available)
 
 
 def rule_json(records: Iterable[RuleRecord], config: PolicyConfig) -> list[dict[str, Any]]:

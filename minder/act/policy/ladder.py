@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from minder.model.decision import RungName
 from minder.model.errors import ConfigError
 
-__all__ = ["ACTION_OF", "OFFERED", "PERSON", "TROUBLES", "LadderConfig", "Rung", "Trouble", "read_ladder"]
+__all__ = ["ACTION_OF", "OFFERED", "PERSON", "TROUBLES", "WITH_LAUNCHERS", "LadderConfig", "Rung", "Trouble", "read_ladder"]
 
 Trouble = Literal["machine", "network", "program", "unknown", "nan", "hang", "slow", "standstill", "order"]
 TROUBLES: dict[Trouble, str] = {
@@ -32,14 +32,16 @@ TROUBLES: dict[Trouble, str] = {
     "order": "a person orders the restart, or a job that runs on fewer machines is to grow again",
 }
 # What a rung has done. Rungs without an action of their own are passed over until they are offered (PolicyContext.offers).
-ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "page"]] = {
+ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "diagnose", "page"]] = {
     "evict": "evict",
     "over_evict": "evict",
     "trial": "trial",
     "reattempt": "restart",
+    "diagnose": "diagnose",
     "page": "page",
 }
-OFFERED: frozenset[str] = frozenset(ACTION_OF)
+WITH_LAUNCHERS = frozenset({"diagnose", "probes"})  # only where the job's launchers run probes
+OFFERED: frozenset[str] = frozenset(ACTION_OF) - WITH_LAUNCHERS  # everywhere
 
 
 class _Strict(BaseModel):

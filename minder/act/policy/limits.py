@@ -23,6 +23,7 @@ __all__ = [
     "ready_standbys",
     "shared_machine",
     "standbys",
+    "would_diagnose",
     "would_restart",
 ]
 
@@ -132,6 +133,18 @@ def dry_run(case: Case) -> Ruling:
     """Last, so that its line says what would really have been done."""
     if case.config.dry_run:
         return stops("page", "dry_run", f"dry run: would evict {', '.join(case.machines)}; --act turns evictions on")
+    return passes()
+
+
+def would_diagnose(case: Case) -> Ruling:
+    """Last, as `dry_run`. The test ends workers that live: of a hang only while it lasts."""
+    if case.context.restart_refused:
+        return stops("page", "engine", case.context.restart_refused)
+    if HANG in case.verdict.sources and not (case.context.hangs or case.context.workers_dead):
+        return stops("none", "tier_too_low", "the job moves again: nothing to test")
+    if case.config.dry_run:
+        name, machines = case.context.job.name, len(case.context.job.machines)
+        return stops("page", "dry_run", f"dry run: would diagnose {name}: test its {machines} machines while it stands; --act turns it on")
     return passes()
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from minder.act.policy import approval, domains, limits, timing, trial, trust
 from minder.act.policy.blame import Blame, attribute
@@ -21,9 +21,10 @@ from minder.model.decision import Climb, Decision, PassedOver, Price, Reason, Ru
 from minder.model.evidence import TIER_ORDER, Verdict
 from minder.model.history import History
 
-__all__ = ["EVICT_STAGES", "RESTART_STAGES", "RETRY_REASONS", "TRIAL_STAGES", "Policy", "operation_name"]
+__all__ = ["DIAGNOSE_STAGES", "EVICT_STAGES", "RESTART_STAGES", "RETRY_REASONS", "TRIAL_STAGES", "Policy", "operation_name"]
 
-_ACTS = ("evict", "trial", "restart")
+_Act = Literal["evict", "trial", "restart", "diagnose"]
+_ACTS = get_args(_Act)
 _OUTSIDE = ("already_barred", "not_in_job")  # what is said of a machine outside the job is no reason to restart it
 
 EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
@@ -59,6 +60,15 @@ TRIAL_STAGES: tuple[tuple[str, Stage], ...] = (
     ("max_restarts", timing.restarts_left),
     ("dry_run", trial.dry_run),
 )
+DIAGNOSE_STAGES: tuple[tuple[str, Stage], ...] = (
+    ("tier", timing.tier),
+    ("in_progress", timing.in_progress),
+    ("approval", approval.restart_waits),
+    ("pause", timing.paused),
+    ("cooldown", timing.cooldown),
+    ("max_restarts", timing.restarts_left),
+    ("dry_run", limits.would_diagnose),
+)
 RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("tier", timing.tier),
     ("in_progress", timing.in_progress),
@@ -68,9 +78,9 @@ RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
     ("max_restarts", timing.restarts_left),
     ("dry_run", limits.would_restart),
 )
-_RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt"}  # of what an earlier version decided
+_RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt", "diagnose": "diagnose"}  # of old decisions
 _MEANWHILE = Rung(rung="reattempt", on=("standstill",))
-_STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES}
+_STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES, "diagnose": DIAGNOSE_STAGES}
 
 # A decision with one of these said "not now": ask again with the same verdict at the next tick.
 RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress", "awaiting_approval"})
@@ -87,9 +97,9 @@ class Policy:
 
         Whose a trouble is, is a matter of its failures and of what is remembered (minder.act.policy.blame); what is done about it is the
         ladder's (minder.act.policy.ladder): the first rung for it that can be used.
-        At most one decision acts ("evict", "trial" or "restart"), the one of the highest rank; it comes first. Where an eviction or a
-        trial was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where the day has seen too
-        many restarts.
+        At most one decision acts ("evict", "trial", "diagnose" or "restart"), the one of the highest rank; it comes first. Where another
+        than a restart was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where the day has
+        seen too many restarts.
         """
         blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
         blamed.sort(key=lambda item: -self._highest(item[1]))  # the highest rung takes standbys and budgets first
@@ -102,7 +112,7 @@ class Policy:
             taken = tuple(standby for decision in acting for standby in decision.replacements)
             around = Case(verdict, "evict", "", history, context, self.config, (), planned, taken, suspects)
             action, decision = self._climb(around, blame)
-            where = in_place if action == "restart" else acting if decision.action in ("evict", "trial") else others
+            where = in_place if action == "restart" else acting if decision.action in ("evict", "trial", "diagnose") else others
             where.append(decision)
         best = max(acting, key=self._rank, default=None)
         together = [item for item in acting if best is not None and item.action == best.action == "evict"]
@@ -144,11 +154,9 @@ class Policy:
             return wanted, replace(decision, passed_over=tuple(passed))
         return "page", self._person(around, blame, passed)
 
-    def _on(
-        self, item: Rung, action: Literal["evict", "trial", "restart"], blame: Blame, around: Case, passed: Sequence[PassedOver]
-    ) -> Decision:
+    def _on(self, item: Rung, action: _Act, blame: Blame, around: Case, passed: Sequence[PassedOver]) -> Decision:
         """The decision of one rung, by its stages."""
-        machines = () if action == "restart" else blame.machines
+        machines = () if action in ("restart", "diagnose") else blame.machines
         name = operation_name(replace(around.verdict, machines=machines), action, around.context)
         case = replace(around, action=action, operation_id=name, machines=machines, rung=item.rung, trouble=blame.trouble)
         beside = passed_beside(item, around.context) if item.beside else ()
@@ -184,10 +192,10 @@ class Policy:
             return decision
         own = decision.operation_id
         before = replace(history, actions=tuple(item for item in history.actions if item.operation_id != own))
-        if decision.action != "evict" and any(item.operation_id == own for item in history.actions):
+        if decision.action in ("trial", "restart") and any(item.operation_id == own for item in history.actions):
             before = replace(before, restarts=max(0, before.restarts - 1))
         around = replace(context, in_progress=None) if context.in_progress == own else context
-        action: Literal["evict", "trial", "restart"] = decision.action if decision.action in ("trial", "restart") else "evict"
+        action = cast(_Act, decision.action)
         case = Case(decision.verdict, action, own, before, around, self.config, decision.machines, preferred=decision.replacements)
         case = replace(case, rung=decision.rung or _RUNG_OF[action], trouble=decision.trouble)
         again = _run(replace(case, suspects=self._suspects([], context)))
@@ -232,7 +240,7 @@ class Policy:
     def _too_often(self, decisions: Sequence[Decision], history: History) -> list[Decision]:
         """A job that is restarted all day makes progress, or it would have ended: it goes on, and a person should know."""
         limit = self.config.max_restarts_per_day
-        acting = [decision for decision in decisions if decision.action in ("restart", "trial")]
+        acting = [decision for decision in decisions if decision.action in ("restart", "trial", "diagnose")]
         if not acting or history.restarts_today < limit:
             return []
         detail = f"{history.restarts_today} restarts within 24 hours, {limit} are usual at most: look why the job keeps failing"
@@ -258,7 +266,7 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
     cost: Price | None = None
     size: Size | None = None
     replacements: tuple[str, ...] = ()
-    action: Literal["evict", "trial", "restart", "page", "none"] = case.action
+    action: Literal["evict", "trial", "restart", "diagnose", "page", "none"] = case.action
     reason: Reason = "act"
     detail = f"every stage passed: {case.action}" if blame is None or not case.verdict.failures else f"{case.action}: {blame.say}"
     for name, stage in _STAGES[case.action]:

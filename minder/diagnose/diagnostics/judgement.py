@@ -12,14 +12,14 @@ of the median on the bad side, both. Against its own past a machine is compared 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from minder.diagnose.diagnostics import alignment
 from minder.model.probes import Judged, Measurement, MeasurementVerdict, ProbeJudgement, ProbeResult
 
-__all__ = ["DEVIATIONS", "LEAST_PAST", "LEAST_PEERS", "SHARE", "judge", "judge_machine", "worst"]
+__all__ = ["DEVIATIONS", "LEAST_PAST", "LEAST_PEERS", "SHARE", "judge", "judge_machine", "judge_machines", "worst"]
 
 LEAST_PEERS = 4  # equal machines, besides the one that is judged: a median that one more bad one does not move
 LEAST_PAST = 3  # earlier results of the machine itself
@@ -60,6 +60,18 @@ def judge(results: Mapping[str, ProbeResult], past: Results | None = None) -> di
     absent = {machine: found[-1] for machine, found in past.items() if machine not in results and found}
     everyone = {**absent, **results}
     return {machine: judge_machine(machine, found, everyone, past) for machine, found in results.items()}
+
+
+def judge_machines(
+    results: Mapping[str, Sequence[ProbeResult]], past: Callable[[str], Results] = lambda probe: {}
+) -> dict[str, list[ProbeJudgement]]:
+    """Machine to the judgement of each of its probes, in the order in which they ran. past: of a probe, as `judge` takes it."""
+    found: dict[str, list[ProbeJudgement]] = {machine: [] for machine in results}
+    for name in dict.fromkeys(item.probe for items in results.values() for item in items):
+        now = {machine: item for machine, items in results.items() for item in items if item.probe == name}
+        for machine, judgement in judge(now, past(name)).items():
+            found[machine].append(judgement)
+    return found
 
 
 def judge_machine(machine: str, found: ProbeResult, everyone: Mapping[str, ProbeResult], past: Results) -> ProbeJudgement:

@@ -69,7 +69,7 @@ class ModeClock:
         now_s, job = observation.now_s, observation.job
         if tracker.outage.lasts:
             return _Guess("none", {"outage": 1.0})
-        if job is not None and job.phase in ("starting", "recovering"):
+        if job is not None and job.phase in ("starting", "recovering", "suspended", "diagnosing"):
             return self._of_start(tracker, job)
         if tracker.phases.phase:
             stalled = self._sure((now_s - tracker.phases.since_s) / self._limits.phase_limit_s)
@@ -82,7 +82,7 @@ class ModeClock:
 
     def _of_start(self, tracker: JobTracker, job: JobView) -> _Guess:
         """A generation that is at work without a step that is read has come to its end of starting: the controller says so later."""
-        again = tracker.has_worked or job.phase == "recovering"
+        again = tracker.has_worked or job.phase != "starting"
         since_s = job.generation_start_s if job.phase == "starting" else None
         return _Guess("phase event", {"restarting" if again else "start": 1.0}, since_s)
 

@@ -36,7 +36,8 @@ Answer = Callable[[Request], Awaitable[Response]]
 def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: Token | None = None) -> ASGIApp:
     """The ASGI application. metrics_token: opens /metrics and nothing else. Errors are {"error": one line} with 400, 401, 409 or 413."""
     settings = supervisor.settings
-    probing = Probing(alone=lambda: supervisor.vacated())
+    options = {} if settings.probe_folder is None else {"folder": str(settings.probe_folder)}
+    probing = Probing(options, alone=lambda: supervisor.vacated())
 
     def about() -> dict[str, Any]:
         return {"machine": settings.machine, "job": settings.job, "now_s": time.time(), "started_s": supervisor.started_s}
@@ -44,7 +45,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
     async def state(request: Request) -> JSONResponse:
         workers = to_json(supervisor.views())
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
-        return JSONResponse({**about(), **found, "next": supervisor.events.next})
+        return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": ["probes"]})
 
     async def events(request: Request) -> JSONResponse:
         since, wait_s = int(_number(request, "since")), min(_number(request, "wait"), _LONGEST_WAIT_S)

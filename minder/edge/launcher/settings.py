@@ -20,7 +20,8 @@ __all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_liste
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
     """One launcher: `slots` workers of `job` on `machine`. Times in seconds, sizes in bytes. allow_env: patterns of variables that a
-    request may set besides those of minder.edge.launcher.variables."""
+    request may set besides those of minder.edge.launcher.variables. probe_folder: where the disk probe writes, the temporary folder if not
+    given."""
 
     job: str
     machine: str
@@ -39,6 +40,7 @@ class LaunchSettings:
     cgroup: str | None = None
     step_pattern: str | None = None
     tls: ServerTls | None = None
+    probe_folder: Path | None = None
     spare_delay_s: float = 5.0
     log_limit_bytes: int = 64 * 1024 * 1024
     grace_s: float = 10.0  # that the workers have when the launcher is asked to end

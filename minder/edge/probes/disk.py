@@ -19,7 +19,7 @@ from minder.edge.probes.contract import Finding, Probe
 from minder.edge.probes.program import run
 from minder.model.probes import Measurement
 
-__all__ = ["PROBE", "file_system_of", "measure"]
+__all__ = ["FAULTS", "LEAST_BYTES", "PROBE", "file_system_of", "measure"]
 
 PROBE = Probe(
     name="disk",
@@ -37,10 +37,10 @@ PROBE = Probe(
 
 _BLOCK_BYTES = 1 << 20
 _SIZE_BYTES = 128 << 20
-_LEAST_BYTES = 8 << 20
+LEAST_BYTES = 8 << 20
 _FSYNCS = 20
 # These say that the disk is broken or full, whatever else is known; others (no such folder, no permission) say that the order is wrong.
-_FAULTS = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EIO: "the disk answers with I/O errors",
+FAULTS = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EIO: "the disk answers with I/O errors",
            errno.EROFS: "the file system is read-only", errno.ESTALE: "the file system is gone (stale handle)",
            errno.EUCLEAN: "the file system is damaged"}  # fmt: skip
 
@@ -51,17 +51,17 @@ def measure(options: Mapping[str, Any]) -> Finding:
     try:
         return _measure(folder, int(options.get("size_bytes", _SIZE_BYTES)))
     except OSError as error:
-        if error.errno in _FAULTS:
-            return Finding("failed", f"{folder}: {_FAULTS[error.errno]}", _free(folder), _facts(folder))
+        if error.errno in FAULTS:
+            return Finding("failed", f"{folder}: {FAULTS[error.errno]}", _free(folder), _facts(folder))
         return Finding("not_applicable", f"{folder} cannot be tested: {error.strerror}")
 
 
 def _measure(folder: Path, size_bytes: int) -> Finding:
     free = os.statvfs(folder)
     left = free.f_bavail * free.f_frsize
-    if left < _LEAST_BYTES:
+    if left < LEAST_BYTES:
         raise OSError(errno.ENOSPC, "no space")
-    size_bytes = max(_LEAST_BYTES // 2, min(size_bytes, left // 2)) // _BLOCK_BYTES * _BLOCK_BYTES
+    size_bytes = max(LEAST_BYTES // 2, min(size_bytes, left // 2)) // _BLOCK_BYTES * _BLOCK_BYTES
     handle = _open(folder)
     try:
         write, expected = _write(handle, size_bytes)

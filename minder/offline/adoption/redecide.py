@@ -8,6 +8,7 @@ from typing import Any
 from minder.act.controller.state import fold_job
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
+from minder.act.policy.ladder import OFFERED, WITH_LAUNCHERS
 from minder.act.policy.limits import HANG
 from minder.act.policy.policy import Policy
 from minder.model.clock import format_time
@@ -107,11 +108,18 @@ def _again(job: str, before: Sequence[LedgerEvent], then: Decision, config: Poli
         largest_group=int(registered.get("largest_group") or 1),
         workers_dead=then.verdict.kind == "job" and then.action in kinds.ACTS,
         hangs=HANG in then.verdict.sources,
+        offers=OFFERED | (WITH_LAUNCHERS if _was_offered(then, registered) else frozenset()),
         suspects=fold_suspects([event for event in before if event.kind == kinds.VERDICT], then.time_s - config.domain_window_s),
     )
     history = fold_history(before, job, then.time_s)
     decided = Policy(config).decide([then.verdict], history, context)
     return next((item for item in decided if item.machines == then.verdict.machines), decided[0])
+
+
+def _was_offered(then: Decision, registered: Mapping[str, Any]) -> bool:
+    """Whether the job's machines could be tested while it stood: its launchers did not say otherwise."""
+    missing = any(item.reason == "not_available" and item.rung in WITH_LAUNCHERS for item in then.passed_over)
+    return bool(registered.get("launchers")) and not missing
 
 
 def _attached(events: Sequence[LedgerEvent]) -> Mapping[str, Any]:

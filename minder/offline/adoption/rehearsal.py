@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
+from minder.act.policy.ladder import OFFERED, WITH_LAUNCHERS
 from minder.act.policy.limits import HANG
 from minder.act.policy.policy import Policy
 from minder.act.recovery.placement import exchange_machines, replace_machines
@@ -25,13 +26,12 @@ from minder.record.incidents import Ledger, kinds
 __all__ = ["Cost", "Rehearsal", "Rehearsed", "RehearsedJob", "cost_of", "rehearse_ledger", "rehearse_recordings", "rehearse_verdicts"]
 
 _SORTS = {"stall": "hang", "unknown": "hang", "slowdown": "slow"}
-_ACTS = ("evict", "trial", "restart")
 _RESTART_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class RehearsedJob:
-    """A job as far as a rehearsal needs it. gpus: devices of the job."""
+    """A job as far as a rehearsal needs it. gpus: devices of the job. launched: launchers run it, so that its machines can be tested."""
 
     name: str
     machines: tuple[str, ...]
@@ -39,6 +39,7 @@ class RehearsedJob:
     gpus: int = 1
     rank_machine: Mapping[int, str] | None = None
     domains: Mapping[str, Mapping[str, str]] | None = None
+    launched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Cost:
     machines_evicted: int
     trials: int
     restarts: int
+    diagnoses: int
     pages: int
     machine_minutes: float
 
@@ -77,7 +79,8 @@ class Rehearsal:
 
 _ASSUMED = (
     "work since the last checkpoint: policy.assumed_unsaved_s",
-    "which rungs of the ladder the site offers: those of this version",
+    "which rungs of the ladder the site offers: those of this version, and tests while the job stands where launchers run it",
+    "what the tests of a job would have found: no fault, so that the climb goes on",
 )
 
 
@@ -122,9 +125,9 @@ def cost_of(items: Iterable[Rehearsed], config: PolicyConfig) -> Cost:
         seen.add(key)
         found[decision.action] += 1
         found["machines"] += len(decision.machines) if decision.action == "evict" else 0
-        if decision.action in _ACTS:
+        if decision.action in kinds.ACTS:
             minutes += item.machines * _seconds(decision, item.gpus, config) / 60
-    return Cost(found["evict"], found["machines"], found["trial"], found["restart"], found["page"], round(minutes, 1))
+    return Cost(found["evict"], found["machines"], found["trial"], found["restart"], found["diagnose"], found["page"], round(minutes, 1))
 
 
 def _seconds(decision: Decision, gpus: int, config: PolicyConfig) -> float:
@@ -159,13 +162,20 @@ class _Stage:
         incident = self._ledger.open_incident(verdict, job=name, time_s=now_s)
         if verdict.kind == "recovered":
             return
-        for decision in self._policy.decide([verdict], self._ledger.history(name, now_s), self._context(verdict, now_s)):
+        decided = self._decide(verdict, now_s)
+        for decision in decided:
             self._ledger.append(
                 kinds.DECISION, decision, job=name, incident=incident, operation_id=decision.operation_id, time_s=now_s
             )  # fmt: skip
-            if decision.action in _ACTS:
+            if decision.action in kinds.ACTS:
                 self._carry_out(decision, incident)
+            if decision.action == "diagnose":  # it found nothing, so the job waits for the next rung
+                decided += self._decide(verdict, now_s, suspended=True)
             yield decision
+
+    def _decide(self, verdict: Verdict, now_s: float, suspended: bool = False) -> list[Decision]:
+        history, context = self._ledger.history(self._job.name, now_s), self._context(verdict, now_s)
+        return self._policy.decide([verdict], history, replace(context, workers_dead=context.workers_dead or suspended))
 
     def _with_failures(self, verdict: Verdict) -> Verdict:
         """As the controller gives a hang or a slowness its ranks, for the memory of blame."""
@@ -191,11 +201,16 @@ class _Stage:
             answering=frozenset((*inside, *ready)),
             workers_dead=verdict.cause == "explicit" and verdict.kind == "job",
             hangs=HANG in verdict.sources,
+            offers=OFFERED | (WITH_LAUNCHERS if self._job.launched else frozenset()),
         )
 
     def _carry_out(self, decision: Decision, incident: str) -> None:
         name, time_s, operation = self._job.name, decision.time_s, decision.operation_id
         if not self._ledger.intend(operation, decision, job=name, incident=incident, time_s=time_s).first:
+            return
+        if decision.action == "diagnose":
+            found = "all tests passed, as is assumed"
+            self._ledger.complete(operation, ActionResult(operation, time_s, "done", found), time_s=time_s)
             return
         if decision.action == "evict":
             self._placed = replace_machines(self._placed, decision.machines, decision.replacements)

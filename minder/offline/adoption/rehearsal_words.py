@@ -65,4 +65,6 @@ def rehearsal_lines(found: Rehearsal) -> list[str]:
 
 def _cost(cost: Cost) -> str:
     evictions = f"{cost.evictions} evictions ({cost.machines_evicted} machines)"
-    return f"{evictions}, {cost.trials} trials, {cost.restarts} restarts, {cost.pages} pages, {cost.machine_minutes:g} machine-minutes"
+    tests = f", {cost.diagnoses} diagnoses" if cost.diagnoses else ""
+    rest = f"{cost.restarts} restarts{tests}, {cost.pages} pages, {cost.machine_minutes:g} machine-minutes"
+    return f"{evictions}, {cost.trials} trials, {rest}"

@@ -14,6 +14,7 @@ __all__ = ["ASCENT_KINDS", "Step", "fold_ascent"]
 
 ASCENT_KINDS = (
     kinds.DECISION, kinds.INTENT, kinds.AMBIGUOUS, kinds.RESULT, kinds.FIRST_STEP, kinds.TRIAL_ENDED, kinds.OUTCOME, kinds.CLOSED,
+    kinds.PROBES,
 )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def fold_ascent(events: Iterable[LedgerEvent]) -> list[Step]:
             _decided(steps, event)
         elif event.kind in (kinds.INTENT, kinds.RESULT, kinds.AMBIGUOUS):
             _done(steps, event)
-        elif event.kind in (kinds.FIRST_STEP, kinds.TRIAL_ENDED, kinds.OUTCOME, kinds.CLOSED):
+        elif event.kind in (kinds.FIRST_STEP, kinds.TRIAL_ENDED, kinds.OUTCOME, kinds.CLOSED) or _is_beside(event):
             _told(steps, event)
     return steps
 
@@ -80,7 +81,7 @@ def _told(steps: list[Step], event: LedgerEvent) -> None:
     """What is known later of the newest rung that was climbed, or of the one that its operation names."""
     words = _later(event.kind, event.payload)
     for index in range(len(steps) - 1, -1, -1):
-        own = event.kind != kinds.TRIAL_ENDED or steps[index].operation_id == event.operation_id
+        own = event.kind not in (kinds.TRIAL_ENDED, kinds.PROBES) or steps[index].operation_id == event.operation_id
         if steps[index].state == "climbed" and own:
             steps[index] = replace(steps[index], outcome=f"{steps[index].outcome}; {words}")
             return
@@ -91,6 +92,22 @@ def _later(kind: str, payload: Mapping[str, Any]) -> str:
         return f"the job stepped again at step {payload.get('step')}"
     if kind == kinds.TRIAL_ENDED:
         return f"the trial ended: {payload.get('finding')}"
+    if kind == kinds.PROBES:
+        return f"probes beside it on {payload.get('machine')}: {_judged(payload)}"
     if kind == kinds.OUTCOME:
         return f"{payload.get('machine')} was found: {payload.get('outcome')}"
     return f"closed{': ' + str(payload['note']) if payload.get('note') else ''}"
+
+
+def _is_beside(event: LedgerEvent) -> bool:
+    """Of a diagnosis the result says what the probes found."""
+    return event.kind == kinds.PROBES and event.payload.get("why") == "beside"
+
+
+def _judged(payload: Mapping[str, Any]) -> str:
+    """Faults with their reason; else what passed, and what is not known."""
+    rows = [row for row in payload.get("judgements") or () if isinstance(row, Mapping)]
+    bad = [f"{row.get('probe')} {row.get('verdict')}: {row.get('reason')}" for row in rows if row.get("verdict") in ("fail", "slow")]
+    by_word = {word: [str(row.get("probe")) for row in rows if row.get("verdict") == word] for word in ("pass", "not_judged")}
+    said = [f"{', '.join(names)} {word.replace('_', ' ')}" for word, names in by_word.items() if names]
+    return "; ".join(bad or said) or "nothing was judged"

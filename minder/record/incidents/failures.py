@@ -14,7 +14,7 @@ from minder.model.history import LedgerEvent, PastEviction, Trial
 from minder.record.incidents import kinds
 from minder.wire.codec import from_json
 
-__all__ = ["MEMORY_S", "BlameFold", "restarts_in_a_row"]
+__all__ = ["MEMORY_S", "BlameFold", "is_restart", "restarts_in_a_row"]
 
 MEMORY_S = 86_400.0
 _MOST = 10_000  # of one job in a day
@@ -82,13 +82,19 @@ def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[
     """
     count, stepped = 0, False
     marks = [(event_id, "anew" if anew else "steps") for event_id, _, anew in progress]
-    for _, what in sorted([*marks, *((action.event_id, action.action) for action in actions)], key=lambda item: item[0]):
+    done = [(action.event_id, "restart" if is_restart(action) else "") for action in actions]
+    for _, what in sorted([*marks, *done], key=lambda item: item[0]):
         if what in ("anew", "steps"):
             count, stepped = (0 if what == "anew" else count), True
         else:
-            count += what in ("restart", "trial") and not (stepped and count)
+            count += what == "restart" and not (stepped and count)
             stepped = False
     return count
+
+
+def is_restart(action: PastEviction) -> bool:
+    """Whether it counts as a restart. A diagnosis does where it started the job again itself: else what followed it counts."""
+    return action.action in ("restart", "trial") or (action.action == "diagnose" and action.resumed)
 
 
 def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int]:

@@ -14,7 +14,7 @@ from minder.model.history import Approval, History, LedgerEvent, Maintenance, Pa
 from minder.record.incidents import kinds
 from minder.record.incidents.approvals import APPROVAL_KINDS, ApprovalFold
 from minder.record.incidents.climbs import ClimbFold
-from minder.record.incidents.failures import MEMORY_S, BlameFold, restarts_in_a_row
+from minder.record.incidents.failures import MEMORY_S, BlameFold, is_restart, restarts_in_a_row
 from minder.record.incidents.maintenance import coming_windows, note_window
 from minder.record.incidents.rules import RULE_KINDS, RuleFold
 from minder.record.incidents.trust import TrustFold
@@ -127,7 +127,7 @@ class HistoryFold:
             barred=frozenset(machine for owner, machine in self._barred if owner in (None, job)),
             last_restart_s=started[-1] if len(started) > 1 else None,
             restarts=restarts_in_a_row(own, blame.progress),
-            restarts_today=sum(item.action in ("restart", "trial") and item.time_s > now_s - DAY_S for item in own),
+            restarts_today=sum(is_restart(item) and item.time_s > now_s - DAY_S for item in own),
             progress_s=blame.progress_s(now_s),
             failures=blame.failures(now_s),
             trials=blame.trials(now_s),
@@ -157,6 +157,8 @@ class _ActionFold:
                 del self._known[name]
             else:
                 self._known[name] = replace(self._known[name], finished=True)
+        if event.kind == kinds.GENERATION_STARTED and name in self._known:
+            self._known[name] = replace(self._known[name], resumed=True)
         action = event.payload.get("action")
         known = action in kinds.ACTS or isinstance(event.payload.get("decision"), Mapping)  # smaller steps carry no decision
         if event.kind != kinds.INTENT or name is None or not known:

@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 # What an intent may be that starts the job again.
-ACTS = ("evict", "trial", "restart")
+ACTS = ("evict", "trial", "restart", "diagnose")
 
 # A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
 # {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url},
@@ -74,8 +74,9 @@ GENERATION_STARTED = "generation_started"
 VERDICT = "verdict"
 # Decision
 DECISION = "decision"
-# {action: "evict" | "trial" | "restart" | any other word for a smaller step, machines: [...], decision?: Decision, ...}. Written by
-# Ledger.intend. Only "evict" counts against the budgets of evictions; "trial" and "restart" count as restarts.
+# {action: "evict" | "trial" | "restart" | "diagnose" | any other word for a smaller step, machines: [...], decision?: Decision, ...}.
+# Written by Ledger.intend. Only "evict" counts against the budgets of evictions; "trial" and "restart" count as restarts, and
+# "diagnose" where it has a generation of its own.
 INTENT = "intent"
 # ActionResult with outcome "ambiguous". A RESULT may still follow. Written by Ledger.complete.
 AMBIGUOUS = "ambiguous"
@@ -95,7 +96,9 @@ APPROVAL_CLOSED = "approval_closed"
 # untouched: nothing was repaired since the eviction, so that a pass says that no fault was found. return: a pass gives the machine back.
 # {machine, reason, by, token?, untouched?, return?}
 RETEST_ASKED = "retest_asked"
-# Probes ran on a machine. {machine, by, why: "test" | "diagnose" | "retest", note?, results: [ProbeResult], judgements: [ProbeJudgement]}
+# Probes ran on a machine; those of a job that stands for them, and those beside a restart, belong to its operation.
+# {machine, by, why: "test" | "diagnose" | "beside" | "retest", note?, round?, results: [ProbeResult], judgements: [ProbeJudgement]}
+# round: 2 where a fault that only a comparison showed was measured again
 PROBES = "probes"
 # An operator gives a running job one more standby. The controller takes it in (INTENT with action "join", RESULT done or failed).
 # A machine that was returned becomes a standby again by an INTENT with action "rejoin".
@@ -107,7 +110,7 @@ RESTART_ASKED = "restart_asked"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 # what "telemetry" is no capture: data is a minder.model.telemetry.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"
-# {phase: "capture" | "evict" | "restart" | "load" | ..., state: "begin" | "end", detail?}
+# {phase: "capture" | "evict" | "suspend" | "diagnose" | "restart" | "load" | ..., state: "begin" | "end", detail?}
 RECOVERY_PHASE = "recovery_phase"
 # The job stepped again: closes the incident.
 # {step, generation?, resumed_from?, last_step?, steps_lost?, step_seconds?, gpus?, gpu_seconds_lost?}

@@ -28,6 +28,14 @@ def describe(event: LedgerEvent) -> str:
         return _unknown(event.kind)(event.payload).strip()
 
 
+_PHASES = {
+    ("suspend", "begin"): "the job is suspended: its workers end, so that its machines can be tested",
+    ("suspend", "end"): "the job stands",
+    ("diagnose", "begin"): "its machines are tested",
+    ("diagnose", "end"): "the tests are over",
+}
+
+
 def _unknown(kind: str) -> Callable[[Payload], str]:
     return lambda payload: kind.replace("_", " ") + _tail(payload, "machine", "detail", "text", "reason")
 
@@ -81,6 +89,8 @@ def _probes(payload: Payload) -> str:
 
 
 def _phase(payload: Payload) -> str:
+    if said := _PHASES.get((str(payload.get("phase")), str(payload.get("state")))):
+        return f"{said}{_tail(payload, 'detail')}"
     word = "begins" if payload.get("state") == "begin" else "ends"
     return f"{payload.get('phase')} {word}{_tail(payload, 'detail')}"
 

@@ -27,6 +27,10 @@ _JOB = {
     "unknown": "behaves unlike before",
 }
 _MOST_NAMED = 3  # who stands out, in one line
+_WHOLE = {
+    "restart": "the job is started again in place",
+    "diagnose": "the job is diagnosed: its machines are tested while it stands",
+}
 _DONE = {"evict": "is evicted", "trial": "goes on trial", "page": "needs a person to look", "none": "stays: nothing is done"}
 
 
@@ -79,7 +83,7 @@ def _why(verdict: Verdict) -> str:
 def what_was_decided(decision: Decision, incidents: Sequence[str]) -> str:
     """What follows, with the incident to look it up by. Who and why was said with the verdict; here is why it is done or not."""
     who = ", ".join(decision.machines) or "the job"
-    action = "the job is started again in place" if decision.action == "restart" else f"{who} {_DONE.get(decision.action, decision.action)}"
+    action = _WHOLE.get(decision.action) or f"{who} {_DONE.get(decision.action, decision.action)}"
     action += size_words(decision)
     why = "" if decision.reason == "act" else f" ({decision.detail or decision.reason.replace('_', ' ')})"
     return f"{f'incident {incidents[0]}: ' if incidents else ''}{action}{why}"

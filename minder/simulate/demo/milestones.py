@@ -20,7 +20,6 @@ LABELS = {
     "restarted": "restarted",
     "first_step": "first new step",
 }
-_ACTS = ("evict", "trial", "restart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def _key(kind: str, payload: Any) -> str | None:
     if kind == kinds.VERDICT:
         return None if payload.get("kind") == "recovered" or payload.get("tier") == "watch" else "detected"
     if kind == kinds.DECISION:
-        return "decided" if payload.get("action") in _ACTS else None
+        return "decided" if payload.get("action") in kinds.ACTS else None
     if kind == kinds.RECOVERY_PHASE and payload.get("state") == "end":
         return {"capture": "captured", "restart": "restarted"}.get(str(payload.get("phase")))
     return {kinds.BARRED: "evicted", kinds.FIRST_STEP: "first_step"}.get(kind)

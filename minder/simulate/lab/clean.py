@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ def remove_lab(run_id: str, record: LabRecord | None = None) -> list[str]:
     """End every process of a lab and delete its cgroups, namespaces and links. Returns what it found. Raises LabError if some is left."""
     if not RUN_ID.match(run_id):
         raise BadInputError(f"a lab's run id is four hex digits such as 3fa2; got {run_id!r}")  # a shorter one would match other labs
-    found = _end_lab_processes(run_id, record)
+    found = [*_end_lab_processes(run_id, record), *_unmount(run_id)]
     layout = find_layout()
     for name in layout.names(f"mdr{run_id}"):
         cgroup = Cgroup(name, layout)
@@ -71,6 +72,15 @@ def _end_lab_processes(run_id: str, record: LabRecord | None) -> list[str]:
     if not end_processes(lambda: marked_processes(LAB_VARIABLE, run_id)):
         raise LabError(f"lab {run_id}: processes {marked_processes(LAB_VARIABLE, run_id)} did not die of SIGKILL")
     return found
+
+
+def _unmount(run_id: str) -> list[str]:
+    """What a fault has mounted on a machine's folder."""
+    rows = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    mounted = [row[1] for row in rows if row[0] == f"mdr{run_id}"]
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", path], check=False, capture_output=True)
+    return [f"mount {path}" for path in mounted]
 
 
 def _find_settled(state_dir: Path) -> dict[str, list[Owner]]:

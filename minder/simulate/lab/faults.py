@@ -12,6 +12,7 @@ dead-link      the data link drops everything, silently, both directions
 oom            a memory hog under a limit just above present use: the kernel kills the training process within its own limit
 machine-lost   both links cut, then everything on the machine killed, agent and launcher too
 agent-lost     SIGKILL of the agent
+disk-full      a file system without room over the folder in which the machine's probes write; no process of the job is touched
 exception, nan raised and computed by the training script itself; none: nothing happens
 """
 
@@ -92,6 +93,8 @@ def check_fault(kind: str, mode: str, capabilities: Capabilities) -> None:
         raise BadInputError(f"unknown fault {kind}; known: {', '.join(FAULT_KINDS)}")
     if kind == "xid" and not os.access(_KERNEL_LOG, os.R_OK | os.W_OK):
         raise UnsupportedFaultError(f"fault xid cannot be injected here: it needs to read and write {_KERNEL_LOG} (root)")
+    if kind == "disk-full" and os.geteuid():
+        raise UnsupportedFaultError("fault disk-full cannot be injected here: it mounts a file system (root)")
     feature = _NEEDS.get(kind)
     if feature is None:
         return
@@ -263,6 +266,22 @@ def _agent_lost(machine: LabMachine, fault: Fault) -> InjectionRecord:
     return InjectionRecord(fault.kind, machine.name, now_s, f"killed the agent, pid {agent.pid}", _nothing)
 
 
+def _disk_full(machine: LabMachine, fault: Fault) -> InjectionRecord:
+    now_s = time.time()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", f"mdr{machine.place.run_id}", str(machine.scratch)]
+    done = subprocess.run(mount, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise UnsupportedFaultError(f"fault disk-full cannot be injected here: {done.stderr.strip()}")
+    with contextlib.suppress(OSError), (machine.scratch / "full").open("wb", buffering=0) as stream:
+        while stream.write(bytes(4096)):
+            continue
+
+    def undo() -> None:
+        subprocess.run(["umount", "--lazy", str(machine.scratch)], check=False, capture_output=True)
+
+    return InjectionRecord(fault.kind, machine.name, now_s, f"no room in {machine.scratch}", undo)
+
+
 def _nothing() -> None:
     return
 
@@ -305,6 +324,7 @@ _INJECTORS: Mapping[str, Callable[[LabMachine, Fault], InjectionRecord]] = {
     "nan": _none,
     "machine-lost": _machine_lost,
     "agent-lost": _agent_lost,
+    "disk-full": _disk_full,
     "none": _none,
 }
 FAULT_KINDS = tuple(_INJECTORS)

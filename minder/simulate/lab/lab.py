@@ -126,7 +126,8 @@ class Lab:
 
     def _start_minder(self, verb: str, machine: LabMachine, token_file: Path, port: int, arguments: Sequence[str]) -> Popen[bytes]:
         own = ["--machine", machine.name, "--listen", f"{machine.address}:{port}", "--token-file", str(token_file)]
-        command = [sys.executable, "-m", "minder", verb, *own, "--run-dir", str(machine.run_dir), *arguments]
+        folders = ["--run-dir", str(machine.run_dir), "--probe-folder", str(machine.scratch)]
+        command = [sys.executable, "-m", "minder", verb, *own, *folders, *arguments]
         return machine.spawn(command, log_path=machine.place.directory / f"{verb}.log")
 
     def _build(self) -> None:
@@ -146,6 +147,7 @@ class Lab:
                 self.all_machines.append(LabMachine(place, owner, self.network, cgroup, self._note_process))
         for machine in self.all_machines:
             make_private(machine.run_dir)
+            make_private(machine.scratch)
 
     def _choose_mode(self) -> Literal["namespaces", "processes"]:
         if self._wanted_mode == "processes":

@@ -76,6 +76,11 @@ class LabMachine:
         return self.place.directory / "run"
 
     @property
+    def scratch(self) -> Path:
+        """Where the machine's probes write: its disk, as far as a lab's machine has one of its own."""
+        return self.place.directory / "scratch"
+
+    @property
     def mark(self) -> str:
         """The value of MINDER_LAB_MACHINE in the environment of all its processes."""
         return f"mdr{self.place.run_id}{self.place.label}"

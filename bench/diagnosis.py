@@ -1,0 +1,170 @@
+"""A job that is diagnosed for real, phase by phase: `python bench/diagnosis.py [--seeds 5] [--cases no-culprit,disk-full]`.
+
+Six machines of the lab and two standbys. One training process is killed twice, which names no machine: the second time the job is suspended
+and all machines are tested. `no-culprit`: every test passes, the climb goes on, and the job trains again. `disk-full`: one machine, not the
+one whose process dies, has a disk without room, which only its probe sees: that machine goes. Seconds are from the second kill on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from minder.model.history import LedgerEvent
+from minder.record.incidents import kinds
+from minder.simulate.demo.options import DemoOptions
+from minder.simulate.demo.stage import Stage
+
+CASES = ("no-culprit", "disk-full")
+PHASES = ("decided", "suspended", "tested", "placed", "first step")
+MACHINES, STANDBYS, VICTIM, FULL = 6, 2, 2, 4
+STEPS = 4000  # the job outlives its tests
+_LIMIT_S = 240.0
+
+
+@dataclass(frozen=True)
+class Played:
+    """One run. seconds: phase to seconds since the second kill. probes: probe to the longest run of any machine, in seconds. found: what
+    the diagnosis says. rungs: what was climbed. evicted: machines, by their place in the lab."""
+
+    case: str
+    seed: int
+    seconds: dict[str, float]
+    probes: dict[str, float]
+    found: str
+    rungs: list[str]
+    evicted: list[int]
+    load: float
+
+
+def play(case: str, folder: Path, seed: int = 0, note: Callable[[str], None] = lambda line: None) -> Played:
+    """Raises TimeoutError where the job does not come to what is waited for."""
+    load = os.getloadavg()[0]
+    lab: dict[str, Any] = {"machines": MACHINES, "standbys": STANDBYS, "telemetry": "scrape"}
+    options = DemoOptions(fault="crash", machine=VICTIM, steps=STEPS, at_step=12, seed=seed, out=folder, **lab)
+    with Stage(options) as stage:
+        stage.start_controller()
+        watch = _Watch(stage)
+        watch.until("ten steps", lambda: watch.step() >= 10)
+        stage.inject("crash", VICTIM)
+        watch.until("the restart in place", lambda: watch.stepped() >= 2)
+        if case == "disk-full":
+            stage.inject("disk-full", FULL)
+        at_step = watch.step()
+        watch.until("steps after it", lambda: watch.step() >= at_step + 5)
+        killed_s = stage.inject("crash", VICTIM).time_s
+        note("the second kill")
+        watch.until("the first step after the tests", lambda: _diagnosed(watch.events()) and watch.stepped() >= 3)
+        names = [machine.name for machine in stage.lab.all_machines]
+        return _read(case, seed, watch.events(), names, killed_s, load)
+
+
+def _diagnosed(events: Sequence[LedgerEvent]) -> bool:
+    names = {event.operation_id for event in events if event.kind == kinds.INTENT and event.payload.get("action") == "diagnose"}
+    return any(event.kind == kinds.RESULT and event.operation_id in names for event in events)
+
+
+class _Watch:
+    """What the ledger and the status say of a stage's job."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def events(self) -> list[LedgerEvent]:
+        with self._stage.ledger() as ledger:
+            return ledger.events(job=self._stage.job)
+
+    def step(self) -> int:
+        try:
+            return int(json.loads(self._stage.status_path.read_text()).get("step") or 0)
+        except (OSError, ValueError):
+            return 0
+
+    def stepped(self) -> int:
+        """Generations that have stepped."""
+        return sum(event.kind == kinds.FIRST_STEP for event in self.events())
+
+    def until(self, what: str, is_so: Callable[[], Any]) -> None:
+        end_s = time.monotonic() + _LIMIT_S
+        while not is_so():
+            if time.monotonic() > end_s or self._stage.controller_status() is not None:
+                log = (self._stage.folder / "controller.log").read_text()[-2000:]
+                raise TimeoutError(f"{what} did not come within {_LIMIT_S:.0f} s; the controller said: {log}")
+            time.sleep(0.2)
+
+
+def _read(case: str, seed: int, events: Sequence[LedgerEvent], names: Sequence[str], killed_s: float, load: float) -> Played:
+    acts = [event for event in events if event.kind == kinds.INTENT and "decision" in event.payload]
+    diagnosis = next(event for event in acts if event.payload["action"] == "diagnose")
+    later = [event for event in events if event.id > diagnosis.id]
+    result = next(event for event in later if event.kind == kinds.RESULT and event.operation_id == diagnosis.operation_id)
+    times = {
+        "decided": diagnosis.time_s,
+        "suspended": _phase_end(later, "suspend"),
+        "tested": result.time_s,
+        "placed": next(event.time_s for event in later if event.kind == kinds.GENERATION_STARTED),
+        "first step": next(event.time_s for event in later if event.kind == kinds.FIRST_STEP),
+    }
+    took: dict[str, float] = {}
+    for event in later:
+        for item in event.payload.get("results") or () if event.kind == kinds.PROBES else ():
+            took[item["probe"]] = max(took.get(item["probe"], 0.0), float(item["seconds"]))
+    return Played(
+        case, seed, {name: round(time_s - killed_s, 1) for name, time_s in times.items()}, took, str(result.payload["detail"]),
+        [str(event.payload["decision"]["rung"]) for event in acts],
+        [names.index(str(event.payload["machine"])) for event in events if event.kind == kinds.BARRED], round(load, 1),
+    )  # fmt: skip
+
+
+def _phase_end(events: Sequence[LedgerEvent], phase: str) -> float:
+    wanted = (kinds.RECOVERY_PHASE, phase, "end")
+    return next(event.time_s for event in events if (event.kind, event.payload.get("phase"), event.payload.get("state")) == wanted)
+
+
+def table(rows: Sequence[Played]) -> str:
+    """A line for each case (median and longest seconds), one for each probe, as Markdown."""
+    lines = [f"| case | runs | {' | '.join(PHASES)} | evicted | load |", "|---" * (len(PHASES) + 4) + "|"]
+    for case in dict.fromkeys(row.case for row in rows):
+        mine = [row for row in rows if row.case == case]
+        cells = [_spread([row.seconds[phase] for row in mine]) for phase in PHASES]
+        gone = sorted({str(tuple(row.evicted)) for row in mine})
+        lines.append(f"| {case} | {len(mine)} | {' | '.join(cells)} | {', '.join(gone)} | {_spread([row.load for row in mine])} |")
+    lines += ["", "| probe | longest on any machine, s |", "|---|---|"]
+    names = dict.fromkeys(name for row in rows for name in row.probes)
+    lines += [f"| {name} | {_spread([row.probes[name] for row in rows if name in row.probes])} |" for name in names]
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} ({max(values):.1f})" if len(values) > 1 else f"{values[0]:.1f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--out", type=Path, help="write the rows there as JSON")
+    options = parser.parse_args()
+    rows = []
+    for seed in range(options.seeds):
+        for case in options.cases.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(play(case, Path(folder) / "out", seed))
+            print(json.dumps(asdict(rows[-1])), flush=True)
+    print(table(rows))
+    if options.out is not None:
+        options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,343 @@
+"""The rung `diagnose`: all machines of a job are tested at once while the job stands, by its launchers, and then the job goes on.
+
+The order of things, each in the ledger before the next: the intent; the job is suspended (minder.act.controller.recover ended its
+workers); the probes run; what they measured, with the judgement; the result; a verdict on each machine that has a fault. Then what was
+found is decided on like everything else: a machine goes, or the next rung is climbed. Where neither is done (a pause, a question to an
+operator, no rung), the job is started again as it was, by this operation itself.
+
+Every launcher knows the operation by its name. So a controller that takes over asks for the same tests and starts nothing twice, and one
+that finds the result decides on it. `policy.diagnose_limit_s` ends the tests whatever is missing; a person's pause, or order to restart,
+does at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from minder.act.controller.backlog import Item
+from minder.act.controller.state import JobState, open_diagnosis
+from minder.act.policy import timing
+from minder.act.policy.case import Case
+from minder.act.policy.config import PolicyConfig
+from minder.act.policy.context import PolicyContext
+from minder.act.recovery.placement import machine_order
+from minder.act.recovery.restart import StartResult
+from minder.diagnose.diagnostics.diagnosis import Diagnosis, TestRound, conclude, doubtful
+from minder.diagnose.diagnostics.judgement import judge_machines
+from minder.edge.probes.contract import PROBES, find_programs
+from minder.model.clock import Clock
+from minder.model.decision import ActionResult, Decision
+from minder.model.errors import WireError
+from minder.model.evidence import Evidence, Verdict
+from minder.model.history import LedgerEvent
+from minder.model.probes import ProbeJudgement, ProbeResult
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.probes import fold_probes, past_results, probes_payload, read_past
+from minder.wire.codec import from_json
+from minder.wire.fleet import Fleet
+
+__all__ = ["SOURCE", "Diagnosing", "probe_evidence", "probe_verdict"]
+
+SOURCE = "probes"  # of verdicts
+_SUSPEND_S = 15.0  # by then a launcher has ended its workers
+_PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
+_OVERDUE_S = 30.0  # past the limit: then the job goes on, whatever holds the end of its tests up
+_SURE = 0.95
+_ORDERS = (kinds.JOB_REGISTERED, kinds.JOB_ENDED, kinds.INTENT, kinds.GENERATION_STARTED)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One diagnosis. begun_s: by the steady clock. number: of the round. answers: machine to its results, of those that are done; partial:
+    of the others. troubled_s: since when a machine has not answered or refused. over: the result is in the ledger."""
+
+    decision: Decision
+    incident: str
+    items: list[Item]
+    machines: tuple[str, ...]
+    generation: int
+    event_id: int
+    since_s: float
+    begun_s: float
+    names: tuple[str, ...]
+    number: int = 1
+    answers: dict[str, tuple[ProbeResult, ...]] = field(default_factory=dict)
+    partial: dict[str, tuple[ProbeResult, ...]] = field(default_factory=dict)
+    untested: dict[str, str] = field(default_factory=dict)
+    troubled_s: dict[str, float] = field(default_factory=dict)
+    over: bool = False
+    given: bool = False  # its items were taken
+
+    @property
+    def operation_id(self) -> str:
+        return self.decision.operation_id
+
+
+class Suspends(Protocol):
+    """Ends a job's workers, and starts them again."""
+
+    def suspend(self, decision: Decision, incident: str | None) -> None: ...
+
+    def resume_suspended(self, operation_id: str, incident: str | None, reason: str) -> StartResult: ...
+
+
+class Diagnosing:
+    """`tick` once per tick, before the decisions; then `take_items` are to be decided on. Every method raises LedgerError."""
+
+    def __init__(
+        self, state: JobState, ledger: Ledger, fleet: Fleet, config: PolicyConfig, clock: Clock,
+        context: Callable[[JobState, Sequence[str], float], PolicyContext], recovery: Suspends,
+    ) -> None:  # fmt: skip
+        self._state, self._ledger, self._fleet = state, ledger, fleet
+        self._config, self._clock, self._context, self._recovery = config, clock, context, recovery
+        self._run: _Run | None = None
+        self.on_say: Callable[[str], None] = lambda text: None
+
+    @property
+    def incident(self) -> str:
+        """Of the diagnosis that holds the job; "" where none does."""
+        run = self._present()
+        return "" if run is None else run.incident
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job stands although its tests are over."""
+        run = self._present()
+        return run is not None and run.over
+
+    def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
+        """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
+        intent = next(event for event in self._events(kinds.INTENT) if event.operation_id == decision.operation_id)
+        self._run = self._new_run(decision, list(items), incident, intent, self._clock.steady_s())
+
+    def take_up(self) -> str:
+        """What an earlier controller had begun; one line, "" for nothing."""
+        intent = open_diagnosis(self._ledger.events(job=self._state.name, kinds=_ORDERS))
+        if intent is None or not self._state.is_held:
+            return ""
+        decision = from_json(Decision, intent.payload["decision"])
+        passed_s = min(max(0.0, self._clock.now_s() - intent.time_s), self._config.diagnose_limit_s)
+        incident = str(intent.incident)
+        run = self._new_run(decision, [(decision.verdict, incident)], incident, intent, self._clock.steady_s() - passed_s)
+        self._run = run
+        if self._ledger.result(run.operation_id) is not None:
+            self._settle(run, "")
+            return f"the tests of {self._state.name} are over: what they found is decided on"
+        self._recovery.suspend(decision, incident)
+        return f"goes on with the tests of {self._state.name} ({run.operation_id})"
+
+    def tick(self) -> None:
+        run = self._present()
+        if run is None and self._state.is_held:  # the ledger could not be written just when it began
+            self.take_up()
+        if run is None or run.over:
+            return
+        why = self._ended_because(run)
+        if why or self._passed_s(run) >= self._config.diagnose_limit_s:
+            self._end(run, why)
+        elif self._state.phase == "suspended":
+            self._begin_tests(run)
+        else:
+            self._ask(run)
+
+    def take_items(self) -> list[Item]:
+        """What is to be decided now that the tests are over; once."""
+        run = self._present()
+        if run is None or not run.over or run.given:
+            return []
+        run.given = True
+        return run.items
+
+    def resume(self) -> StartResult:
+        """Start the job again as it was, where nothing else did. Raises RecoveryError."""
+        run = self._run
+        assert run is not None and run.over
+        return self._recovery.resume_suspended(run.operation_id, run.incident, "goes on after its tests")
+
+    def give_up_overdue(self) -> None:
+        """A fault of ours must not keep a job standing: far beyond the limit its tests are over."""
+        run = self._present()
+        if run is not None and not run.over and self._passed_s(run) > self._config.diagnose_limit_s + _OVERDUE_S:
+            self._complete(run, "failed", "not judged: the tests could not be brought to an end")
+            run.over, self._state.phase = True, "suspended"
+
+    def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
+        machines = machine_order(self._state.rank_machine)
+        names = self._chosen(decision, machines)
+        return _Run(decision, incident, items, machines, self._state.generation, intent.id, intent.time_s, begun_s, names)
+
+    def _present(self) -> _Run | None:
+        """A generation that was started meanwhile, or the job's end, ends it."""
+        run = self._run
+        if run is not None and (not self._state.is_held or run.generation != self._state.generation):
+            self._run = run = None
+        return run
+
+    def _passed_s(self, run: _Run) -> float:
+        return self._clock.steady_s() - run.begun_s
+
+    def _chosen(self, decision: Decision, machines: Sequence[str]) -> tuple[str, ...]:
+        """Every probe of one machine; alignment where numbers are in doubt, or are due to be looked at."""
+        due = decision.trouble == "nan" or self._is_alignment_due(machines)
+        programs = find_programs()
+        return tuple(name for name in PROBES if "peers" not in programs[name].probe.needs and (name != "alignment" or due))
+
+    def _is_alignment_due(self, machines: Sequence[str]) -> bool:
+        since_s = self._clock.now_s() - self._config.alignment_after_s
+        begun_s = max((event.time_s for event in self._events(kinds.JOB_REGISTERED)), default=since_s)
+        aligned = (
+            run
+            for run in fold_probes(self._events(kinds.PROBES))
+            if run.machine in machines and run.time_s > since_s and any(item.probe == "alignment" for item in run.results)
+        )
+        return begun_s <= since_s and next(aligned, None) is None
+
+    def _ended_because(self, run: _Run) -> str:
+        """What a person did that ends it; "" for nothing."""
+        now_s = self._clock.now_s()
+        context = self._context(self._state, (), now_s)
+        history = self._ledger.history(self._state.name, now_s)
+        ruling = timing.paused(Case(run.decision.verdict, "diagnose", run.operation_id, history, context, self._config))
+        if ruling.action is not None:
+            return ruling.say
+        asked = self._ledger.events(since_id=run.event_id, job=self._state.name, kinds=(kinds.RESTART_ASKED,))
+        return f"{asked[-1].payload.get('by') or 'an operator'} ordered a restart" if asked else ""
+
+    def _begin_tests(self, run: _Run) -> None:
+        """As soon as no rank runs any more, or could have ended by now: a launcher refuses as long as one does."""
+        self._fleet.refresh(run.machines)
+        views = self._fleet.views()
+        busy = [name for name in run.machines if name in views and any(worker.state == "running" for worker in views[name].workers)]
+        if busy and self._passed_s(run) < _SUSPEND_S:
+            return
+        self._phase(run, "suspend", "end")
+        self._phase(run, "diagnose", "begin", ", ".join(run.names))
+        self._state.phase = "diagnosing"
+        self.on_say(f"testing {len(run.machines)} machines of {self._state.name} while it stands: {', '.join(run.names)}")
+        self._ask(run)
+
+    def _ask(self, run: _Run) -> None:
+        wanted = [name for name in run.machines if name not in run.answers and name not in run.untested]
+        programs = find_programs(run.names)
+        probes = [{"id": name, "sha256": program.sha256} for name, program in programs.items()]
+        order = {"operation": f"{run.operation_id}/{run.number}", "probes": probes}
+        self._ledger.check_fence()
+        for machine, answer in self._fleet.probes(dict.fromkeys(wanted, order)).items():
+            self._hear(run, machine, answer)
+        if all(name in run.answers or name in run.untested for name in run.machines):
+            self._end_round(run)
+
+    def _hear(self, run: _Run, machine: str, answer: Mapping[str, Any] | WireError) -> None:
+        why = ""
+        if not isinstance(answer, WireError):
+            why = str(answer.get("detail") or "its launcher refuses") if answer.get("state") == "refused" else ""
+            try:
+                found = from_json(tuple[ProbeResult, ...], answer.get("results") or ())
+            except WireError as error:
+                run.untested[machine] = f"its results cannot be read: {error}"
+                return
+            if answer.get("state") == "done":
+                run.answers[machine] = found
+            elif found:
+                run.partial[machine] = found
+        else:
+            why = str(answer)
+        if not why:
+            run.troubled_s.pop(machine, None)
+            return
+        since_s = run.troubled_s.setdefault(machine, self._clock.steady_s())
+        if self._clock.steady_s() - since_s > _PATIENCE_S:
+            run.untested[machine] = why
+
+    def _end_round(self, run: _Run) -> None:
+        """A fault that only a comparison shows is measured again, by all machines: it is compared with theirs."""
+        self._write_results(run)
+        again = doubtful(self._rounds(run)) if run.number == 1 else ()
+        if not again:
+            self._settle(run, "")
+            return
+        run.number, run.names, run.answers, run.partial = 2, again, {}, {}
+        self.on_say(f"measuring again what only a comparison shows: {', '.join(again)}")
+
+    def _end(self, run: _Run, why: str) -> None:
+        """Before all is known: by a person, or by the time limit."""
+        run.answers |= {name: found for name, found in run.partial.items() if name not in run.answers}
+        left = [name for name in run.machines if name not in run.answers and name not in run.untested]
+        run.untested |= dict.fromkeys(left, why or f"not done within {self._config.diagnose_limit_s:.0f} s")
+        self._write_results(run)
+        self._settle(run, why)
+
+    def _write_results(self, run: _Run) -> None:
+        """Each machine's once, with the judgement beside all others."""
+        past = read_past(self._ledger.events, self._clock.now_s())
+        judged = judge_machines(run.answers, lambda probe: past_results(past, probe))
+        written = {(event.payload.get("machine"), event.payload.get("round")) for event in self._own(run, kinds.PROBES)}
+        for machine, results in run.answers.items():
+            if results and (machine, run.number) not in written:
+                payload = probes_payload(machine, results, judged[machine], by="minder", why="diagnose") | {"round": run.number}
+                self._append(run, kinds.PROBES, payload)
+
+    def _settle(self, run: _Run, why: str) -> None:
+        """From what is in the ledger, so that a controller that takes over comes to the same. why: what ended it before its time."""
+        found = conclude(run.machines, self._rounds(run), run.untested)
+        for phase in ("suspend", "diagnose"):
+            self._phase(run, phase, "end")
+        detail = f"ended before its time: {why}" if why else found.words()
+        self._complete(run, "failed" if why else "done", detail)
+        verdicts = self._verdicts(run, found)
+        if verdicts or why:  # a person who ends the tests ends the climb: only what was found by then is decided on
+            run.items = [(verdict, run.incident) for verdict in verdicts]
+        run.over, self._state.phase = True, "suspended"
+        self.on_say(f"tests of {self._state.name}: {detail}")
+
+    def _complete(self, run: _Run, outcome: str, detail: str) -> None:
+        if self._ledger.result(run.operation_id) is None:
+            result = ActionResult(run.operation_id, self._clock.now_s(), outcome, detail)  # type: ignore[arg-type]
+            self._ledger.complete(run.operation_id, result)
+
+    def _verdicts(self, run: _Run, found: Diagnosis) -> list[Verdict]:
+        """On each machine with a fault of its own, in the ledger once."""
+        events = self._ledger.events(since_id=run.event_id, incident=run.incident, kinds=[kinds.VERDICT])
+        known = {name for event in events if SOURCE in (event.payload.get("sources") or ()) for name in event.payload.get("machines") or ()}
+        verdicts = [probe_verdict(name, items, self._clock.now_s(), run.since_s) for name, items in found.failed.items()]
+        for verdict in verdicts:
+            if not known & set(verdict.machines):
+                self._ledger.append(kinds.VERDICT, verdict, job=self._state.name, incident=run.incident)
+        return verdicts
+
+    def _rounds(self, run: _Run) -> list[TestRound]:
+        events = self._own(run, kinds.PROBES)
+        numbers = {event.id: int(event.payload.get("round") or 1) for event in events}
+        return [TestRound(item.machine, numbers[item.event_id], item.results, item.judgements) for item in fold_probes(events)]
+
+    def _phase(self, run: _Run, phase: str, state: str, detail: str = "") -> None:
+        """Once; none ends that did not begin."""
+        seen = {(event.payload.get("phase"), event.payload.get("state")) for event in self._own(run, kinds.RECOVERY_PHASE)}
+        if (phase, state) not in seen and (state == "begin" or (phase, "begin") in seen):
+            self._append(run, kinds.RECOVERY_PHASE, {"phase": phase, "state": state, "detail": detail})
+
+    def _append(self, run: _Run, kind: str, payload: Mapping[str, Any]) -> None:
+        self._ledger.append(kind, payload, job=self._state.name, incident=run.incident, operation_id=run.operation_id)
+
+    def _own(self, run: _Run, kind: str) -> list[LedgerEvent]:
+        return [event for event in self._events(kind, run.event_id) if event.operation_id == run.operation_id]
+
+    def _events(self, kind: str, since_id: int = 0) -> list[LedgerEvent]:
+        return self._ledger.events(since_id=since_id, job=self._state.name, kinds=[kind])
+
+
+def probe_verdict(machine: str, faults: Sequence[ProbeJudgement], now_s: float, since_s: float) -> Verdict:
+    """A machine that its own test found faulty: evidence that belongs to the machine."""
+    evidence = tuple(probe_evidence(item, since_s) for item in faults)
+    return Verdict(now_s, "machine", "evict", (machine,), "explicit", _SURE, since_s, evidence, (), (SOURCE,))
+
+
+def probe_evidence(item: ProbeJudgement, since_s: float) -> Evidence:
+    """With the number that deviates, where one does."""
+    bad = next((measure for measure in item.measures if measure.verdict in ("fail", "slow")), None)
+    said = f"{item.probe} {item.verdict}: {item.reason}"
+    if bad is None:
+        return Evidence("probe", item.machine, said, since_s=since_s)
+    return Evidence("probe", item.machine, said, bad.name, bad.device, bad.value, bad.expected, since_s)

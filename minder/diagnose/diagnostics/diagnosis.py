@@ -1,0 +1,127 @@
+"""What the tests of a whole job say together: which machine has a fault, what no machine of its own has, what is not judged. Pure.
+
+The rules:
+
+- A fault that the probe saw by itself (a wrong product, a full disk, a lost GPU) counts at once. One that only a comparison shows (a clock,
+  a hash, a count of errors) counts where the same probe shows it twice in a row: one late answer is no fault.
+- A probe that fails on half of the machines, and on two at least, speaks of what they share: it names no machine.
+- A machine that is slow is said aloud, and named for no crash: slowness is no reason why a process ends.
+- What said nothing is said too. It is never a pass, and never a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minder.model.probes import ProbeJudgement, ProbeResult
+
+__all__ = ["Diagnosis", "TestRound", "conclude", "doubtful"]
+
+_MOST_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TestRound:
+    """One machine's probes of one round (1, or 2: what was measured again)."""
+
+    __test__ = False  # no test of pytest's
+
+    machine: str
+    number: int
+    results: tuple[ProbeResult, ...]
+    judgements: tuple[ProbeJudgement, ...]
+
+    def own_word(self, probe: str) -> bool:
+        """Whether the probe saw the fault by itself."""
+        return any(item.probe == probe and item.state == "failed" for item in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """failed: machine to the probes that found a fault of its own. shared: probe to the machines that it fails on, too many for a fault
+    of theirs. unconfirmed: machine to faults that a second look did not show. untested: machine to why nothing is known of it."""
+
+    machines: int
+    failed: Mapping[str, tuple[ProbeJudgement, ...]] = field(default_factory=dict)
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unconfirmed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    slow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    passed: frozenset[str] = frozenset()
+    unjudged: tuple[str, ...] = ()
+    untested: Mapping[str, str] = field(default_factory=dict)
+
+    def words(self) -> str:
+        """One line: faults first, then what passed, then what is not known.
+
+        >>> Diagnosis(6, passed=frozenset({"disk"})).words()
+        'all tests passed on 6 machines'
+        """
+        parts = [f"{machine} fails {item.probe}: {item.reason}" for machine, items in self.failed.items() for item in items]
+        parts += [f"{probe} fails on {len(names)} of {self.machines} machines: no machine's own" for probe, names in self.shared.items()]
+        parts += [f"{machine} is slow in {', '.join(probes)}" for machine, probes in self.slow.items()]
+        parts += [
+            f"{', '.join(probes)} of {machine}: a fault that a second look did not show" for machine, probes in self.unconfirmed.items()
+        ]
+        if not parts and self.passed:
+            whole, count = not self.unjudged and not self.untested, f"{self.machines} machine{'' if self.machines == 1 else 's'}"
+            parts = [f"all tests passed on {count}" if whole else f"no fault found by {', '.join(sorted(self.passed))}"]
+        parts += [f"not judged: {', '.join(self.unjudged)}"] if self.unjudged else []
+        shown = list(self.untested.items())[:_MOST_SHOWN]
+        parts += [f"not tested: {machine} ({why})" for machine, why in shown]
+        parts += [f"{len(self.untested) - len(shown)} more not tested"] if len(self.untested) > len(shown) else []
+        return "; ".join(parts) or "not judged: no probe said anything"
+
+
+def doubtful(rounds: Iterable[TestRound]) -> tuple[str, ...]:
+    """Probes whose fault only a comparison shows: they are measured once more. In the order in which they ran."""
+    found = (item.probe for one in rounds if one.number == 1 for item in _faults(one) if not one.own_word(item.probe))
+    return tuple(dict.fromkeys(found))
+
+
+def conclude(machines: Sequence[str], rounds: Sequence[TestRound], untested: Mapping[str, str]) -> Diagnosis:
+    """machines: all that were to be tested. untested: machine to why nothing of it is known, of those that have no round."""
+    tested = {one.machine for one in rounds}
+    failed: dict[str, list[ProbeJudgement]] = {}
+    unconfirmed: dict[str, list[str]] = {}
+    for one in (one for one in rounds if one.number == 1):
+        for item in _faults(one):
+            sure = one.own_word(item.probe) or _again(one.machine, item.probe, rounds)
+            if sure:
+                failed.setdefault(one.machine, []).append(item)
+            else:
+                unconfirmed.setdefault(one.machine, []).append(item.probe)
+    shared = _shared(failed, len(tested))
+    own = {name: tuple(item for item in items if item.probe not in shared) for name, items in failed.items()}
+    return Diagnosis(
+        machines=len(machines),
+        failed={name: items for name, items in own.items() if items},
+        shared=shared,
+        unconfirmed={name: tuple(probes) for name, probes in unconfirmed.items()},
+        slow={name: probes for name in dict.fromkeys(one.machine for one in rounds) if (probes := _slow(name, rounds))},
+        passed=frozenset(item.probe for one in rounds for item in one.judgements if item.verdict == "pass"),
+        unjudged=tuple(dict.fromkeys(item.probe for one in rounds for item in one.judgements if item.verdict == "not_judged")),
+        untested={name: untested.get(name, "nothing came of it") for name in machines if name not in tested},
+    )
+
+
+def _faults(one: TestRound) -> list[ProbeJudgement]:
+    return [item for item in one.judgements if item.verdict == "fail"]
+
+
+def _again(machine: str, probe: str, rounds: Iterable[TestRound]) -> bool:
+    """Whether the second look shows the same."""
+    return any(one.machine == machine and one.number == 2 and probe in {item.probe for item in _faults(one)} for one in rounds)
+
+
+def _shared(failed: Mapping[str, Sequence[ProbeJudgement]], tested: int) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for machine, items in failed.items():
+        for item in items:
+            found.setdefault(item.probe, []).append(machine)
+    return {probe: tuple(names) for probe, names in found.items() if len(names) >= 2 and 2 * len(names) >= tested}
+
+
+def _slow(machine: str, rounds: Iterable[TestRound]) -> tuple[str, ...]:
+    found = (item.probe for one in rounds if one.machine == machine for item in one.judgements if item.verdict == "slow")
+    return tuple(dict.fromkeys(found))

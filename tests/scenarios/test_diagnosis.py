@@ -1,0 +1,33 @@
+"""A job that stands to be tested, for real: a crash that names no machine comes twice; a disk without room, which only a probe sees."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from minder.model.errors import UnsupportedFaultError
+
+BENCH = Path(__file__).parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+diagnosis: ModuleType = importlib.import_module("diagnosis")
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize("case", diagnosis.CASES)
+def test_a_job_is_tested_while_it_stands_and_trains_again(case: str, tmp_path: Path) -> None:
+    try:
+        played = diagnosis.play(case, tmp_path / "out")
+    except UnsupportedFaultError as error:
+        pytest.skip(str(error))
+    print(diagnosis.table([played]))
+    assert played.rungs[:2] == ["reattempt", "diagnose"]
+    if case == "disk-full":
+        assert played.evicted == [diagnosis.FULL] and played.rungs[2] == "evict" and "the disk is full" in played.found
+    else:
+        assert played.evicted == [] and played.rungs[2] in ("trial", "reattempt")
