@@ -99,11 +99,11 @@ def _fault_scene(made: Plan, rng: np.random.Generator) -> tuple[Scene, bool]:
     free = free if len(free) >= 2 else np.arange(count)
     who_M = _group(layout, rng) if name.startswith("group") else _one_hot(count, rng.permutation(free)[: 2 if name == "two_slow" else 1])
     start = float(rng.uniform(min(_FIRST_ONSET_S, 0.3 * duration), max(0.55 * duration, _FIRST_ONSET_S + 1)))
-    start = {"early_stall": float(rng.uniform(20.0, 150.0)), "slow_from_start": 0.0}.get(name, min(start, 0.6 * duration))
+    start = {"early_stall": float(rng.uniform(20.0, 150.0)), "slow_from_start": -1e6}.get(name, min(start, 0.6 * duration))
     grey = bool(rng.random() < 0.55) and name in CAN_BE_GREY
     size = float(rng.uniform(0.0, 0.35) if grey else rng.uniform(0.5, 1.0))
     heals = name in CAN_BE_GREY and rng.random() < 0.25
-    end = min(duration, start + float(rng.uniform(300.0, 700.0))) if heals else duration
+    end = min(duration, max(0.0, start) + float(rng.uniform(300.0, 700.0))) if heals else duration
     card_R = np.repeat(who_M, layout.gpus)
     if rng.random() < 0.7:
         card_R &= np.tile(_one_hot(layout.gpus, [int(rng.integers(layout.gpus))]), count)
@@ -161,7 +161,7 @@ def _truth(made: Plan, scene: Scene | None, grey: bool) -> Truth:
         culprits=() if grouped else names,
         group=names if grouped else (),
         fault=made.fault,
-        onset_s=made.layout.start_s + scene.start,
+        onset_s=made.layout.start_s + max(0.0, scene.start),
         end_s=made.layout.start_s + min(scene.end, made.layout.duration_s),
         grey=grey,
         cause=made.cause,

@@ -44,15 +44,22 @@ class _Rates:
     evaluation: bool = False
 
 
+def _begins(layout: Layout) -> tuple[float, int]:
+    """When the job's first simulated step begins, in seconds of the world, and how many it had done."""
+    started, done = stream(layout.seed, "begin").random(2)
+    before_s = 2.0 if started < 0.15 else 2 * max(layout.windows_s) + 2 * layout.step_s
+    return -before_s, 0 if started < 0.15 else int(done * 50_000)
+
+
 class _Job:
     """The closed network: the same servers go round step after step; a loader each fills a buffer of `prefetch` batches."""
 
     def __init__(self, layout: Layout, story: Story) -> None:
         servers = layout.servers
         self.layout, self.story = layout, story
-        self.now = 0.0
-        self.steps = 0
-        self.last_checkpoint_s = 0.0
+        # Most worlds begin in the middle of a job, some with its start.
+        self.now, self.steps = _begins(layout)
+        self.last_checkpoint_s = self.now
         self.hung_s: float | None = None
         self.pending = sorted(story.holds, key=lambda hold: hold.at)
         self.gaps = sorted(story.gaps, key=lambda gap: gap.at)
@@ -70,7 +77,7 @@ class _Job:
         self.rows, self.next_row = np.empty((0, servers)), 0
         self.zeros_R, self.forever_R = np.zeros(servers), np.full(servers, np.inf)
         self.rates, self.served = _Rates(np.ones(servers), np.ones(servers), np.ones(servers), np.ones(servers)), ""
-        self.fetched_R = np.zeros(servers)
+        self.fetched_R = np.full(servers, self.now)
         self.stop_s = np.inf
         self.begins: list[float] = []
         self.parts: list[np.ndarray] = []
@@ -174,7 +181,7 @@ class _Job:
     def _fetch(self, rates: _Rates, noise_R: np.ndarray) -> np.ndarray:
         """Seconds until the batch of this step is there: the loader may be `prefetch` batches ahead, not more."""
         behind = max(0, len(self.begins) - self.layout.prefetch)
-        room = self.begins[behind] if self.begins else 0.0
+        room = self.begins[behind] if self.begins else self.now
         self.fetched_R = np.maximum(self.fetched_R, room) + self.load_R * noise_R / rates.load_R
         return np.maximum(0.0, self.fetched_R - self.now)
 
