@@ -49,7 +49,7 @@ class Recording:
     @property
     def busy_UT(self) -> np.ndarray:
         """The share of the window in which a unit works."""
-        return 1.0 - self.wait_UT - self.idle_UT
+        return np.asarray(1.0 - self.wait_UT - self.idle_UT)
 
 
 def cycle_s(sketch: Sketch) -> float:
@@ -120,7 +120,7 @@ def _levels(sketch: Sketch, name: str, profile: Profile, units: int) -> tuple[np
     rest = _AT_REST.get(field_name, 0.0) * min(low, high)
     if field_name == "power":
         low, wait, rest = max(low, 0.3 * high), max(wait, 0.22 * high), 0.17 * high
-    return tuple(top_U[:, None] * level / most for level in (low, high, wait, rest))  # type: ignore[return-value]
+    return tuple(top_U[:, None] * level / most for level in (low, high, wait, rest))
 
 
 def _moving(recording: Recording, name: str) -> np.ndarray:
@@ -154,12 +154,12 @@ def _standing(recording: Recording, name: str) -> np.ndarray:
         return 1e3 * scale * np.exp(0.5 * own_U) * busy_UT * (100.0 if "wait" in name else 1.0)
     if name in ("tcp_throughput_bytes_per_second", "tcp_retransmits_per_second"):
         size = 2e7 if "throughput" in name else 0.3
-        return size * scale * (1 + 0.1 * own_U) * (0.2 + recording.busy_UT + _writing(recording) * 10)
+        return np.asarray(size * scale * (1 + 0.1 * own_U) * (0.2 + recording.busy_UT + _writing(recording) * 10))
     if name == "link_errors_per_second":
         return np.asarray(rng.poisson(0.01 * scale * np.exp(own_U), times_UT.shape) / sketch.interval_s)
     if name == "gpu_clock_hertz":
         top = {"h100": 1.98e9, "kalos": 1.41e9, "seren": 1.41e9}[sketch.site]
-        return top * (1 - 0.04 * (1 + 0.1 * own_U) * recording.busy_UT * recording.high_UT)
+        return np.asarray(top * (1 - 0.04 * (1 + 0.1 * own_U) * recording.busy_UT * recording.high_UT))
     if name == "gpu_throttle_reasons":
         return np.where(recording.idle_UT > 0.6, 1.0, 4.0 * float(rng.random() < 0.3) * (recording.busy_UT > 0.7))
     return _counted(recording, name, own_U)
@@ -187,7 +187,10 @@ def _step_seconds(recording: Recording, steps_UT: np.ndarray) -> np.ndarray:
 
 
 def _writing(recording: Recording) -> np.ndarray:
-    return np.any([span.covers(recording.times_UT) for span in checkpoints(recording.sketch)] or [np.zeros_like(recording.times_UT)], axis=0)
+    writing_UT = np.zeros(recording.times_UT.shape, dtype=bool)
+    for span in checkpoints(recording.sketch):
+        writing_UT |= span.covers(recording.times_UT)
+    return writing_UT
 
 
 _STILL = ("_total", "_width", "_reasons", "step_seconds", "_errors_per_second")

@@ -1,4 +1,4 @@
-"""What each kind of trouble does in this model: faults of machines, causes that hit the job as a whole, and nuisances.
+"""What each fault of machines does in this model.
 
 Legend: M machines, R servers.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from minder.simulate.worlds.families.queue.layout import GPU_METRICS, HOST_METRICS, Layout
-from minder.simulate.worlds.families.queue.story import Gap, Hold, Mark, Service, Story
+from minder.simulate.worlds.families.queue.story import Hold, Mark, Service, Story
 
-__all__ = ["Scene", "bring_cause", "bring_fault", "bring_nuisance"]
+__all__ = ["CONGESTION", "CPU", "Scene", "bring_fault"]
 
-_CLOCK, _POWER, _CPU = ("gpu_clock_hertz",), ("gpu_power_draw_watts",), ("cpu_usage_ratio",)
-_CONGESTION = ("pfc_tx_packets_per_second", "ecn_packets_per_second", "cnp_packets_per_second", "rdma_xmit_wait_per_second")
+_CLOCK, _POWER, CPU = ("gpu_clock_hertz",), ("gpu_power_draw_watts",), ("cpu_usage_ratio",)
+CONGESTION = ("pfc_tx_packets_per_second", "ecn_packets_per_second", "cnp_packets_per_second", "rdma_xmit_wait_per_second")
 _ERRORS, _DOWNS, _THROTTLE = ("link_errors_per_second",), ("link_downs_total",), ("gpu_throttle_reasons",)
 _GPU, _HOST = tuple(sorted(GPU_METRICS)), tuple(sorted(HOST_METRICS))
 
@@ -50,7 +50,7 @@ class Scene:
 
 def _idle(scene: Scene, who_R: np.ndarray, spin: bool) -> list[Mark]:
     """How a held machine's readings look beside HELD's: a process that spins keeps a core busy."""
-    return [Mark(scene.start, scene.end, who_R, _CPU, "add", 0.1)] if spin else []
+    return [Mark(scene.start, scene.end, who_R, CPU, "add", 0.1)] if spin else []
 
 
 def _slow_gpu(scene: Scene, story: Story) -> None:
@@ -85,7 +85,7 @@ def _nvlink_lane(scene: Scene, story: Story) -> None:
 def _dirty_optics(scene: Scene, story: Story) -> None:
     span = (scene.start, scene.end, scene.who_R)
     story.add(Service(*span, network=scene.slower(0.95, 0.5)))
-    story.add(Mark(*span, _CONGESTION, "times", scene.slower(2.5, 8.0)), Mark(*span, _ERRORS, "add", scene.slower(1.0, 60.0)))
+    story.add(Mark(*span, CONGESTION, "times", scene.slower(2.5, 8.0)), Mark(*span, _ERRORS, "add", scene.slower(1.0, 60.0)))
 
 
 def _pcie_width(scene: Scene, story: Story) -> None:
@@ -99,7 +99,7 @@ def _pcie_width(scene: Scene, story: Story) -> None:
 def _busy_processor(scene: Scene, story: Story) -> None:
     span = (scene.start, scene.end, scene.who_R)
     story.add(Service(*span, compute=scene.slower(0.9, 0.35), load=scene.slower(0.9, 0.5)))
-    story.add(Mark(*span, _CPU, "add", scene.slower(0.2, 0.7)))
+    story.add(Mark(*span, CPU, "add", scene.slower(0.2, 0.7)))
     story.add(Mark(*span, ("gpu_sm_activity_ratio", "gpu_duty_cycle_ratio"), "times", scene.slower(0.95, 0.5)))
 
 
@@ -159,7 +159,7 @@ def _recurring_freezes(scene: Scene, story: Story) -> None:
 def _slow_network(scene: Scene, story: Story) -> None:
     rate = scene.slower(0.85, 0.2)
     span = (scene.start, scene.end, scene.who_R)
-    story.add(Service(*span, network=rate), Mark(*span, _CONGESTION, "times", scene.slower(1.5, 6.0)))
+    story.add(Service(*span, network=rate), Mark(*span, CONGESTION, "times", scene.slower(1.5, 6.0)))
 
 
 def _slow_storage(scene: Scene, story: Story) -> None:
@@ -181,7 +181,7 @@ def _group_silent(scene: Scene, story: Story) -> None:
 def _group_slow(scene: Scene, story: Story) -> None:
     span = (scene.start, scene.end, scene.who_R)
     if scene.rng.random() < 0.6:
-        story.add(Service(*span, network=scene.slower(0.7, 0.2)), Mark(*span, _CONGESTION, "times", scene.slower(2.0, 7.0)))
+        story.add(Service(*span, network=scene.slower(0.7, 0.2)), Mark(*span, CONGESTION, "times", scene.slower(2.0, 7.0)))
         return
     story.add(Service(*span, compute=scene.slower(0.85, 0.4)), Mark(*span, _CLOCK, "times", scene.slower(0.9, 0.6)))
     story.add(Mark(*span, _POWER, "times", scene.slower(0.95, 0.7)))
@@ -221,87 +221,3 @@ _FAULTS: dict[str, Callable[[Scene, Story], None]] = {
 def bring_fault(name: str, scene: Scene, story: Story) -> None:
     """This fault's parts into the story."""
     _FAULTS[name](scene, story)
-
-
-def bring_cause(name: str, scene: Scene, story: Story) -> None:
-    """What hits the job as a whole, into the story."""
-    rng, start, end, all_R = scene.rng, scene.start, scene.end, scene.all_R
-    span, some = (start, end, all_R), float(rng.uniform())
-    match name:
-        case "storage_slow":
-            rate = scene.layout.load_share * scene.slower(0.9, 0.2)
-            story.add(Service(*span, load=rate, write=0.2 + 0.5 * some))
-        case "loading_slow":
-            story.add(Service(*span, load=scene.layout.load_share * scene.slower(0.95, 0.3)), Mark(*span, _CPU, "add", 0.25 * some))
-        case "congestion":
-            story.add(Service(*span, network=scene.slower(0.8, 0.2)), Mark(*span, _CONGESTION, "times", 2.0 + 8.0 * some))
-        case "evaluation":
-            story.add(Service(start, min(end, start + 60 + 240 * some), all_R, evaluation=True))
-        case "load_shift":
-            story.add(Service(start, np.inf, all_R, compute=float(rng.choice([0.6, 0.75, 1.25, 1.5])), network=0.8 + 0.5 * some))
-        case "power_cap":
-            cap = 0.7 + 0.2 * some
-            story.add(Service(*span, compute=cap), Mark(*span, _CLOCK, "times", cap), Mark(*span, _POWER, "times", cap))
-            story.add(Mark(*span, _THROTTLE, "set", 4.0))
-        case "compilation":
-            story.add(Gap(start, 30 + 120 * some), Mark(start, start + 30 + 120 * some, all_R, _CPU, "add", 0.4))
-        case "restart":
-            story.add(Gap(start, 60 + 180 * some))
-        case "deadlock":
-            story.add(Hold(start, np.inf, all_R, "wait"))
-        case "job_ends" | "user_bug":
-            story.add(Gap(start, np.inf))
-            if name == "job_ends":
-                story.add(Mark(start + 60 + 240 * some, np.inf, all_R, (), "silent"))
-
-
-def _tenant(scene: Scene, story: Story) -> None:
-    rng, span = scene.rng, (scene.start, scene.end, scene.who_R)
-    story.add(Mark(*span, _CPU, "add", float(rng.uniform(0.1, 0.5))), Mark(*span, ("memory_usage_ratio",), "add", 0.15))
-    story.add(Mark(*span, ("tcp_throughput_bytes_per_second",), "times", float(rng.uniform(1.5, 5.0))))
-
-
-def bring_nuisance(name: str, scene: Scene, story: Story) -> None:
-    """What looks like a fault and is none, into the story."""
-    rng, span = scene.rng, (scene.start, scene.end, scene.who_R)
-    names = scene.layout.metrics
-    one = (str(rng.choice(names)),)
-    match name:
-        case "agent_lost":
-            story.add(Mark(scene.start, np.inf, scene.who_R, (), "silent"))
-        case "agent_restart" | "evaluation_agent":
-            story.add(Mark(scene.start, scene.start + float(rng.uniform(20.0, 120.0)), scene.who_R, (), "silent"))
-            if name == "evaluation_agent":
-                story.add(Service(scene.start - 20.0, scene.start + 150.0, scene.all_R, evaluation=True))
-        case "broken_metric":
-            story.add(Mark(*span, one, "times", float(rng.choice([0.1, 0.3, 0.5])), lie=True))
-        case "exporter_freeze":
-            story.add(Mark(*span, (), "freeze", lie=True))
-        case "stuck_gauge":
-            story.add(Mark(*span, one, "freeze", lie=True))
-        case "zero_for_missing":
-            story.add(Mark(*span, one, "set", 0.0, lie=True))
-        case "unit_change":
-            units = [(name, by) for name, by in _UNITS if name in names] or [(one[0], 1.0)]
-            name, by = units[int(rng.integers(len(units)))]
-            story.add(Mark(scene.start, np.inf, scene.who_R, (name,), "times", by, lie=True))
-        case "hot_aisle":
-            story.add(Mark(*span, ("gpu_temperature_celsius",), "add", float(rng.uniform(4.0, 12.0))))
-        case "second_tenant":
-            _tenant(scene, story)
-        case "rank0_writes":
-            first_R = np.arange(scene.layout.servers) < scene.layout.gpus
-            story.add(Service(0.0, np.inf, first_R, write=float(rng.uniform(0.15, 0.5))))
-            story.add(Mark(0.0, np.inf, first_R, _CPU, "add", 0.03))
-
-
-# MHz for Hz, bits for bytes, a share of one for a hundred, kW for W, KiB for B
-_UNITS = (
-    ("gpu_clock_hertz", 1e-6),
-    ("rdma_throughput_bytes_per_second", 8.0),
-    ("cpu_usage_ratio", 0.01),
-    ("gpu_power_draw_watts", 1e-3),
-    ("nvlink_bandwidth_bytes_per_second", 1 / 1024),
-    ("pcie_bandwidth_bytes_per_second", 1e-3),
-    ("gpu_duty_cycle_ratio", 0.01),
-)
