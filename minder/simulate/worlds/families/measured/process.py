@@ -129,7 +129,7 @@ def _moving(recording: Recording, name: str) -> np.ndarray:
     for units_U, profile in _profile_of(sketch):
         low, high, wait, rest = _levels(sketch, name, profile, int(units_U.sum()))
         part_XT = recording.high_UT[units_U]
-        if profile.high == PROFILES["rollout"].high and sketch.others:
+        if profile is PROFILES["rollout"]:  # machines that serve have no common phases
             part_XT = np.full_like(part_XT, profile.high)
         busy_XT = recording.busy_UT[units_U] * (low * (1 - part_XT) + high * part_XT)
         out_UT[units_U] = busy_XT + wait * recording.wait_UT[units_U] + rest * recording.idle_UT[units_U]
@@ -201,16 +201,21 @@ def _wander(recording: Recording) -> None:
     sketch, profile = recording.sketch, PROFILES[recording.sketch.kind]
     names = [name for name in recording.values if not name.endswith(_STILL)]
     scrapes = recording.times_UT.shape[1]
+    alike_U = np.empty((sketch.units, 1))
+    for units_U, followed in _profile_of(sketch):
+        alike_U[units_U] = followed.alike
     rng = rng_for(sketch.seed, "wander")
-    shared_TK = autoregress(rng, scrapes, len(names) + 1, sketch.interval_s)
+    # What is common is common at one time, not at one scrape: machines are scraped at different times.
+    seconds_G = np.arange(-1.0, sketch.duration_s + 2.0)
+    shared_GK = autoregress(rng, len(seconds_G), len(names) + 1, 1.0)
     own_TX = autoregress(rng, scrapes, len(names) * sketch.units, sketch.interval_s)
     own_KUT = own_TX.T.reshape(len(names), sketch.units, scrapes)
     for k, name in enumerate(names):
-        common_T = 0.8 * shared_TK[:, 0] + 0.6 * shared_TK[:, k + 1]
-        alike = profile.alike if name in _MOVING else 0.2
+        common_UT = np.interp(recording.times_UT, seconds_G, 0.8 * shared_GK[:, 0] + 0.6 * shared_GK[:, k + 1])
+        alike = alike_U if name in _MOVING else np.full_like(alike_U, 0.2)
         amount = 0.25 if name in _CONGESTION else 0.1 if name == "cpu_usage_ratio" else 0.12 if name.startswith("tcp") else profile.wander
         amount *= 0.1 if name.startswith(("memory", "disk", "gpu_memory_used", "gpu_clock")) else 1.0
-        both_UT = np.sqrt(alike) * recording.busy_UT * common_T + np.sqrt(1 - alike) * own_KUT[k]
+        both_UT = np.sqrt(alike) * recording.busy_UT * common_UT + np.sqrt(1 - alike) * own_KUT[k]
         recording.values[name] = recording.values[name] * np.clip(1.0 + amount * both_UT, 0.05, 4.0)
 
 
