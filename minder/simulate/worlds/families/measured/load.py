@@ -45,11 +45,12 @@ class Pull:
 
 @dataclass(slots=True)
 class Load:
-    """A job's pace (1: as planned) and all pulls on its units."""
+    """A job's pace (1: as planned) and all pulls on its units. held_back: the units that work more slowly than planned."""
 
     sketch: Sketch
     paces: list[tuple[Span, float]] = field(default_factory=list)
     pulls: list[Pull] = field(default_factory=list)
+    held_back: list[tuple[Span, np.ndarray, float]] = field(default_factory=list)
 
     def progress(self, times: np.ndarray) -> np.ndarray:
         """Seconds of work at the planned pace that were done until these times."""
@@ -83,6 +84,7 @@ class Load:
     def hold_back(self, span: Span, units_U: np.ndarray, pace: float) -> None:
         """These units work more slowly, so the job's pace falls and all others wait for the rest of the time."""
         self.paces.append((span, pace))
+        self.held_back.append((span, units_U, pace))
         self.pull(span, ~units_U, "wait", 1.0 - pace)
 
     def stand_still(self, span: Span, units_U: np.ndarray, spin: bool = False) -> None:
