@@ -6,7 +6,7 @@ import numpy as np
 
 from minder.model.errors import ConfigError
 from minder.simulate.worlds.families.fluid.causes import CAUSES, TERMINAL, Calendar, Cause, draw_calendar, draw_cause
-from minder.simulate.worlds.families.fluid.exporters import exporters_of, gather
+from minder.simulate.worlds.families.fluid.exporters import Rows, exporters_of, gather
 from minder.simulate.worlds.families.fluid.faults import FAULTS, GROUPS, Fault, Times, draw_fault, visible_faults
 from minder.simulate.worlds.families.fluid.nuisances import NUISANCES, Nuisances, draw_nuisances
 from minder.simulate.worlds.families.fluid.plant import Plant
@@ -53,7 +53,7 @@ def _truth(site: Site, names: tuple[str, ...], fault: Fault | None, cause: Cause
     )
 
 
-def _record(site: Site, calendar: Calendar, cause: Cause, nuisances: Nuisances, fault: Fault | None) -> tuple[np.ndarray, ...]:
+def _record(site: Site, calendar: Calendar, cause: Cause, nuisances: Nuisances, fault: Fault | None) -> Rows:
     effects = calendar.effects + cause.effects + nuisances.effects + (fault.effects if fault else [])
     plant, exporters = Plant(site, calendar, nuisances, effects), exporters_of(site)
     for tick in range(site.ticks):

@@ -95,7 +95,10 @@ def _restart(_: Site, rng: np.random.Generator, course_T: np.ndarray) -> list[Ef
 
 
 def _load_shift(_: Site, rng: np.random.Generator, course_T: np.ndarray) -> list[Effect]:
-    return [_job("work", rng.choice([rng.uniform(0.3, 0.6), rng.uniform(1.5, 2.5)]), course_T), _job("talk", rng.uniform(0.5, 2.0), course_T)]
+    return [
+        _job("work", rng.choice([rng.uniform(0.3, 0.6), rng.uniform(1.5, 2.5)]), course_T),
+        _job("talk", rng.uniform(0.5, 2.0), course_T),
+    ]
 
 
 def _evaluation(_: Site, rng: np.random.Generator, course_T: np.ndarray) -> list[Effect]:

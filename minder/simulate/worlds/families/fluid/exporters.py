@@ -12,7 +12,9 @@ from minder.simulate.worlds.families.fluid.nuisances import Nuisances
 from minder.simulate.worlds.families.fluid.plant import Plant
 from minder.simulate.worlds.families.fluid.site import FABRIC, GPU, JOB, NODE, Site, stream
 
-__all__ = ["Exporter", "exporters_of", "gather"]
+__all__ = ["Exporter", "Rows", "exporters_of", "gather"]
+
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[str, ...]]  # times, machines, devices, values; metrics
 
 _COUNTED = frozenset(  # exported as counters, so that a rate is the mean between two scrapes
     {
@@ -27,8 +29,20 @@ _GRAIN = {
     "gpu_ecc_uncorrectable_total": 1.0, "gpu_rows_remapped_total": 1.0, "pcie_link_width": 1.0, "link_downs_total": 1.0,
     "steps_total": 1.0, "gpu_power_draw_watts": 0.1,
 }  # fmt: skip
-_SURE = _TOTALS | {"gpu_throttle_reasons", "pcie_link_width", "gpu_temperature_celsius", "gpu_clock_hertz", "step_seconds", "disk_usage_ratio"}
-_NOISE = {"link_errors_per_second": 0.3, "tcp_throughput_bytes_per_second": 0.08, "cnp_packets_per_second": 0.1, "ecn_packets_per_second": 0.1}
+_SURE = _TOTALS | {
+    "gpu_throttle_reasons",
+    "pcie_link_width",
+    "gpu_temperature_celsius",
+    "gpu_clock_hertz",
+    "step_seconds",
+    "disk_usage_ratio",
+}
+_NOISE = {
+    "link_errors_per_second": 0.3,
+    "tcp_throughput_bytes_per_second": 0.08,
+    "cnp_packets_per_second": 0.1,
+    "ecn_packets_per_second": 0.1,
+}
 
 
 class Exporter:
@@ -68,8 +82,13 @@ class Exporter:
     def _over_machine(name: str, by_unit: np.ndarray) -> np.ndarray:
         if by_unit.shape[1] == 1:
             return by_unit
-        how = {"gpu_throttle_reasons": np.max, "pcie_link_width": np.min, "gpu_ecc_uncorrectable_total": np.sum}.get(name, np.mean)
-        return np.asarray(how(by_unit, axis=1, keepdims=True))
+        if name == "gpu_throttle_reasons":
+            return np.asarray(by_unit.max(axis=1, keepdims=True))
+        if name == "pcie_link_width":
+            return np.asarray(by_unit.min(axis=1, keepdims=True))
+        if name in _TOTALS:
+            return np.asarray(by_unit.sum(axis=1, keepdims=True))
+        return np.asarray(by_unit.mean(axis=1, keepdims=True))
 
     def watch(self, plant: Plant, tick: int) -> None:
         """Follow the plant by a second, and write down the samples that are due."""
@@ -88,11 +107,11 @@ class Exporter:
 
     def finish(self, lies: list[Lie], gaps: float) -> None:
         """Counters become rates, sensors get their grain and noise, then come the lies."""
-        seconds = np.maximum(np.diff(self.times_RM, axis=0), 0.05)[:, :, None]
+        seconds = np.maximum(np.diff(np.floor(self.times_RM), axis=0), 1.0)[:, :, None]
         for k, name in enumerate(self.names):
             value = self.values[..., k]
             if name in _COUNTED:
-                value[1:] = np.diff(value, axis=0) / np.maximum(np.rint(seconds), 1.0)
+                value[1:] = np.diff(value, axis=0) / seconds
                 value[0] = np.nan
             noise = self._rng.standard_normal(value.shape, np.float32)
             if name not in _SURE:
@@ -117,7 +136,7 @@ class Exporter:
         columns = [k for k, name in enumerate(self.names) if name in own and (lie.metric is None or name == lie.metric)]
         if not inside.size or not columns:
             return
-        cells = np.ix_(inside, [m], np.arange(self.values.shape[2]), columns)
+        cells = np.ix_(inside, np.array([m]), np.arange(self.values.shape[2]), np.array(columns))
         if lie.kind == "silent":
             self.there[inside, m] = False
         elif lie.kind == "missing":
@@ -153,7 +172,7 @@ def exporters_of(site: Site) -> list[Exporter]:
     ]
 
 
-def gather(site: Site, exporters: list[Exporter], nuisances: Nuisances) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[str, ...]]:
+def gather(site: Site, exporters: list[Exporter], nuisances: Nuisances) -> Rows:
     """times, machine, device, values (N, K) of all exporters' rows, and the metrics' names; times in UTC as the machines stamp them."""
     metrics = tuple(name for exporter in exporters for name in exporter.names)
     times, machines, devices, values = [], [], [], []

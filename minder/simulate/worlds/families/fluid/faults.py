@@ -286,5 +286,3 @@ def draw_fault(kind: str, site: Site, rng: np.random.Generator, times: Times) ->
     )
     lies = [Lie("gpu", m, onset, end, "stuck") for m in machines] if kind == "frozen_gauges" else []
     return Fault(kind, machines, onset, end if end < site.duration_s else None, grey, _TURN[kind](case), lies)
-
-

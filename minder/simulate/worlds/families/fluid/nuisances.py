@@ -33,6 +33,7 @@ NUISANCES: Mapping[str, str] = MappingProxyType(
         "uneven_machines": "generations of boards that differ by some percent",
     }
 )
+_OWNED = {"gpu": GPU, "node": NODE, "fabric": FABRIC}
 _UNITS = {
     "gpu_clock_hertz": 1e-6,
     "rdma_throughput_bytes_per_second": 8.0,
@@ -74,21 +75,22 @@ def _window(site: Site, rng: np.random.Generator, cause: Cause) -> tuple[float, 
 def _lies(found: Nuisances, name: str, site: Site, rng: np.random.Generator, cause: Cause) -> None:
     machine, (start, end) = _pick(site, rng), _window(site, rng, cause)
     exporter = str(rng.choice(["gpu", "node", "fabric"]))
-    rng_end = float(rng.uniform(10, 60))
+    lasts = float(rng.uniform(10, 60))
+    until = end if lasts < 35 else site.duration_s + 1
     if name == "agent_lost":
-        found.lies.append(Lie("all", machine, start, end if rng_end < 35 else site.duration_s + 1, "silent"))
+        found.lies.append(Lie("all", machine, start, until, "silent"))
     elif name == "agent_restarted":
-        found.lies += [Lie("all", machine, start, start + rng_end, "silent"), Lie("all", machine, start, site.duration_s, "reset")]
+        found.lies += [Lie("all", machine, start, start + lasts, "silent"), Lie("all", machine, start, site.duration_s, "reset")]
     elif name == "exporter_freezes":
         found.lies.append(Lie(exporter, machine, start, end, "stuck"))
     elif name == "broken_metrics":
-        found.lies.append(Lie(exporter, machine, start, end if rng_end < 35 else site.duration_s + 1, rng.choice(["zero", "missing", "noise"])))
+        found.lies.append(Lie(exporter, machine, start, until, rng.choice(["zero", "missing", "noise"])))
     elif name == "zeros_for_missing":
-        names = [name for name in {"gpu": GPU, "node": NODE, "fabric": FABRIC}[exporter] if name in site.metrics]
+        names = [metric for metric in _OWNED[exporter] if metric in site.metrics]
         if names:
             found.lies.append(Lie(exporter, machine, 0.0, site.duration_s + 1, "zero", str(rng.choice(names))))
     elif name == "monitoring_out":
-        found.lies += [Lie("all", m, start, min(start + 30 + rng_end * 3, site.duration_s), "silent") for m in range(site.machines)]
+        found.lies += [Lie("all", m, start, min(start + 30 + lasts * 3, site.duration_s), "silent") for m in range(site.machines)]
     if name in ("agent_lost", "exporter_freezes", "broken_metrics"):
         found.unfit.add(machine)
 
@@ -99,7 +101,7 @@ def _unit_change(found: Nuisances, site: Site, rng: np.random.Generator) -> None
     start = float(rng.uniform(0.0, 0.8) * site.duration_s) if rng.random() < 0.7 else 0.0
     share = float(rng.choice([0.0, 0.3, 1.0]))
     chosen = np.flatnonzero(rng.random(site.machines) < share)
-    exporter = next(exporter for exporter, owned in (("gpu", GPU), ("node", NODE), ("fabric", FABRIC)) if name in owned)
+    exporter = next(exporter for exporter, owned in _OWNED.items() if name in owned)
     machines = chosen if chosen.size else np.array([_pick(site, rng)])
     found.lies += [Lie(exporter, int(m), start, site.duration_s + 1, "unit", name, _UNITS[name]) for m in machines]
 

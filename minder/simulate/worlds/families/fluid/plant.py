@@ -18,7 +18,7 @@ __all__ = ["Plant"]
 
 _HOT_C, _COOL_C = 88.0, 78.0  # a governor throttles above, and lets go below
 _IDLE_SHARE = 0.12  # of a board's power
-_RISE_C = 44.0  # above the inlet, of a board at 0.6 of its power
+_RISE_C = 35.0  # above the inlet, of a board at 0.6 of its power
 _STAND_RATE = 0.05  # of the nominal rate: below it the job stands
 _BLOCK = 128  # ticks for which random numbers are drawn at once
 _LEAST = 1e-3
@@ -66,11 +66,14 @@ class Plant:
 
     def _draw_machines(self, own: np.random.Generator, n: int, u: int, uneven: float) -> None:
         site = self.site
-        self._able_U = 1 + 0.01 * own.standard_normal(u).clip(-2.5, 2.5) - np.repeat(np.abs(uneven * own.standard_normal(n)) / 2, site.per_machine)
+        self._able_U = (
+            1 + 0.01 * own.standard_normal(u).clip(-2.5, 2.5) - np.repeat(np.abs(uneven * own.standard_normal(n)) / 2, site.per_machine)
+        )
         self._watts_U = site.tdp_w * (1 + 0.04 * own.standard_normal(u).clip(-2.5, 2.5))
         self._rise_U = _RISE_C / (0.6 * site.tdp_w) * (1 + 0.08 * own.standard_normal(u).clip(-2.5, 2.5))
         self._slack_U = 0.97 + 0.03 * own.random(u)
         self._air_M = 26 + 3 * own.random() + own.normal(0, 1.2, int(site.rack_M.max()) + 1)[site.rack_M]
+        self._dirt_M = (own.random(n) < 0.1) * own.exponential(0.2, n)  # link errors that every fabric has, and no training notices
         self._disk_M, self._memory_M = own.uniform(0.15, 0.75, n), 0.2 + 0.05 * own.random(n)
         stages = int(site.stage_M.max()) + 1
         self._part_M = 1 + own.uniform(-0.08, 0.05, stages)[site.stage_M]
@@ -190,7 +193,7 @@ class Plant:
         self._talk_M = np.where(stopped_M, 0.0, np.minimum(talk_M, 1 - busy_M)) * here_M
         self._busy_U = (busy_M * here_M)[self._owner_U] * np.minimum(levers["speed"] * levers["present"] * 20, 1.0)
         wait_M = np.maximum(here_M - busy_M * here_M - self._talk_M, 0.0) * (self._left_M <= 0)
-        wait_M = np.where(stopped_M, here_M, wait_M)
+        wait_M = np.where(stopped_M, here_M, wait_M) * np.where(self._buffer_M < 1.0, 0.15, 1.0)  # for data no kernel spins
         self._wait_U = wait_M[self._owner_U] * levers["spin"] * levers["present"]
 
     def _heat(self, levers: dict[str, np.ndarray]) -> None:
@@ -231,7 +234,7 @@ class Plant:
             "cnp_packets_per_second": 1.1e4 * self._mark_M * self._inject_M * self._talk_M + 0.3,
             "pfc_tx_packets_per_second": 3e3 * np.maximum(self._mark_M - 0.5, 0) * self._talk_M + 0.02,
             "rdma_xmit_wait_per_second": 4e6 * self._mark_M * self._talk_M + 2e3 * self._talk_M,
-            "link_errors_per_second": levers["loss"] * (0.3 + 0.7 * np.minimum(self._talk_M * 3, 1)) + 300.0 * (down_M & (levers["port"] < 1)),
+            "link_errors_per_second": (levers["loss"] + self._dirt_M) * (0.3 + 0.7 * np.minimum(self._talk_M * 3, 1)) + 300.0 * down_M,
             "link_downs_total": self.downs_M,
         }
 
