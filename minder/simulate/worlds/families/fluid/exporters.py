@@ -41,6 +41,8 @@ _NOISE = {
     "tcp_throughput_bytes_per_second": 0.08,
     "cnp_packets_per_second": 0.1,
     "ecn_packets_per_second": 0.1,
+    "memory_usage_ratio": 0.002,
+    "gpu_memory_used_ratio": 0.001,
 }
 
 
