@@ -64,7 +64,8 @@ class LocalHandle(_Strict):
 class MachineConfig(_Strict):
     """One machine. name: as its agent and telemetry call it. agent, launcher: its address, like "http://10.0.0.7:9401"; a machine
     without a launcher is only watched. standby: waits to take another machine's place. rack, switch: what it shares with others; suspects
-    that share one are one trouble. serial: for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
+    that share one are one trouble. job_address: its address on the job's network, where pair tests meet; the host of launcher or agent, if
+    not given. serial: for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
     """
 
     name: str
@@ -74,6 +75,7 @@ class MachineConfig(_Strict):
     rack: str | None = None
     switch: str | None = None
     serial: str | None = None
+    job_address: str | None = None
     local: LocalHandle | None = None
 
     @field_validator("agent", "launcher")

@@ -13,7 +13,7 @@ from minder.edge.agent.options import parse_retest_probes
 from minder.edge.agent.retest import RetestRequest, Retests
 from minder.edge.probes import orders as orders_module
 from minder.edge.probes.contract import Probe, Program, find_programs
-from minder.edge.probes.orders import ProbeOrder, Probing, parse_probes, refusal, run_programs
+from minder.edge.probes.orders import ProbeOrder, Probing, Run, parse_probes, refusal, run_programs
 from minder.edge.probes.settings import Restored, read_gpus, write_gpus
 from minder.model.errors import BadInputError
 
@@ -213,7 +213,7 @@ def test_a_probe_whose_settings_are_not_put_back_does_not_pass(
 
     monkeypatch.setattr(orders_module, "save", save)
     monkeypatch.setattr(orders_module, "restore", restore)
-    (found,) = asyncio.run(run_programs([(program(tmp_path, changes=("gpu",)), None)], {}))
+    (found,) = asyncio.run(run_programs([Run(program(tmp_path, changes=("gpu",)))], {}))
     assert found.state == state and said in found.detail and seen == [("gpu",), {"gpu0": {}}]
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minder.edge.probes.contract import PROBES, Program, find_programs
+from minder.edge.probes.pair_order import PairOrder, parse_pair
 from minder.edge.probes.runner import run_probe
 from minder.edge.probes.settings import restore, save
 from minder.model.errors import BadInputError
@@ -23,7 +24,7 @@ from minder.model.log import event
 from minder.model.probes import ProbeResult
 from minder.wire.codec import to_json
 
-__all__ = ["OperationRun", "ProbeOrder", "ProbeRequest", "Probing", "parse_probes", "refusal", "run_programs"]
+__all__ = ["OperationRun", "ProbeOrder", "ProbeRequest", "Probing", "Run", "parse_probes", "refusal", "run_programs"]
 
 _log = logging.getLogger("minder.probes")
 _KEPT = 100
@@ -35,11 +36,16 @@ _EXAMPLE = '{"operation": "probes-1", "probes": [{"id": "disk", "sha256": "..."}
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """limit_s: less than the probe's own, if given."""
+    """limit_s: less than the probe's own, if given. pair: of the probe `pair`, and of no other."""
 
     name: str
     sha256: str
     limit_s: float | None = None
+    pair: PairOrder | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What only this probe gets."""
+        return {} if self.pair is None else {"pair": self.pair.options()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +81,13 @@ def parse_probes(body: Any) -> ProbeRequest:
 def _order(item: Any) -> ProbeOrder:
     if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not _HASH.fullmatch(str(item.get("sha256"))):
         raise BadInputError(f"a probe is ordered by its id and the SHA-256 of its file, as in {_EXAMPLE}")
-    limit_s = item.get("limit_s")
-    return ProbeOrder(item["id"], item["sha256"], None if limit_s is None else _number("limit_s", limit_s, 0.1, 3600.0))
+    limit_s, pair = item.get("limit_s"), item.get("pair")
+    if (item["id"] == "pair") != (pair is not None):
+        raise BadInputError(
+            f"probe {item['id']}: the object `pair` (addresses, port, role, secret) belongs to the probe pair, and to no other"
+        )
+    limit_s = None if limit_s is None else _number("limit_s", limit_s, 0.1, 3600.0)
+    return ProbeOrder(item["id"], item["sha256"], limit_s, None if pair is None else parse_pair(pair))
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:
@@ -99,14 +110,22 @@ def refusal(orders: Sequence[ProbeOrder], programs: Mapping[str, Program]) -> st
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A program that is to run. limit_s: less than its own, if given. options: what only this one gets."""
+
+    program: Program
+    limit_s: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
 async def run_programs(
-    programs: Sequence[tuple[Program, float | None]], options: Mapping[str, Any], nice: int = 0,
-    done: Callable[[ProbeResult], None] = lambda result: None,
-) -> list[ProbeResult]:  # fmt: skip
+    runs: Sequence[Run], options: Mapping[str, Any], nice: int = 0, done: Callable[[ProbeResult], None] = lambda result: None
+) -> list[ProbeResult]:
     """One after the other: two at once would measure each other. Settings that one may change are put back before the next begins."""
     found = []
-    for program, limit_s in programs:
-        found.append(await _run_kept(program, options, limit_s, nice))
+    for item in runs:
+        found.append(await _run_kept(item.program, {**options, **item.options}, item.limit_s, nice))
         done(found[-1])
     return found
 
@@ -181,7 +200,7 @@ class Probing:
         """The results of these probes of the package, for a caller who keeps count of operations itself."""
         run = self._runs[f"test-{time.monotonic_ns()}"] = OperationRun(time.monotonic())
         try:
-            return await run_programs([(self._programs[name], None) for name in names], self._options)
+            return await run_programs([Run(self._programs[name]) for name in names], self._options)
         finally:
             run.state = "done"
 
@@ -201,7 +220,7 @@ class Probing:
 
     async def _run(self, run: OperationRun, request: ProbeRequest, nice: int, received_s: float) -> None:
         event(_log, logging.INFO, "probes begin", operation=request.operation, probes=[order.name for order in request.orders])
-        chosen = [(self._programs[order.name], order.limit_s) for order in request.orders]
+        chosen = [Run(self._programs[order.name], order.limit_s, order.options()) for order in request.orders]
         options = {**self._options, **request.clock, "received_s": received_s}
         try:
             async with self._alone():

@@ -31,6 +31,7 @@ __all__ = [
     "NOTE",
     "NOTIFIED",
     "OUTCOME",
+    "PAIRS",
     "PAUSE",
     "PROBES",
     "PROGRESS",
@@ -96,6 +97,8 @@ APPROVAL_CLOSED = "approval_closed"
 RETEST_ASKED = "retest_asked"
 # Probes ran on a machine. {machine, by, why: "test" | "diagnose" | "retest", note?, results: [ProbeResult], judgements: [ProbeJudgement]}
 PROBES = "probes"
+# Machines exchanged data by pairs, in rounds; an event of the incident where there is one. {by, why, note?, graph: PairGraph}
+PAIRS = "pairs"
 # An operator gives a running job one more standby. The controller takes it in (INTENT with action "join", RESULT done or failed).
 # A machine that was returned becomes a standby again by an INTENT with action "rejoin".
 # {machine, agent: url, launcher: url, rack?, switch?, by, reason, token?}
