@@ -42,12 +42,14 @@ class PairMachine:
 @dataclass(frozen=True, slots=True)
 class PairOptions:
     """generation: of the job. port: where one of each pair listens; a random one of 20000 to 29999 for each test, if not given. force:
-    although ranks of the job run. collective: with an all-gather, where both have torch."""
+    although ranks of the job run. collective: with an all-gather, where both have torch. limit_s: of each test; a third of it is waited for
+    the peer, 15 s at most; the probe's own limit, if not given."""
 
     generation: int = 0
     port: int | None = None
     force: bool = False
     collective: bool = True
+    limit_s: float | None = None
 
 
 def job_address(endpoints: MachineEndpoints, given: str | None) -> str:
@@ -105,7 +107,7 @@ async def _run_test(test: PairTest, sides: Mapping[str, _Side], options: PairOpt
     def order(side: _Side, peer: _Side, listens: bool) -> list[dict[str, object]]:
         (probe,) = orders_of(("pair",))
         pair = PairOrder(side.address, peer.address, shared[0], "listen" if listens else "connect", *shared[1:], options.collective)
-        return [{**probe, "pair": pair.options()}]
+        return [{**probe, "pair": pair.options()} | ({} if options.limit_s is None else {"limit_s": options.limit_s})]
 
     asked = (
         ask_machine(first.client, order(first, second, True), options.force),

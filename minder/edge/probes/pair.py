@@ -55,7 +55,7 @@ def measure(options: Mapping[str, Any]) -> Finding:
     if "pair" not in options:
         return Finding("not_applicable", "it needs a peer: `minder job diagnose NAME --pairs` orders it on two machines")
     order = parse_pair(options["pair"])
-    contact_s = min(float(options.get("contact_s", _CONTACT_S)), float(options.get("limit_s", PROBE.limit_s)))
+    contact_s = min(float(options.get("contact_s", _CONTACT_S)), float(options.get("limit_s", PROBE.limit_s)) / 3.0)
     try:
         with meet(order, contact_s, _SILENCE_S) as link:
             return _exchange(link, order, options)
