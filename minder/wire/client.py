@@ -7,7 +7,7 @@ import time
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from minder.model.errors import NoAnswerError, WireError
 from minder.wire.answers import Answer
@@ -80,12 +80,11 @@ class MachineClient:
         """The site's test of the machine: started, or what came of it (minder.edge.agent.retest)."""
         return await self._call("agent", "POST", "/v1/retest", wait_s + 2.0, body={"operation": operation, "wait_s": wait_s})
 
-    async def probes(self, body: Mapping[str, Any], wait_s: float) -> Mapping[str, Any]:
-        """Probes of the machine: begun, or what came of them so far (minder.edge.probes.orders). wait_s: the answer comes by then. Asked of
-        the agent; of the launcher where only that is known."""
-        return await self._call(
-            "agent" if self.has_agent else "launcher", "POST", "/v1/probes", wait_s + 3.0, body={**body, "wait_s": wait_s}
-        )
+    async def probes(self, body: Mapping[str, Any], wait_s: float, part: Literal["agent", "launcher", ""] = "") -> Mapping[str, Any]:
+        """Probes of the machine: begun, or what came of them so far (minder.edge.probes.orders). wait_s: the answer comes by then. part:
+        who is asked; if not given the agent, or the launcher where only that is known."""
+        part = part or ("agent" if self.has_agent else "launcher")
+        return await self._call(part, "POST", "/v1/probes", wait_s + 3.0, body={**body, "wait_s": wait_s})
 
     async def state(self, timeout_s: float) -> Mapping[str, Any]:
         return await self._call("launcher", "GET", "/v1/state", timeout_s)

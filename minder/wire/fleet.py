@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Signal
@@ -31,6 +31,7 @@ T = TypeVar("T")
 _POLL_S = 1.0
 _CLOCK_S = 5.0
 _SILENT_S = 2.5
+_KNOWN_S = 1.0  # an answer that took longer measured no clock
 
 
 class Fleet:
@@ -166,6 +167,29 @@ class Fleet:
     def retest(self, machine: str, operation: str, wait_s: float) -> Mapping[str, Any] | WireError:
         """What came of the site's test of this machine so far; asked for the first time, it begins."""
         return self._together({machine: self._clients[machine].retest(operation, wait_s)}, wait_s + 3.0)[machine]
+
+    def probes(
+        self, bodies: Mapping[str, Mapping[str, Any]], part: Literal["agent", "launcher"] = "launcher", wait_s: float = 0.0
+    ) -> dict[str, Mapping[str, Any] | WireError]:
+        """What came so far of the probes that these orders name (minder.edge.probes.orders), all machines at once; asked for the first
+        time, they begin. Each order gets our time, where it is known how long it is under way."""
+        views = self.views()
+        silent = {machine for machine, view in views.items() if (age_s := _age_s(view, part)) is None or age_s > _SILENT_S}
+        calls = {
+            machine: self._bounded(
+                self._clients[machine].probes({**body, **self._our_time(machine)}, wait_s, part), 1.0 if machine in silent else wait_s + 3.0
+            )
+            for machine, body in bodies.items()
+            if machine in self._clients
+        }
+        gone = {machine: WireError(f"{machine} is not known any more") for machine in bodies if machine not in calls}
+        return {**gone, **self._together(calls, wait_s + 3.0)}
+
+    def _our_time(self, machine: str) -> dict[str, float]:
+        """The order opens a connection, so it is under way for one and a half round trips: three of them are what the probe halves."""
+        with self._lock:
+            error_s = self._contacts[machine].offset_error_s
+        return {"controller_time_s": time.time(), "round_trip_s": 6.0 * error_s} if error_s < _KNOWN_S else {}
 
     def _ask_agents(
         self, machines: Iterable[str], deadline_s: float, ask: Callable[[MachineClient], Coroutine[Any, Any, Mapping[str, Any]]]
@@ -383,3 +407,7 @@ class Fleet:
                 contact.signals.extend(replace(item, time_s=item.time_s - contact.offset_s, machine=machine) for item in signals)
             self._on_signal()
         return len(items) - taken
+
+
+def _age_s(view: MachineView, part: Literal["agent", "launcher"]) -> float | None:
+    return view.agent_age_s if part == "agent" else view.launcher_age_s

@@ -26,7 +26,7 @@ import minder.app.build
 from minder.act.controller import recover, step
 from minder.act.controller.captures import Connections
 from minder.app.build import App
-from minder.config import JobConfig, MachineConfig
+from minder.config import JobConfig, MachineConfig, StandbyConfig
 from minder.model.errors import BadInputError, LeaseLostError, LedgerError, MinderError
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation
@@ -124,7 +124,8 @@ class Scene:
         machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
         policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
         policy["ladder"] = {"order": schedule.ladder}
-        self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0)
+        standby = StandbyConfig(probe_every_s=30.0, probes=("links",), alignment=False)
+        self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0, standby=standby)
         self.watch = Watch(schedule, self._config.policy_config(True), self.world)
         self.world.on_effect = self._effect
         self._read: dict[Any, Any] = {}
@@ -190,6 +191,7 @@ class Scene:
         self._observe(ledger)
         app = self.app = minder.app.build.build(self._config, act=True, clock=self.clock, ledger=ledger)
         app.controller._retests._threads = Inline()  # type: ignore[assignment]
+        app.controller._standby_tests._threads = Inline()  # type: ignore[assignment]
         app.controller.on_say = self._say
         self._run(app, app.begin, begins=True)
 
@@ -301,6 +303,10 @@ class Scene:
         self.world.lose(action.machine, action.amount)
 
     _do_standby_died = _do_lost
+
+    def _do_standby_fails(self, action: Action) -> None:
+        """Its probes find a fault for so long: it takes no ranks meanwhile, and comes back by a probe that passes."""
+        self.world.by_name[action.machine].probe_fails_until_s = self.clock.steady_s() + action.amount
 
     def _do_launcher(self, action: Action) -> None:
         if self.world.by_name[action.machine].up:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
-SPARE = frozenset({"standby_died", "agent_silent"})  # what can neither end nor delay a job
+SPARE = frozenset({"standby_died", "agent_silent", "standby_fails"})  # what can neither end nor delay a job
 FAULTS = frozenset({"hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
 
 
@@ -63,6 +63,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "lost": (3, lambda dice, at_s: Action(at_s, "lost", _machine(dice), dice.choice([5.0, 20.0, 90.0, 1e9]))),
     "launcher": (2, lambda dice, at_s: Action(at_s, "launcher", dice.choice(MACHINES + STANDBYS))),
     "standby_died": (2, lambda dice, at_s: Action(at_s, "standby_died", dice.choice(STANDBYS), dice.choice([10.0, 60.0, 1e9]))),
+    "standby_fails": (2, lambda dice, at_s: Action(at_s, "standby_fails", dice.choice(STANDBYS), dice.choice([20.0, 90.0, 1e9]))),
     "agent_silent": (1, lambda dice, at_s: Action(at_s, "agent_silent", dice.choice(MACHINES + STANDBYS), dice.uniform(2.0, 60.0))),
     "kill": (4, lambda dice, at_s: Action(at_s, "kill", "", dice.randrange(1, 15), dice.choice(["write", "write", "effect"]))),
     "rival": (2, lambda dice, at_s: Action(at_s, "rival", "", dice.randrange(1, 15))),

@@ -17,7 +17,7 @@ from minder.model.observation import MachineView, WorkerView
 
 __all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines"]
 
-STEP_S, LOAD_S, RETURN_S, ECHO_S = 1.0, 4.0, 2.0, 0.5
+STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBE_S = 1.0, 4.0, 2.0, 0.5, 6.0
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 _SLICE_S = 1.0
 
@@ -59,6 +59,9 @@ class SimMachine:
     frozen: bool = False
     back_s: float = 0.0  # when a lost one is there again
     loaded_s: float = 0.0  # when its worker has loaded its checkpoint
+    probe_fails_until_s: float = 0.0
+    probed: dict[str, float] = field(default_factory=dict)  # operation to when it began
+    probe_ran_s: float | None = None  # what runs now began then
 
     def begin_again(self, now_s: float) -> None:
         """Its launcher is started anew: it has forgotten all, and its worker ended with the old one."""
@@ -68,6 +71,7 @@ class SimMachine:
         self.operations, self.log, self.launcher_back_s = set(), [], now_s + RETURN_S
 
     def aim(self, body: Mapping[str, Any], now_s: float) -> None:
+        self.probe_ran_s = None if body["desired"] == "run" else self.probe_ran_s
         self.loaded_s = now_s + LOAD_S
         self.generation, self.frozen = int(body["generation"]), False
         self.step, self.step_s, self.first = None, None, None
@@ -218,7 +222,24 @@ class SimFleet:
         return sorted(found, key=lambda signal: signal.time_s)
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {"generation": self._world.by_name[machine].generation}
+        return {"generation": self._world.by_name[machine].generation, "offers": ["probes beside"]}
+
+    def probes(self, bodies: Mapping[str, Mapping[str, Any]], part: str = "launcher", wait_s: float = 0.0) -> dict[str, Any]:
+        return {name: self._probe(self._world.by_name[name], str(body["operation"])) for name, body in bodies.items()}
+
+    def _probe(self, item: SimMachine, operation: str) -> Any:
+        """As a launcher does: never beside ranks, and over when the machine is given some."""
+        steady_s = self._world.clock.steady_s()
+        if not self._answers(item):
+            return NoAnswerError(f"{item.name} does not answer")
+        if item.state == "running" or (operation in item.probed and item.probe_ran_s != item.probed[operation]):
+            return {"state": "refused", "detail": "the probes were ended before their time", "results": []}
+        item.probe_ran_s = item.probed.setdefault(operation, steady_s)
+        if steady_s - item.probe_ran_s < PROBE_S:
+            return {"state": "running", "results": []}
+        state = "failed" if steady_s < item.probe_fails_until_s else "measured"
+        result = {"probe": "links", "version": 1, "state": state, "detail": "a wrong product" if state == "failed" else "no fault"}
+        return {"state": "done", "results": [result]}
 
     def _answers(self, item: SimMachine) -> bool:
         return item.up and not (item.state == "starting" and item.launcher_back_s is not None)

@@ -12,6 +12,8 @@ from minder.act.controller.state import JobState
 from minder.model.evidence import Scores
 from minder.model.observation import MachineView
 from minder.model.private import replace_private
+from minder.record.incidents.proofs import Proof
+from minder.wire.codec import to_json
 
 __all__ = ["read_status", "status_age_s", "write_status"]
 
@@ -19,13 +21,19 @@ __all__ = ["read_status", "status_age_s", "write_status"]
 def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, MachineView], extra: Mapping[str, Any]) -> None:
     """`extra` is put beside the job's own fields: message, step, mode, loss, incident, standbys, dry_run (it acts on
     nothing). mode: what the job is doing (`JobMode.to_json`), null where that is unknown or the job is over.
-    missing: machine to what keeps it from being a standby, where it could be one."""
+    missing: machine to what keeps it from being a standby, where it could be one. proven: machine outside the job to what
+    its probes prove."""
     in_job = set(state.rank_machine.values())
     standbys = set(extra.get("standbys", ()))
     scores: Scores | None = extra.get("scores")
     missing: Mapping[str, str] = extra.get("missing", {})
+    proven: Mapping[str, Proof] = extra.get("proven", {})
     rows = [
-        {**_machine_row(view, _role(machine, in_job, standbys, state), scores), "missing": missing.get(machine)}
+        {
+            **_machine_row(view, _role(machine, in_job, standbys, state), scores),
+            "missing": missing.get(machine),
+            "proof": None if (proof := proven.get(machine)) is None else to_json(proof),
+        }
         for machine, view in views.items()
     ]
     body = {
@@ -34,7 +42,7 @@ def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, 
         "generation": state.generation,
         "phase": state.phase,
         "machines": rows,
-        **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing")},
+        **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing", "proven")},
     }
     replace_private(path, json.dumps(_finite(body)))
 

@@ -95,7 +95,8 @@ APPROVAL_CLOSED = "approval_closed"
 # untouched: nothing was repaired since the eviction, so that a pass says that no fault was found. return: a pass gives the machine back.
 # {machine, reason, by, token?, untouched?, return?}
 RETEST_ASKED = "retest_asked"
-# Probes ran on a machine. {machine, by, why: "test" | "diagnose" | "retest", note?, results: [ProbeResult], judgements: [ProbeJudgement]}
+# Probes ran on a machine.
+# {machine, by, why: "test" | "diagnose" | "retest" | "standby", note?, results: [ProbeResult], judgements: [ProbeJudgement]}
 PROBES = "probes"
 # Machines exchanged data by pairs, in rounds; an event of the incident where there is one. {by, why, note?, graph: PairGraph}
 PAIRS = "pairs"
