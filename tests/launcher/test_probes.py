@@ -43,3 +43,22 @@ def test_a_job_that_goes_on_ends_the_probes(launch: Start) -> None:
     launcher.wait_states("running")
     found = launcher.http.post("/v1/probes", json=order("a", "memory", "loopback")).json()
     assert found["state"] == "refused" and "ended before their time" in found["detail"]
+
+
+def test_a_test_of_a_standby_leaves_its_workers_waiting_and_is_gone_when_they_get_ranks(launch: Start) -> None:
+    launcher = launch("idle.py", env=PLAIN).connect()
+    [before] = launcher.wait_states("waiting")
+    assert "probes beside" in launcher.get("/v1/state")["offers"]
+    found = launcher.http.post("/v1/probes", json={**order("a", "links"), "beside": True}).json()
+    assert found["state"] == "done", found
+    assert (
+        launcher.http.post("/v1/probes", json={**order("b", "memory", "loopback", wait_s=0.0), "beside": True}).json()["state"] == "running"
+    )
+    [during] = launcher.wait_states("waiting")
+    assert launcher.post("run", 1, RANK0).status_code == 200
+    [after] = launcher.wait_states("running")
+    assert before["pid"] == during["pid"] == after["pid"], "the worker that had waited runs"
+    found = launcher.http.post("/v1/probes", json={**order("b", "memory", "loopback"), "beside": True}).json()
+    assert found["state"] == "refused" and "ended before their time" in found["detail"]
+    found = launcher.http.post("/v1/probes", json={**order("c", "links"), "beside": True}).json()
+    assert found["state"] == "refused" and "ranks 0 of demo run" in found["detail"]
