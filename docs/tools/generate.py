@@ -96,6 +96,7 @@ def configuration_page() -> str:
         ("Kubernetes", '[engine]` with `kind = "kubernetes"', KubernetesConfig),
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),
         ("Certificates", "[tls]", config.TlsConfig),
+        ("Standbys", "[standby]", config.StandbyConfig),
     )
     parts += _tables(tables)
     parts.append(
