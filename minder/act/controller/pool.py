@@ -104,7 +104,7 @@ class Pool:
         views, now_s = self._fleet.views(), self._clock.now_s()
         out = self._outside()
         reasons = {
-            machine: why_not_waiting(views.get(machine), now_s) or self._unproven.get(machine, "") or self._failed(machine)
+            machine: why_not_waiting(views.get(machine), now_s) or self._unproven.get(machine, "") or self.proofs.of(machine).keeps_out
             for machine in out
         }
         return {machine: why for machine, why in {**reasons, **self._ordered()}.items() if why}
@@ -112,10 +112,6 @@ class Pool:
     def _outside(self) -> list[str]:
         out = set(self._state.rank_machine.values()) | self._state.barred | (self._joins.pending if self._joins is not None else set())
         return [machine for machine in self._fleet.machines if machine not in out]
-
-    def _failed(self, machine: str) -> str:
-        proof = self.proofs.of(machine)
-        return f"its probe failed, and has not passed since: {proof.detail}" if proof.state == "failed" else ""
 
     def _tell_untested(self) -> None:
         """A standby that takes ranks although none of its probes was judged: used, since unknown is not faulty, and said."""

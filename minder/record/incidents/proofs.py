@@ -27,6 +27,11 @@ class Proof:
     time_s: float | None = None
     detail: str = ""
 
+    @property
+    def keeps_out(self) -> str:
+        """Why the machine is given no ranks, "" where its probes do not speak against it."""
+        return f"its probe failed, and has not passed since: {self.detail}" if self.state == "failed" else ""
+
 
 @dataclass(slots=True)
 class _Machine:
