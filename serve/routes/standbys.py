@@ -68,11 +68,11 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
         yield Standby.model_validate({"machine": machine, "job": name, "state": word, "told_s": told_s, **_proof(proofs.get(machine))})
 
 
-def _proof(told: Any) -> dict[str, Any]:
+def _proof(found: Any) -> dict[str, Any]:
     """As the controller's status has it, of any version."""
-    if not isinstance(told, Mapping) or told.get("state") not in get_args(ProofState):
+    if not isinstance(found, Mapping) or found.get("state") not in get_args(ProofState):
         return {}
-    return {"proof": told["state"], "proof_detail": str(told.get("detail") or ""), "tested_s": told.get("time_s")}
+    return {"proof": found["state"], "proof_detail": str(found.get("detail") or ""), "tested_s": found.get("time_s")}
 
 
 def _waiting(status: Mapping[str, Any] | None) -> set[str]:
