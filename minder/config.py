@@ -19,6 +19,7 @@ from minder.act.actuators.slurm.config import SlurmConfig
 from minder.act.policy.config import PolicyConfig
 from minder.act.recovery.pool_size import PoolConfig
 from minder.diagnose.scoring.config import ScoringConfig, scoring_of
+from minder.edge.probes.contract import ALONE, find_program
 from minder.edge.signals.steps import check_step_pattern
 from minder.ingest.sources.settings import PrometheusSettings, anchored
 from minder.model.errors import BadInputError, ConfigError
@@ -38,6 +39,7 @@ __all__ = [
     "MachineConfig",
     "MetricsConfig",
     "SignalsConfig",
+    "StandbyConfig",
     "TelemetryConfig",
     "TlsConfig",
     "check_url",
@@ -65,8 +67,9 @@ class LocalHandle(_Strict):
 class MachineConfig(_Strict):
     """One machine. name: as its agent and telemetry call it. agent, launcher: its address, like "http://10.0.0.7:9401"; a machine
     without a launcher is only watched. standby: waits to take another machine's place. rack, switch: what it shares with others; suspects
-    that share one are one trouble. block: the part of the network, below one spine switch, in which groups stay close together. serial:
-    for the vendor; nothing is decided by it. local: where it lives on the controller's own host.
+    that share one are one trouble. block: the part of the network, below one spine switch, in which groups stay close together.
+    job_address: its address on the job's network, where pair tests meet; the host of launcher or agent, if not given. serial: for the
+    vendor; nothing is decided by it. local: where it lives on the controller's own host.
     """
 
     name: str
@@ -77,6 +80,7 @@ class MachineConfig(_Strict):
     switch: str | None = None
     block: str | None = None
     serial: str | None = None
+    job_address: str | None = None
     local: LocalHandle | None = None
 
     @field_validator("agent", "launcher")
@@ -189,6 +193,31 @@ class TlsConfig(_Strict):
         return client_context(self.ca, self.cert, self.key) if self.ca or self.cert else None
 
 
+class StandbyConfig(_Strict):
+    """How standbys are tested while they wait, by their launchers at low priority. probe_every_s: so often; 0 for never. probes: which
+    (docs/diagnostics.md). alignment: also bit-wise alignment, which finds what computes wrong numbers; without torch it says that it does
+    not apply."""
+
+    probe_every_s: float = Field(default=3600.0, ge=0.0)
+    probes: tuple[str, ...] = ("links", "clock", "device_health", "loopback", "memory", "gemm")
+    alignment: bool = True
+
+    @field_validator("probes")
+    @classmethod
+    def _run_beside_workers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in ALONE:
+                raise ValueError(f'standby.probes: no probe "{name}" that one machine runs by itself; there are {", ".join(ALONE)}')
+            if find_program(name).probe.changes:
+                raise ValueError(f"standby.probes: {name} may change settings of a machine, and a standby may be wanted at any moment")
+        return names
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Names, each once, alignment last."""
+        return tuple(dict.fromkeys((*self.probes, *(("alignment",) if self.alignment else ()))))
+
+
 class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it. name: the job's, in the ledger and in metrics.
     machines: a [[machines]] table for each. engine: an [engine] table where Slurm or Kubernetes owns the machines. ranks_per_machine:
@@ -205,9 +234,9 @@ class JobConfig(_Strict):
     machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
     where they have tokens of their own. agent_token_file, launcher_token_file: a file with one token for all machines, as before; it is
     read for one more version, with a warning. state_dir: where the controller keeps its status, and the ledger if no
-    other is named. telemetry, detector, scoring, metrics, signals, tls, pool, policy: a table of its own, below. start_deadline_s: how long
-    machines are waited for at the start; who is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction waits for
-    evidence to be captured. record_dir: write a recording into this folder.
+    other is named. telemetry, detector, scoring, metrics, signals, tls, pool, standby, policy: a table of its own, below. start_deadline_s:
+    so long machines are waited for at the start; what is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction
+    waits for evidence to be captured. record_dir: write a recording into this folder.
     """
 
     name: str = Field(pattern=JOB_NAME)
@@ -236,6 +265,7 @@ class JobConfig(_Strict):
     signals: SignalsConfig = SignalsConfig()
     tls: TlsConfig = TlsConfig()
     pool: PoolConfig = PoolConfig()
+    standby: StandbyConfig = StandbyConfig()
     policy: dict[str, Any] = {}  # minder.act.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)

@@ -9,6 +9,7 @@ from minder.model.clock import format_time
 from minder.record.api.access import Caller
 from minder.record.api.machines import MachineJob, MachineProbe, MachineSignal, ProbeNumber, ProbeRun
 from minder.record.incidents import kinds
+from minder.record.incidents.pairs import PairRun, fold_pairs
 from minder.record.incidents.probes import fold_probes
 from minder.record.incidents.timeline import describe
 from minder.record.store.events import EventQuery
@@ -18,7 +19,7 @@ from serve.job_shapes import JobShape
 from serve.job_status import job_status
 from serve.state import Service
 
-__all__ = ["jobs_of_machine", "peers_of_machine", "probes_of_machine", "signals_of_machine"]
+__all__ = ["jobs_of_machine", "pairs_of_machine", "peers_of_machine", "probes_of_machine", "signals_of_machine"]
 
 _MOST_SIGNALS = 20
 _MOST_READ = 1000
@@ -99,3 +100,10 @@ def probes_of_machine(service: Service, caller: Caller, machine: str) -> list[Pr
         )
         for run in fold_probes(own[:_MOST_RUNS])
     ]
+
+
+def pairs_of_machine(service: Service, caller: Caller, machine: str) -> PairRun | None:
+    """The newest pair tests that it took part in, out of the newest of all."""
+    events = service.events.select(EventQuery(kinds=(kinds.PAIRS,), newest_first=True, limit=_MOST_READ))
+    seen = fold_pairs(event for event in events if sees(caller, event.job))
+    return next((run for run in seen if any(node.machine == machine for node in run.graph.nodes)), None)

@@ -14,7 +14,7 @@ import pytest
 
 from minder.app.probe_tables import judgement_rows, matrix_rows, reasons
 from minder.app.probing import ProbedMachine, ask_machines, chosen_probes, find_endpoint, judge_all, ranks_that_run, run_here
-from minder.edge.probes.contract import PROBES, find_program
+from minder.edge.probes.contract import ALONE, find_program
 from minder.model.errors import BadInputError
 from minder.model.history import LedgerEvent
 from minder.model.probes import Measurement, ProbeResult
@@ -104,7 +104,9 @@ def test_ranks_of_the_job_are_seen_where_they_run() -> None:
 
 
 def test_probes_are_chosen_by_name() -> None:
-    assert chosen_probes(None) == PROBES and chosen_probes("disk, gemm,disk") == ("disk", "gemm")
+    assert chosen_probes(None) == ALONE and chosen_probes("disk, gemm,disk") == ("disk", "gemm")
+    with pytest.raises(BadInputError, match="needs two machines"):
+        chosen_probes("pair")
     with pytest.raises(BadInputError, match='no probe "fan"'):
         chosen_probes("disk,fan")
 

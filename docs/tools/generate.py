@@ -98,6 +98,7 @@ def configuration_page() -> str:
         ("The controller's own metrics", "[metrics]", config.MetricsConfig),
         ("Certificates", "[tls]", config.TlsConfig),
         ("Standbys", "[pool]", PoolConfig),
+        ("Standbys", "[standby]", config.StandbyConfig),
     )
     parts += _tables(tables)
     parts.append(

@@ -27,6 +27,7 @@ from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings
 from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
 from minder.act.controller.stages import Stages
+from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState, fold_job
 from minder.act.controller.step import Controller
 from minder.act.controller.watched import WatchedJob
@@ -174,6 +175,7 @@ def build(
         parallelism=base.topology.parallelism,
         move_clock=_clock_mover(base, diagnosis, intake.windows),
         admits=base.admission if launched else None,
+        standby_probing=StandbyProbing(config.standby.chosen, config.standby.probe_every_s),
         alarm=diagnosis.alarm,
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,

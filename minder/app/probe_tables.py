@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from minder.app.probing import ProbedMachine
+from minder.model.pairs import PairGraph
 from minder.model.probes import MeasurementVerdict, ProbeJudgement
 
-__all__ = ["judgement_rows", "matrix_rows", "reasons", "with_unit"]
+__all__ = ["judgement_rows", "matrix_rows", "pair_rows", "reasons", "with_unit"]
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _SCALED = frozenset({"B/s", "bit/s", "B", "s"})
@@ -61,6 +62,18 @@ def reasons(tested: Mapping[str, ProbedMachine], judged: Mapping[str, Sequence[P
                 unjudged.setdefault((f"{item.probe} {_word(item.verdict)}", item.reason), []).append(machine)
     for (what, reason), machines in unjudged.items():
         yield f"{', '.join(machines)}: {what}: {reason}"
+
+
+def pair_rows(graph: PairGraph) -> list[tuple[str, ...]]:
+    """A row for each pair test: the rate of each direction, and what became of it."""
+    rows: list[tuple[str, ...]] = [("machines", "round", "state", "there", "back", "latency", "detail")]
+    for edge in graph.edges:
+        rates = (edge.forward_bytes_per_s, edge.backward_bytes_per_s)
+        there, back = ("-" if rate is None else with_unit(rate, "B/s") for rate in rates)
+        latency = "-" if edge.latency_s is None else with_unit(edge.latency_s, "s")
+        state = _word(edge.state) + (" (link)" if edge.blamed else "")
+        rows.append((" -> ".join(edge.machines), str(edge.round), state, there, back, latency, edge.detail))
+    return rows
 
 
 def _cell(item: ProbeJudgement) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from minder.diagnose.diagnostics.judgement import judge_machines
-from minder.edge.probes.contract import PROBES, find_programs
-from minder.edge.probes.orders import run_programs
+from minder.edge.probes.contract import ALONE, find_programs
+from minder.edge.probes.orders import Run, run_programs
 from minder.model.errors import BadInputError, WireError
 from minder.model.history import LedgerEvent
 from minder.model.probes import ProbeJudgement, ProbeResult
@@ -27,7 +27,18 @@ from minder.wire.client import Endpoint, MachineClient, MachineEndpoints
 from minder.wire.codec import from_json
 from minder.wire.plain import PlainHttp
 
-__all__ = ["ProbedMachine", "ask_machines", "chosen_probes", "find_endpoint", "judge_all", "ranks_that_run", "record", "run_here"]
+__all__ = [
+    "ProbedMachine",
+    "ask_machine",
+    "ask_machines",
+    "chosen_probes",
+    "find_endpoint",
+    "judge_all",
+    "orders_of",
+    "ranks_that_run",
+    "record",
+    "run_here",
+]
 
 _WAIT_S = 20.0
 _PATIENCE_S = 30.0  # so long may an agent be silent in between
@@ -45,9 +56,11 @@ class ProbedMachine:
 
 
 def chosen_probes(text: str | None) -> tuple[str, ...]:
-    """Names out of "disk,gemm"; all probes where none are named. Raises BadInputError for what is no probe."""
+    """Names out of "disk,gemm"; all that one machine runs by itself where none are named. Raises BadInputError for what is no probe."""
     names = tuple(dict.fromkeys((text or "").replace(",", " ").split()))
-    return tuple(find_programs(names or PROBES))
+    if "pair" in names:
+        raise BadInputError("the probe pair needs two machines: `minder job diagnose NAME --pairs` runs it")
+    return tuple(find_programs(names or ALONE))
 
 
 def find_endpoint(events: Sequence[LedgerEvent], machine: str, token: Callable[[str], str]) -> MachineEndpoints:
@@ -63,7 +76,7 @@ def run_here(names: Sequence[str], folder: Path | None = None, done: Callable[[P
     """This machine, without an agent."""
     programs = find_programs(tuple(names))
     options = {} if folder is None else {"folder": str(folder)}
-    results = asyncio.run(run_programs([(program, None) for program in programs.values()], options, done=done))
+    results = asyncio.run(run_programs([Run(program) for program in programs.values()], options, done=done))
     return ProbedMachine(platform.node(), tuple(results))
 
 
@@ -75,17 +88,23 @@ def ask_machines(
 
     async def ask_all() -> list[ProbedMachine]:
         with contextlib.closing(PlainHttp(tls)) as http:
-            return await asyncio.gather(*(_ask(MachineClient(item, http), names, force) for item in endpoints))
+            return await asyncio.gather(*(ask_machine(MachineClient(item, http), orders_of(names), force) for item in endpoints))
 
     return {found.machine: found for found in asyncio.run(ask_all())}
 
 
-async def _ask(client: MachineClient, names: Sequence[str], force: bool) -> ProbedMachine:
-    body = {"operation": f"probes-{uuid.uuid4().hex[:12]}", "force": force}
+def orders_of(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Each probe by its id and hash, as an order names it."""
+    return [{"id": name, "sha256": program.sha256} for name, program in find_programs(tuple(names)).items()]
+
+
+async def ask_machine(client: MachineClient, orders: Sequence[Mapping[str, Any]], force: bool) -> ProbedMachine:
+    """What its agent (its launcher, where no agent is given) said of these orders at the end; it raises nothing for a machine that is
+    silent or refuses."""
+    body: dict[str, Any] = {"operation": f"probes-{uuid.uuid4().hex[:12]}", "force": force}
     try:
         body |= await _read_clock(client)
-        probes = [{"id": name, "sha256": program.sha256} for name, program in find_programs(tuple(names)).items()]
-        answer = await _await_end(client, {**body, "probes": probes})
+        answer = await _await_end(client, {**body, "probes": list(orders)})
         if answer.get("state") != "done":
             return ProbedMachine(client.machine, refused=str(answer.get("detail") or answer.get("state")))
         return ProbedMachine(client.machine, from_json(tuple[ProbeResult, ...], answer.get("results")))

@@ -165,6 +165,14 @@ def diagnose(
     launchers: Annotated[
         bool, typer.Option("--launchers", help="Ask the job's launchers, with its user and libraries, not the agents; needs --config.")
     ] = False,
+    pairs: Annotated[
+        bool,
+        typer.Option("--pairs", help="Have the machines exchange data by pairs, in rounds; in place of the probes that are not named."),
+    ] = False,
+    pair_port: Annotated[
+        int | None,
+        typer.Option(min=1024, max=65535, help="Where one of each pair listens. [default: a random port of 20000 to 29999 for each test]"),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Its job.toml, which names the agents and their token.")] = None,
     agent_token_file: AgentToken = None,
     note: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
@@ -172,18 +180,23 @@ def diagnose(
     ledger: LedgerOption = None,
 ) -> None:
     """Test all machines of a job that stands, its standbys too, with the same probes at the same time, and compare them. Refused while
-    ranks of the job run. Exit status 1: a machine was found faulty or slow, or was not tested.
+    ranks of the job run. With --pairs they exchange data by pairs: a machine that fails or is slow with two others is named, and so is a
+    link between two good ones. Exit status 1: a machine or a link was found faulty or slow, or was not tested.
 
     Example: minder job diagnose llm-70b --probes device_health,gemm,disk
     """
     from contextlib import nullcontext
 
+    from minder.app.pairing import PairOptions
     from minder.app.probing import ask_machines, chosen_probes, ranks_that_run
+    from minder.cli.pairs import conclude_pairs, pair_and_record
     from minder.cli.probes import agents_of_job, conclude, judge_and_record, launchers_of, load_job, open_local
     from minder.cli.tables import check_choice
     from minder.model.errors import BadInputError
 
     check_choice("--format", format_, ("table", "json"))
+    if pairs and probes is not None and format_ == "json":
+        raise BadInputError("--format json is one document: give --pairs or --probes, not both")
     names, (job, place) = chosen_probes(probes), load_job(config, ledger)
     tls = None if job is None else job.tls.context()
     with open_local(place, needed=config is None) or nullcontext() as opened:
@@ -192,9 +205,14 @@ def diagnose(
             where = "; ".join(f"{machine}: {', '.join(map(str, ranks))}" for machine, ranks in sorted(running.items())[:4])
             raise BadInputError(f"ranks of {name} run ({where}): probes would disturb them; end the job first, or give --force")
         asked = launchers_of(config, agents) if launchers else agents
-        tested = ask_machines(asked, names, force=force, tls=tls)
-        judged = judge_and_record(tested, opened, "diagnose", name, note)
-    raise typer.Exit(conclude(tested, judged, format_))
+        status = 0
+        if probes is not None or not pairs:
+            tested = ask_machines(asked, names, force=force, tls=tls)
+            status = conclude(tested, judge_and_record(tested, opened, "diagnose", name, note), format_)
+        if pairs:
+            graph = pair_and_record(asked, job, opened, PairOptions(port=pair_port, force=force), (name, note))
+            status = max(status, conclude_pairs(graph, format_))
+    raise typer.Exit(status)
 
 
 def _is_heard(name: str, ledger: str | None) -> bool:

@@ -25,6 +25,7 @@ from minder.record.incidents.approvals import Answer
 from minder.record.incidents.brief import brief, place_command, returned_by
 from minder.record.incidents.excerpts import TELEMETRY
 from minder.record.incidents.outlook import cost_per_minute, outlook
+from minder.record.incidents.pairs import PairRun, fold_pairs
 from minder.record.incidents.places import find_gpus
 from minder.record.incidents.report import AFTERWARDS, describe_evidence, incident_report, left_to_a_person
 from minder.record.store.events import EventQuery
@@ -46,6 +47,7 @@ router = APIRouter(prefix="/incidents")
 Id = Annotated[IncidentId, Path(pattern=NAME, max_length=255)]
 _MOST_CAPTURES = 40
 _MOST_QUESTIONS = 500
+_MOST_PAIR_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,13 @@ def _rest(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]
         "stacks": _stack_groups(captured.items),
         "collectives": [describe_evidence(item) for item in collectives],
         "people": _people(service, found),
+        "pair_runs": _pair_runs(service, found),
     }
+
+
+def _pair_runs(service: Service, found: Incident) -> list[PairRun]:
+    """Pair tests that were done for it, newest first."""
+    return fold_pairs(service.events.select(EventQuery(incident=found.id, kinds=(kinds.PAIRS,), newest_first=True, limit=_MOST_PAIR_RUNS)))
 
 
 def _stack_groups(captures: Sequence[Capture]) -> dict[str, Any] | None:

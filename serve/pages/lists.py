@@ -16,6 +16,7 @@ from minder.record.incidents.timeline import describe
 from minder.record.store.events import EventQuery
 from serve.access import sees
 from serve.answers import cursor_id
+from serve.machine_known import pairs_of_machine
 from serve.pages.forms import body_of, carry_out, did
 from serve.pages.render import fragment, show
 from serve.pages.session import Seen, Sent
@@ -87,7 +88,9 @@ def machine(
     asked = {"job": job, "minutes": f"{minutes:g}", "from": begin, "to": end}
     query = urlencode({key: value for key, value in asked.items() if value})
     evictions = [item for item in found.incidents if name in item.evicted]
-    return show(request, visitor, "machine.html", machine=found, asked=asked, query=query, evictions=evictions, said=did(request, visitor))
+    pair_run = pairs_of_machine(service_of(request), visitor.caller, name)
+    values: dict[str, Any] = {"machine": found, "asked": asked, "query": query, "evictions": evictions, "pair_run": pair_run}
+    return show(request, visitor, "machine.html", said=did(request, visitor), **values)
 
 
 @router.get("/machines/{name}/window")

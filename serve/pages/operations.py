@@ -13,6 +13,7 @@ from minder.model.errors import BadInputError
 from minder.model.history import LedgerEvent
 from minder.record.api.pauses import EndPauseRequest, PauseRequest
 from minder.record.api.policy import DryRun, DryRunRequest
+from minder.record.api.standbys import Standby
 from minder.record.incidents import kinds
 from minder.record.incidents.spans import parse_span
 from minder.record.store.events import EventQuery
@@ -69,11 +70,13 @@ def _target(fields: dict[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A running job's standbys by their state (minder.record.api.standbys). heard_s: when its controller last wrote; None: unseen."""
+    """A running job's standbys by their state (minder.record.api.standbys). heard_s: when its controller last wrote; None: unseen. tested:
+    those whose probes are known."""
 
     job: str
     machines: dict[str, tuple[str, ...]]
     heard_s: float | None
+    tested: tuple[Standby, ...] = ()
 
 
 @router.get("/standbys")
@@ -90,7 +93,8 @@ def _pool(service: Service, visitor: Visitor, job: str) -> Pool:
     for item in items:
         machines[item.state] = (*machines.get(item.state, ()), item.machine)
     status = job_status(service, job)
-    return Pool(job, machines, None if status is None else float(status.get("now_s") or 0.0))
+    tested = tuple(item for item in items if item.proof is not None and item.state in ("ready", "not ready"))
+    return Pool(job, machines, None if status is None else float(status.get("now_s") or 0.0), tested)
 
 
 @router.get("/policy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -12,6 +12,7 @@ from minder.act.controller.status import status_age_s
 from minder.record.api.access import Caller
 from minder.record.api.fields import JobName, Page
 from minder.record.api.standbys import JobModel, Models, Standby
+from minder.record.incidents.proofs import ProofState
 from serve.access import Viewer, demand_job, sees
 from serve.answers import tagged
 from serve.job_index import JobPast
@@ -52,7 +53,9 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
     serviced = {machine for item in maintenance_windows(service) if item.from_s <= now_s for machine in item.machines}
     status = job_status(service, name)
     told_s = None if status is None else float(status.get("now_s", 0.0))
-    waiting = None if status is None or status_age_s(status, now_s) > _OLD_S else _waiting(status)
+    status = None if status is None or status_age_s(status, now_s) > _OLD_S else status
+    waiting = None if status is None else _waiting(status)
+    proofs = {str(row.get("name")): row.get("proof") for row in (status or {}).get("machines") or ()}
     for machine in dict.fromkeys([*map(str, registered.get("standbys") or ()), *sorted(waiting or ())]):  # also returned or joined ones
         if machine in state.barred:
             word = "barred"
@@ -62,7 +65,14 @@ def _pool(service: Service, name: str, past: JobPast) -> Iterator[Standby]:
             word = "maintenance"
         else:
             word = "unknown" if waiting is None else "ready" if machine in waiting else "not ready"
-        yield Standby.model_validate({"machine": machine, "job": name, "state": word, "told_s": told_s})
+        yield Standby.model_validate({"machine": machine, "job": name, "state": word, "told_s": told_s, **_proof(proofs.get(machine))})
+
+
+def _proof(found: Any) -> dict[str, Any]:
+    """As the controller's status has it, of any version."""
+    if not isinstance(found, Mapping) or found.get("state") not in get_args(ProofState):
+        return {}
+    return {"proof": found["state"], "proof_detail": str(found.get("detail") or ""), "tested_s": found.get("time_s")}
 
 
 def _waiting(status: Mapping[str, Any] | None) -> set[str]:

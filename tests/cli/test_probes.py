@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from minder.app import probing
+from minder.app import pairing, probing
 from minder.app.probing import ProbedMachine
 from minder.cli import main
+from minder.model.evidence import Verdict
 from minder.model.probes import Measurement, ProbeResult
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.pairs import fold_pairs
 from minder.record.incidents.probes import fold_probes
 from minder.wire.client import MachineEndpoints
 from minder.wire.tokens import write_token
@@ -182,3 +184,23 @@ def test_a_retest_may_be_of_an_untouched_machine_and_return_it(run_on_ledger: Ru
     assert run_on_ledger("machine", "retest", "m2", "--job", "llm", "--untouched", "--return")[0] == 0
     (order,) = ledger.events(kinds=[kinds.RETEST_ASKED])
     assert (order.payload["untouched"], order.payload["return"]) == (True, True)
+
+
+def test_pairs_of_a_job_go_into_its_open_incident(
+    run_on_ledger: Run, ledger: Ledger, agents: Agents, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(client: Any, orders: Any, force: bool) -> ProbedMachine:
+        state = "failed" if {orders[0]["pair"]["own"], orders[0]["pair"]["peer"]} == {"10.0.0.0", "10.0.0.1"} else "measured"
+        rates = [Measurement(f"pair_{way}_bandwidth", 1e9, "B/s", "higher") for way in ("send", "receive")]
+        return ProbedMachine(client.machine, (ProbeResult("pair", 1, state, "", tuple(rates)),))
+
+    monkeypatch.setattr(pairing, "ask_machine", ask)
+    incident = ledger.open_incident(Verdict(5.0, "job", "page", (), "unknown", 0.5, 4.0), job="llm")
+    words = ("job", "diagnose", "llm", "--pairs", "--agent-token-file", token)
+    status, out, _ = run_on_ledger(*words)
+    assert status == 1 and "m0 -> m1" in out and "the link between m0 and m1 is to blame" in out and not agents.asked
+    (run,) = fold_pairs(ledger.events(kinds=[kinds.PAIRS]))
+    assert (run.incident, run.job, run.graph.links) == (incident, "llm", (("m0", "m1"),))
+    assert json.loads(run_on_ledger(*words, "--format", "json")[1])["links"] == [["m0", "m1"]]
+    agents.running = {"m2": [4]}
+    assert run_on_ledger(*words)[0] == 2

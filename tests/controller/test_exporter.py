@@ -19,6 +19,7 @@ from minder.ingest.sources.exposition import parse_exposition
 from minder.model.errors import ConfigError, LedgerError
 from minder.model.evidence import Evidence, Scores, Verdict
 from minder.model.telemetry import Sample
+from minder.record.incidents.proofs import Proof
 from minder.wire.contact_log import RefusedCallers
 
 JOB = {"training_job": "llm"}
@@ -159,3 +160,13 @@ def test_who_waits_before_showing_a_token_is_given_up_capped_and_logged(
         exporter.close()
     found = {record.minder_fields["reason"] for record in caplog.records if record.getMessage() == "caller refused"}  # type: ignore[attr-defined]
     assert found >= {"slow headers", "token"}
+
+
+def test_standbys_are_counted_by_what_their_probes_prove(world: Any, begun: Any) -> None:
+    assert not any(name.startswith("standby_proofs") for name in read(world.sight(begun))), "none is tested"
+    proven = {"s0": Proof("passed", 1.0), "s1": Proof("failed", 1.0, "gemm"), "s2": Proof()}
+    begun.controller._stages.measures.show(1.0, {"proven": proven})
+    found = {name: value for name, value in read(world.sight(begun)).items() if name.startswith("standby_proofs")}
+    assert found == {
+        f"standby_proofs{{state={state}}}": count for state, count in (("passed", 1), ("unknown", 1), ("slow", 0), ("failed", 1))
+    }

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minder.diagnose.diagnostics.pairs import PairGraph, PairResult, PairTest, judge_pairs, plan_first_round, plan_second_round
+from minder.diagnose.diagnostics.pairs import PairResult, PairTest, judge_pairs, plan_first_round, plan_second_round
 from minder.model.errors import BadInputError
+from minder.model.pairs import PairGraph
 
 Play = Callable[[PairTest], PairResult]
 
@@ -166,3 +167,20 @@ def test_the_graph_has_units_states_and_both_rounds() -> None:
 def test_a_plan_needs_two_different_machines(machines: list[str]) -> None:
     with pytest.raises(BadInputError, match="pair tests need two machines or more"):
         plan_first_round(machines)
+
+
+@pytest.mark.parametrize(("sends", "said"), [(True, "in what it sends"), (False, "in what it receives")])
+def test_a_machine_that_is_slow_in_one_direction_is_named_with_the_direction(sends: bool, said: str) -> None:
+    def play(test: PairTest) -> PairResult:
+        one, other = (machine == "m03" for machine in test.machines)
+        forward, backward = (1e7 if (one if sends else other) else 1e9), (1e7 if (other if sends else one) else 1e9)
+        slower = min(forward, backward)
+        return PairResult(test, True, 1e9 / slower, slower, 1e-4, "", forward, backward)
+
+    graph = judge(names(6), play)
+    assert graph.slow == ("m03",) and graph.links == graph.faulty == ()
+    (node,) = [node for node in graph.nodes if node.state == "slow"]
+    assert node.reason.startswith(said)
+    slow = [edge for edge in graph.edges if edge.state == "slow"]
+    way = [" to ".join(edge.machines if (edge.machines[0] == "m03") == sends else edge.machines[::-1]) for edge in slow]
+    assert len(slow) == 2 and [edge.detail for edge in slow] == [f"slow from {item} only" for item in way]

@@ -5,6 +5,7 @@ Nothing here asks the product whether it was right: events of the ledger are cou
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from minder.record.incidents import kinds
 __all__ = ["Watch"]
 
 HOUR_S, STANDS_S = 3600.0, 30.0
+LATE_S = 60.0  # a decision that was made before may wait for its answer
 TWICE, SHOWN = 2, 12  # evictions of a machine that is to be tested first; climbs that a decision shows
 
 
@@ -44,13 +46,15 @@ class Watch:
         self._placed: set[str] = set()
         self._diagnosis = ""  # the one that holds the job
         self._held_s = 0.0  # since when, by the clock that cannot be set
+        self._faulty: dict[str, float] = {}  # standby to when a probe of it failed; none has passed since
 
     def fail(self, invariant: str, detail: str) -> None:
         self.broken.append(f"{invariant}: {detail}")
 
     def wrote(self, event: LedgerEvent) -> None:
         """One event is in the ledger."""
-        self.wrote_s = self._world.clock.steady_s()
+        if event.kind != kinds.PROBES:  # standbys are tested for ever
+            self.wrote_s = self._world.clock.steady_s()
         if event.kind == kinds.INTENT:
             self._intended.add(str(event.operation_id))
             if event.payload.get("action") in kinds.ACTS:
@@ -63,6 +67,9 @@ class Watch:
             self._generation(event)
         elif event.kind == kinds.RESULT:
             self._ended(event)
+        elif event.kind == kinds.PROBES:
+            if event.payload["why"] == "standby":
+                self._probed(event)
         elif event.kind == kinds.RETEST_ASKED:
             self._tests[str(event.operation_id)] = str(event.payload["machine"])
         elif event.kind == kinds.PAUSE:
@@ -130,6 +137,15 @@ class Watch:
         if happened:
             self._gone.pop(self._tests.get(name, ""), None)
 
+    def _probed(self, event: LedgerEvent) -> None:
+        machine = str(event.payload["machine"])
+        if self._world.holder(machine):
+            self.fail("no probe runs beside ranks", machine)
+        if any(item["verdict"] == "fail" for item in event.payload["judgements"]):
+            self._faulty.setdefault(machine, self._world.clock.steady_s())
+        else:
+            self._faulty.pop(machine, None)
+
     def _generation(self, event: LedgerEvent) -> None:
         placed: Mapping[str, str] = event.payload["rank_machine"]
         self.generations.append(placed)
@@ -138,6 +154,9 @@ class Watch:
         doubted = sorted(machine for machine in entered if self._gone[machine] >= TWICE)
         if doubted:
             self.fail("a machine evicted twice passes a test first", f"{doubted[0]} in generation {event.payload['generation']}")
+        known = [machine for machine in sorted(entered) if self._world.clock.steady_s() - self._faulty.get(machine, math.inf) > LATE_S]
+        if known:
+            self.fail("a standby with a failed probe takes no ranks", f"{known[0]} in generation {event.payload['generation']}")
         twice = [machine for machine, count in Counter(placed.values()).items() if count > 1]
         if twice or sorted(map(int, placed)) != list(range(len(placed))):
             self.fail("one machine, one set of ranks", f"generation {event.payload['generation']}: {dict(placed)}")

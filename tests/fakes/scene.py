@@ -26,7 +26,7 @@ import minder.app.build
 from minder.act.controller import recover, step
 from minder.act.controller.captures import Connections
 from minder.app.build import App
-from minder.config import JobConfig, MachineConfig
+from minder.config import JobConfig, MachineConfig, StandbyConfig
 from minder.model.errors import BadInputError, LeaseLostError, LedgerError, MinderError
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation
@@ -126,7 +126,10 @@ class Scene:
         policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
         policy["ladder"] = {"order": schedule.ladder}
         sizes = {"min_machines": schedule.least or None, "grow_after_s": schedule.grow_s, "checkpoints_any_size": True}
-        self._config = JobConfig(name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0, **sizes)
+        standby = StandbyConfig(probe_every_s=30.0, probes=("links",), alignment=False)
+        self._config = JobConfig(
+            name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0, standby=standby, **sizes
+        )
         self.watch = Watch(schedule, self._config.policy_config(True), self.world)
         self.world.on_effect, self.world.on_probes = self._effect, self._probed
         self._read: dict[Any, Any] = {}
@@ -192,6 +195,7 @@ class Scene:
         self._observe(ledger)
         app = self.app = minder.app.build.build(self._config, act=True, clock=self.clock, ledger=ledger)
         app.controller._retests._threads = Inline()  # type: ignore[assignment]
+        app.controller._standby_tests._threads = Inline()  # type: ignore[assignment]
         app.controller.on_say = self._say
         self._run(app, app.begin, begins=True)
 
@@ -322,6 +326,10 @@ class Scene:
         for item in self.world.by_name.values():
             if item.up and not self.world.holder(item.name):
                 self.world.lose(item.name, action.amount)
+
+    def _do_standby_fails(self, action: Action) -> None:
+        """Its probes find a fault for so long: it takes no ranks meanwhile, and comes back by a probe that passes."""
+        self.world.by_name[action.machine].probe_fails_until_s = self.clock.steady_s() + action.amount
 
     def _do_launcher(self, action: Action) -> None:
         if self.world.by_name[action.machine].up:

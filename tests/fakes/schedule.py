@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
-SPARE = frozenset({"standby_died", "no_standby", "agent_silent"})  # what can neither end nor delay a job
+SPARE = frozenset({"standby_died", "no_standby", "agent_silent", "standby_fails"})  # what can neither end nor delay a job
 FAULTS = frozenset({"disk", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
 
 
@@ -69,6 +69,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "launcher": (2, lambda dice, at_s: Action(at_s, "launcher", dice.choice(MACHINES + STANDBYS))),
     "standby_died": (2, lambda dice, at_s: Action(at_s, "standby_died", dice.choice(STANDBYS), dice.choice([10.0, 60.0, 1e9]))),
     "no_standby": (1, lambda dice, at_s: Action(at_s, "no_standby", "", dice.choice([30.0, 120.0, 1e9]))),
+    "standby_fails": (2, lambda dice, at_s: Action(at_s, "standby_fails", dice.choice(STANDBYS), dice.choice([20.0, 90.0, 1e9]))),
     "agent_silent": (1, lambda dice, at_s: Action(at_s, "agent_silent", dice.choice(MACHINES + STANDBYS), dice.uniform(2.0, 60.0))),
     "kill": (4, lambda dice, at_s: Action(at_s, "kill", "", dice.randrange(1, 15), dice.choice(["write", "write", "effect", "probe"]))),
     "rival": (2, lambda dice, at_s: Action(at_s, "rival", "", dice.randrange(1, 15))),

@@ -19,7 +19,7 @@ from minder.wire.codec import to_json
 
 __all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines"]
 
-STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBES_S = 1.0, 4.0, 2.0, 0.5, 12.0
+STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBES_S, BESIDE_S = 1.0, 4.0, 2.0, 0.5, 12.0, 6.0
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
 _SLICE_S = 1.0
 
@@ -64,6 +64,8 @@ class SimMachine:
     back_s: float = 0.0  # when a lost one is there again
     tests: dict[str, float] = field(default_factory=dict)
     loaded_s: float = 0.0  # when its worker has loaded its checkpoint
+    probe_fails_until_s: float = 0.0
+    probe_ran_s: float | None = None  # what its launcher runs now began then
 
     @property
     def has_full_disk(self) -> bool:
@@ -77,6 +79,7 @@ class SimMachine:
         self.operations, self.log, self.launcher_back_s, self.tests = set(), [], now_s + RETURN_S, {}
 
     def aim(self, body: Mapping[str, Any], now_s: float) -> None:
+        self.probe_ran_s = None if body["desired"] == "run" else self.probe_ran_s
         self.loaded_s = now_s + LOAD_S
         self.generation, self.frozen = int(body["generation"]), False
         self.step, self.step_s, self.first = None, None, None
@@ -235,30 +238,35 @@ class SimFleet:
         return sorted(found, key=lambda signal: signal.time_s)
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {"generation": self._world.by_name[machine].generation, "offers": ["probes"]}
+        return {"generation": self._world.by_name[machine].generation, "offers": ["probes", "probes beside"]}
 
     def probes(self, bodies: Mapping[str, Mapping[str, Any]], part: str = "launcher", wait_s: float = 0.0) -> dict[str, Any]:
         return {name: self._probe(self._world.by_name[name], body, part) for name, body in bodies.items()}
 
     def _probe(self, item: SimMachine, body: Mapping[str, Any], part: str) -> Any:
+        """A launcher runs none beside ranks, and what it runs is over when the machine is given some."""
         self._world.on_probes(item.name, body)
-        steady_s = self._world.clock.steady_s()
+        operation, steady_s = str(body["operation"]), self._world.clock.steady_s()
         silent = steady_s < item.agent_silent_until_s if part == "agent" else not self._answers(item)
         if silent or not item.up:
             return NoAnswerError(f"{item.name} does not answer")
         if item.state == "running" and not body.get("force"):
             return {"state": "refused", "detail": "ranks run on this machine", "results": []}
-        begun_s = item.tests.setdefault(str(body["operation"]), steady_s)
-        if steady_s - begun_s < self._world.probes_s:
+        if part == "launcher" and operation in item.tests and item.probe_ran_s != item.tests[operation]:
+            return {"state": "refused", "detail": "the probes were ended before their time", "results": []}
+        begun_s = item.tests.setdefault(operation, steady_s)
+        item.probe_ran_s = begun_s if part == "launcher" else item.probe_ran_s
+        if steady_s - begun_s < (BESIDE_S if body.get("beside") else self._world.probes_s):
             return {"state": "running", "results": []}
         results = [self._result(item, str(probe["id"])) for probe in body["probes"]]
         return {"state": "done", "results": [to_json(result) for result in results]}
 
     def _result(self, item: SimMachine, probe: str) -> ProbeResult:
-        """A full disk is seen; what kills a job's processes is not."""
+        """A full disk is seen, and a fault of the links while it lasts; what kills a job's processes is not."""
+        clock = self._world.clock
         full = probe in ("disk", "space") and "disk" in item.faults
-        now_s = self._world.clock.now_s()
-        return ProbeResult(probe, 1, "failed" if full else "measured", "the disk is full" if full else "", started_s=now_s)
+        failed = full or (probe == "links" and clock.steady_s() < item.probe_fails_until_s)
+        return ProbeResult(probe, 1, "failed" if failed else "measured", "it found a fault" if failed else "", started_s=clock.now_s())
 
     def _answers(self, item: SimMachine) -> bool:
         return item.up and not (item.state == "starting" and item.launcher_back_s is not None)

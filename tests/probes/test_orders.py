@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from minder.edge.agent.options import parse_retest_probes
 from minder.edge.agent.retest import RetestRequest, Retests
 from minder.edge.probes import orders as orders_module
 from minder.edge.probes.contract import Probe, Program, find_programs
-from minder.edge.probes.orders import ProbeOrder, Probing, parse_probes, refusal, run_programs
+from minder.edge.probes.orders import ProbeOrder, Probing, Run, parse_probes, refusal, run_programs
 from minder.edge.probes.settings import Restored, read_gpus, write_gpus
 from minder.model.errors import BadInputError
 
@@ -213,7 +215,7 @@ def test_a_probe_whose_settings_are_not_put_back_does_not_pass(
 
     monkeypatch.setattr(orders_module, "save", save)
     monkeypatch.setattr(orders_module, "restore", restore)
-    (found,) = asyncio.run(run_programs([(program(tmp_path, changes=("gpu",)), None)], {}))
+    (found,) = asyncio.run(run_programs([Run(program(tmp_path, changes=("gpu",)))], {}))
     assert found.state == state and said in found.detail and seen == [("gpu",), {"gpu0": {}}]
 
 
@@ -244,3 +246,34 @@ def test_the_names_of_a_retest_are_checked_at_the_agents_start() -> None:
         parse_retest_probes("fan", ())
     with pytest.raises(BadInputError, match="give one of them"):
         parse_retest_probes("disk", ("true",))
+
+
+def test_beside_waiting_workers_probes_run_at_low_priority_and_give_way_to_any_other_order(tmp_path: Path) -> None:
+    vacated: list[str] = []
+
+    @asynccontextmanager
+    async def alone() -> AsyncIterator[None]:
+        vacated.append("x")
+        yield
+
+    waits = program(tmp_path, code="import time; time.sleep(600)")
+    rate = program(tmp_path, "gemm")
+
+    async def play() -> list[dict[str, Any]]:
+        probing = Probing(programs={"disk": waits, "gemm": rate}, alone=alone)
+        low = await probing.ask(parse_probes(body(rate, operation="low", beside=True)), "", 0.0)
+        begun = await probing.ask(parse_probes(body(waits, operation="beside", beside=True, wait_s=0)), "", 0.0)
+        other = await probing.ask(parse_probes(body(rate, operation="diagnose")), "", 0.0)
+        ended = await probing.ask(parse_probes(body(waits, operation="beside", beside=True, wait_s=0)), "", 0.0)
+        return [low, begun, other, ended]
+
+    low, begun, other, ended = asyncio.run(asyncio.wait_for(play(), 30.0))
+    assert [item["state"] for item in (low, begun, other, ended)] == ["done", "running", "done", "refused"]
+    assert low["results"][0]["facts"] == {"priority": "low"} and other["results"][0]["facts"] == {}, "speeds of two kinds are not compared"
+    assert vacated == ["x"], "only for the order that is not beside"
+
+
+def test_a_probe_that_changes_settings_never_runs_beside_waiting_workers(tmp_path: Path) -> None:
+    changes = program(tmp_path, changes=("gpu",))
+    found = ask(Probing(programs={"disk": changes}), body(changes, beside=True))
+    assert found["state"] == "refused" and "may change settings" in found["detail"]

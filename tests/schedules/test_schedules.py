@@ -173,6 +173,7 @@ def test_a_machine_that_was_evicted_twice_is_tested_before_it_takes_a_place(
 ) -> None:
     """m1 goes and comes back, twice; it would be the first standby. asked: whether the product looks at its record."""
     orders = [(5.0, "evict", "m1"), (25.0, "return", "m1"), (40.0, "evict", "m0"), (150.0, "evict", "m1"), (170.0, "return", "m1")]
+    orders += [(180.0, "standby_died", "s00", 1e9)]  # it has passed its probes, and would be taken before m1
     actions = [schedule.Action(*item) for item in (*orders, (200.0, "evict", "m2"))]
     if not asked:
         for room in ("minder.act.policy.limits", "minder.act.policy.trial", "minder.act.controller.pool"):
@@ -201,3 +202,25 @@ def test_a_job_without_min_machines_never_shrinks(scene: Any, schedule: Any, emp
     act = schedule.Action
     played = scene.play(schedule.Schedule(0, (act(1.0, "no_standby", "", 120.0), act(5.0, "ecc", "m1", 1))), empty_ledger)
     assert played.watch.broken == [] and set(sizes(played)) == {4}
+
+
+@pytest.mark.parametrize("skipped", [True, False])
+def test_a_standby_whose_probe_failed_takes_no_ranks(
+    scene: Any, schedule: Any, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch, skipped: bool
+) -> None:
+    """s0 would be the first standby. skipped: whether the product looks at what its probes prove."""
+    if not skipped:
+        monkeypatch.setattr("minder.act.controller.pool._PREFERENCE", {"passed": 1, "unknown": 1, "slow": 1, "failed": 0})
+    actions = (schedule.Action(1.0, "standby_fails", "s0", 1e9), schedule.Action(170.0, "ecc", "m1", 1))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert [line.split(":")[0] for line in played.watch.broken] == ([] if skipped else ["a standby with a failed probe takes no ranks"])
+    assert any("ecc m1" in line for line in played.trace) and any("links: fail" in line or "fail" in line for line in played.trace)
+
+
+def test_probes_of_standbys_neither_end_nor_delay_a_job(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    actions = tuple(schedule.Action(1.0 + 20.0 * place, "standby_fails", name, 60.0) for place, name in enumerate(schedule.STANDBYS))
+    played = scene.play(schedule.Schedule(0, (*actions, schedule.Action(200.0, "agent_silent", "s0", 5.0))), empty_ledger)
+    assert played.watch.broken == [] and played.phase == "running"
+    assert any("probes of standby s0: fail" in line for line in played.trace) and any(
+        "passed its probes" in line or ": pass" in line for line in played.trace
+    )

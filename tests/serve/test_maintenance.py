@@ -20,6 +20,7 @@ from minder.model.clock import FakeClock
 from minder.model.evidence import Verdict
 from minder.model.observation import JobView, MachineView
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.proofs import Proof
 from serve.state import Service
 from tests.serve.browsing import send_token, token_of
 
@@ -166,3 +167,23 @@ def test_the_page_of_a_short_job_says_how_many_machines_it_has_and_what_is_missi
     shown = re.sub(r"<[^>]*>", "", http.get("/jobs/llm").text)
     assert "the job goes on with 1 of 2 machines (at least 1)" in shown
     assert "1 (1 to 2; the published rate; switch s1 holds 2 machines of the job)" in shown and "slurm is asked for 1" in shown
+
+
+def test_what_probes_prove_of_a_standby_is_shown_as_its_controller_says(
+    http: httpx.Client, ledger: Ledger, service: Service, as_: As, tmp_path: Path
+) -> None:
+    ledger.append(kinds.JOB_REGISTERED, {"machines": ["m1"], "standbys": ["a", "b", "c"]}, job="llm")
+    state = fold_job("llm", ledger.events(job="llm"))
+    proven = {"a": Proof("passed", NOW_S - 600.0), "b": Proof("failed", NOW_S - 60.0, "gemm: 2 <wrong> products"), "c": Proof()}
+    views = {name: MachineView(name, 0.5, 0.5, ()) for name in ("m1", "a", "b", "c")}
+    service.settings.status_files["llm"] = tmp_path / "status.json"
+    extra = {"standbys": ["a", "c"], "proven": proven, "dry_run": False, "step": 7}
+    write_status(service.settings.status_files["llm"], NOW_S - 1.0, state, views, extra)
+    items = {item["machine"]: item for item in http.get("/v1/standbys?job=llm", headers=as_()).json()["items"]}
+    assert {name: (item["state"], item["proof"]) for name, item in items.items()} == {
+        "a": ("ready", "passed"), "b": ("not ready", "failed"), "c": ("ready", "unknown"),
+    }  # fmt: skip
+    assert (items["a"]["tested_s"], items["b"]["proof_detail"], items["c"]["tested_s"]) == (NOW_S - 600.0, "gemm: 2 <wrong> products", None)
+    assert send_token(http, token_of(service)).status_code == 303
+    page = http.get("/standbys").text
+    assert "failed: skipped" in page and "not yet judged" in page and "2 &lt;wrong&gt; products" in page

@@ -17,7 +17,9 @@ import pytest
 import serve.pages
 from minder.model.clock import FakeClock
 from minder.model.decision import Decision
+from minder.model.pairs import PairEdge, PairGraph, PairNode
 from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.pairs import pairs_payload
 from serve.app import build_app
 from serve.settings import Settings
 from serve.state import Service, open_service
@@ -449,3 +451,15 @@ def test_what_probes_found_stands_on_the_machines_page_newest_first(enter: Enter
     http = enter()
     page = http.get("/machines/m2").text
     assert page.index("gemm_gflops of gpu3 is 40") < page.index("as 5 equal machines") and "none of it" not in page
+
+
+def test_pair_tests_are_drawn_on_the_incident_and_on_each_machine(enter: Enter, ledger: Ledger) -> None:
+    nodes = (PairNode("m1", "good", "it passed"), PairNode("m2", "slow", "in what it sends, <b>it took over 2 times</b>"))
+    graph = PairGraph(nodes, (PairEdge(("m1", "m2"), 1, "slow", 5.0, 1e7, 1e-4, detail="slow from m2 to m1 only"),), 1.0)
+    ledger.append(kinds.PAIRS, pairs_payload(graph, by="anna", why="diagnose", note="a hang"), job="llm", incident="llm-1")
+    reader = enter()
+    for path in ("/incidents/llm-1", "/machines/m2"):
+        page = reader.get(path).text
+        assert 'aria-label="2 machines in 1 test; m2 is slow"' in page and "slow from m2 to m1 only" in page, path
+        assert "<b>it took" not in page and "&lt;b&gt;it took" in page
+    assert "Pair tests" not in reader.get("/machines/s1").text

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from minder.act.actuators.contract import Engine, EngineSnapshot
+from minder.act.controller.standby_tests import Proofs
 from minder.act.controller.state import JobState
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.case import breaker_limit
@@ -97,9 +98,12 @@ def context_maker(
     """What makes the context of one tick from the state, the standbys and the time (unix seconds)."""
     tracker, fleet, ledger = sources
     domains, group = topology.domains, isolated_group(topology, config)
+    proofs = Proofs(ledger)
 
     def unproven(now_s: float) -> Mapping[str, str]:
-        return distrusted(ledger.history(name, now_s), config, now_s)
+        proofs.refresh()
+        failed = {machine: why for machine in fleet.machines if (why := proofs.of(machine).keeps_out)}
+        return failed | distrusted(ledger.history(name, now_s), config, now_s)
 
     def make(state: JobState, standbys: Sequence[str], now_s: float) -> PolicyContext:
         views = fleet.views()

@@ -43,8 +43,8 @@ _CLOCK_TOLD_S = 120.0  # a step lasts no time: shown for long enough that a scra
 # shown from 0 on: see Measures
 _STAGES = (
     "alarm", "capture", "clock", "end", "engine", "excerpts", "finished", "first_step", "fleet", "growth", "inbox", "judge",
-    "ledger", "observe", "policy", "pool_size", "progress", "recording", "requests", "retests", "scoring", "signals", "status",
-    "telemetry", "windows",
+    "ledger", "observe", "policy", "pool_size", "progress", "recording", "requests", "retests", "scoring", "signals", "standbys",
+    "status", "telemetry", "windows",
 )  # fmt: skip
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _PATIENCE_S = 10.0
@@ -204,6 +204,10 @@ class Gauges:
         if pool is not None:
             yield _gauge("standbys_wanted", "Standbys that cover a percentile of a day's failures.", pool["wanted"])
             yield _gauge("standbys_short", "Standbys that are missing from that.", pool["short"])
+        if proven := shown.get("proven"):
+            proofs = collections.Counter({"passed": 0, "unknown": 0, "slow": 0, "failed": 0})
+            proofs.update(proof.state for proof in proven.values())
+            yield _many("standby_proofs", "Machines outside the job by what their probes prove.", "state", proofs)
         ages = {name: _age(view.agent_age_s) for name, view in views.items() if name in self._sight.agents}
         yield _many("agent_age_seconds", "Since the agent last answered.", "machine", ages)
         if not self._sight.watches:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from minder.act.controller.standby_tests import Proofs
 from minder.act.controller.state import JobState
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.trust import distrusted
@@ -26,6 +27,7 @@ from minder.model.errors import MinderError, WireError
 from minder.model.observation import MachineView
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.joins import JOIN_KINDS, Addresses, Join, clash, fold_joins
+from minder.record.incidents.proofs import Proof, ProofState
 from minder.wire.client import MachineEndpoints
 from minder.wire.fleet import Fleet
 
@@ -37,6 +39,7 @@ _ASK_AGAIN_S = 10.0
 _ANSWERS_S = 3.0
 _STOPPED = frozenset({"ended", "exited"})
 _JOINS_WITHIN_S = 3600.0
+_PREFERENCE: dict[ProofState, int] = {"passed": 0, "unknown": 1, "slow": 2}  # one that failed is given no ranks
 
 
 @dataclass(slots=True)
@@ -47,24 +50,30 @@ class _Said:
 
 
 class Pool:
-    """`tick` once per tick; it raises LedgerError. admits: None where no machine can join, as in a job that is only watched."""
+    """`tick` once per tick; it raises LedgerError. admits: None where no machine can join, as in a job that is only watched. tested:
+    whether standbys are tested while they wait."""
 
     def __init__(
-        self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, admits: Admits | None, config: PolicyConfig | None = None
+        self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, admits: Admits | None, config: PolicyConfig | None = None,
+        *, tested: bool = False,
     ) -> None:  # fmt: skip
         self._state, self._ledger, self._fleet, self._clock, self._config = state, ledger, fleet, clock, config or PolicyConfig()
         self._returns = Returns(state, ledger, fleet, clock)
         self._joins = None if admits is None else Joins(state, ledger, fleet, clock, admits, self.unproven)
         self._unproven: Mapping[str, str] = {}  # as it was last read: a ledger that fails takes no word away from the status
         self._said: dict[str, _Said] = {}  # by machine
+        self.proofs, self._tested = Proofs(ledger), tested
+        self._outside_before: frozenset[str] | None = None
         self.on_say: Callable[[str], None] = lambda text: None
 
     def tick(self) -> None:
         self.unproven()
+        self.proofs.refresh()
         self._returns.tick()
         if self._joins is not None:
             self._joins.tick()
         self._tell()
+        self._tell_untested()
 
     def unproven(self) -> Mapping[str, str]:
         """Machines that are given no ranks before they have passed an offline test, and why: by the ledger of all jobs.
@@ -74,21 +83,46 @@ class Pool:
         return self._unproven
 
     def standbys(self) -> list[str]:
-        """Machines outside the job whose workers wait at the barrier, in configured order, none of them barred or to be tested first."""
+        """Machines outside the job whose workers wait at the barrier, none of them barred, to be tested first, or with a probe that failed.
+        Those that passed their probes come first, then those of which nothing is known, then slow ones; each in configured order."""
+        fit = [(self.proofs.of(machine).state, machine) for machine in self.waiting()]
+        return [machine for state, machine in sorted(fit, key=lambda item: _PREFERENCE.get(item[0], 3)) if state in _PREFERENCE]
+
+    def waiting(self) -> list[str]:
+        """The same, also with a probe that failed, in configured order."""
         views, now_s = self._fleet.views(), self._clock.now_s()
         waiting = [machine for machine in self._outside() if is_waiting(views.get(machine), now_s)]
         return [machine for machine in waiting if machine not in self._unproven]
+
+    def proven(self) -> dict[str, Proof]:
+        """Machines outside the job to what their probes prove; empty where standbys are not tested and none ever was."""
+        known = {machine: self.proofs.of(machine) for machine in self._outside()}
+        return {machine: proof for machine, proof in known.items() if self._tested or proof.state != "unknown"}
 
     def missing(self) -> dict[str, str]:
         """Machines that could be standbys and are not, and why not."""
         views, now_s = self._fleet.views(), self._clock.now_s()
         out = self._outside()
-        reasons = {machine: why_not_waiting(views.get(machine), now_s) or self._unproven.get(machine, "") for machine in out}
+        reasons = {
+            machine: why_not_waiting(views.get(machine), now_s) or self._unproven.get(machine, "") or self.proofs.of(machine).keeps_out
+            for machine in out
+        }
         return {machine: why for machine, why in {**reasons, **self._ordered()}.items() if why}
 
     def _outside(self) -> list[str]:
         out = set(self._state.rank_machine.values()) | self._state.barred | (self._joins.pending if self._joins is not None else set())
         return [machine for machine in self._fleet.machines if machine not in out]
+
+    def _tell_untested(self) -> None:
+        """A standby that takes ranks although none of its probes was judged: used, since unknown is not faulty, and said."""
+        outside = frozenset(self._outside())
+        entered = (self._outside_before or frozenset()) & set(self._state.rank_machine.values())
+        self._outside_before = outside
+        for machine in sorted(entered) if self._tested else ():
+            if self.proofs.of(machine).state == "unknown":
+                text = f"{machine} took ranks although no probe of it has been judged yet: no proven standby was ready before it"
+                self._ledger.append(kinds.NOTE, {"text": text}, job=self._state.name)
+                self.on_say(text)
 
     def _ordered(self) -> dict[str, str]:
         return {**self._returns.missing(), **(self._joins.missing() if self._joins is not None else {})}

@@ -24,6 +24,7 @@ from minder.act.controller.growth import Growth
 from minder.act.controller.hung import HungJob
 from minder.act.controller.pool import Admits
 from minder.act.controller.pool_size import PoolSize
+from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
@@ -155,6 +156,7 @@ class Stages:
     watched: WatchedJob | None = None  # a job that others start and restart
     attachment: Attachment | None = None  # says what is seen of a watched job
     unread: Callable[[], Mapping[str, str]] = dict  # machine to why its own page could not be read, where the source knows
+    standby_probing: StandbyProbing = field(default_factory=StandbyProbing)  # how standbys are tested while they wait
     admits: Admits | None = None  # what a machine is given that joins; None: none can join
     inbox: SignalSource | None = None  # what the service took for the job
     engine: EnginePart | None = None  # the scheduler that owns the machines

@@ -12,6 +12,8 @@ from minder.act.controller.state import JobState
 from minder.model.evidence import Scores
 from minder.model.observation import MachineView
 from minder.model.private import replace_private
+from minder.record.incidents.proofs import Proof
+from minder.wire.codec import to_json
 
 __all__ = ["read_status", "status_age_s", "write_status"]
 
@@ -22,13 +24,19 @@ def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, 
     size: of a job that may go on with fewer machines: machines, full, least, says (words, "" at full size); else null.
     pool: standbys wanted (with low and high), ready and short, the rate that this rests on, the tail, and what is asked and done where some
     are missing (says); null of a job that is only watched, and before the first count.
-    missing: machine to what keeps it from being a standby, where it could be one."""
+    missing: machine to what keeps it from being a standby, where it could be one. proven: machine outside the job to what
+    its probes prove."""
     in_job = set(state.rank_machine.values())
     standbys = set(extra.get("standbys", ()))
     scores: Scores | None = extra.get("scores")
     missing: Mapping[str, str] = extra.get("missing", {})
+    proven: Mapping[str, Proof] = extra.get("proven", {})
     rows = [
-        {**_machine_row(view, _role(machine, in_job, standbys, state), scores), "missing": missing.get(machine)}
+        {
+            **_machine_row(view, _role(machine, in_job, standbys, state), scores),
+            "missing": missing.get(machine),
+            "proof": None if (proof := proven.get(machine)) is None else to_json(proof),
+        }
         for machine, view in views.items()
     ]
     body = {
@@ -37,7 +45,7 @@ def write_status(path: Path, now_s: float, state: JobState, views: Mapping[str, 
         "generation": state.generation,
         "phase": state.phase,
         "machines": rows,
-        **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing")},
+        **{key: value for key, value in extra.items() if key not in ("scores", "standbys", "missing", "proven")},
     }
     replace_private(path, json.dumps(_finite(body)))
 

@@ -24,6 +24,7 @@ from minder.act.controller.pool import Pool
 from minder.act.controller.retests import Retests
 from minder.act.controller.sight import SightNotes
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
+from minder.act.controller.standby_tests import StandbyTests
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
 from minder.act.policy.context import Sizes
@@ -71,8 +72,10 @@ class Controller:
         self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
-        self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config)
-        self._retests.on_say = self.pool.on_say = self._sight.on_say = self._milestones.on_say = self.say
+        probing = stages.standby_probing
+        self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config, tested=probing.is_on)
+        self._standby_tests = StandbyTests(state, ledger, stages.fleet, clock, self.pool.proofs, probing)
+        self._retests.on_say = self.pool.on_say = self._standby_tests.on_say = self._sight.on_say = self._milestones.on_say = self.say
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         self.on_say: Callable[[str], None] = lambda message: None
         self.says_verdicts = True  # False: the receiver of `on_verdict` says them
@@ -133,6 +136,7 @@ class Controller:
         self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)
         if stages.watched is None:
             self.guard("pool", self.pool.tick, None, writes=True)
+            self.guard("standbys", lambda: self._standby_tests.tick(self.pool.waiting()), None, writes=True)
         if stages.pool_size is not None:
             self.guard("pool_size", functools.partial(stages.pool_size.tick, len(self.standbys())), None, writes=True)
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
@@ -240,6 +244,7 @@ class Controller:
                 stack.callback(self._stages.recorder.close)
             stack.callback(self._stages.source.close)
             stack.callback(self._retests.close)
+            stack.callback(self._standby_tests.close)
             self._captures.close()
 
     def say(self, message: str) -> None:
@@ -267,6 +272,7 @@ class Controller:
             "standbys": standbys,
             "pool": None if pool_size is None else pool_size.status(len(standbys)),
             "missing": self.pool.missing() if self._stages.watched is None else {},
+            "proven": self.pool.proven() if self._stages.watched is None else {},
             "dry_run": self._stages.policy.config.dry_run,
             "size": self._size(),
             "scores": self._stages.scores(),

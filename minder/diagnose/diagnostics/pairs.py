@@ -14,17 +14,15 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
-from typing import Literal
 
 from minder.model.errors import BadInputError
+from minder.model.pairs import EdgeState, NodeState, PairEdge, PairGraph, PairNode
 
-__all__ = ["PairEdge", "PairGraph", "PairNode", "PairResult", "PairTest", "judge_pairs", "plan_first_round", "plan_second_round"]
+__all__ = ["SLOW_RATIO", "PairResult", "PairTest", "judge_pairs", "plan_first_round", "plan_second_round"]
 
 SLOW_RATIO = 2.0  # DLRover's: slow is over twice the median
 
 Domains = Mapping[str, Mapping[str, str]]
-EdgeState = Literal["passed", "slow", "failed", "not_judged"]
-NodeState = Literal["good", "slow", "faulty", "not_judged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,9 @@ class PairTest:
 
 @dataclass(frozen=True, slots=True)
 class PairResult:
-    """What became of one test. passed: None where it could not be run, which says nothing of the two. seconds: for the fixed exchange;
-    all tests that are compared move the same amount of data."""
+    """What became of one test. passed: None where it could not be run, which says nothing of the two. seconds: for the fixed exchange in
+    its slower direction; all tests that are compared move the same amount of data. forward_bytes_per_s: from the first machine to the
+    second; backward_bytes_per_s: back."""
 
     test: PairTest
     passed: bool | None
@@ -49,53 +48,17 @@ class PairResult:
     bandwidth_bytes_per_s: float | None = None
     latency_s: float | None = None
     detail: str = ""
+    forward_bytes_per_s: float | None = None
+    backward_bytes_per_s: float | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class PairEdge:
-    """One test as a page draws it, and whether the link is to blame: it failed or was slow although both machines are good."""
-
-    machines: tuple[str, str]
-    round: int
-    state: EdgeState
-    seconds: float | None
-    bandwidth_bytes_per_s: float | None
-    latency_s: float | None
-    shared: str = ""
-    detail: str = ""
-    blamed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PairNode:
-    machine: str
-    state: NodeState
-    reason: str
-    domains: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PairGraph:
-    """The conclusion. median_s: of the machines' best times, which "slow" is measured against; None without times. domain: "switch:leaf-3"
-    where all of its tested machines fail: the switch is likelier than each of them."""
-
-    nodes: tuple[PairNode, ...]
-    edges: tuple[PairEdge, ...]
-    median_s: float | None
-    domain: str = ""
-
-    @property
-    def faulty(self) -> tuple[str, ...]:
-        return tuple(node.machine for node in self.nodes if node.state == "faulty")
-
-    @property
-    def slow(self) -> tuple[str, ...]:
-        return tuple(node.machine for node in self.nodes if node.state == "slow")
-
-    @property
-    def links(self) -> tuple[tuple[str, str], ...]:
-        """Links to blame, each once."""
-        return tuple(dict.fromkeys(edge.machines for edge in self.edges if edge.blamed))
+    def sends_slower(self, machine: str) -> bool | None:
+        """Whether the test is slow in what the machine sends, and not in what it receives; None where both are alike, or unknown."""
+        rates = (self.forward_bytes_per_s, self.backward_bytes_per_s)
+        if None in rates:
+            return None
+        sent, received = rates if machine == self.test.machines[0] else rates[::-1]
+        assert sent is not None and received is not None
+        return None if SLOW_RATIO * min(sent, received) > max(sent, received) else sent < received
 
 
 def plan_first_round(machines: Sequence[str], domains: Domains | None = None) -> tuple[PairTest, ...]:
@@ -172,6 +135,11 @@ class _Sight:
         states = {self.state(result) for result in self._of[machine]}
         return next((state for state in ("passed", "slow", "failed") if state in states), None)
 
+    def slow_way(self, machine: str) -> bool | None:
+        """Of its slow tests: True where all are slow in what it sends, False in what it receives, None where they are not of one kind."""
+        ways = {result.sends_slower(machine) for result in self._of[machine] if self.state(result) == "slow"}
+        return ways.pop() if len(ways) == 1 else None
+
     def partners(self, machine: str) -> tuple[str, ...]:
         """The other machines of its tests that say something, each once."""
         said = [result.test.machines for result in self._of[machine] if result.passed is not None]
@@ -202,7 +170,8 @@ def _conclude(machine: str, sight: _Sight) -> tuple[NodeState, str]:
         return "not_judged", f"it {how} with {names} only: a second test with a machine proven good is needed"
     if best == "failed":
         return "faulty", f"it failed with {names}; {proven[0]} is proven good"
-    return "slow", f"it took over {SLOW_RATIO:g} times the median of {sight.median_s:.3g} s with {names}; {proven[0]} is proven good"
+    way = {True: "in what it sends, ", False: "in what it receives, ", None: ""}[sight.slow_way(machine)]
+    return "slow", f"{way}it took over {SLOW_RATIO:g} times the median of {sight.median_s:.3g} s with {names}; {proven[0]} is proven good"
 
 
 def _common_domain(nodes: Sequence[PairNode], domains: Domains) -> str:
@@ -223,9 +192,12 @@ def _acquit(node: PairNode, domain: str) -> PairNode:
 def _edge(result: PairResult, sight: _Sight) -> PairEdge:
     state, test = sight.state(result), result.test
     blamed = state in ("failed", "slow") and all(machine in sight.good for machine in test.machines)
-    return PairEdge(
-        test.machines, test.round, state, result.seconds, result.bandwidth_bytes_per_s, result.latency_s, test.shared, result.detail, blamed
-    )
+    detail = result.detail
+    if state == "slow" and (slower := result.sends_slower(test.machines[0])) is not None:
+        detail = f"slow from {' to '.join(test.machines if slower else test.machines[::-1])} only" + (f"; {detail}" if detail else "")
+    rates = (result.bandwidth_bytes_per_s, result.latency_s, test.shared, detail, blamed)
+    ways = (result.forward_bytes_per_s, result.backward_bytes_per_s)
+    return PairEdge(test.machines, test.round, state, result.seconds, *rates, *ways)
 
 
 def _neighbours(machines: Sequence[str], domains: Domains) -> list[str]:

@@ -93,4 +93,6 @@ def parse_retest_probes(text: str | None, command: tuple[str, ...]) -> tuple[str
     names = tuple((text or "").replace(",", " ").split())
     if names and command:
         raise BadInputError("--retest and --retest-probes are two tests of one machine: give one of them")
+    if "pair" in names:
+        raise BadInputError("--retest-probes: the probe pair needs two machines, and a retest has one")
     return tuple(find_programs(names))

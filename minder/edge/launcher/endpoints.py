@@ -45,7 +45,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
     async def state(request: Request) -> JSONResponse:
         workers = to_json(supervisor.views())
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
-        return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": ["probes"]})
+        return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": ["probes", "probes beside"]})
 
     async def events(request: Request) -> JSONResponse:
         since, wait_s = int(_number(request, "since")), min(_number(request, "wait"), _LONGEST_WAIT_S)
@@ -62,7 +62,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         except ValueError as error:
             raise WireError(f"the body is no JSON: {error}") from error
         if wanted.desired != "ended":
-            await probing.close()  # the job goes on: a test of its machine does not hold it up
+            await probing.give_way()  # the job goes on: a test of its machine does not hold it up
         try:
             outcome = supervisor.apply(wanted)
         except StaleGenerationError:

@@ -17,10 +17,11 @@ from typing import Any, Literal
 from minder.model.errors import BadInputError
 from minder.model.probes import Measurement, ProbeState
 
-__all__ = ["PROBES", "Finding", "Need", "Probe", "Program", "find_program", "find_programs"]
+__all__ = ["ALONE", "PROBES", "Finding", "Need", "Probe", "Program", "find_program", "find_programs"]
 
 # In the order in which they run: what is cheap and may explain the rest comes first.
-PROBES = ("links", "clock", "space", "device_health", "dcgm", "memory", "loopback", "gemm", "all_to_all", "disk", "alignment")
+ALONE = ("links", "clock", "space", "device_health", "dcgm", "memory", "loopback", "gemm", "all_to_all", "disk", "alignment")
+PROBES = (*ALONE, "pair")  # the last is ordered on two machines at once
 
 Need = Literal["gpu", "peers", "root", "torch"]
 _ID = re.compile(r"[a-z][a-z0-9_]{0,40}")

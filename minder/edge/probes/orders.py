@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minder.edge.probes.contract import PROBES, Program, find_programs
+from minder.edge.probes.pair_order import PairOrder, parse_pair
 from minder.edge.probes.runner import run_probe
 from minder.edge.probes.settings import restore, save
 from minder.model.errors import BadInputError
@@ -23,7 +24,7 @@ from minder.model.log import event
 from minder.model.probes import ProbeResult
 from minder.wire.codec import to_json
 
-__all__ = ["OperationRun", "ProbeOrder", "ProbeRequest", "Probing", "parse_probes", "refusal", "run_programs"]
+__all__ = ["OperationRun", "ProbeOrder", "ProbeRequest", "Probing", "Run", "parse_probes", "refusal", "run_programs"]
 
 _log = logging.getLogger("minder.probes")
 _KEPT = 100
@@ -35,22 +36,29 @@ _EXAMPLE = '{"operation": "probes-1", "probes": [{"id": "disk", "sha256": "..."}
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """limit_s: less than the probe's own, if given."""
+    """limit_s: less than the probe's own, if given. pair: of the probe `pair`, and of no other."""
 
     name: str
     sha256: str
     limit_s: float | None = None
+    pair: PairOrder | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What only this probe gets."""
+        return {} if self.pair is None else {"pair": self.pair.options()}
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """operation: its name in the ledger. wait_s: how long the caller waits. force: also beside a job, at low priority. clock: the
+    """operation: its name in the ledger. wait_s: how long the caller waits. force: also beside a job, at low priority. beside: beside
+    workers that wait at the barrier, which stay there, at low priority; ended once the machine is wanted for anything else. clock: the
     controller's time in the order, with the round trip that it measured."""
 
     operation: str
     orders: tuple[ProbeOrder, ...]
     wait_s: float = 0.0
     force: bool = False
+    beside: bool = False
     clock: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -64,19 +72,25 @@ def parse_probes(body: Any) -> ProbeRequest:
     if not isinstance(probes, list) or not 1 <= len(probes) <= len(PROBES):
         raise BadInputError(f"probes must be a list of 1 to {len(PROBES)} objects, as in {_EXAMPLE}")
     wait_s = _number("wait_s", body.get("wait_s", 0.0), 0.0, _LONGEST_WAIT_S)
-    force = body.get("force", False)
-    if not isinstance(force, bool):
-        raise BadInputError(f"force is {force!r}: true or false")
+    flags = {name: body.get(name, False) for name in ("force", "beside")}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise BadInputError(f"{name} is {value!r}: true or false")
     known = {name: body[name] for name in ("controller_time_s", "round_trip_s") if body.get(name) is not None}
     clock = {name: _number(name, value, 0.0, 1e12) for name, value in known.items()}
-    return ProbeRequest(operation, tuple(_order(item) for item in probes), wait_s, force, clock)
+    return ProbeRequest(operation, tuple(_order(item) for item in probes), wait_s, clock=clock, **flags)
 
 
 def _order(item: Any) -> ProbeOrder:
     if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not _HASH.fullmatch(str(item.get("sha256"))):
         raise BadInputError(f"a probe is ordered by its id and the SHA-256 of its file, as in {_EXAMPLE}")
-    limit_s = item.get("limit_s")
-    return ProbeOrder(item["id"], item["sha256"], None if limit_s is None else _number("limit_s", limit_s, 0.1, 3600.0))
+    limit_s, pair = item.get("limit_s"), item.get("pair")
+    if (item["id"] == "pair") != (pair is not None):
+        raise BadInputError(
+            f"probe {item['id']}: the object `pair` (addresses, port, role, secret) belongs to the probe pair, and to no other"
+        )
+    limit_s = None if limit_s is None else _number("limit_s", limit_s, 0.1, 3600.0)
+    return ProbeOrder(item["id"], item["sha256"], limit_s, None if pair is None else parse_pair(pair))
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:
@@ -99,14 +113,22 @@ def refusal(orders: Sequence[ProbeOrder], programs: Mapping[str, Program]) -> st
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A program that is to run. limit_s: less than its own, if given. options: what only this one gets."""
+
+    program: Program
+    limit_s: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
 async def run_programs(
-    programs: Sequence[tuple[Program, float | None]], options: Mapping[str, Any], nice: int = 0,
-    done: Callable[[ProbeResult], None] = lambda result: None,
-) -> list[ProbeResult]:  # fmt: skip
+    runs: Sequence[Run], options: Mapping[str, Any], nice: int = 0, done: Callable[[ProbeResult], None] = lambda result: None
+) -> list[ProbeResult]:
     """One after the other: two at once would measure each other. Settings that one may change are put back before the next begins."""
     found = []
-    for program, limit_s in programs:
-        found.append(await _run_kept(program, options, limit_s, nice))
+    for item in runs:
+        found.append(await _run_kept(item.program, {**options, **item.options}, item.limit_s, nice))
         done(found[-1])
     return found
 
@@ -137,7 +159,14 @@ class OperationRun:
     seconds: float = 0.0
     results: list[ProbeResult] = field(default_factory=list)
     conclusive: bool = False
+    beside: bool = False
     task: asyncio.Task[None] | None = None
+
+
+def _changing(orders: Sequence[ProbeOrder], programs: Mapping[str, Program]) -> str:
+    """Why one of them is none for a machine that may be wanted at any moment, "" if all are."""
+    found = next((order.name for order in orders if programs[order.name].probe.changes), None)
+    return "" if found is None else f"probe {found} may change settings of the machine: it never runs beside waiting workers"
 
 
 class Probing:
@@ -163,12 +192,14 @@ class Probing:
         for nothing; with `force` they run all the same. received_s: this machine's clock when the order came."""
         run = self._runs.get(request.operation)
         if run is None:
+            if not request.beside:
+                await self._end([item for item in self._runs.values() if item.beside])  # what waits is the less urgent test
             why = self._refusal(request, disturbed)
             if why:
                 event(_log, logging.WARNING, "probes refused", operation=request.operation, why=why)
                 return {"operation": request.operation, "state": "refused", "detail": why, "seconds": 0.0, "results": []}
-            run = self._runs[request.operation] = OperationRun(time.monotonic())
-            run.task = asyncio.create_task(self._run(run, request, _LOW_PRIORITY if disturbed else 0, received_s))
+            run = self._runs[request.operation] = OperationRun(time.monotonic(), beside=request.beside)
+            run.task = asyncio.create_task(self._run(run, request, _LOW_PRIORITY if disturbed or request.beside else 0, received_s))
             while len(self._runs) > _KEPT:
                 del self._runs[next(iter(self._runs))]
         if run.task is not None and run.state == "running":
@@ -181,30 +212,44 @@ class Probing:
         """The results of these probes of the package, for a caller who keeps count of operations itself."""
         run = self._runs[f"test-{time.monotonic_ns()}"] = OperationRun(time.monotonic())
         try:
-            return await run_programs([(self._programs[name], None) for name in names], self._options)
+            return await run_programs([Run(self._programs[name]) for name in names], self._options)
         finally:
             run.state = "done"
 
     async def close(self) -> None:
         """End what runs."""
-        tasks = [run.task for run in self._runs.values() if run.task is not None and not run.task.done()]
+        await self._end(list(self._runs.values()))
+
+    async def give_way(self) -> None:
+        """The job takes this machine: end what runs. A test beside waiting workers is not waited for: its process is killed, and it has
+        changed no setting that would have to be put back first."""
+        for run in self._runs.values():
+            if run.beside and run.task is not None:
+                run.task.cancel()
+        await self._end([run for run in self._runs.values() if not run.beside])
+
+    async def _end(self, runs: Sequence[OperationRun]) -> None:
+        tasks = [run.task for run in runs if run.task is not None and not run.task.done()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _refusal(self, request: ProbeRequest, disturbed: str) -> str:
         if why := refusal(request.orders, self._programs):
             return why
         if self.busy or self._occupied():
             return "another test of this machine is under way"
+        if request.beside and (why := _changing(request.orders, self._programs)):
+            return why
         return f"{disturbed}: a probe would disturb them; end them first, or order with force" if disturbed and not request.force else ""
 
     async def _run(self, run: OperationRun, request: ProbeRequest, nice: int, received_s: float) -> None:
         event(_log, logging.INFO, "probes begin", operation=request.operation, probes=[order.name for order in request.orders])
-        chosen = [(self._programs[order.name], order.limit_s) for order in request.orders]
+        chosen = [Run(self._programs[order.name], order.limit_s, order.options()) for order in request.orders]
         options = {**self._options, **request.clock, "received_s": received_s}
         try:
-            async with self._alone():
+            async with nullcontext() if request.beside else self._alone():
                 await run_programs(chosen, options, nice, run.results.append)
             run.state = "done"
         finally:

@@ -25,13 +25,16 @@ def run(probe: Probe, measure: Measure, arguments: Sequence[str] | None = None) 
     """Measure and print. An error that the probe does not expect ends the process with a traceback and status 1: nothing is known then."""
     parser = argparse.ArgumentParser(prog=f"python -m minder.edge.probes.{probe.name}", description=probe.says)
     parser.add_argument("--json", action="store_true", help="one JSON document; otherwise a line for each measurement")
-    parser.add_argument("--options", default="{}", help='a JSON object, such as {"folder": "/scratch"}')
+    parser.add_argument(
+        "--options", default="{}", help='a JSON object, such as {"folder": "/scratch"}; "-": it is read from standard input'
+    )
     parser.add_argument("--limit", type=float, default=probe.limit_s, help="seconds after which the process ends itself")
     parser.add_argument("--nice", type=int, default=0, help="priority, as of nice(1)")
     given = parser.parse_args(arguments)
     _bound(given.limit + _SPARE_S, given.nice)
     output = _keep_output()
-    finding = measure({"limit_s": given.limit, **json.loads(given.options)})
+    options = json.loads(sys.stdin.read() if given.options == "-" else given.options)
+    finding = measure({"limit_s": given.limit, **options})
     with os.fdopen(output, "w", encoding="utf-8") as stream:
         stream.write(json.dumps(document(probe, finding)) if given.json else _lines(finding))
         stream.write("\n")

@@ -20,6 +20,13 @@ class Standby(Answer):
     state: Literal["ready", "not ready", "in use", "barred", "maintenance", "unknown"] = Field(
         description="`ready`: its controller lately saw it wait; `unknown`: no controller reports, which is not health.",
     )
+    proof: Literal["passed", "unknown", "slow", "failed"] | None = Field(
+        default=None,
+        description="What its probes prove: one that `failed` is skipped until that probe passes, `unknown` was never judged; null where "
+        "standbys are not tested or the service does not see it.",
+    )
+    proof_detail: str = Field(default="", description="What failed or is slow; empty otherwise.")
+    tested_s: float | None = Field(default=None, description="When its controller tested it last, in unix seconds; null if it never did.")
     told_s: float | None = Field(
         description="When the job's controller last wrote, in unix seconds; null where the service does not see it.",
     )

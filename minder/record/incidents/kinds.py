@@ -31,6 +31,7 @@ __all__ = [
     "NOTE",
     "NOTIFIED",
     "OUTCOME",
+    "PAIRS",
     "PAUSE",
     "PROBES",
     "PROGRESS",
@@ -97,9 +98,12 @@ APPROVAL_CLOSED = "approval_closed"
 # {machine, reason, by, token?, untouched?, return?}
 RETEST_ASKED = "retest_asked"
 # Probes ran on a machine; those of a job that stands for them, and those beside a restart, belong to its operation.
-# {machine, by, why: "test" | "diagnose" | "beside" | "retest", note?, round?, results: [ProbeResult], judgements: [ProbeJudgement]}
+# {machine, by, why: "test" | "diagnose" | "beside" | "retest" | "standby", note?, round?, results: [ProbeResult],
+# judgements: [ProbeJudgement]}
 # round: 2 where a fault that only a comparison showed was measured again
 PROBES = "probes"
+# Machines exchanged data by pairs, in rounds; an event of the incident where there is one. {by, why, note?, graph: PairGraph}
+PAIRS = "pairs"
 # An operator gives a running job one more standby. The controller takes it in (INTENT with action "join", RESULT done or failed).
 # A machine that was returned becomes a standby again by an INTENT with action "rejoin".
 # {machine, agent: url, launcher: url, rack?, switch?, by, reason, token?}

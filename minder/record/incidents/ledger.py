@@ -149,9 +149,11 @@ class Ledger:
         incident: str | None = None,
         kinds: Sequence[str] | None = None,
         limit: int | None = None,
+        newest_first: bool = False,
     ) -> list[LedgerEvent]:
-        """Events with an id above `since_id`, oldest first."""
-        return self._store.select(EventQuery(since_id, job, incident, None, None if kinds is None else tuple(kinds), limit=limit))
+        """Events with an id above `since_id`, oldest first unless `newest_first`."""
+        chosen = None if kinds is None else tuple(kinds)
+        return self._store.select(EventQuery(since_id, job, incident, None, chosen, limit=limit, newest_first=newest_first))
 
     def captures(self, incident: str) -> list[LedgerEvent]:
         """The evidence of an incident with all that was captured."""

@@ -18,11 +18,12 @@ __all__ = ["PAST_S", "ProbeRun", "fold_probes", "past_results", "probes_payload"
 PAST_S = 90 * 86400.0  # an older result is of another summer, another driver, another firmware
 _BAD = ("slow", "fail")
 _MOST_CHARACTERS = 4000
+_MOST_RUNS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRun:
-    """Probes of one machine, run together. why: "test", "diagnose" or "retest"."""
+    """Probes of one machine, run together. why: "test", "diagnose", "retest" or "standby"."""
 
     event_id: int
     time_s: float
@@ -78,6 +79,7 @@ def past_results(runs: Iterable[ProbeRun], probe: str) -> dict[str, list[ProbeRe
 
 
 def read_past(read: Callable[..., Sequence[LedgerEvent]], now_s: float | None = None) -> list[ProbeRun]:
-    """Of the last PAST_S. read: the events of some kinds, as Ledger.events."""
+    """Of the last PAST_S, the newest 2,000 at most. read: the events of some kinds, as Ledger.events."""
     since_s = (time.time() if now_s is None else now_s) - PAST_S
-    return [run for run in fold_probes(read(kinds=[kinds.PROBES])) if run.time_s >= since_s]
+    newest = read(kinds=[kinds.PROBES], newest_first=True, limit=_MOST_RUNS)
+    return [run for run in fold_probes(reversed(newest)) if run.time_s >= since_s]

@@ -88,6 +88,15 @@ def _probes(payload: Payload) -> str:
     return f"probes of {payload.get('machine')}: {'; '.join([said, *bad])}"
 
 
+def _pairs(payload: Payload) -> str:
+    graph = payload.get("graph") or {}
+    nodes, edges = graph.get("nodes") or (), graph.get("edges") or ()
+    bad = [f"{item['machine']} is {item['state']}" for item in nodes if item.get("state") in ("slow", "faulty")]
+    links = [f"the link of {' and '.join(item['machines'])} {item['state']}" for item in edges if item.get("blamed")]
+    said = "; ".join([*bad, *links]) or "no machine and no link stands out"
+    return f"pair tests of {len(nodes)} machines: {said}"
+
+
 def _phase(payload: Payload) -> str:
     if said := _PHASES.get((str(payload.get("phase")), str(payload.get("state")))):
         return f"{said}{_tail(payload, 'detail')}"
@@ -157,6 +166,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.FIRST_STEP: _first_step,
     kinds.RULE_RESTORED: lambda p: f"the rule {p.get('rule')} may evict again{_tail(p, 'reason', 'by')}",
     kinds.PROBES: _probes,
+    kinds.PAIRS: _pairs,
     kinds.RETEST_ASKED: lambda p: f"{p.get('machine')} is to be tested{_tail(p, 'reason')}",
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
     kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",

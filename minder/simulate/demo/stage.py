@@ -218,7 +218,8 @@ class Stage:
         ]
         lines.append(f'record_dir = "{self.recording_path}"')
         lines += ["", "[telemetry]", *(f"{key} = {_toml(value)}" for key, value in telemetry.items())]
-        lines += ["", "[policy]", "breaker_share = 0.5", "cooldown_s = 4.0", ""]
+        lines += ["", "[standby]", "probe_every_s = 0", ""]  # all machines share this host: their probes would measure the job
+        lines += ["[policy]", "breaker_share = 0.5", "cooldown_s = 4.0", ""]
         for index, machine in enumerate(self.lab.all_machines):
             lines += [
                 "[[machines]]",

@@ -96,6 +96,21 @@ class LabNetwork:
         _run(["tc", "-n", self.namespace(label), "qdisc", "delete", "dev", "data0", "root"])
         _run(["tc", "-n", self.switch, "qdisc", "delete", "dev", f"{self.switch}{label}", "root"])
 
+    def slow_what_it_sends(self, label: str, rate_bit: int) -> None:
+        """Shape `data0` to a rate in bit/s in one direction only: what the machine receives comes as before."""
+        bucket = f"tbf rate {rate_bit} burst {max(16_000, rate_bit // 800)} latency 200ms".split()
+        _run(["tc", "-n", self.namespace(label), "qdisc", "replace", "dev", "data0", "root", *bucket])
+
+    def drop_between(self, label: str, address: str) -> None:
+        """Packets between a machine and one address of the data network vanish; each of the two reaches everything else."""
+        rules = (
+            "table inet mdr {\n"
+            f"  chain in {{ type filter hook input priority 0; ip saddr {address} drop; }}\n"
+            f"  chain out {{ type filter hook output priority 0; ip daddr {address} drop; }}\n"
+            "}\n"
+        )
+        _run(["nsenter", f"--net=/var/run/netns/{self.namespace(label)}", find_program("nft"), "-f", "-"], rules)
+
     def drop_data_link(self, label: str) -> None:
         """Packets over `data0` vanish in both directions, the link stays up, neither end hears of it (no reset, no ICMP)."""
         rules = (

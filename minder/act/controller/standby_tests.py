@@ -1,0 +1,164 @@
+"""Standbys are tested while they wait: by their own launcher, at low priority, beside the workers at the barrier, again and again.
+
+A test never stands in the job's way. It is ordered only while the job runs and only of machines that wait; the launcher ends it at once
+when the machine gets ranks, and nothing here is waited for. What it measured is judged as every probe is, beside equal machines and the
+machine's own past, and goes into the ledger: a standby whose probe failed is given no ranks until that probe passes. One of which nothing
+is known yet is used where no proven one is left: unknown is not faulty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from minder.act.controller.state import JobState
+from minder.diagnose.diagnostics.judgement import judge, worst
+from minder.edge.probes.contract import find_programs
+from minder.model.clock import Clock
+from minder.model.errors import WireError
+from minder.model.probes import ProbeResult
+from minder.record.incidents import Ledger, kinds
+from minder.record.incidents.probes import past_results, probes_payload, read_past
+from minder.record.incidents.proofs import PROOF_KINDS, Proof, ProofFold
+from minder.wire.codec import from_json
+from minder.wire.fleet import Fleet
+
+__all__ = ["Proofs", "StandbyProbing", "StandbyTests"]
+
+_WAIT_S = 20.0
+_AT_ONCE = 4
+_PATIENCE_S = 60.0  # so long may a launcher be silent in between
+_SETTLED_S = 60.0  # loading and compiling would be measured instead of the machine
+_AGAIN_S = 300.0  # after a test that came to nothing
+_MOST_EVENTS = 2000  # a controller that begins reads the newest
+_OFFER = "probes beside"
+_BY = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyProbing:
+    """probes: by name. every_s: 0 for never."""
+
+    probes: tuple[str, ...] = ()
+    every_s: float = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return self.every_s > 0 and bool(self.probes)
+
+
+class Proofs:
+    """What the ledger's probes prove of each machine; `refresh` reads what is new."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._fold, self._since_id = ledger, ProofFold(), 0
+
+    def refresh(self) -> None:
+        """Raises LedgerError; then the next call reads the same."""
+        if self._since_id:
+            events = self._ledger.events(since_id=self._since_id, kinds=PROOF_KINDS)
+        else:
+            events = self._ledger.events(kinds=PROOF_KINDS, newest_first=True, limit=_MOST_EVENTS)[::-1]
+        self._fold.add(events)
+        self._since_id = events[-1].id if events else self._since_id
+
+    def of(self, machine: str) -> Proof:
+        return self._fold.of(machine)
+
+
+@dataclass(slots=True)
+class _Test:
+    """One test that is under way. heard_s: when its launcher last said something of it."""
+
+    machine: str
+    body: Mapping[str, Any]
+    heard_s: float
+    asked: Future[dict[str, Mapping[str, Any] | WireError]] = field(repr=False)
+
+
+class StandbyTests:
+    """`tick` once per tick; it raises LedgerError, and waits for no machine."""
+
+    def __init__(self, state: JobState, ledger: Ledger, fleet: Fleet, clock: Clock, proofs: Proofs, wanted: StandbyProbing) -> None:
+        self._state, self._ledger, self._fleet, self._clock, self._proofs = state, ledger, fleet, clock, proofs
+        self._wanted = wanted
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="minder-standby")
+        self._tests: dict[str, _Test] = {}
+        self._tried_s: dict[str, float] = {}  # by the steady clock
+        self._count = 0
+        self.on_say: Callable[[str], None] = lambda text: None
+
+    def tick(self, waiting: Sequence[str]) -> None:
+        """waiting: machines outside the job whose workers stand at the barrier."""
+        for test in list(self._tests.values()):
+            if test.asked.done():
+                self._turn(test)
+        if self._wanted.is_on and self._state.phase == "running" and self._clock.now_s() - self._state.generation_start_s >= _SETTLED_S:
+            for machine in waiting:
+                if machine not in self._tests and len(self._tests) < _AT_ONCE and self._is_due(machine):
+                    self._begin(machine)
+
+    def close(self) -> None:
+        """A test that runs goes on to its end, and no one reads it."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _is_due(self, machine: str) -> bool:
+        tried_s, last_s, steady_s = self._tried_s.get(machine), self._proofs.of(machine).time_s, self._clock.steady_s()
+        if tried_s is not None and steady_s - tried_s < min(_AGAIN_S, self._wanted.every_s):
+            return False
+        if last_s is not None and 0.0 <= self._clock.now_s() - last_s < self._wanted.every_s:
+            return False
+        return _OFFER in self._fleet.launcher_state(machine).get("offers", ())
+
+    def _begin(self, machine: str) -> None:
+        self._count += 1
+        self._tried_s[machine] = self._clock.steady_s()
+        operation = f"standby-{self._state.name}-{machine}-{int(self._clock.now_s())}-{self._count}"
+        orders = [{"id": name, "sha256": program.sha256} for name, program in find_programs(self._wanted.probes).items()]
+        body = {"operation": operation, "beside": True, "probes": orders}
+        self._tests[machine] = _Test(machine, body, self._clock.steady_s(), self._ask(machine, body))
+
+    def _ask(self, machine: str, body: Mapping[str, Any]) -> Future[dict[str, Mapping[str, Any] | WireError]]:
+        return self._threads.submit(self._fleet.probes, {machine: body}, "launcher", _WAIT_S)
+
+    def _turn(self, test: _Test) -> None:
+        error = test.asked.exception()
+        answer = test.asked.result().get(test.machine) if error is None else None
+        steady_s = self._clock.steady_s()
+        if isinstance(answer, Mapping):
+            test.heard_s = steady_s
+            if answer.get("state") != "running":
+                del self._tests[test.machine]
+                if answer.get("state") == "done":
+                    self._conclude(test.machine, answer)
+                return
+        if test.machine in self._state.rank_machine.values() or steady_s - test.heard_s > _PATIENCE_S or "HTTP 4" in str(answer):
+            del self._tests[test.machine]
+            return
+        test.asked = self._ask(test.machine, test.body)
+
+    def _conclude(self, machine: str, answer: Mapping[str, Any]) -> None:
+        """Judged beside equal machines and the machine's past, and written down. A change is a note, which people are shown."""
+        try:
+            results = from_json(tuple[ProbeResult, ...], answer.get("results") or ())
+        except WireError:
+            return
+        if not results or machine in self._state.rank_machine.values():
+            return
+        past, before = read_past(self._ledger.events, self._clock.now_s()), self._proofs.of(machine)
+        judged = [judge({machine: result}, past_results(past, result.probe))[machine] for result in results]
+        self._ledger.append(kinds.PROBES, probes_payload(machine, results, judged, by=_BY, why="standby"), job=self._state.name)
+        self._proofs.refresh()
+        self._report(machine, before, self._proofs.of(machine))
+        self.on_say(f"probes of standby {machine}: {worst(item.verdict for item in judged).replace('_', ' ')}")
+
+    def _report(self, machine: str, before: Proof, now: Proof) -> None:
+        if now.state == before.state or not {"failed", "slow"} & {now.state, before.state}:
+            return
+        text = {
+            "failed": f"standby {machine} is skipped until the probe passes: {now.detail}",
+            "slow": f"standby {machine} is slow, and is used last: {now.detail}",
+        }.get(now.state, f"standby {machine} passed its probes: it is used again")
+        self._ledger.append(kinds.NOTE, {"text": text}, job=self._state.name)

@@ -1,0 +1,73 @@
+"""What an order of the probe `pair` carries beside its id and hash: where the two meet, who listens, and the secret of this one meeting."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from minder.model.errors import BadInputError
+
+__all__ = ["PairOrder", "parse_pair"]
+
+Role = Literal["listen", "connect"]
+_SECRET = re.compile(r"[0-9a-f]{32,128}")
+_LEAST_PORT = 1024
+_EXAMPLE = '{"own": "10.0.0.1", "peer": "10.0.0.2", "port": 29600, "role": "listen", "generation": 3, "secret": "..."}'
+
+
+@dataclass(frozen=True, slots=True)
+class PairOrder:
+    """own, peer: addresses of the two on the network of the job. port: where `listen` listens, on `own` only, and whence `connect` is
+    expected. generation: of the job, so that an order of an earlier one meets no peer. secret: hexadecimal, for this meeting only: a caller
+    without it is turned away. collective: also an all-gather by torch.distributed, where both have torch."""
+
+    own: str
+    peer: str
+    port: int
+    role: Role
+    generation: int
+    secret: str = field(repr=False)
+    collective: bool = True
+
+    def options(self) -> dict[str, Any]:
+        """As the program reads them; they go through its standard input, where no other process sees the secret."""
+        return dataclasses.asdict(self)
+
+
+def parse_pair(item: Any) -> PairOrder:
+    """From a decoded JSON object. Raises BadInputError that names the field."""
+    if not isinstance(item, Mapping):
+        raise BadInputError(f"pair must be an object such as {_EXAMPLE}")
+    role, secret, collective = item.get("role"), item.get("secret"), item.get("collective", True)
+    if role not in ("listen", "connect"):
+        raise BadInputError(f"pair.role is {role!r}: listen or connect")
+    if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
+        raise BadInputError("pair.secret must be 32 to 128 hexadecimal digits, made for this meeting only")
+    if not isinstance(collective, bool):
+        raise BadInputError(f"pair.collective is {collective!r}: true or false")
+    port = _whole("port", item.get("port"), _LEAST_PORT, 65535)
+    own, peer = (_address(name, item.get(name)) for name in ("own", "peer"))
+    if (":" in own) != (":" in peer):
+        raise BadInputError(f"pair.own is {own} and pair.peer is {peer}: both must be IPv4, or both IPv6")
+    return PairOrder(own, peer, port, role, _whole("generation", item.get("generation"), 0, 2**53), secret, collective)
+
+
+def _address(name: str, value: Any) -> str:
+    """One host's address: what would listen on every interface is none."""
+    try:
+        found = ipaddress.ip_address(value if isinstance(value, str) else "")
+    except ValueError:
+        raise BadInputError(f"pair.{name} is {value!r}: an address such as in {_EXAMPLE}") from None
+    if found.is_unspecified or found.is_multicast:
+        raise BadInputError(f"pair.{name} is {value}: the address of one machine is needed")
+    return str(found)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadInputError(f"pair.{name} is {value!r}: a whole number from {least} to {most}")
+    return value
