@@ -26,6 +26,7 @@ from minder.act.controller.sight import SightNotes
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
+from minder.act.controller.tracing import StepTraces
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.errors import LeaseLostError, LedgerError
@@ -68,6 +69,7 @@ class Controller:
         self._sight = SightNotes(stages, self._tick, clock, self._clock_steps)
         self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
+        self._traces = StepTraces(stages.fleet, clock.now_s)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config)
         self._retests.on_say = self.pool.on_say = self._sight.on_say = self._milestones.on_say = self.say
@@ -109,6 +111,7 @@ class Controller:
         stages.measures.concluded(verdicts)
         if observation is not None:
             self.guard("requests", lambda: self._request(requests, observation, verdicts), None)
+            self.guard("step traces", lambda: self._ask_traces(observation), None)
         self._tell(verdicts)
         if stages.engine is not None:  # a job that it started again may step by the time it is seen: whose step that is comes first
             self.guard("engine", functools.partial(stages.engine.tick, now_s), None, writes=True)
@@ -227,6 +230,7 @@ class Controller:
                 stack.callback(self._stages.recorder.close)
             stack.callback(self._stages.source.close)
             stack.callback(self._retests.close)
+            stack.callback(self._traces.close)
             self._captures.close()
 
     def say(self, message: str) -> None:
@@ -329,6 +333,7 @@ class Controller:
         seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
         nothing: Sequence[Statement] = ()
         statements = self.guard("capture", lambda: self._captures.take_statements(generation), nothing)
+        studies = self.guard("step traces", lambda: self._traces.take(generation), ())
         flows = seen.flows
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
@@ -345,7 +350,12 @@ class Controller:
             clock_error_s=self._stages.fleet.clock_error_s(),
             statements=statements,
             attempts=seen.attempts,
+            studies=studies,
         )
+
+    def _ask_traces(self, observation: Observation) -> None:
+        tracker = self._stages.tracker
+        self._traces.ask(observation.job, tracker.steps.typical_s, tracker.slow_spell.since_s)
 
     def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
         """Ask the job's agents for what a rule wants to see; the answer is in a later observation. Stacks and dumps only as long as
