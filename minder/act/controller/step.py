@@ -30,7 +30,7 @@ from minder.act.controller.tracing import StepTraces
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.errors import LeaseLostError, LedgerError
-from minder.model.evidence import Signal, Statement, Verdict
+from minder.model.evidence import Signal, Statement, StepStudy, Verdict
 from minder.model.log import event
 from minder.model.observation import MachineView, Observation, RequestKind
 from minder.model.telemetry import Sample, Window
@@ -333,7 +333,8 @@ class Controller:
         seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
         nothing: Sequence[Statement] = ()
         statements = self.guard("capture", lambda: self._captures.take_statements(generation), nothing)
-        studies = self.guard("step traces", lambda: self._traces.take(generation), ())
+        none: Sequence[StepStudy] = ()
+        studies = self.guard("step traces", lambda: self._traces.take(generation), none)
         flows = seen.flows
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:

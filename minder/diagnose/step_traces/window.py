@@ -83,7 +83,9 @@ def read_traced_step(row: Mapping[str, Any], behind_s: float = 0.0) -> TracedSte
     times = good and np.isfinite(arrays[0]).all() and np.isfinite(arrays[1]).all() and math.isfinite(begin_s)
     if not times or not all(0 <= number < 2**31 for number in whole):
         raise WireError("no traced step: its columns do not fit together")
-    return TracedStep(*whole, begin_s, kinds, kind_N, *arrays)
+    dp_rank, stage, rank, step = whole
+    begin_N, seconds_N, microbatch_N, chunk_N = arrays
+    return TracedStep(dp_rank, stage, rank, step, begin_s, kinds, kind_N, begin_N, seconds_N, microbatch_N, chunk_N)
 
 
 class TraceWindow:

@@ -76,7 +76,8 @@ class TraceFollower:
     def since(self, number: int) -> tuple[list[dict[str, Any]], int]:
         """Steps from `number` on, at most about 50,000 operations, and the number to ask for next."""
         begin = self.next - len(self._steps)
-        steps, rows, at = [], 0, min(max(number, begin), self.next)
+        steps: list[dict[str, Any]] = []
+        rows, at = 0, min(max(number, begin), self.next)
         for step in list(self._steps)[at - begin :]:
             rows += len(step["kind"])
             if steps and rows > _ANSWER_ROWS:
