@@ -185,7 +185,8 @@ class StepStudy:
 
     cause: its answer; "not judged": `why` says why, and every figure is unknown. slowdown: S; worst_workers_share: M_W;
     last_stage_share: M_S; steps: how many, first_step to last_step; blamed: machines of slow workers, the slowest first.
-    begin_s, end_s: when the first of the steps began and the last one ended. seconds, ideal_s: of a step, as replayed.
+    begin_s, end_s: when the first of the steps began and the last one ended. seconds, ideal_s, fixed_s: of a step, as replayed, with all
+    made ideal, and with the cause repaired.
     """
 
     time_s: float
@@ -204,6 +205,7 @@ class StepStudy:
     trusted: bool = False
     seconds: float | None = None
     ideal_s: float | None = None
+    fixed_s: float | None = None
     blamed: tuple[str, ...] = ()
     workers: tuple[StudiedWorker, ...] = ()
 

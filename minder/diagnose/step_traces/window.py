@@ -214,6 +214,7 @@ class TraceWindow:
             trusted=analysis.trusted,
             seconds=_number(float(found.simulated_T.mean())),
             ideal_s=_number(found.ideal_s),
+            fixed_s=_number(finding.fixed_s),
             blamed=blamed,
             workers=_workers(analysis, self._machine),
         )  # fmt: skip

@@ -163,11 +163,11 @@ def _study_evidence(study: StepStudy) -> Evidence:
     if not study.trusted:
         outside = _share(study.replay_error)
         said = f"{outside} of a step lies outside the traced operations (data loading, the host)"
-        return Evidence("whatif", None, f"what-if: {said}; {figures}, {where}", "step_seconds", None, study.seconds, study.ideal_s)
+        return Evidence("whatif", None, f"what-if: {said}; {figures}, {where}", since_s=study.begin_s)
     cause = "no single cause" if study.cause == _NONE else study.cause
     why = f"{study.why.rstrip('.')}; " if study.cause in _JOBS_OWN else ""
     said = f"what-if: {cause}; {why}{figures}, {where}"
-    return Evidence("whatif", None, said, "step_seconds", None, study.seconds, study.ideal_s, study.begin_s)
+    return Evidence("whatif", None, said, "step_seconds", None, study.seconds, study.fixed_s, study.begin_s)
 
 
 def _worker_evidence(study: StepStudy, machine: str, since_s: float) -> Evidence:
@@ -178,8 +178,7 @@ def _worker_evidence(study: StepStudy, machine: str, since_s: float) -> Evidence
         f"what-if: rank {worker.rank} (dp rank {worker.dp_rank}, stage {worker.stage}) computes {worker.against_peers:.2f} times as long as"
         f" the others of its stage, slower in {_share(worker.steady)} of the steps"
     )
-    own_s = worker.forward_s + worker.backward_s
-    return Evidence("whatif", machine, said, "step_seconds", None, own_s, own_s / worker.against_peers, since_s)
+    return Evidence("whatif", machine, said, since_s=since_s)
 
 
 def _slowest(study: StepStudy, machine: str) -> StudiedWorker | None:
