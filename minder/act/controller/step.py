@@ -26,6 +26,7 @@ from minder.act.controller.sight import SightNotes
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
+from minder.act.controller.study_notes import StudyNotes
 from minder.act.controller.tracing import StepTraces
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
@@ -70,6 +71,7 @@ class Controller:
         self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
         self._traces = StepTraces(stages.fleet, clock.now_s)
+        self._study_notes = StudyNotes(state_dir, self._tick.backlog.tell)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config)
         self._retests.on_say = self.pool.on_say = self._sight.on_say = self._milestones.on_say = self.say
@@ -356,6 +358,7 @@ class Controller:
 
     def _ask_traces(self, observation: Observation) -> None:
         tracker = self._stages.tracker
+        self._study_notes.note(observation.studies, self.state.name, self.state.generation)
         self._traces.ask(observation.job, tracker.steps.typical_s, tracker.slow_spell.since_s)
 
     def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
