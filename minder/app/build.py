@@ -38,6 +38,7 @@ from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.load_detector import equip_detector, equip_model, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring, open_scoring
+from minder.diagnose.verdicts.decline import DeclineRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.live import live_rules
 from minder.diagnose.verdicts.signals import LinkLimits
@@ -107,7 +108,10 @@ class _Diagnosis:
         return next((rule.scores for rule in self.judge.rules if isinstance(rule, GatedRule)), None)
 
     def alarm(self) -> str:
-        return next((rule.alarm for rule in self.judge.rules if isinstance(rule, TriggerRule)), "")
+        """The job's own pace first; then a machine's."""
+        return next(
+            (rule.alarm for kind in (TriggerRule, DeclineRule) for rule in self.judge.rules if isinstance(rule, kind) and rule.alarm), ""
+        )
 
 
 @dataclass(frozen=True, slots=True)

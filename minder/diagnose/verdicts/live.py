@@ -8,6 +8,7 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.absence import AbsenceRule, UnmannedRule, VanishedRule
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.crash import CrashRule
+from minder.diagnose.verdicts.decline import DeclineRule
 from minder.diagnose.verdicts.hang import HangRule
 from minder.diagnose.verdicts.numeric import NumericRule, SpikeRule
 from minder.diagnose.verdicts.reports import RasRule, ReportRule
@@ -39,5 +40,6 @@ def live_rules(
     rules: list[Rule] = [WhatIfRule(tracker), CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(tracker), stall]
     rules.append(SlowdownRule(tracker))
     rules += [StartRule(tracker), signals, RasRule(tracker), VanishedRule(tracker, interval_s), telemetry, ReportRule()]
-    rules.append(HangRule(tracker))
-    return [*rules, UnmannedRule(), CapturesRule(tracker, asks=True), VotesRule(tracker, parallelism), TriggerRule(tracker)]
+    decline = DeclineRule(tracker)
+    rules += [HangRule(tracker), UnmannedRule(), CapturesRule(tracker, asks=True), decline, VotesRule(tracker, parallelism, decline)]
+    return [*rules, TriggerRule(tracker)]
