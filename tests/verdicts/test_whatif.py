@@ -177,3 +177,14 @@ def test_a_job_that_traces_waits_a_minute_for_steps_of_the_slow_time_and_pages_t
     found = job.run(None)
     assert shown(found) == [("machine", "page", ("m1",), ("slowdown",))]
     assert any("no traced steps of the slow time" in item.message for item in found[0].against)
+
+
+def test_of_a_job_that_stands_its_steps_say_nothing(live: Callable[..., Live]) -> None:
+    """A rank that launches its collectives late is called slow, and holds up a job that hangs."""
+    job = live(Said("m1", 60.0))
+    job.run(*[study("none")] * 4)
+    found: list[Verdict] = []
+    for _ in range(30):
+        job.at_s += 1.0
+        found += job.judge.judge(job.tracker.update(job.scene.see(job.at_s)))[0]
+    assert shown(found) == [("machine", "evict", ("m1",), ("slowdown",))]

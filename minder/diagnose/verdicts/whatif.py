@@ -48,7 +48,7 @@ class WhatIfRule:
         self._why = ""  # why the newest traces could not be judged
         self._records = False  # whether the job ever recorded steps that could be judged
         self._generation: int | None = None
-        self._machines = 0
+        self._machines, self._stands = 0, False
         self._paged: dict[str, tuple[int, float]] = {}  # cause to the generation in which it was paged first, and when
 
     def observe(self, observation: Observation) -> RuleResult:
@@ -58,7 +58,7 @@ class WhatIfRule:
         if job.generation != self._generation:
             self._generation, self._why = job.generation, ""
             self._studies.clear()
-        self._machines = len(job.machines)
+        self._machines, self._stands = len(job.machines), bool(self._tracker.stalled_s(observation))
         for study in observation.studies:
             self._why = study.why if not study.judged else ""
             if study.judged:
@@ -70,8 +70,9 @@ class WhatIfRule:
         return RuleResult(tuple(item for item in suspects if set(item.machines) <= set(job.machines)))
 
     def weigh(self, suspect: Suspect, now_s: float) -> Suspect:
-        """What the steps say of another rule's suspicion that a machine slows the job down. Nothing else is touched."""
-        if suspect.cause != "slowdown" or not suspect.machines or suspect.source in _TESTS:
+        """What the steps say of another rule's suspicion that a machine slows the job down. Nothing else is touched, and nothing while the
+        job stands: steps of before say nothing of a hang."""
+        if self._stands or suspect.cause != "slowdown" or not suspect.machines or suspect.source in _TESTS:
             return suspect
         if not self._records:
             note = f"what-if could not judge the step traces: {self._why}" if self._why else "what-if had no step trace"
