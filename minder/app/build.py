@@ -25,6 +25,7 @@ from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import JobState, fold_job
 from minder.act.controller.step import Controller
+from minder.act.controller.tracing import StepTraces
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.policy import Policy
 from minder.app.admission import Admission, with_joined
@@ -161,6 +162,7 @@ def build(
         inbox=Inbox(base.ledger, base.config.name, intake.source.drain),
         engine=action.requeue or (base.engine.work if base.engine is not None else None),
         parallelism=base.topology.parallelism,
+        traces=StepTraces(base.fleet, base.clock.now_s),
         move_clock=_clock_mover(base, diagnosis, intake.windows),
         admits=base.admission if launched else None,
         alarm=diagnosis.alarm,

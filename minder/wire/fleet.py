@@ -165,7 +165,9 @@ class Fleet:
 
     def traces(self, since: Mapping[str, int], timeout_s: float) -> dict[str, Mapping[str, Any] | WireError]:
         """Traced steps of these machines' training processes, each from a number on; an earlier version answers with an error."""
-        known = {machine: number for machine, number in since.items() if machine in self._clients}
+        known = {machine: number for machine, number in since.items() if machine in self._clients}  # none before it polls
+        if not known:
+            return {}
         return self._together({machine: self._clients[machine].traces(number, timeout_s) for machine, number in known.items()}, timeout_s)
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:

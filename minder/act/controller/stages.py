@@ -21,6 +21,7 @@ from minder.act.controller.exporter import Measures
 from minder.act.controller.hung import HungJob
 from minder.act.controller.pool import Admits
 from minder.act.controller.state import JobState
+from minder.act.controller.tracing import StepTraces
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
@@ -155,6 +156,7 @@ class Stages:
     inbox: SignalSource | None = None  # what the service took for the job
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
+    traces: StepTraces | None = None  # of the job's steps; None where they cannot be asked for
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot

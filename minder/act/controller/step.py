@@ -27,7 +27,6 @@ from minder.act.controller.stages import Guards, Stages, Tick, rule_part
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
 from minder.act.controller.study_notes import StudyNotes
-from minder.act.controller.tracing import StepTraces
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.errors import LeaseLostError, LedgerError
@@ -70,7 +69,6 @@ class Controller:
         self._sight = SightNotes(stages, self._tick, clock, self._clock_steps)
         self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
-        self._traces = StepTraces(stages.fleet, clock.now_s)
         self._study_notes = StudyNotes(state_dir, self._tick.backlog.tell)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config)
@@ -232,7 +230,8 @@ class Controller:
                 stack.callback(self._stages.recorder.close)
             stack.callback(self._stages.source.close)
             stack.callback(self._retests.close)
-            stack.callback(self._traces.close)
+            if self._stages.traces is not None:
+                stack.callback(self._stages.traces.close)
             self._captures.close()
 
     def say(self, message: str) -> None:
@@ -335,8 +334,8 @@ class Controller:
         seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
         nothing: Sequence[Statement] = ()
         statements = self.guard("capture", lambda: self._captures.take_statements(generation), nothing)
-        none: Sequence[StepStudy] = ()
-        studies = self.guard("step traces", lambda: self._traces.take(generation), none)
+        none, traces = list[StepStudy](), self._stages.traces
+        studies = none if traces is None else self.guard("step traces", lambda: list(traces.take(generation)), none)
         flows = seen.flows
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
@@ -357,9 +356,10 @@ class Controller:
         )
 
     def _ask_traces(self, observation: Observation) -> None:
-        tracker = self._stages.tracker
+        tracker, traces = self._stages.tracker, self._stages.traces
         self._study_notes.note(observation.studies, self.state.name, self.state.generation)
-        self._traces.ask(observation.job, tracker.steps.typical_s, tracker.slow_spell.since_s)
+        if traces is not None:
+            traces.ask(observation.job, tracker.steps.typical_s, tracker.slow_spell.since_s)
 
     def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
         """Ask the job's agents for what a rule wants to see; the answer is in a later observation. Stacks and dumps only as long as
