@@ -74,6 +74,9 @@ KINDS = {
     "stages-sigstop": Kind("DP x PP: SIGSTOP of both ranks of one pipeline among their messages", True, (1, 3)),
     "stages-sleep": Kind("DP x PP: a rank sleeps in Python before it sends", True, (3,)),
     "stages-slow-python": Kind("DP x PP: a rank's Python code takes 2 s longer in every step: steps go on", True, (3,), 180.0, paged=True),
+    "stages-causes": Kind(
+        "DP x PP, traced: uneven sequences, then a longer last stage, then a rank that computes slowly", True, (1,), 90.0, 36
+    ),
     "stages-fewer-steps": Kind("DP x PP: a replica's data end a step early: it waits in a barrier", False, (1, 3)),
     "stages-checkpoint": Kind("quiet, DP x PP: rank 0 saves for 20 s, and the script does not say so", False, (0,), 50.0, among=_SAVER),
     "stages-evaluation": Kind("quiet, DP x PP: all evaluate for 20 s", False, (), 50.0),
@@ -187,6 +190,8 @@ def judge(name: str, culprits: Sequence[str], began_s: float, events: Sequence[L
         "after_s": round(verdicts[0].time_s - began_s, 1) if verdicts else None,
         "alarm_after_s": round(min(alarms) - began_s, 1) if alarms else None,
         "sources": list(first.get("sources", ())),
+        "pages": [source for event in verdicts if not event.payload["machines"] for source in event.payload["sources"]],
+        "evicting": [source for event in verdicts if event.payload["tier"] == "evict" for source in event.payload["sources"]],
         "says": [item["message"] for item in first.get("evidence", ()) if item["source"] in ("stacks", "collectives")],
         "load": round(os.getloadavg()[0], 1),
     }

@@ -30,6 +30,7 @@ from minder.act.controller.stages import Stages
 from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState, fold_job
 from minder.act.controller.step import Controller
+from minder.act.controller.tracing import StepTraces
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.context import Sizes
 from minder.act.policy.policy import Policy
@@ -44,6 +45,7 @@ from minder.diagnose.detectors.drift import DriftMonitor
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.load_detector import equip_detector, equip_model, open_model
 from minder.diagnose.scoring.ray_scoring import RayScoring, open_scoring
+from minder.diagnose.verdicts.decline import DeclineRule
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.live import live_rules
 from minder.diagnose.verdicts.signals import LinkLimits
@@ -120,7 +122,10 @@ class _Diagnosis:
         return next((rule.scores for rule in self.judge.rules if isinstance(rule, GatedRule)), None)
 
     def alarm(self) -> str:
-        return next((rule.alarm for rule in self.judge.rules if isinstance(rule, TriggerRule)), "")
+        """The job's own pace first; then a machine's."""
+        return next(
+            (rule.alarm for kind in (TriggerRule, DeclineRule) for rule in self.judge.rules if isinstance(rule, kind) and rule.alarm), ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,7 @@ def build(
         inbox=Inbox(base.ledger, base.config.name, intake.source.drain),
         engine=action.requeue or (base.engine.work if base.engine is not None else None),
         parallelism=base.topology.parallelism,
+        traces=StepTraces(base.fleet, base.clock.now_s),
         move_clock=_clock_mover(base, diagnosis, intake.windows),
         admits=base.admission if launched else None,
         standby_probing=StandbyProbing(config.standby.chosen, config.standby.probe_every_s),

@@ -32,7 +32,7 @@ def command(
     output: Annotated[str, typer.Option("--format", help="With --adoption: text or json.")] = "text",
     ledger: Annotated[str | None, typer.Option(help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")] = None,
 ) -> None:
-    """ETTR, lost time, incidents with their evidence, repeat offenders, false evictions and standby advice, out of the ledger.
+    """ETTR, lost time, slow steps, incidents with their evidence, repeat offenders, false evictions and standby advice, out of the ledger.
 
     With --adoption: what a dry run would have done. A yes or no to each is written to the ledger, and the policy is tried again on it.
 

@@ -21,6 +21,8 @@ __all__ = [
     "Signal",
     "SignalKind",
     "Statement",
+    "StepStudy",
+    "StudiedWorker",
     "Suspect",
     "Tier",
     "Verdict",
@@ -156,6 +158,60 @@ class Statement:
     source: Literal["stacks", "collectives", "round", "look"]
     suspects: tuple[Suspect, ...] = ()
     stands: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudiedWorker:
+    """One worker (dp_rank, stage) in a study of traced steps. Seconds are a step's, all microbatches together, without waiting.
+
+    slowdown: S with all but this one ideal; against_peers: its computes as a ratio to the median of its stage's others, None without any;
+    steady: the share of steps in which it was slower than they.
+    """
+
+    dp_rank: int
+    stage: int
+    rank: int
+    machine: str
+    forward_s: float
+    backward_s: float
+    slowdown: float
+    against_peers: float | None = None
+    steady: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStudy:
+    """What the what-if analysis says of a window of a job's traced steps (docs/step-traces.md). Times are unix seconds.
+
+    cause: its answer; "not judged": `why` says why, and every figure is unknown. slowdown: S; worst_workers_share: M_W;
+    last_stage_share: M_S; steps: how many, first_step to last_step; blamed: machines of slow workers, the slowest first.
+    begin_s, end_s: when the first of the steps began and the last one ended. seconds, ideal_s, fixed_s: of a step, as replayed, with all
+    made ideal, and with the cause repaired.
+    """
+
+    time_s: float
+    cause: str
+    why: str = ""
+    steps: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+    begin_s: float | None = None
+    end_s: float | None = None
+    slowdown: float | None = None
+    waste: float | None = None
+    worst_workers_share: float | None = None
+    last_stage_share: float | None = None
+    replay_error: float | None = None
+    trusted: bool = False
+    seconds: float | None = None
+    ideal_s: float | None = None
+    fixed_s: float | None = None
+    blamed: tuple[str, ...] = ()
+    workers: tuple[StudiedWorker, ...] = ()
+
+    @property
+    def judged(self) -> bool:
+        return self.cause != "not judged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
-from minder.model.evidence import Signal, Statement, Suspect
+from minder.model.evidence import Signal, Statement, StepStudy, Suspect
 from minder.model.job_mode import JobMode
 from minder.model.telemetry import Attempt, Flow, Window
 
-__all__ = ["JobView", "MachineView", "Observation", "RequestKind", "Rule", "RuleResult", "WorkerView"]
+__all__ = ["JobView", "MachineView", "Observation", "RequestKind", "Rule", "RuleResult", "WeighingRule", "WorkerView"]
 
 
 RequestKind = Literal["flows", "reach", "stacks", "dumps", "round", "still"]
@@ -70,7 +70,8 @@ class JobView:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """All that a verdict rule may look at in one tick. Nothing here lies in the future of `now_s`. mode: what the job is doing, set by
-    the job's tracker before any rule looks; None: not set, or the job is over."""
+    the job's tracker before any rule looks; None: not set, or the job is over. studies: what-if analyses that ended since the tick before.
+    """
 
     now_s: float
     window: Window | None = None
@@ -82,6 +83,7 @@ class Observation:
     statements: Sequence[Statement] = ()
     attempts: Sequence[Attempt] = ()
     mode: JobMode | None = None
+    studies: Sequence[StepStudy] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +101,12 @@ class Rule(Protocol):
     name: str
 
     def observe(self, observation: Observation) -> RuleResult: ...
+
+
+@runtime_checkable
+class WeighingRule(Rule, Protocol):
+    """A rule that also weighs what others say. It stands before them: it has seen the observation when they speak."""
+
+    def weigh(self, suspect: Suspect, now_s: float) -> Suspect:
+        """The suspicion as it is, with one more piece of evidence, or with a lower tier."""
+        ...

@@ -160,6 +160,12 @@ class PaperJob:
     def dumps(self, machines: Iterable[str], deadline_s: float) -> dict[str, Mapping[str, Any] | WireError]:
         return self.capture(machines, [], deadline_s)
 
+    def traces(self, since: Mapping[str, int], timeout_s: float) -> dict[str, Mapping[str, Any] | WireError]:
+        return self.capture(since, [], timeout_s)
+
+    def clock_offsets(self) -> dict[str, tuple[float, float]]:
+        return {}
+
     def post_workers(self, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float = 5.0) -> dict[str, Mapping[str, Any] | WireError]:
         return {name: self._take(name, self._launchers[name], body) for name, body in bodies.items()}
 

@@ -19,7 +19,8 @@ from minder.wire.token_files import Token, tokens_of
 __all__ = ["Endpoint", "MachineClient", "MachineEndpoints"]
 
 _CONNECT_S = 1.0
-_LARGEST = {"/v1/state": 2**20, "/v1/health": 2**16}  # bytes; asked every second, so that a large one costs every second
+# Bytes; asked every few seconds, so that a large one costs every few seconds.
+_LARGEST = {"/v1/state": 2**20, "/v1/health": 2**16, "/v1/traces": 2**24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,10 @@ class MachineClient:
         who is asked; if not given the agent, or the launcher where only that is known."""
         part = part or ("agent" if self.has_agent else "launcher")
         return await self._call(part, "POST", "/v1/probes", wait_s + 3.0, body={**body, "wait_s": wait_s})
+
+    async def traces(self, since: int, timeout_s: float) -> Mapping[str, Any]:
+        """Traced steps from number `since` on, of the launcher, which shares the workers' user; of the agent where there is no launcher."""
+        return await self._call("launcher" if self.has_launcher else "agent", "GET", "/v1/traces", timeout_s, params={"since": since})
 
     async def state(self, timeout_s: float) -> Mapping[str, Any]:
         return await self._call("launcher", "GET", "/v1/state", timeout_s)

@@ -164,6 +164,18 @@ class Fleet:
         """Flight Recorder dumps; an agent of an earlier version answers with an error."""
         return self._ask_agents(machines, deadline_s, lambda client: client.dumps(deadline_s))
 
+    def traces(self, since: Mapping[str, int], timeout_s: float) -> dict[str, Mapping[str, Any] | WireError]:
+        """Traced steps of these machines' training processes, each from a number on; an earlier version answers with an error."""
+        known = {machine: number for machine, number in since.items() if machine in self._clients}  # none before it polls
+        if not known:
+            return {}
+        return self._together({machine: self._clients[machine].traces(number, timeout_s) for machine, number in known.items()}, timeout_s)
+
+    def clock_offsets(self) -> dict[str, tuple[float, float]]:
+        """Machine to (seconds by which its clock is ahead of ours, how sure that is)."""
+        with self._lock:
+            return {machine: (item.offset_s, item.offset_error_s) for machine, item in self._contacts.items()}
+
     def retest(self, machine: str, operation: str, wait_s: float) -> Mapping[str, Any] | WireError:
         """What came of the site's test of this machine so far; asked for the first time, it begins."""
         return self._together({machine: self._clients[machine].retest(operation, wait_s)}, wait_s + 3.0)[machine]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from minder.act.controller.study_notes import FILE
 from minder.model.metrics import find_metric
 from minder.record.api.fields import JobName
 from minder.record.api.jobs import JobDetail
@@ -21,6 +22,7 @@ from serve.job_shapes import AXES, NO_LAYOUT, NO_RACK
 from serve.pages.fleet import health_of
 from serve.pages.render import part_answer, shared_fragment, show
 from serve.pages.session import Seen
+from serve.pages.step_map import StepMap, draw_steps
 from serve.routes.jobs import job_detail
 from serve.state import Service, service_of
 from serve.status_files import file_version
@@ -30,6 +32,7 @@ __all__ = ["Cell", "Doing", "Group", "doing_of", "router"]
 router = APIRouter(prefix="/jobs")
 Name = Annotated[JobName, Path(max_length=63)]
 By = Annotated[Literal["pp", "dp", "tp", "rack"], Query()]
+Rank = Annotated[int | None, Query(ge=0, le=10_000_000)]
 _LEVELS = ((1.0, "s3", "!!"), (0.5, "s2", "!"), (0.25, "s1", "·"))
 _DOES = {
     "start": "starts",
@@ -91,14 +94,15 @@ class Group:
 
 
 @router.get("/{name}")
-def show_job(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Response:
+def show_job(request: Request, visitor: Seen, name: Name, by: By = "pp", rank: Rank = None) -> Response:
+    """rank: whose neighbours in each parallel dimension are shown."""
     service = service_of(request)
     detail = job_detail(service, visitor.caller, name)
-    return show(request, visitor, "job.html", **_values(service, detail, by))
+    return show(request, visitor, "job.html", **_values(service, detail, by, rank))
 
 
 @router.get("/{name}/now")
-def job_now(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Response:
+def job_now(request: Request, visitor: Seen, name: Name, by: By = "pp", rank: Rank = None) -> Response:
     """What changes of it; polled."""
     service = service_of(request)
     demand_job(visitor.caller, name)
@@ -107,7 +111,7 @@ def job_now(request: Request, visitor: Seen, name: Name, by: By = "pp") -> Respo
         return service.events.last_id(), *map(file_version, _files(service, name)), int(service.clock.now_s())
 
     return shared_fragment(
-        request, (name, by), state, "parts/job.html", lambda: _values(service, job_detail(service, visitor.caller, name), by)
+        request, (name, by, rank), state, "parts/job.html", lambda: _values(service, job_detail(service, visitor.caller, name), by, rank)
     )
 
 
@@ -127,7 +131,7 @@ def telemetry(request: Request, visitor: Seen, name: Name) -> Response:
     return part_answer(request, service.parts.get(("telemetry", name), state, build), "application/json")
 
 
-def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
+def _values(service: Service, detail: JobDetail, by: str, rank: int | None) -> dict[str, Any]:
     rows = {str(row.get("name")): row for row in (detail.status or {}).get("machines") or ()}
     health = health_of(service, detail.name, detail.phase)
     blind = health.word in ("silent", "unknown")
@@ -142,6 +146,8 @@ def _values(service: Service, detail: JobDetail, by: str) -> dict[str, Any]:
         "levels": {level: sum(group.levels.get(level, 0) for group in groups) for level in ("s0", "s1", "s2", "s3", "none")},
         "top": [] if blind else scored[:_MOST_TOP],
         "live": _live(service, detail.name),
+        "steps": _steps(service, detail, rank),
+        "rank": rank,
         "doing": doing_of(detail.status or {}),
         "standbys": [name for name, row in rows.items() if row.get("role") == "standby"],
         "size": None if health.word != "fresh" else (detail.status or {}).get("size"),
@@ -220,10 +226,20 @@ def _live(service: Service, name: str) -> dict[str, Any] | None:
     return None if path is None else service.status_files.read(path.with_name("live.json"))
 
 
+def _steps(service: Service, detail: JobDetail, rank: int | None) -> StepMap | None:
+    """None of a job whose steps are not traced."""
+    path, shape = service.known.status_file(detail.name), service.shape(detail.name)
+    found = None if path is None else service.status_files.read(path.with_name(FILE))
+    if found is None or found.get("job") != detail.name:
+        return None
+    layout, placed = (None, {}) if shape is None else (shape.parallelism, shape.rank_machine)
+    return draw_steps(found, detail.generation, layout, placed, rank)
+
+
 def _files(service: Service, name: str) -> tuple[pathlib.Path, ...]:
     """What the job's controller writes for this page."""
     path = service.known.status_file(name)
-    return () if path is None else (path, path.with_name("live.json"))
+    return () if path is None else (path, path.with_name("live.json"), path.with_name(FILE))
 
 
 def _telling(live: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -246,8 +247,33 @@ def test_dumps_are_asked_for_over_http_and_a_bad_request_is_one_line(shared: Any
     assert [(item.status_code, item.text.count("\n")) for item in refused] == [(400, 1), (400, 1)]
 
 
+def test_traced_steps_of_the_machines_processes_are_handed_on(shared: Any) -> None:
+    worker = shared.worker(0)
+    shared.register(worker)
+    agent = shared.agent()
+    folder = shared.run_dir / "traces"
+    folder.mkdir(exist_ok=True)
+    row = {
+        "dp_rank": 0,
+        "stage": 1,
+        "rank": 4,
+        "optype": "forward-compute",
+        "start_ts": 100.0,
+        "duration": 0.5,
+        "mc": 0,
+        "mb_id": 0,
+        "gmc": -1,
+    }
+    lines = [json.dumps({**row, "step": step}) + "\n" for step in (10, 20)]
+    (folder / f"trace-rank4-pid{worker.pid}.jsonl").write_text("".join(lines))
+    answer = agent.http.get("/v1/traces", params={"since": 0}).raise_for_status().json()
+    assert [(step["job"], step["rank"], step["step"], step["seconds"]) for step in answer["steps"]] == [("testjob", 4, 10, [0.5])]
+    assert answer["machine"] == "m0" and answer["next"] == 1
+
+
 def test_bad_signal_numbers_are_refused(shared: Any) -> None:
-    assert shared.agent().http.get("/v1/signals", params={"since": "yesterday"}).status_code == 400
+    for path in ("/v1/signals", "/v1/traces"):
+        assert shared.agent().http.get(path, params={"since": "yesterday"}).status_code == 400
 
 
 def test_a_port_in_use_is_one_line(shared: Any) -> None:

@@ -95,7 +95,7 @@ class Supervisor:
 
     class settings:
         probe_folder = None
-        job, machine, slots, allow_env = "demo", "m1", 1, ()
+        job, machine, slots, allow_env, env, run_dir = "demo", "m1", 1, (), {}, Path("no-such-run")
 
     def views(self) -> list[Any]:
         return []

@@ -38,7 +38,7 @@ def test_token_is_asked_for_everywhere(launch: Start, tmp_path: Path) -> None:
     launcher = launch("idle.py", options=["--token-file", str(tmp_path / "token")], env=PLAIN).connect(token)
     assert launcher.get("/v1/state")["slots"] == 1
     base = str(launcher.http.base_url)
-    for method, path in (("GET", "/v1/state"), ("GET", "/v1/events"), ("POST", "/v1/workers")):
+    for method, path in (("GET", "/v1/state"), ("GET", "/v1/events"), ("GET", "/v1/traces"), ("POST", "/v1/workers")):
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             assert httpx.request(method, base + path, headers=headers).status_code == 401
 
@@ -54,6 +54,7 @@ def test_operation_is_done_once_and_old_generations_are_refused(launch: Start) -
     assert launcher.post("run", 3, RANK0, operation_id="start").json()["outcome"] == "already_done"
     refused = launcher.post("ended", 2)
     assert refused.status_code == 409 and "generation 2 is over" in refused.json()["error"]
+    assert launcher.get("/v1/traces", since=0)["steps"] == [], "it traces nothing"
     [after] = launcher.workers()
     assert (after["pid"], after["state"], after["generation"]) == (before["pid"], "running", 3)
     assert launcher.logs().count("script runs as rank 0 of generation 3") == 1

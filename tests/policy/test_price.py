@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from minder.act.policy import PolicyConfig
 from minder.act.policy.case import Case
 from minder.act.policy.price import price, price_of, speed_lost_share
@@ -49,6 +51,9 @@ def test_a_slowdown_is_taken_from_the_steps_where_they_were_measured(case: Make,
     assert speed_lost_share(case(accuse("m1", cause="slowdown"))) == PolicyConfig().assumed_slowdown_share
     assert speed_lost_share(case(speed_lost_share=7.0)) == 1.0
     assert speed_lost_share(case(accuse("m1", evidence=(replace(steps, observed=0.5),)))) == 0.0
+    replayed = Evidence("whatif", None, "what-if: worker", "step_seconds", observed=1.0, expected=0.7)
+    slow_from_the_start = case(accuse("m1", cause="slowdown", evidence=(steps, replayed)), speed_lost_share=0.0)
+    assert speed_lost_share(slow_from_the_start) == pytest.approx(0.3)
 
 
 def test_a_break_even_above_one_asks_for_more(case: Make, accuse: Accuse) -> None:

@@ -90,7 +90,14 @@ def write_status(folder: Path, now_s: float) -> None:
     times = [now_s - 600 + 5 * row for row in range(120)]
     panel = {"low": [500.0] * 120, "middle": [540.0] * 120, "high": [560.0] * 120, "lines": {"n3": [130.0] * 120, "n2": [520.0] * 120}}
     live = {"now_s": now_s, "machines": 6, "standouts": ["n3", "n2"], "times": times, "metrics": {"gpu_power_draw_watts": panel}}
-    for name, content in (("status.json", status), ("live.json", live)):  # whole, as a controller does
+    workers = [
+        {"dp_rank": rank % 3, "stage": rank // 3, "rank": rank, "machine": name, "forward_s": 0.2 * (1.0, 1.15, 1.3, 1.6, 1.0, 1.0)[rank],
+         "backward_s": 0.4, "slowdown": 1.0, "against_peers": 1.6 if rank == 3 else 1.0}
+        for rank, name in enumerate(SCORES)
+    ]  # fmt: skip
+    steps = {"job": "llm", "generation": 3, "time_s": now_s, "cause": "worker", "why": "dp rank 0 of stage 1 computes long", "steps": 8,
+             "slowdown": 1.4, "trusted": True, "blamed": ["n3"], "workers": workers}  # fmt: skip
+    for name, content in (("status.json", status), ("live.json", live), ("whatif.json", steps)):  # whole, as a controller does
         (folder / f"{name}.tmp").write_text(json.dumps(content))
         (folder / f"{name}.tmp").replace(folder / name)
 

@@ -26,6 +26,7 @@ from minder.act.controller.pool import Admits
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState
+from minder.act.controller.tracing import StepTraces
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
@@ -161,6 +162,7 @@ class Stages:
     inbox: SignalSource | None = None  # what the service took for the job
     engine: EnginePart | None = None  # the scheduler that owns the machines
     parallelism: Parallelism | None = None  # of the job, for the parallel groups that captures are weighed by
+    traces: StepTraces | None = None  # of the job's steps; None where they cannot be asked for
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
     diagnosing: Diagnosing | None = None  # tests a job's machines while it stands; None where minder cannot

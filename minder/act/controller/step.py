@@ -27,12 +27,13 @@ from minder.act.controller.stages import Guards, Stages, Tick, rule_part
 from minder.act.controller.standby_tests import StandbyTests
 from minder.act.controller.state import JobState
 from minder.act.controller.status import write_status
+from minder.act.controller.study_notes import StudyNotes
 from minder.act.policy.context import Sizes
 from minder.act.recovery.restart import StartResult
 from minder.model.clock import Clock
 from minder.model.decision import Size
 from minder.model.errors import LeaseLostError, LedgerError
-from minder.model.evidence import Signal, Statement, Verdict
+from minder.model.evidence import Signal, Statement, StepStudy, Verdict
 from minder.model.log import event
 from minder.model.observation import MachineView, Observation, RequestKind
 from minder.model.telemetry import Sample, Window
@@ -71,6 +72,7 @@ class Controller:
         self._sight = SightNotes(stages, self._tick, clock, self._clock_steps)
         self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
+        self._study_notes = StudyNotes(state_dir, self._tick.backlog.tell)
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         probing = stages.standby_probing
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config, tested=probing.is_on)
@@ -117,6 +119,7 @@ class Controller:
         stages.measures.concluded(verdicts)
         if observation is not None:
             self.guard("requests", lambda: self._request(requests, observation, verdicts), None)
+            self.guard("step traces", lambda: self._ask_traces(observation), None)
         self._tell(verdicts)
         if stages.engine is not None:  # a job that it started again may step by the time it is seen: whose step that is comes first
             self.guard("engine", functools.partial(stages.engine.tick, now_s), None, writes=True)
@@ -245,6 +248,8 @@ class Controller:
             stack.callback(self._stages.source.close)
             stack.callback(self._retests.close)
             stack.callback(self._standby_tests.close)
+            if self._stages.traces is not None:
+                stack.callback(self._stages.traces.close)
             self._captures.close()
 
     def say(self, message: str) -> None:
@@ -373,6 +378,8 @@ class Controller:
         seen = self.guard("capture", lambda: self._captures.take_flows(generation), unheard)
         nothing: Sequence[Statement] = ()
         statements = self.guard("capture", lambda: self._captures.take_statements(generation), nothing)
+        none, traces = list[StepStudy](), self._stages.traces
+        studies = none if traces is None else self.guard("step traces", lambda: list(traces.take(generation)), none)
         flows = seen.flows
         watched, quiet_until_s = self._stages.watched, 0.0
         if watched is not None:
@@ -389,7 +396,14 @@ class Controller:
             clock_error_s=self._stages.fleet.clock_error_s(),
             statements=statements,
             attempts=seen.attempts,
+            studies=studies,
         )
+
+    def _ask_traces(self, observation: Observation) -> None:
+        tracker, traces = self._stages.tracker, self._stages.traces
+        self._study_notes.note(observation.studies, self.state.name, self.state.generation)
+        if traces is not None:
+            traces.ask(observation.job, tracker.steps.typical_s, tracker.slow_spell.since_s)
 
     def _request(self, requests: frozenset[RequestKind], observation: Observation, verdicts: Sequence[Verdict]) -> None:
         """Ask the job's agents for what a rule wants to see; the answer is in a later observation. Stacks and dumps only as long as

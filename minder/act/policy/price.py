@@ -64,10 +64,16 @@ def _slow_s(case: Case) -> float:
 
 
 def speed_lost_share(case: Case) -> float:
-    """As measured, else from the verdict's step_seconds evidence, else the configured assumption. In 0..1."""
+    """By the replay of the job's own steps; else as measured against its past, which a machine that was slow from the start on spoils; else
+    from the verdict's step_seconds evidence, else the configured assumption. In 0..1."""
+    shares = [
+        (item.source, min(1.0, max(0.0, 1.0 - item.expected / item.observed)))
+        for item in case.verdict.evidence
+        if item.metric == "step_seconds" and item.observed and item.expected and item.observed > 0
+    ]
+    replayed = [share for source, share in shares if source == "whatif"]
+    if replayed:
+        return max(replayed)
     if case.context.speed_lost_share is not None:
         return min(1.0, max(0.0, case.context.speed_lost_share))
-    for item in case.verdict.evidence:
-        if item.metric == "step_seconds" and item.observed and item.expected and item.observed > 0:
-            return min(1.0, max(0.0, 1.0 - item.expected / item.observed))
-    return case.config.assumed_slowdown_share
+    return shares[0][1] if shares else case.config.assumed_slowdown_share

@@ -13,6 +13,8 @@
   A spike throws no shadow and contradicts no suspicion: training goes on, so nothing that comes after it is its victim; nor does a
   signal that is worth a page while the job steps on, nor the word that the job stands. What another rule says of the same machines in
   such an episode is a verdict again, as if it were graver.
+- A rule may weigh what the others say (WeighingRule): a suspicion is fused as it comes out of that. What slows the job down without being
+  a machine's doing (a stage, the sequences, the network, the data) is a trouble of its own beside whatever else the job has.
 - A rule that could not look (RuleResult.blind) has not seen its suspicion end: its episodes last.
 - A rule that raises is blind for that observation, and the other rules are asked all the same. Its state is kept, and it is asked again at
   the next observation. What it raised is data (`Judge.failures`): the judge writes to no log.
@@ -27,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from minder.model.evidence import TIER_ORDER, Evidence, Suspect, Tier, Verdict
-from minder.model.observation import Observation, RequestKind, Rule, RuleResult
+from minder.model.observation import Observation, RequestKind, Rule, RuleResult, WeighingRule
 
 __all__ = ["Judge", "RuleFailure"]
 
@@ -54,7 +56,8 @@ class RuleFailure:
 
 
 _EXPLICIT = frozenset({"explicit", "numeric"})
-_STOPS_NOTHING = frozenset({"spikes", "notices", "standing"})  # they hide no later suspect: training goes on, or no machine is named
+_ASIDE = frozenset({"stage imbalance", "sequence imbalance", "communication", "data"})  # causes of slowness, each a trouble of its own
+_STOPS_NOTHING = _ASIDE | {"spikes", "notices", "standing"}  # they hide no later suspect: training goes on, or no machine is named
 
 
 @dataclass(slots=True)
@@ -80,7 +83,7 @@ class Judge:
     """
 
     def __init__(self, rules: Sequence[Rule], recovered_s: float = 180.0, shadow_s: float = 600.0, memory_s: float = 20.0) -> None:
-        self.rules = tuple(rules)
+        self._take(rules)
         self.failures: tuple[RuleFailure, ...] = ()
         self._sources: dict[str, set[str]] = {}  # rule to the sources of the suspects that it ever returned
         self._recovered_s = recovered_s
@@ -90,6 +93,10 @@ class Judge:
         self._episodes: list[_Episode] = []
         self._generation: int | None = None
 
+    def _take(self, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._weighing = [rule for rule in rules if isinstance(rule, WeighingRule)]
+
     @property
     def open_verdicts(self) -> tuple[Verdict, ...]:
         """The verdicts of the episodes that last."""
@@ -97,7 +104,7 @@ class Judge:
 
     def restart(self, rules: Sequence[Rule], by_s: float) -> None:
         """Go on with other rules, after the wall clock was set forward by so much: episodes last, suspicions are forgotten."""
-        self.rules = tuple(rules)
+        self._take(rules)
         self._recent = {}
         for episode in self._episodes:
             episode.seen_s += by_s
@@ -129,12 +136,18 @@ class Judge:
         answers, failures = _Answers(), list[RuleFailure]()
         for rule in self.rules:
             try:
-                self._add(answers, rule.name, rule.observe(observation))
+                self._add(answers, rule.name, self._weighed(rule.observe(observation), observation.now_s))
             except Exception as error:  # noqa: BLE001
                 failures.append(RuleFailure.of(rule.name, error))
                 answers.blind |= {rule.name} | self._sources.get(rule.name, set())
         self.failures = tuple(failures)
         return answers
+
+    def _weighed(self, result: RuleResult, now_s: float) -> RuleResult:
+        suspects = result.suspects
+        for rule in self._weighing if suspects else ():
+            suspects = tuple(rule.weigh(suspect, now_s) for suspect in suspects)
+        return replace(result, suspects=suspects)
 
     def _add(self, answers: _Answers, name: str, result: RuleResult) -> None:
         answers.blind |= {name} if result.blind else set()
@@ -168,7 +181,7 @@ class Judge:
 
     def _fuse(self, suspects: Sequence[Suspect], now_s: float) -> Verdict:
         target = suspects[0]
-        agreeing = [item for item in self._recent.values() if item.machines == target.machines and item.kind == target.kind]
+        agreeing = [item for item in self._recent.values() if _aim(item) == _aim(target)]
         opposing = [item for item in self._recent.values() if _contradicts(item, target)]
         doubt = math.prod(1.0 - item.confidence for item in agreeing)
         tiers = {item.source: _tier(item, agreeing) for item in agreeing}
@@ -189,7 +202,7 @@ class Judge:
             cause=best.cause,
             confidence=confidence,
             since_s=min(item.since_s for item in agreeing),
-            evidence=tuple(piece for item in agreeing for piece in item.evidence),
+            evidence=tuple(dict.fromkeys(piece for item in agreeing for piece in item.evidence)),
             against=tuple(against),
             sources=tuple(sorted({item.source for item in agreeing})),
             failures=tuple(dict.fromkeys(piece for item in agreeing for piece in item.failures)),
@@ -217,9 +230,9 @@ class Judge:
 
 def _by_target(suspects: Sequence[Suspect]) -> list[list[Suspect]]:
     """Suspects of this observation by whom they name, the gravest first."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Suspect]] = {}
+    groups: dict[tuple[str, tuple[str, ...], str], list[Suspect]] = {}
     for suspect in suspects:
-        groups.setdefault((suspect.kind, suspect.machines), []).append(suspect)
+        groups.setdefault(_aim(suspect), []).append(suspect)
     return sorted(groups.values(), key=lambda group: -max(TIER_ORDER[_tier(item, group)] + item.confidence for item in group))
 
 
@@ -238,4 +251,13 @@ def _contradicts(item: Suspect, target: Suspect) -> bool:
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
-    return one.kind == other.kind and one.machines == other.machines
+    return one.kind == other.kind and one.machines == other.machines and _beside(one) == _beside(other)
+
+
+def _aim(item: Suspect) -> tuple[str, tuple[str, ...], str]:
+    """What is compared when suspicions are fused."""
+    return item.kind, item.machines, item.source if item.source in _ASIDE else ""
+
+
+def _beside(verdict: Verdict) -> str:
+    return verdict.sources[0] if _ASIDE.issuperset(verdict.sources) else ""

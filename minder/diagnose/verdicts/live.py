@@ -8,6 +8,7 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.verdicts.absence import AbsenceRule, UnmannedRule, VanishedRule
 from minder.diagnose.verdicts.captures import CapturesRule
 from minder.diagnose.verdicts.crash import CrashRule
+from minder.diagnose.verdicts.decline import DeclineRule
 from minder.diagnose.verdicts.hang import HangRule
 from minder.diagnose.verdicts.numeric import NumericRule, SpikeRule
 from minder.diagnose.verdicts.reports import RasRule, ReportRule
@@ -17,6 +18,7 @@ from minder.diagnose.verdicts.stall import StallRule
 from minder.diagnose.verdicts.start import StartRule
 from minder.diagnose.verdicts.trigger import TriggerRule
 from minder.diagnose.verdicts.votes import VotesRule
+from minder.diagnose.verdicts.whatif import WhatIfRule
 from minder.edge.signals.xid import XidRule
 from minder.model.observation import Rule
 from minder.model.topology import Parallelism
@@ -35,7 +37,9 @@ def live_rules(
     links: when links that flap or stay down call a person."""
     stall = StallRule(tracker, wait_for_captures_s=_WAIT_FOR_CAPTURES_S, parallelism=parallelism)
     signals = SignalRule(xid_rules, tracker, workers=False, links=links)
-    rules: list[Rule] = [CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(tracker), stall, SlowdownRule(tracker)]
+    rules: list[Rule] = [WhatIfRule(tracker), CrashRule(), NumericRule(), SpikeRule(interval_s), AbsenceRule(tracker), stall]
+    rules.append(SlowdownRule(tracker))
     rules += [StartRule(tracker), signals, RasRule(tracker), VanishedRule(tracker, interval_s), telemetry, ReportRule()]
-    rules.append(HangRule(tracker))
-    return [*rules, UnmannedRule(), CapturesRule(tracker, asks=True), VotesRule(tracker, parallelism), TriggerRule(tracker)]
+    decline = DeclineRule(tracker)
+    rules += [HangRule(tracker), UnmannedRule(), CapturesRule(tracker, asks=True), decline, VotesRule(tracker, parallelism, decline)]
+    return [*rules, TriggerRule(tracker)]

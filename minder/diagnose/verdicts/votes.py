@@ -26,6 +26,7 @@ from minder.diagnose.job_mode.tracker import JobTracker
 from minder.diagnose.stacks import vote
 from minder.diagnose.stacks.blame import ROUNDS
 from minder.diagnose.stacks.places import Places, topology_of
+from minder.diagnose.verdicts.decline import DeclineRule
 from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation, RequestKind, RuleResult
 from minder.model.topology import Parallelism
@@ -42,14 +43,16 @@ _CLEAR = 4  # flags in five rounds
 class VotesRule:
     """Asks for rounds, and speaks for their vote as long as the job is slow (types.Rule). Live and in a replay of what a controller saw.
 
-    tracker: shared, and updated before every observation. parallelism: the job's axes, for its parallel groups.
+    tracker: shared, and updated before every observation. parallelism: the job's axes, for its parallel groups. decline: asked before this
+    rule; a machine whose work declines is a reason to look as well.
     A controller that ends in the middle of a vote leaves half of one, which names no machine: the next begins anew.
     """
 
     name = "votes"
 
-    def __init__(self, tracker: JobTracker, parallelism: Parallelism | None = None) -> None:
+    def __init__(self, tracker: JobTracker, parallelism: Parallelism | None = None, decline: DeclineRule | None = None) -> None:
         self._tracker = tracker
+        self._decline = decline
         self._parallelism = parallelism
         self._rounds: list[Statement] = []
         self._began_s: float | None = None  # when the vote's first round was asked for
@@ -57,7 +60,8 @@ class VotesRule:
         self._voted: Suspect | None = None
 
     def observe(self, observation: Observation) -> RuleResult:
-        if self._tracker.pace.since_s is None:
+        since_s = self._since_s()
+        if since_s is None:
             self._end(observation.now_s + _AGAIN_S)
             self._voted = None
             return RuleResult()
@@ -66,8 +70,13 @@ class VotesRule:
             return RuleResult()
         if not self._tracker.watches(observation):
             return RuleResult()  # and what was seen in a phase counts for nothing
-        self._hear(observation, self._tracker.pace.since_s)
-        return RuleResult(self._speak(observation), self._wanted(observation.now_s, self._tracker.pace.since_s))
+        self._hear(observation, since_s)
+        return RuleResult(self._speak(observation), self._wanted(observation.now_s, since_s))
+
+    def _since_s(self) -> float | None:
+        """Since when there has been a reason to look."""
+        slow_s, declines_s = self._tracker.pace.since_s, None if self._decline is None else self._decline.since_s
+        return slow_s if slow_s is not None else declines_s
 
     def _hear(self, observation: Observation, since_s: float) -> None:
         if self._began_s is None:

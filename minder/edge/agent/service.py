@@ -1,9 +1,10 @@
-"""The agent's HTTP endpoints (Starlette): metrics, signals, captures, dumps, tests, health. A bearer token guards all of them."""
+"""The agent's HTTP endpoints (Starlette): metrics, signals, captures, dumps, step traces, tests, health; a bearer token guards them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -27,6 +28,7 @@ from minder.edge.agent.ring import SignalRing
 from minder.edge.agent.sampling import Sampler
 from minder.edge.exporters.reading import Reading
 from minder.edge.probes.orders import Probing, parse_probes
+from minder.edge.signals.traced_steps import TraceFollower, trace_folder
 from minder.model.errors import BadInputError
 from minder.model.evidence import Signal
 from minder.model.log import event
@@ -56,6 +58,7 @@ class Service:
         self._ras: asyncio.Future[None] | None = None
         self._evidence: dict[str, int] = {"captures": 0, "dumps": 0}
         self.sampler = Sampler(options, self.ring)
+        self.step_traces = TraceFollower(trace_folder(os.environ, options.run_dir))
         folder = {} if options.probe_folder is None else {"folder": str(options.probe_folder)}
         self.probing = Probing(folder, occupied=lambda: self.retests.busy)
         self.retests = Retests(options.retest, options.retest_deadline_s, options.retest_probes, self.probing)
@@ -127,6 +130,16 @@ class Service:
         processes = self.sampler.table.read(time.time())
         found = await collect_dumps(self.options.run_dir, processes, deadline_s)
         return JSONResponse({"machine": self.options.machine, "time_s": time.time(), "dumps": found})
+
+    async def traces(self, request: Request) -> Response:
+        """Traced steps of jobs that no launcher of ours runs."""
+        try:
+            since = max(0, int(request.query_params.get("since", "0")))
+        except ValueError:
+            return PlainTextResponse("since must be a whole number\n", 400)
+        jobs = {process.pid: process.job for process in self.sampler.table.read(time.time())}
+        answer = await asyncio.to_thread(self.step_traces.answer, since, jobs)
+        return JSONResponse(self._identity() | {"now_s": time.time()} | answer)
 
     async def retest(self, request: Request) -> Response:
         """Runs the site's own test of this machine, once per operation."""
@@ -213,6 +226,7 @@ def build_application(options: AgentOptions) -> ASGIApp:
         Route("/v1/signals", service.signals),
         Route("/v1/capture", service.capture, methods=["POST"]),
         Route("/v1/dumps", service.dumps, methods=["POST"]),
+        Route("/v1/traces", service.traces),
         Route("/v1/retest", service.retest, methods=["POST"]),
         Route("/v1/probes", service.probes, methods=["POST"]),
         Route("/v1/health", service.health),

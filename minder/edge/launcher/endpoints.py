@@ -1,9 +1,11 @@
-"""The launcher's HTTP: GET /v1/state, GET /v1/events, POST /v1/workers, POST /v1/probes, GET /metrics; a bearer token on all of them."""
+"""The launcher's HTTP: GET /v1/state, /v1/events, /v1/traces, /metrics, POST /v1/workers, /v1/probes; a bearer token on all of them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,6 +20,7 @@ from minder.edge.launcher.metrics import CONTENT_TYPE, render
 from minder.edge.launcher.requests import parse_request
 from minder.edge.launcher.supervisor import StaleGenerationError, Supervisor
 from minder.edge.probes.orders import ProbeRequest, Probing, parse_probes
+from minder.edge.signals.traced_steps import TraceFollower, trace_folder
 from minder.model.errors import BadInputError, WireError
 from minder.model.log import event
 from minder.wire.codec import to_json
@@ -36,6 +39,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: Token | None = None) -> ASGIApp:
     """The ASGI application. metrics_token: opens /metrics and nothing else. Errors are {"error": one line} with 400, 401, 409 or 413."""
     settings = supervisor.settings
+    traces = TraceFollower(trace_folder({**os.environ, **settings.env}, settings.run_dir))
     options = {} if settings.probe_folder is None else {"folder": str(settings.probe_folder)}
     probing = Probing(options, alone=lambda: supervisor.vacated())
 
@@ -52,6 +56,11 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         await supervisor.events.wait_for_news(since, wait_s)
         signals, dropped = supervisor.events.since(since)
         return JSONResponse({**about(), "next": supervisor.events.next, "dropped": dropped, "signals": to_json(signals)})
+
+    async def traced(request: Request) -> JSONResponse:
+        since = int(_number(request, "since"))
+        pids = {view.pid: settings.job for view in supervisor.views() if view.pid is not None}
+        return JSONResponse({**about(), **await asyncio.to_thread(traces.answer, since, pids)})
 
     async def workers(request: Request) -> JSONResponse:
         body = await request.body()
@@ -87,6 +96,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         routes=[
             Route("/v1/state", _told(state), methods=["GET"]),
             Route("/v1/events", _told(events), methods=["GET"]),
+            Route("/v1/traces", _told(traced), methods=["GET"]),
             Route("/v1/workers", _told(workers), methods=["POST"]),
             Route("/v1/probes", _told(probes), methods=["POST"]),
             Route("/metrics", _told(metrics), methods=["GET"]),

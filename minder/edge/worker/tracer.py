@@ -36,7 +36,7 @@ _LIMIT_BYTES = 256 * 2**20
 _GOODBYE_S = 2.0
 _Folder = str | os.PathLike[str] | None
 _Record = tuple[str, float, float, int, int]  # operation type, begin, end, microbatch, chunk
-_Said = tuple[int, int, int, _Folder]  # step, dp_rank, stage and folder, as the script gave them
+_Said = tuple[int, int, int, _Folder, int]  # step, dp_rank, stage and folder, as the script gave them; the rank at that moment
 _Step = tuple[_Said, list[_Record]]
 
 _lost = 0
@@ -77,7 +77,7 @@ def trace_step(
     """
     try:
         if (int(step) * _HASH) % _SPAN < sample * _SPAN:  # is_sampled: a call costs more here than what it does
-            return _Traced((step, dp_rank, stage, folder), synchronize)
+            return _Traced((step, dp_rank, stage, folder, _environment_rank()), synchronize)
     except _ODD_VALUES:  # tracing must not be able to end a training step: counted, see lost()
         _count_lost()
     return _UNTRACED
@@ -185,10 +185,9 @@ class _Writer:
     """One thread for each process that traces, and one file, or as many as the script names folders."""
 
     def __init__(self) -> None:
-        self._rank = _environment_rank()
         self._waiting: deque[_Step] = deque()
         self._wake = threading.Event()
-        self._folder: Path | None = None
+        self._path: Path | None = None
         self._file: IO[str] | None = None
         self._written = 0
         threading.Thread(target=self._drain, name="minder-tracer", daemon=True).start()
@@ -226,32 +225,35 @@ class _Writer:
     def _next_batch(self) -> list[_Step]:
         """What goes into one file. It goes on waiting until it is written: what waits is what may be lost."""
         waiting = [self._waiting[place] for place in range(len(self._waiting))]
-        folder = waiting[0][0][3]
-        return list(takewhile(lambda step: step[0][3] == folder, waiting))
+        place = waiting[0][0][3:]
+        return list(takewhile(lambda step: step[0][3:] == place, waiting))
 
     def _write(self, batch: Sequence[_Step]) -> None:
-        text = "".join(_lines(step, self._rank) for step in batch)
-        file = self._open(Path(batch[0][0][3] or os.environ.get("MINDER_TRACE_DIR") or default_run_dir() / "traces"))
+        text = "".join(_lines(step) for step in batch)
+        _, _, _, folder, rank = batch[0][0]
+        file = self._open(Path(folder or os.environ.get("MINDER_TRACE_DIR") or default_run_dir() / "traces"), rank)
         if self._written + len(text) > _LIMIT_BYTES:
             raise OSError("the trace file is full")
         file.write(text)
         file.flush()
         self._written += len(text)
 
-    def _open(self, folder: Path) -> IO[str]:
-        if self._file is None or folder != self._folder:
+    def _open(self, folder: Path, rank: int) -> IO[str]:
+        """A file for each rank that this process has been: `minder.run` may give it another one."""
+        path = folder / f"trace-rank{rank}-pid{os.getpid()}.jsonl"
+        if self._file is None or path != self._path:
             before, self._file = self._file, None
             if before is not None:
                 before.close()
             make_private(folder)
-            self._file = open_private(folder / f"trace-rank{self._rank}-pid{os.getpid()}.jsonl", "a", encoding="utf-8")
-            self._folder, self._written = folder, os.fstat(self._file.fileno()).st_size
+            self._file = open_private(path, "a", encoding="utf-8")
+            self._path, self._written = path, os.fstat(self._file.fileno()).st_size
         return self._file
 
 
-def _lines(step: _Step, rank: int) -> str:
+def _lines(step: _Step) -> str:
     """JSON by hand: the thread takes its time from the loop's. "" for a step whose numbers are none: counted."""
-    (number, dp_rank, stage, _), records = step
+    (number, dp_rank, stage, _, rank), records = step
     try:
         who = f'{{"dp_rank": {int(dp_rank)}, "stage": {int(stage)}, "rank": {rank}, "step": {int(number)}, "optype": '
         kinds = {kind: json.dumps(str(kind)) for kind in {record[0] for record in records}}

@@ -2,7 +2,8 @@
 
 A recording of our own has it (docs/recordings.md): states.jsonl (the job as the controller knew it, a line per change),
 fleet.parquet (a row per tick, machine and worker), and, where a rule asked for them, flows.parquet (connections),
-reach.parquet (which peers could be reached) and statements.jsonl (what stacks and collectives said).
+reach.parquet (which peers could be reached), statements.jsonl (what stacks and collectives said) and studies.jsonl (what the what-if
+analysis said of the job's traced steps).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import polars as pl
 from minder.ingest.sources.parts import PartTable, table_paths
 from minder.model.clock import format_time, parse_time
 from minder.model.errors import RecordingError, WireError
-from minder.model.evidence import Statement
+from minder.model.evidence import Statement, StepStudy
 from minder.model.observation import JobView, MachineView, Observation, WorkerView
 from minder.model.private import open_private
 from minder.model.telemetry import Attempt, Flow
@@ -30,7 +31,7 @@ from minder.wire.codec import from_json, to_json
 __all__ = ["Sighting", "SightingRecorder", "read_sightings"]
 
 T = TypeVar("T")
-STATES, STATEMENTS, FLEET, FLOWS, REACH = "states.jsonl", "statements.jsonl", "fleet", "flows", "reach"
+STATES, STATEMENTS, STUDIES, FLEET, FLOWS, REACH = "states.jsonl", "statements.jsonl", "studies.jsonl", "fleet", "flows", "reach"
 _TIME = pl.Datetime("ms", "UTC")
 _WORKER: dict[str, Any] = {
     "slot": pl.Int64,
@@ -79,6 +80,7 @@ class Sighting:
     clock_error_s: float = 0.05
     attempts: tuple[Attempt, ...] = ()
     statements: tuple[Statement, ...] = ()
+    studies: tuple[StepStudy, ...] = ()
 
 
 class SightingRecorder:
@@ -94,7 +96,8 @@ class SightingRecorder:
                 table.take_up()
             _cut_half_line(folder / STATES)
             _cut_half_line(folder / STATEMENTS)
-        self._states, self._statements = folder / STATES, folder / STATEMENTS
+            _cut_half_line(folder / STUDIES)
+        self._states, self._folder = folder / STATES, folder
         self._part_rows, self._part_s = part_rows, part_s
         self._written: dict[str, Any] | None = None
         self._fleet_rows: list[dict[str, Any]] = []
@@ -112,9 +115,10 @@ class SightingRecorder:
             with open_private(self._states, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"time": format_time(observation.now_s), **state}) + "\n")
             self._written = state
-        if observation.statements:
-            with open_private(self._statements, "a", encoding="utf-8") as file:
-                file.writelines(json.dumps({"timestamp": stamp_ms, **to_json(item)}) + "\n" for item in observation.statements)
+        for name, items in ((STATEMENTS, observation.statements), (STUDIES, observation.studies)):
+            if items:
+                with open_private(self._folder / name, "a", encoding="utf-8") as file:
+                    file.writelines(json.dumps({"timestamp": stamp_ms, **to_json(item)}) + "\n" for item in items)
         self._fleet_rows += _fleet_rows(observation, stamp_ms)
         self._flow_rows += [{**to_json(flow), "timestamp": stamp_ms} for flow in observation.flows]
         self._reach_rows += [{**to_json(attempt), "timestamp": stamp_ms} for attempt in observation.attempts]
@@ -190,7 +194,7 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
         return ()
     flows = _read_records(folder, FLOWS, Flow, _FLOWS)
     attempts = _read_records(folder, REACH, Attempt, _REACH)
-    statements = _read_statements(folder / STATEMENTS)
+    statements, studies = _read_lines(folder / STATEMENTS, Statement), _read_lines(folder / STUDIES, StepStudy)
     found, place = [], -1
     for time_s, rows in _by_time(fleet, dict).items():
         while place + 1 < len(states) and states[place + 1][0] <= time_s + 1e-6:
@@ -199,7 +203,7 @@ def read_sightings(folder: Path, until_s: float = math.inf) -> tuple[Sighting, .
             error_s = rows[0]["clock_error_s"] or 0.05
             views = _views(rows, table_paths(folder, FLEET)[0])
             asked = tuple(flows.get(time_s, ())), error_s, tuple(attempts.get(time_s, ())), tuple(statements.get(time_s, ()))
-            found.append(Sighting(time_s, states[place][1], views, *asked))
+            found.append(Sighting(time_s, states[place][1], views, *asked, tuple(studies.get(time_s, ()))))
     return tuple(found)
 
 
@@ -210,17 +214,19 @@ def _read_records(folder: Path, name: str, cls: type[T], schema: Mapping[str, An
     return {} if table is None else _by_time(table, lambda row: _record(cls, row, fields, table_paths(folder, name)[0]))
 
 
-def _read_statements(path: Path) -> dict[float, list[Statement]]:
-    """What stacks and collectives said, by the time when the controller had it. A last line that a crash cut off is left out."""
+def _read_lines(path: Path, cls: type[T]) -> dict[float, list[T]]:
+    """What captures or studies said, by the time when the controller had it. A last line that a crash cut off is left out."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    found: dict[float, list[Statement]] = {}
+    found: dict[float, list[T]] = {}
     for number, line in enumerate(lines, start=1):
         try:
             item = json.loads(line)
-            found.setdefault(item.pop("timestamp") / 1000, []).append(from_json(Statement, item))
+            found.setdefault(item.pop("timestamp") / 1000, []).append(from_json(cls, item))
         except (ValueError, KeyError, TypeError, AttributeError, WireError) as error:
             if number < len(lines):
-                raise RecordingError(f"{path}: line {number} is no statement: {error}; remove the file to replay without it") from error
+                raise RecordingError(
+                    f"{path}: line {number} is no {cls.__name__}: {error}; remove the file to replay without it"
+                ) from error
     return found
 
 

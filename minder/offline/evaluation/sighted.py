@@ -60,5 +60,5 @@ def _observations(recording: Recording, window: Window, captures: CaptureReader)
         rows = cut_rows(window, next_row, row) if row > next_row else None
         statements = (*captures.until(sighting.time_s, sighting.job.rank_machine), *sighting.statements)
         seen = sighting.fleet, sighting.flows, sighting.clock_error_s
-        yield Observation(sighting.time_s, rows, new, sighting.job, *seen, statements, sighting.attempts)
+        yield Observation(sighting.time_s, rows, new, sighting.job, *seen, statements, sighting.attempts, studies=sighting.studies)
         next_row, next_signal = max(row, next_row), end

@@ -16,6 +16,7 @@ from minder.model.history import LedgerEvent
 from minder.offline.reliability.losses import IncidentTime, time_incident
 from minder.offline.reliability.runs import RUN_KINDS, Run, find_runs
 from minder.offline.reliability.sliding import SlidingHour, slide_hour
+from minder.offline.reliability.slow_steps import SlowSteps, add_up, count_slow_steps
 from minder.offline.reliability.stretches import Span, Stretch, clip, count_once, cut_out, fill_gaps, sum_spans
 from minder.record.incidents import Incident, fold_incident, kinds
 from minder.record.incidents.spans import format_span
@@ -35,6 +36,7 @@ ACCOUNT_KINDS = (
     kinds.OUTCOME,
     kinds.NOTE,
     kinds.CLOSED,
+    kinds.STEP_STUDY,
 )
 _QUIET_S = 86_400.0
 
@@ -70,6 +72,7 @@ class JobAccount:
     losses: tuple[IncidentLoss, ...]
     stretches: tuple[Stretch, ...]
     notes: tuple[str, ...]
+    slow_steps: SlowSteps = field(default_factory=SlowSteps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,11 @@ class Account:
         known = [item for item in self.jobs if item.ettr is not None]
         ran_s = sum(item.running_s for item in known)
         return 1.0 - sum(item.lost_s for item in known) / ran_s if ran_s else None
+
+    @property
+    def slow_steps(self) -> SlowSteps:
+        """What the what-if studies of all jobs say."""
+        return add_up(item.slow_steps for item in self.jobs)
 
     @property
     def by_phase(self) -> dict[str, float]:
@@ -126,7 +134,7 @@ def _account_job(
     name: str, events: Sequence[LedgerEvent], incidents: Sequence[tuple[Incident, list[LedgerEvent]]], period: Span
 ) -> JobAccount | None:  # fmt: skip
     """None where nothing of the job lies in the period."""
-    runs = find_runs(events, period[1])
+    runs = find_runs([event for event in events if event.kind != kinds.STEP_STUDY], period[1])
     steps_s = sorted(event.time_s for event in events if event.kind == kinds.FIRST_STEP)
     timed = [time_incident(incident, found, steps_s, period[1]) for incident, found in incidents]
     stepped, stepless, unknown, stopped = _lifetime(runs, period)
@@ -140,7 +148,8 @@ def _account_job(
     troubled = clip(stretches, stepless)  # of a run that reports no steps, what an incident took of it is known, and no more
     known = sorted([*stepped, *((item.begin_s, item.end_s) for item in troubled)])
     unknown += cut_out(stepless, troubled)
-    if not known and not stretches and not slowed and not unknown:
+    slow_steps = count_slow_steps(name, events, runs, period)
+    if not known and not stretches and not slowed and not unknown and not slow_steps.studied:
         return None
     running_s, lost_s, slowed_s, unknown_s = sum_spans(known), _seconds(stretches), _seconds(slowed), sum_spans(unknown)
     gpus = _gpus(runs, period)
@@ -160,6 +169,7 @@ def _account_job(
         losses=_losses(timed, stretches, slowed, gpus),
         stretches=tuple(stretches),
         notes=tuple(_notes(runs, timed, period, unknown_s)),
+        slow_steps=slow_steps,
     )
 
 

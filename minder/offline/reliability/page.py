@@ -18,7 +18,8 @@ from minder.offline.reliability.account import Account
 from minder.offline.reliability.advice import advice_notes, advice_rows, rate_from_account
 from minder.offline.reliability.failures import Departure, count_failures, find_departures, repeat_offenders
 from minder.offline.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL, account_pictures
-from minder.offline.reliability.tables import cause_rows, describe_ettr, incident_rows, job_rows
+from minder.offline.reliability.slow_steps import SlowSteps
+from minder.offline.reliability.tables import cause_rows, describe_ettr, describe_slow_steps, incident_rows, job_rows, slow_step_tables
 from minder.record.incidents import Incident
 from minder.record.incidents.report import describe_evidence
 from minder.record.incidents.spans import format_span
@@ -59,6 +60,7 @@ def render_report(account: Account) -> str:
         _figure(pictures, HOURS),
         _figure(pictures, LOSSES),
         _losses(account),
+        _slow_steps(account.slow_steps),
         _incidents(account.incidents),
         _departures(departures, _figure(pictures, DEPARTURES)),
         _standbys(account),
@@ -99,6 +101,15 @@ def _losses(account: Account) -> str:
     if losses:
         parts.append(_table(incident_rows(losses), "numbers losses"))
     return "".join(parts) if len(parts) > 1 else parts[0] + "<p>None is recorded.</p>"
+
+
+def _slow_steps(found: SlowSteps) -> str:
+    """The straggler study's questions; one line where no step was traced."""
+    heading = "<h2>Slow steps</h2>"
+    if not found.studied:
+        return f"{heading}<p>Not judged: no job traced its steps, or no trace could be trusted. See docs/step-traces.md.</p>"
+    tables = "".join(f"<h3>{_text(title)}</h3>{_table(rows, 'numbers')}" for title, rows in slow_step_tables(found))
+    return f"{heading}<p>{_text(describe_slow_steps(found))}</p>{tables}"
 
 
 def _incidents(incidents: Sequence[Incident]) -> str:

@@ -7,10 +7,20 @@ from typing import Any
 
 from minder.model.clock import format_time
 from minder.offline.reliability.account import Account, IncidentLoss, JobAccount
+from minder.offline.reliability.slow_steps import AGES, CAUSES, NOT_JUDGED, SlowSteps, is_mostly_slow
 from minder.offline.reliability.stretches import PHASES
 from minder.record.incidents.spans import format_span
 
-__all__ = ["account_json", "account_text", "cause_rows", "describe_ettr", "incident_rows", "job_rows"]
+__all__ = [
+    "account_json",
+    "account_text",
+    "cause_rows",
+    "describe_ettr",
+    "describe_slow_steps",
+    "incident_rows",
+    "job_rows",
+    "slow_step_tables",
+]
 
 Rows = list[tuple[str, ...]]
 
@@ -24,7 +34,67 @@ def account_json(account: Account) -> dict[str, Any]:
         "by_phase": account.by_phase,
         "by_cause": {cause: dict(phases) for cause, phases in account.by_cause.items()},
         "jobs": [_job_json(item) for item in account.jobs],
+        "slow_steps": _slow_steps_json(account.slow_steps),
     }
+
+
+def _slow_steps_json(found: SlowSteps) -> dict[str, Any]:
+    """Seconds by what the steps were."""
+    return {
+        "seconds": dict(found.seconds),
+        "wasted_s": found.wasted_s,
+        "by_week": {week: dict(seconds) for week, seconds in sorted(found.by_week.items())},
+        "by_hour": {str(hour): dict(seconds) for hour, seconds in sorted(found.by_hour.items())},
+        "by_age": {age: dict(found.by_age[age]) for age, _ in AGES if age in found.by_age},
+        "by_job": {job: dict(seconds) for job, seconds in sorted(found.jobs.items())},
+    }
+
+
+def describe_slow_steps(found: SlowSteps) -> str:
+    """How often, and why, in a few sentences; no share without judged time."""
+    whole_s = sum(found.seconds.values())
+    judged_s = whole_s - found.seconds.get(NOT_JUDGED, 0.0)
+    missing = f"{_share(found.seconds.get(NOT_JUDGED, 0.0), whole_s)} of the running time is not judged: no traced steps, or none to trust."
+    if judged_s <= 0:
+        return missing if whole_s else ""
+    slow = {cause: found.seconds.get(cause, 0.0) for cause in CAUSES}
+    slow_s = sum(slow.values())
+    causes = ", ".join(
+        f"{cause} {_share(seconds, slow_s)}" for cause, seconds in sorted(slow.items(), key=lambda item: -item[1]) if seconds
+    )
+    said = f"Steps were slow in {_share(slow_s, judged_s)} of the judged time"
+    said += f" ({causes} of that)." if causes else "."
+    mostly = [mostly_slow for item in found.jobs.values() if (mostly_slow := is_mostly_slow(item)) is not None]
+    said += f" Of {len(mostly)} judged jobs {sum(mostly)} were slow in at least half of it."
+    return f"{said} Ideal steps would have saved {_share(found.wasted_s, judged_s)} of the judged time. {missing}"
+
+
+def slow_step_tables(found: SlowSteps) -> list[tuple[str, Rows]]:
+    """A title and a table each: by week, by the run's age, by hour of the day, by job."""
+    parts: list[tuple[str, str, list[tuple[str, Mapping[str, float]]]]] = [
+        ("By week", "week", sorted(found.by_week.items())),
+        ("By the run's age", "age", [(age, found.by_age[age]) for age, _ in AGES if age in found.by_age]),
+        ("By hour of the day (UTC)", "hour", [(f"{hour:02d}", found.by_hour[hour]) for hour in sorted(found.by_hour)]),
+        ("By job", "job", sorted(found.jobs.items())),
+    ]
+    return [(title, _slow_rows(first, rows)) for title, first, rows in parts if rows]
+
+
+def _slow_rows(first: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> Rows:
+    """slow, and each cause: shares of the judged time; not judged: of all."""
+    found: Rows = [(first, "ran", "slow", *CAUSES, NOT_JUDGED)]
+    for name, seconds in rows:
+        whole_s, missing_s = sum(seconds.values()), seconds.get(NOT_JUDGED, 0.0)
+        judged_s = whole_s - missing_s
+        slow_s = sum(seconds.get(cause, 0.0) for cause in CAUSES)
+        shares = [_share(slow_s, judged_s), *(_share(seconds.get(cause, 0.0), judged_s) for cause in CAUSES)]
+        found.append((name, format_span(whole_s), *shares, _share(missing_s, whole_s)))
+    return found
+
+
+def _share(part: float, whole: float) -> str:
+    """A dash where there is nothing that it could be a share of."""
+    return f"{part / whole:.1%}" if whole > 0 else "-"
 
 
 def _job_json(item: JobAccount) -> dict[str, Any]:

@@ -20,6 +20,7 @@ PARTS = {
     "devices": "devices.json",
     "states": "states.jsonl",
     "statements": "statements.jsonl",
+    "studies": "studies.jsonl",
     "fleet": "fleet.parquet",
     "flows": "flows.parquet",
     "reach": "reach.parquet",

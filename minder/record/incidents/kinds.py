@@ -45,6 +45,7 @@ __all__ = [
     "SIGNED_IN",
     "SOURCE_ERROR",
     "STANDBY_ADDED",
+    "STEP_STUDY",
     "TOKEN",
     "TRIAL_ENDED",
     "UNBARRED",
@@ -157,6 +158,9 @@ DEGRADED = "degraded"
 SHADOW = "shadow"
 # A metric left the range that the detector was trained on. minder.diagnose.detectors.drift.Drift
 DRIFT = "drift"
+# What the what-if analysis says of the job's traced steps: when its cause changes, and once an hour.
+# minder.model.evidence.StepStudy without its workers and its time. {generation, cause, slowdown, ...}
+STEP_STUDY = "step_study"
 # Another system reported something of a machine of the job. {signal: Signal, id, by, token, role}
 SIGNAL = "signal"
 # A token of the service was made or revoked. {what: "created" | "revoked", token, name, role, jobs: [...] | null, machine?, by, reason?}

@@ -1,0 +1,138 @@
+"""The straggler study's questions about a site's own jobs: how often are steps slow, when, and why (arXiv 2505.05713; pure).
+
+The answers come from the what-if studies in the ledger: each stands for the time until the next one, an hour and a half at most. Time in
+which a job ran and no study stands, or one that could not be judged or trusted, is "not judged": it is neither slow nor healthy, and every
+share of slow time is of the judged time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from minder.model.history import LedgerEvent
+from minder.offline.reliability.runs import Run
+from minder.offline.reliability.stretches import Span
+from minder.record.incidents import kinds
+
+__all__ = ["AGES", "CAUSES", "NOT_JUDGED", "SlowSteps", "add_up", "count_slow_steps", "is_mostly_slow"]
+
+STEADY, NOT_JUDGED, NO_CAUSE = "not slow", "not judged", "no single cause"
+CAUSES = ("worker", "stage imbalance", "sequence imbalance", "communication", NO_CAUSE)
+AGES = (
+    ("first hour", 3600.0),
+    ("1 h to 6 h", 6 * 3600.0),
+    ("6 h to 24 h", 86_400.0),
+    ("1 d to 7 d", 7 * 86_400.0),
+    ("after 7 d", math.inf),
+)
+_SLOW = 1.1  # the study's line for a job that straggles
+_STANDS_S = 5400.0  # a study, without another: the controller writes one an hour
+_HOUR_S = 3600.0
+_Table = dict[str, dict[str, float]]
+
+
+@dataclass(slots=True)
+class SlowSteps:
+    """Seconds by what the steps were ("not slow", one of CAUSES, "not judged"): in all, by hour of the day (UTC), the run's age, the week.
+
+    wasted_s: what ideal steps would have saved, of the judged time. jobs: name to the same seconds, of each.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    by_hour: dict[int, dict[str, float]] = field(default_factory=dict)
+    by_age: _Table = field(default_factory=dict)
+    by_week: _Table = field(default_factory=dict)
+    jobs: _Table = field(default_factory=dict)
+    wasted_s: float = 0.0
+
+    @property
+    def studied(self) -> bool:
+        return any(seconds > 0 for word, seconds in self.seconds.items() if word != NOT_JUDGED)
+
+    def add(self, span: Span, word: str, begun_s: float, waste: float) -> None:
+        """One stretch of one run. begun_s: when the run began; waste: 0 to 1."""
+        for begin_s, end_s in _by_hours(span):
+            seconds, moment = end_s - begin_s, datetime.fromtimestamp(begin_s, UTC)
+            year, week, _ = moment.isocalendar()
+            age = next(name for name, limit_s in AGES if begin_s - begun_s < limit_s)
+            tables = (self.seconds, self.by_hour.setdefault(moment.hour, {}), self.by_age.setdefault(age, {}))
+            for table in (*tables, self.by_week.setdefault(f"{year}-W{week:02d}", {})):
+                table[word] = table.get(word, 0.0) + seconds
+            self.wasted_s += waste * seconds
+
+
+def count_slow_steps(job: str, events: Iterable[LedgerEvent], runs: Sequence[Run], period: Span) -> SlowSteps:
+    """Of one job. events: its own, in ledger order. Of a job whose runs are not recorded only the studied time counts."""
+    studies = [event for event in events if event.kind == kinds.STEP_STUDY]
+    spans = [(run.begin_s, run.begin_s, run.end_s) for run in runs]
+    if not runs and studies:
+        spans = [(studies[0].time_s, studies[0].time_s, studies[-1].time_s + _STANDS_S)]
+    found = SlowSteps()
+    for begun_s, begin_s, end_s in spans:
+        own = [event for event in studies if begin_s <= event.time_s < end_s]
+        at_s = begin_s
+        ends = [*(item.time_s for item in own), end_s][1:]
+        for event, following in zip(own, ends, strict=True):
+            word, waste = _read(event.payload)
+            stands_s = min(following, event.time_s + _STANDS_S)
+            found.add(_clip((at_s, event.time_s), period), NOT_JUDGED, begun_s, 0.0)
+            found.add(_clip((event.time_s, stands_s), period), word, begun_s, waste)
+            at_s = stands_s
+        if runs:
+            found.add(_clip((at_s, end_s), period), NOT_JUDGED, begun_s, 0.0)
+    found.jobs[job] = dict(found.seconds)
+    return found
+
+
+def is_mostly_slow(seconds: Mapping[str, float]) -> bool | None:
+    """Of one job: whether its steps were slow in at least half of its judged time; None where none was judged."""
+    slow_s = sum(seconds.get(cause, 0.0) for cause in CAUSES)
+    judged_s = slow_s + seconds.get(STEADY, 0.0)
+    return slow_s >= 0.5 * judged_s if judged_s > 0 else None
+
+
+def add_up(parts: Iterable[SlowSteps]) -> SlowSteps:
+    """Of several jobs; those without any time are left out."""
+    total = SlowSteps()
+    for part in parts:
+        total.wasted_s += part.wasted_s
+        total.jobs |= {job: seconds for job, seconds in part.jobs.items() if seconds}
+        _add(total.seconds, part.seconds)
+        for hour, seconds in part.by_hour.items():
+            _add(total.by_hour.setdefault(hour, {}), seconds)
+        for whole, own in ((total.by_age, part.by_age), (total.by_week, part.by_week)):
+            for name, seconds in own.items():
+                _add(whole.setdefault(name, {}), seconds)
+    return total
+
+
+def _add(total: dict[str, float], part: Mapping[str, float]) -> None:
+    for word, seconds in part.items():
+        total[word] = total.get(word, 0.0) + seconds
+
+
+def _read(payload: Mapping[str, object]) -> tuple[str, float]:
+    """What the steps were, and which share of them an ideal step would save."""
+    slowdown, waste, cause = payload.get("slowdown"), payload.get("waste"), payload.get("cause")
+    if not isinstance(slowdown, (int, float)) or payload.get("trusted") is not True:
+        return NOT_JUDGED, 0.0
+    lost = max(0.0, float(waste)) if isinstance(waste, (int, float)) else 0.0
+    if cause in CAUSES:
+        return str(cause), lost
+    return (NO_CAUSE if slowdown >= _SLOW else STEADY), lost
+
+
+def _clip(span: Span, period: Span) -> Span:
+    begin_s = max(span[0], period[0])
+    return begin_s, max(begin_s, min(span[1], period[1]))
+
+
+def _by_hours(span: Span) -> Iterable[Span]:
+    begin_s, end_s = span
+    while begin_s < end_s:
+        next_s = min(end_s, (math.floor(begin_s / _HOUR_S) + 1) * _HOUR_S)
+        yield begin_s, next_s
+        begin_s = next_s
