@@ -236,7 +236,7 @@ def _run_ranks(body: str, tmp_path: Path, ranks: int = 2) -> str:
     return done.stdout
 
 
-_TOGETHER = "from minder.edge.checkpoint import replication; replication._LARGEST_ALONE_BYTES = 0"
+_TOGETHER = "from minder.edge.checkpoint import equal_state; equal_state._LARGEST_ALONE_BYTES = 0"
 
 
 @pytest.mark.parametrize(("mode", "files"), [("pass", 1), (_TOGETHER, 2)], ids=["first rank writes", "ranks write together"])

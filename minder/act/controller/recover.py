@@ -13,7 +13,7 @@ from typing import Any
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.state import JobState, bar_machines, placement_payload
-from minder.act.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
+from minder.act.recovery.generation_plan import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
 from minder.model.clock import Clock

@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from minder.edge.checkpoint import manifest as manifests
-from minder.edge.checkpoint import optimizer_state, random_state, replication
+from minder.edge.checkpoint import equal_state, optimizer_state, random_state
 from minder.edge.checkpoint.hashing import HashingFiles
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile
 from minder.edge.checkpoint.ranks import Ranks
@@ -89,7 +89,7 @@ class Checkpointer:
         self._error = None
         self._saved_step = step
         plain = self._plain(state)
-        note = torch.cat([replication.describe(plain), random_state.capture()])
+        note = torch.cat([equal_state.describe(plain), random_state.capture()])
         needed = self._ranks.rank == 0 or not self._first_writes
         staged = self._stager.stage(plain) if needed else {}
         path = manifests.checkpoint_path(self.directory, step, self.generation)
@@ -176,12 +176,12 @@ class Checkpointer:
 
     def _write_and_publish(self, path: Path, step: int, staged: dict[str, Any], note: torch.Tensor) -> CheckpointError | None:
         notes = self._ranks.gather_tensors(note)
-        same = replication.agree([each[: replication.NOTE_BYTES] for each in notes])
+        same = equal_state.agree([each[: equal_state.NOTE_BYTES] for each in notes])
         if self._first_writes and not same:
             self._first_writes = False
             return self._failure(step, ValueError("the ranks now hold different state; from the next save on they write together"))
         self._first_writes = same
-        staged[_OWN_KEY] = {"random": torch.stack([each[replication.NOTE_BYTES :] for each in notes])}
+        staged[_OWN_KEY] = {"random": torch.stack([each[equal_state.NOTE_BYTES :] for each in notes])}
         written: list[tuple[ManifestFile, ...]] = []
         if not same:
             written = self._ranks.gather_all(self._write_files(path, staged, alone=False))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minder.act.recovery.placement import GenerationPlan, machine_order, replace_machines
+from minder.act.recovery.generation_plan import GenerationPlan, machine_order, replace_machines
 from minder.model.errors import RecoveryError
 
 JOBS = st.integers(1, 6).flatmap(lambda machines: st.tuples(st.just(machines), st.integers(1, 3), st.sets(st.integers(0, machines - 1))))
