@@ -30,8 +30,8 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-from minder.edge.checkpoint import manifest as manifests
 from minder.edge.checkpoint import equal_state, optimizer_state, random_state
+from minder.edge.checkpoint import manifest as manifests
 from minder.edge.checkpoint.hashing import HashingFiles
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile
 from minder.edge.checkpoint.ranks import Ranks
