@@ -1,0 +1,269 @@
+"""What a cache does with records: takes them from its ranks, has them backed up, holds backups of peers, drops what is obsolete.
+
+Retention follows one rule: a step is committed when every rank of the job has a record of it and a backup of that record; what is older
+than the newest committed step goes, nothing else does. So there is always one step that survives the loss of any one machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from minder.edge.cache.folder import RecordFolder, read_record
+from minder.edge.cache.members import Member, Members
+from minder.edge.cache.pull import RateLimit, pull_body, pull_head
+from minder.edge.cache.record import Record, RecordName, body_path, draft_path
+from minder.edge.cache.settings import CacheSettings
+from minder.model.errors import CheckpointError, MinderError
+from minder.model.log import event
+
+__all__ = ["AskPeer", "Cache"]
+
+_log = logging.getLogger("minder.cache")
+_BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backup of
+_SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
+_FLUSHED_STEPS = 3
+AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
+
+
+class Cache:
+    """Thread safe; calls that wait for a peer block. Raises CheckpointError for what a rank or a peer may not or cannot have."""
+
+    def __init__(self, settings: CacheSettings, url: str, ask_peer: AskPeer, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.settings, self.url = settings, url
+        self.memory = RecordFolder(settings.folder)
+        self.members = Members(settings.folder)
+        self._ask_peer, self._now_s = ask_peer, now_s
+        self._limit = RateLimit(settings.rate_bytes_per_s)
+        self._lock = threading.RLock()
+        self._pulls: dict[RecordName, threading.Lock] = {}
+        self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
+        self._heard_s = now_s()
+        self._flushing: threading.Thread | None = None
+
+    # What ranks ask
+
+    def hello(self, flush_dir: str = "") -> dict[str, Any]:
+        """Who this is, and what lies here and in the flush folder, which other machines may share. Raises OSError."""
+        disk = RecordFolder(Path(flush_dir)) if flush_dir else None
+        with self._lock:
+            self._heard_s = self._now_s()
+            self.memory.look()
+            places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
+            held = [
+                {"name": str(name), "world_size": record.world_size, "where": where}
+                for where, folder in places
+                for name, record in sorted(folder.records.items())
+            ]
+            about = {"machine": self.settings.machine, "job": self.settings.job, "url": self.url, "folder": str(self.settings.folder)}
+            return {**about, "committed": self.members.committed, "records": held}
+
+    def join(self, member: Member) -> None:
+        """A rank of a new generation, or of the present one again."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            if not self.members.join(member):
+                raise CheckpointError(f"generation {member.generation} is over: this cache is in {self.members.generation}")
+
+    def make_room(self, rank: int, body_bytes: int) -> bool:
+        """Whether a body may be written now; False until an earlier step is committed. Raises CheckpointError where it never can be."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            if rank not in self.members.ranks:
+                raise CheckpointError(f"rank {rank} has not joined this cache")
+            if self.members.ranks[rank].body_bytes != body_bytes:
+                self.members.change(rank, body_bytes=body_bytes)
+            needed = _BODIES_A_RANK * sum(member.body_bytes for member in self.members.ranks.values())
+            if needed > self.settings.max_bytes:
+                raise CheckpointError(
+                    f"the checkpoint cache of {self.settings.machine} holds {self.settings.max_bytes} bytes, and two steps with their "
+                    f"backups need {needed}: give `minder launch --cache-bytes` more, or save to a folder"
+                )
+            return self.memory.used_bytes() + body_bytes <= self.settings.max_bytes
+
+    def keep(self, name: RecordName, wait_s: float) -> str:
+        """Take over a record that a rank wrote into our folder, and have it backed up. "" when it is; else why not."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            record = self.memory.read(name)
+            twin = self.memory.equal(record)
+            if twin is not None:
+                self.memory.link(record, twin)
+            member = self.members.ranks.get(name.rank)
+        if member is None:
+            return f"rank {name.rank} has not joined this cache"
+        if not member.backup_url:
+            return ""
+        return self._back_up(name, member, wait_s)
+
+    def commit(self, step: int, generation: int) -> None:
+        """All ranks have a record of this step, and a backup of it."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            if not self.members.commit(step, generation):
+                return
+
+            def obsolete(name: RecordName) -> bool:
+                return name.generation < generation or (name.generation == generation and name.step < step)
+
+            self.memory.drop([name for name in self.memory.records if obsolete(name)])
+            self.memory.drop_drafts(obsolete)
+            self._flush(step, generation)
+
+    def fetch(self, name: RecordName, url: str) -> str:
+        """Pull a record from a peer into our folder, as fast as it comes; the folder."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            token = self._token()
+        self._pull(name, url, token, RateLimit(0))
+        return str(self.settings.folder)
+
+    def leave(self, rank: int, generation: int) -> None:
+        """A rank is done with its part of the job."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            member = self.members.ranks.get(rank)
+            if member is not None and member.generation == generation:
+                self.members.change(rank, is_done=True)
+
+    # What peers ask
+
+    def hold_backup(self, name: RecordName, url: str) -> None:
+        """Pull a peer's record; one whose body lies here already costs its head only. Raises WireError, CheckpointError, OSError."""
+        with self._lock:
+            token = self._token()
+        self._pull(name, url, token, self._limit)
+
+    def head(self, name: RecordName) -> bytes:
+        return self._find(name)[1].pack()
+
+    def piece(self, name: RecordName, begin: int, count: int) -> bytes:
+        """Bytes of a body, in memory or on the flush disk."""
+        folder, _ = self._find(name)
+        with body_path(folder, name).open("rb") as file:
+            file.seek(begin)
+            return file.read(count)
+
+    # Its life
+
+    def is_over(self) -> bool:
+        """Whether nothing needs these records any more: its ranks are done, or none was heard for max_age_s."""
+        with self._lock:
+            silent_s = self._now_s() - self._heard_s
+            ranks = self.members.ranks.values()
+            done = bool(ranks) and all(member.is_done for member in ranks)
+            return silent_s > (self.settings.linger_s if done else self.settings.max_age_s)
+
+    def end(self) -> None:
+        """Remove everything. What is being flushed is flushed."""
+        if self._flushing is not None:
+            self._flushing.join()
+        self.memory.remove()
+
+    def _back_up(self, name: RecordName, member: Member, wait_s: float) -> str:
+        """Ask the peer until it has it. It goes on where it was, so that asking again costs little."""
+        end_s = time.monotonic() + wait_s
+        why = "there was no time"
+        while (left_s := end_s - time.monotonic()) > 0:
+            why = self._ask_peer(member.backup_url, member.token, {"name": str(name), "url": self.url}, left_s)
+            if not why:
+                return ""
+            if self.members.generation != name.generation:
+                break
+            time.sleep(min(0.2, max(0.0, end_s - time.monotonic())))
+        event(_log, logging.WARNING, "no backup", record=name, peer=member.backup_url, detail=why)
+        return why
+
+    def _pull(self, name: RecordName, url: str, token: str, limit: RateLimit) -> None:
+        with self._one_at_a_time(name):
+            with self._lock:
+                if name in self.memory.records:
+                    return
+            record = pull_head(url, token, name)
+            if self._linked(record):
+                return
+            with self._lock:
+                left = self.settings.max_bytes - self.memory.used_bytes()
+            if record.body_bytes > left + _allocated(draft_path(self.memory.path, name)):
+                raise CheckpointError(f"the cache of {self.settings.machine} is full: {left} bytes are left of {self.settings.max_bytes}")
+            pull_body(url, token, record, self.memory.path, limit)
+            with self._lock:
+                self.memory.add(record)
+
+    def _linked(self, record: Record) -> bool:
+        """Replicas of a data-parallel group save equal bodies within the same moment: then ours serves for both."""
+        end_s = time.monotonic() + (_SAME_STEP_S if record.name.rank in self._was_equal else 0.0)
+        while True:
+            with self._lock:
+                twin = self.memory.equal(record)
+                if twin is not None:
+                    self.memory.link(record, twin)
+                    self._was_equal.add(record.name.rank)
+                    return True
+            if time.monotonic() >= end_s:
+                self._was_equal.discard(record.name.rank)
+                return False
+            time.sleep(0.01)
+
+    def _one_at_a_time(self, name: RecordName) -> AbstractContextManager[Any]:
+        with self._lock:
+            if len(self._pulls) > 1000:
+                self._pulls.clear()
+            return self._pulls.setdefault(name, threading.Lock())
+
+    def _find(self, name: RecordName) -> tuple[Path, Record]:
+        """In memory, else on the flush disk."""
+        with self._lock:
+            if name in self.memory.records:
+                return self.memory.path, self.memory.records[name]
+            folders = self._flush_folders()
+        for folder in folders:
+            with contextlib.suppress(CheckpointError):
+                return folder, read_record(folder, name)
+        raise CheckpointError(f"no record {name} here")
+
+    def _token(self) -> str:
+        return next((member.token for member in self.members.ranks.values()), "")
+
+    def _flush_folders(self) -> list[Path]:
+        return [Path(path) for path in sorted({member.flush_dir for member in self.members.ranks.values()} - {""})]
+
+    def _flush(self, step: int, generation: int) -> None:
+        """Copy this step of our own ranks to the disk, in the background, if one is due and the last one is done."""
+        due = [member for member in self.members.ranks.values() if member.flush_dir and step % max(1, member.flush_every) == 0]
+        if not due or (self._flushing is not None and self._flushing.is_alive()):
+            return
+        self._flushing = threading.Thread(target=self._write_out, args=(step, generation, due), name="minder-flush", daemon=True)
+        self._flushing.start()
+
+    def _write_out(self, step: int, generation: int, due: Iterable[Member]) -> None:
+        for member in due:
+            name = RecordName(step, generation, member.rank)
+            try:
+                self._write_one(name, Path(member.flush_dir))
+            except (OSError, MinderError) as error:
+                event(_log, logging.ERROR, "flush failed", record=name, folder=member.flush_dir, detail=str(error))
+
+    def _write_one(self, name: RecordName, path: Path) -> None:
+        record = self.memory.records.get(name)
+        if record is None:
+            raise CheckpointError(f"{name} went before it was written")
+        disk = RecordFolder(path)
+        shutil.copyfile(body_path(self.memory.path, name), draft_path(path, name))
+        disk.add(record, sync=True)
+        own = sorted((known for known in disk.records if known.rank == name.rank), key=lambda known: (known.generation, known.step))
+        disk.drop(own[:-_FLUSHED_STEPS])
+
+
+def _allocated(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except OSError:
+        return 0
