@@ -11,18 +11,20 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from minder.edge.cache.folder import RecordFolder, read_record
 from minder.edge.cache.members import Member, Members
-from minder.edge.cache.pull import RateLimit, pull_body, pull_head
+from minder.edge.cache.pull import PIECE_BYTES, RateLimit, pull_body, pull_head
 from minder.edge.cache.record import Record, RecordName, body_path, draft_path
 from minder.edge.cache.settings import CacheSettings
-from minder.model.errors import CheckpointError, MinderError
+from minder.model.errors import CheckpointError
 from minder.model.log import event
+from minder.model.private import open_private
 
 __all__ = ["AskPeer", "Cache"]
 
@@ -47,6 +49,7 @@ class Cache:
         self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
+        self._flush_turn = threading.Lock()
 
     # What ranks ask
 
@@ -63,7 +66,7 @@ class Cache:
                 for name, record in sorted(folder.records.items())
             ]
             about = {"machine": self.settings.machine, "job": self.settings.job, "url": self.url, "folder": str(self.settings.folder)}
-            return {**about, "committed": self.members.committed, "records": held}
+            return {**about, "generation": self.members.generation, "committed": self.members.committed, "records": held}
 
     def join(self, member: Member) -> None:
         """A rank of a new generation, or of the present one again."""
@@ -113,9 +116,11 @@ class Cache:
             def obsolete(name: RecordName) -> bool:
                 return name.generation < generation or (name.generation == generation and name.step < step)
 
+            due = self._due(step, generation)
             self.memory.drop([name for name in self.memory.records if obsolete(name)])
             self.memory.drop_drafts(obsolete)
-            self._flush(step, generation)
+        if due:
+            self._flush(due)
 
     def fetch(self, name: RecordName, url: str) -> str:
         """Pull a record from a peer into our folder, as fast as it comes; the folder."""
@@ -235,31 +240,49 @@ class Cache:
     def _flush_folders(self) -> list[Path]:
         return [Path(path) for path in sorted({member.flush_dir for member in self.members.ranks.values()} - {""})]
 
-    def _flush(self, step: int, generation: int) -> None:
-        """Copy this step of our own ranks to the disk, in the background, if one is due and the last one is done."""
-        due = [member for member in self.members.ranks.values() if member.flush_dir and step % max(1, member.flush_every) == 0]
-        if not due or (self._flushing is not None and self._flushing.is_alive()):
-            return
-        self._flushing = threading.Thread(target=self._write_out, args=(step, generation, due), name="minder-flush", daemon=True)
-        self._flushing.start()
-
-    def _write_out(self, step: int, generation: int, due: Iterable[Member]) -> None:
-        for member in due:
+    def _due(self, step: int, generation: int) -> list[_Flush]:
+        """Our own ranks' records of this step, if it goes to the disk; open, so that the next commit may drop their names."""
+        found = []
+        for member in self.members.ranks.values():
             name = RecordName(step, generation, member.rank)
-            try:
-                self._write_one(name, Path(member.flush_dir))
-            except (OSError, MinderError) as error:
-                event(_log, logging.ERROR, "flush failed", record=name, folder=member.flush_dir, detail=str(error))
+            if member.flush_dir and step % max(1, member.flush_every) == 0 and name in self.memory.records:
+                found.append(_Flush(self.memory.records[name], body_path(self.memory.path, name).open("rb"), Path(member.flush_dir)))
+        return found
 
-    def _write_one(self, name: RecordName, path: Path) -> None:
-        record = self.memory.records.get(name)
-        if record is None:
-            raise CheckpointError(f"{name} went before it was written")
-        disk = RecordFolder(path)
-        shutil.copyfile(body_path(self.memory.path, name), draft_path(path, name))
-        disk.add(record, sync=True)
-        own = sorted((known for known in disk.records if known.rank == name.rank), key=lambda known: (known.generation, known.step))
-        disk.drop(own[:-_FLUSHED_STEPS])
+    def _flush(self, due: list[_Flush]) -> None:
+        """In the background, one step after the other: caches that left different ones out would have no step in common."""
+        with self._flush_turn:
+            if self._flushing is not None:
+                self._flushing.join()
+            self._flushing = threading.Thread(target=_write_all, args=(due,), name="minder-flush", daemon=True)
+            self._flushing.start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """One record on its way to the disk."""
+
+    record: Record
+    body: IO[bytes]
+    folder: Path
+
+    def write(self) -> None:
+        """And drop all but the newest three of this rank there. A disk that fails is logged; the record in memory is no worse for it."""
+        name = self.record.name
+        try:
+            disk = RecordFolder(self.folder)
+            with self.body, open_private(draft_path(self.folder, name), "wb") as draft:
+                shutil.copyfileobj(self.body, draft, PIECE_BYTES)
+            disk.add(self.record, sync=True)
+            own = sorted((known for known in disk.records if known.rank == name.rank), key=lambda known: (known.generation, known.step))
+            disk.drop(own[:-_FLUSHED_STEPS])
+        except OSError as error:
+            event(_log, logging.ERROR, "flush failed", record=name, folder=self.folder, detail=str(error))
+
+
+def _write_all(flushes: list[_Flush]) -> None:
+    for flush in flushes:
+        flush.write()
 
 
 def _allocated(path: Path) -> int:
