@@ -192,7 +192,8 @@ class JobConfig(_Strict):
     ranks on each. parallelism: sizes of tensor, pipeline, data, expert and context, and rank_order ("tp-dp-pp"); it says who is whose
     peer. environment: variables that the ranks get besides. step_pattern: regular expression with a group `step` for the lines of
     the ranks' logs; the ranks get it as MINDER_STEP_PATTERN. checkpoint_dir: where the job saves; its ranks get it as
-    MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial.
+    MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial;
+    "memory" where the script uses Checkpointer("memory"): every step is kept, at peers.
     total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
     rendezvous_address: this host, as the machines reach it. machine_token_dir: a folder with one file for each machine, called as the
     machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
@@ -211,7 +212,7 @@ class JobConfig(_Strict):
     environment: dict[str, str] = {}
     step_pattern: str | None = None
     checkpoint_dir: str | None = None
-    checkpoints: Literal["shared", "local"] = "shared"
+    checkpoints: Literal["shared", "local", "memory"] = "shared"
     total_steps: int | None = Field(default=None, ge=1)
     rendezvous_address: str = "127.0.0.1"
     machine_token_dir: str | None = None

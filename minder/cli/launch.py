@@ -37,6 +37,11 @@ def command(
         float, typer.Option(min=0.0, max=3600.0, help="Seconds that workers have to save and end when this launcher is stopped.")
     ] = 10.0,
     step_pattern: StepPattern = None,
+    cache_bytes: Annotated[
+        str, typer.Option(help='Keep checkpoints of Checkpointer("memory") in so much memory of this machine, such as 64G.')
+    ] = "",
+    cache_folder: Annotated[Path | None, typer.Option(help="Where they lie (default: /dev/shm/minder-UID/JOB/MACHINE).")] = None,
+    cache_listen: Annotated[str, typer.Option(help="ADDRESS:PORT for other machines' caches (default: a free port of --listen).")] = "",
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_client_ca: Annotated[
@@ -73,6 +78,9 @@ def command(
         cgroup=cgroup,
         grace_s=grace,
         step_pattern=chosen_pattern(step_pattern, None),
+        cache_bytes=cache_bytes,
+        cache_folder=None if cache_folder is None else cache_folder.absolute(),
+        cache_listen=cache_listen,
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )
     settings = dataclasses.replace(settings, token=check_settings(settings, token_file))

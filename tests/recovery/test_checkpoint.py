@@ -343,10 +343,10 @@ def test_a_save_that_hangs_with_a_dead_generation_does_not_stop_the_next(tmp_pat
         new.save(2, state)
         assert new.close() is None
         assert [manifest.order for manifest in complete_checkpoints(folder / "c")] == [(1, 2), (0, 1)]
-        assert old._thread.is_alive()
+        assert old._tier._thread.is_alive()
         (folder / "over").touch()
-        old._thread.join(30)
-        assert not old._thread.is_alive()
+        old._tier._thread.join(30)
+        assert not old._tier._thread.is_alive()
         """,
         tmp_path,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,14 @@ __all__ = ["Recovery", "RecoverySettings"]
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
-    """Deadlines in seconds, and what every worker's environment holds."""
+    """Deadlines in seconds, and what every worker's environment holds, on any machine and on one."""
 
     state_dir: Path
     rendezvous_address: str
     environment: Mapping[str, str]
     checkpoint_dir: Path | None
     max_restarts: int
+    machine_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     evidence_deadline_s: float = 10.0
     start_deadline_s: float = 60.0
     grace_s: float = 2.0
@@ -160,8 +161,9 @@ class Recovery:
         address, port = host.open(generation)
         self._phase("restart", "begin", operation_id, incident)
         plan = GenerationPlan(
-            self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts
-        )
+            self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts,
+            self._settings.machine_environment,
+        )  # fmt: skip
         self._ledger.check_fence()
         result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._clock, self._settings.grace_s)
         self._phase("restart", "end", operation_id, incident, "; ".join(f"{m}: {why}" for m, why in result.missing.items()))
