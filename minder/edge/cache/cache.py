@@ -22,16 +22,17 @@ from minder.edge.cache.members import Member, Members
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, pull_body, pull_head
 from minder.edge.cache.record import Record, RecordName, body_path, draft_path
 from minder.edge.cache.settings import CacheSettings
-from minder.model.errors import CheckpointError
+from minder.model.errors import CheckpointError, NoAnswerError
 from minder.model.log import event
 from minder.model.private import open_private
 
-__all__ = ["AskPeer", "Cache"]
+__all__ = ["RETURNS_S", "AskPeer", "Cache"]
 
 _log = logging.getLogger("minder.cache")
 _BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backup of
 _SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
 _FLUSHED_STEPS = 3
+RETURNS_S = 10.0  # a cache that died is started again within this
 AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
 
 
@@ -123,12 +124,19 @@ class Cache:
             self._flush(due)
 
     def fetch(self, name: RecordName, url: str) -> str:
-        """Pull a record from a peer into our folder, as fast as it comes; the folder."""
+        """Pull a record from a peer into our folder, as fast as it comes; the folder. A peer that dies meanwhile has a moment to return."""
         with self._lock:
             self._heard_s = self._now_s()
             token = self._token()
-        self._pull(name, url, token, RateLimit(0))
-        return str(self.settings.folder)
+        end_s = time.monotonic() + RETURNS_S
+        while True:
+            try:
+                self._pull(name, url, token, RateLimit(0))
+                return str(self.settings.folder)
+            except NoAnswerError:
+                if time.monotonic() >= end_s:
+                    raise
+                time.sleep(0.2)
 
     def leave(self, rank: int, generation: int) -> None:
         """A rank is done with its part of the job."""

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 from minder.edge.cache.record import CHUNK_BYTES, Record, RecordName, draft_path, parse_head, wrong_chunk
-from minder.model.errors import CheckpointError, WireError
+from minder.model.errors import CheckpointError, NoAnswerError, WireError
 from minder.wire.plain import Origin
 
 __all__ = ["PIECE_BYTES", "RateLimit", "pull_body", "pull_head"]
@@ -41,7 +41,7 @@ class RateLimit:
 
 
 def pull_head(url: str, token: str, name: RecordName) -> Record:
-    """Raises WireError where the peer does not answer or has no such record, CheckpointError for a damaged one."""
+    """Raises WireError (NoAnswerError where the peer is silent), CheckpointError for a damaged one."""
     record = parse_head(_Peer(url, token).get(f"/v1/records/{name}/head", _LARGEST_HEAD_BYTES))
     if record.name != name:
         raise CheckpointError(f"{url} gave {record.name} for {name}")
@@ -112,9 +112,9 @@ class _Peer:
                 try:
                     count = answer.readinto(target[done:])
                 except (OSError, http.client.HTTPException) as error:
-                    raise WireError(f"{self.url} stopped in the middle of {path}: {error}") from error
+                    raise NoAnswerError(f"{self.url} stopped in the middle of {path}: {error}") from error
                 if not count:
-                    raise WireError(f"{self.url} stopped in the middle of {path}")
+                    raise NoAnswerError(f"{self.url} stopped in the middle of {path}")
                 done += count
             answer.read()
 
@@ -124,7 +124,7 @@ class _Peer:
             answer = self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise WireError(f"the cache at {self.url} does not answer: {error}") from error
+            raise NoAnswerError(f"the cache at {self.url} does not answer: {error}") from error
         if answer.status != 200:
             said = answer.read(500).decode(errors="replace")
             raise WireError(f"the cache at {self.url} answered {answer.status} to {path.partition('?')[0]}: {said}")

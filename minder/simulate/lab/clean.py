@@ -46,7 +46,7 @@ def clean_labs(state_dir: Path | None = None) -> CleanReport:
 
 
 def remove_lab(run_id: str, record: LabRecord | None = None) -> list[str]:
-    """End every process of a lab; delete its memory, cgroups, namespaces, links. Returns what was found. Raises LabError if some is left."""
+    """End a lab's processes; delete its memory, cgroups, namespaces, links. Returns what it found. Raises LabError if some is left."""
     if not RUN_ID.match(run_id):
         raise BadInputError(f"a lab's run id is four hex digits such as 3fa2; got {run_id!r}")  # a shorter one would match other labs
     found = _end_lab_processes(run_id, record)
