@@ -94,8 +94,9 @@ def check_settings(settings: LaunchSettings, token_file: Path | None) -> Token |
         parse_bytes(settings.cache_bytes, "--cache-bytes")
     elif settings.cache_folder is not None or settings.cache_listen:
         raise BadInputError("--cache-folder and --cache-listen go with --cache-bytes: give the cache a size, such as --cache-bytes 64G")
-    if settings.cache_listen:
-        parse_listen(settings.cache_listen)
+    cache_host = parse_listen(settings.cache_listen)[0] if settings.cache_listen else settings.host
+    if settings.cache_bytes and cache_host in ("0.0.0.0", "::"):
+        raise BadInputError(f"the cache cannot listen on {cache_host}: give --cache-listen ADDRESS:0 as the job's machines reach this one")
     if settings.warm_spares and settings.barrier == "script":
         raise BadInputError("--warm-spares needs --barrier bootstrap: a script with minder.run restarts in its own process")
     if token_file is None:
