@@ -270,6 +270,9 @@ def test_a_fetch_for_recovery_finds_what_a_peer_holds_or_says_what_is_missing(pa
     one.cache.memory.drop([name(3)])
     assert one.client.fetch(name(3), other.cache.url, 5.0) == one.settings.folder
     assert one.body(name(3)) == LARGE
+    (one.settings.folder / f"{name(3)}.body").write_bytes(b"!" + LARGE[1:])
+    one.client.fetch(name(3), other.cache.url, 5.0)
+    assert one.body(name(3)) == LARGE
     with pytest.raises(CheckpointError, match="answered 404"):
         one.client.fetch(name(4), other.cache.url, 5.0)
     with pytest.raises(WireError, match="answered 401"):

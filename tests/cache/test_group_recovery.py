@@ -33,7 +33,7 @@ def build():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 64))
     if layout == "ddp":
-        return model, torch.nn.parallel.DistributedDataParallel(model)
+        return model, torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)  # rebuilds no buckets
     if layout == "fsdp2":
         return torch.distributed.fsdp.fully_shard(model), model
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module

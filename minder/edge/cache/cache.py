@@ -124,10 +124,12 @@ class Cache:
             self._flush(due)
 
     def fetch(self, name: RecordName, url: str) -> str:
-        """Pull a record from a peer into our folder, as fast as it comes; the folder. A peer that dies meanwhile has a moment to return."""
+        """Pull a record from a peer into our folder, as fast as it comes; the folder. A damaged one of our own is replaced. A peer that
+        dies meanwhile has a moment to return."""
         with self._lock:
             self._heard_s = self._now_s()
             token = self._token()
+            self.memory.drop([each for each in self.memory.alike(name) if self.memory.is_damaged(each)])
         end_s = time.monotonic() + RETURNS_S
         while True:
             try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from minder.edge.cache.record import Record, RecordName, body_path, draft_path, head_path, parse_head, write_head
+from minder.edge.cache.record import Record, RecordName, body_path, draft_path, head_path, parse_head, write_head, wrong_chunk
 from minder.model.errors import CheckpointError
 from minder.model.private import make_private
 
@@ -50,6 +51,19 @@ class RecordFolder:
         draft.replace(body_path(self.path, record.name))
         write_head(self.path, record, sync=sync)
         self.records[record.name] = record
+
+    def alike(self, name: RecordName) -> list[RecordName]:
+        """The record, if it lies here, and those whose bodies are equal to its own: they may be one file."""
+        key = self.records[name].key if name in self.records else None
+        return [other for other, record in self.records.items() if other == name or (key is not None and record.key == key)]
+
+    def is_damaged(self, name: RecordName) -> bool:
+        """Whether it lies here, and its body is not what was written: all of it is read."""
+        record = self.records.get(name)
+        if record is None or not record.body_bytes:
+            return False
+        with body_path(self.path, name).open("rb") as file:
+            return wrong_chunk(memoryview(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)), record) is not None
 
     def equal(self, record: Record) -> RecordName | None:
         """Another record here with an equal body."""
