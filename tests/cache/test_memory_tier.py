@@ -177,6 +177,18 @@ def test_what_cannot_work_says_so_in_one_line(cache: Running, monkeypatch: pytes
         Checkpointer("memory")
 
 
+def test_the_lines_of_the_page_save_and_load(cache: Running, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/state.md").read_text()
+    lines = page.split("```python\n")[1].split("```")[0].replace("/local/llm-70b", str(tmp_path / "disk"))
+    found: dict[str, Any] = {}
+    for expected in (0, 200):
+        begin, _, end = lines.partition("checkpoints.save")
+        exec(begin, found := _state(expected + 1, steps=1) | found | {})
+        assert found["step"] == expected
+        exec("checkpoints.save" + end.replace("step", "200"), found)
+        assert found["checkpoints"].wait() is None
+
+
 def test_a_cache_that_starts_again_in_the_middle_costs_nothing(cache: Running) -> None:
     state, checkpoints = _state(1, steps=1), Checkpointer("memory")
     checkpoints.save(1, state)
