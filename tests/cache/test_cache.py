@@ -123,6 +123,9 @@ def test_what_is_older_than_the_committed_step_goes_and_nothing_else(pair: tuple
     for step in (1, 2, 3):
         one.write(name(step), SMALL)
         one.client.keep(name(step), 5.0)
+        if step == 1:
+            for each in pair:
+                each.client.commit(1, 1)
     (one.settings.folder / f"{name(1)}.draft").write_bytes(b"left behind")
     assert one.held == other.held == {name(1), name(2), name(3)}
     for each in pair:
@@ -177,8 +180,22 @@ def test_a_full_cache_takes_no_further_body_and_no_backup(start: Start) -> None:
     one.write(name(1), LARGE)
     assert "is full" in one.client.keep(name(1), 0.3)
     other.client.make_room(1, 1000)
-    other.write(name(1, rank=1), b"y" * (len(LARGE) // 2))
+    body = b"y" * (len(LARGE) // 2)
+    other.write(name(1, rank=1), body)
+    other.client.commit(1, 1)
     assert not other.client.make_room(1, 1000)
+
+
+def test_steps_that_are_never_committed_do_not_fill_the_cache(start: Start) -> None:
+    one = start("m0", max_bytes=5 * len(LARGE))
+    one.join(0, 1)
+    for step in range(1, 8):
+        assert one.client.make_room(0, len(LARGE))
+        one.write(name(step), LARGE[step:] + LARGE[:step], 1)
+        one.client.keep(name(step), 1.0)
+        if step == 2:
+            one.client.commit(2, 1)
+    assert one.held == {name(2), name(6), name(7)}
 
 
 @pytest.mark.parametrize("header", [None, "Bearer wrong"])

@@ -177,6 +177,29 @@ def test_what_cannot_work_says_so_in_one_line(cache: Running, monkeypatch: pytes
         Checkpointer("memory")
 
 
+def test_a_cache_that_hangs_or_is_gone_costs_saves_and_stops_no_step(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.edge.checkpoint import memory_tier
+
+    monkeypatch.setattr(memory_tier, "_LONGEST_WAIT_S", 0.2)
+    state, checkpoints = _state(1, steps=1), Checkpointer("memory")
+    checkpoints.save(1, state)
+    assert checkpoints.wait() is None
+    hangs, keep = threading.Event(), cache.cache.keep
+    monkeypatch.setattr(cache.cache, "keep", lambda name, wait_s: (hangs.wait(30.0), keep(name, wait_s))[1])
+    for step in range(2, 9):
+        checkpoints.save(step, state)  # two are in flight for ever, the others are left out: none of them waits for long
+    hangs.set()
+    assert "still in flight" in str(checkpoints.wait())
+    assert cache.cache.members.committed == (3, 0)
+    cache.stop()
+    checkpoints.save(9, state)
+    assert "does not answer" in str(checkpoints.wait())
+    again = cache.again()
+    checkpoints.save(10, state)
+    assert checkpoints.wait() is None
+    again.stop()
+
+
 def test_the_lines_of_the_page_save_and_load(cache: Running, tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/state.md").read_text()
     lines = page.split("```python\n")[1].split("```")[0].replace("/local/llm-70b", str(tmp_path / "disk"))

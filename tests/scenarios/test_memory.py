@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +22,19 @@ def _taken_twice(run: Any) -> int:
     return len(lines) - len(set(lines))
 
 
-def test_a_machine_is_lost_with_its_memory_and_at_most_one_step_is_taken_again(drama: Callable[..., Any], same_losses: Any) -> None:
+def _cache_of(machine: Any) -> int:
+    (pid,) = [pid for pid in machine.pids() if b"\0cache\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return int(pid)
+
+
+def test_a_cache_is_killed_and_a_machine_is_lost_with_its_memory(drama: Callable[..., Any], same_losses: Any) -> None:
     run = drama(memory=True, fault="crash", steps=36)
     run.start()
-    run.reach(14)
+    run.reach(8)
+    killed = _cache_of(run.stage.lab.machines[0])
+    os.kill(killed, signal.SIGKILL)  # its launcher starts the next one, which adopts what lies there
+    run.reach(16)
+    assert _cache_of(run.stage.lab.machines[0]) != killed
     lost = run.stage.lab.machines[1]
     run.stage.power_off([lost])
     assert not lost.memory_dir.exists()

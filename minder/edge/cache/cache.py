@@ -47,6 +47,7 @@ class Cache:
         self._limit = RateLimit(settings.rate_bytes_per_s)
         self._lock = threading.RLock()
         self._pulls: dict[RecordName, threading.Lock] = {}
+        self._moving: set[RecordName] = set()  # records that a peer is pulling from us
         self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
@@ -90,7 +91,7 @@ class Cache:
                     f"the checkpoint cache of {self.settings.machine} holds {self.settings.max_bytes} bytes, and two steps with their "
                     f"backups need {needed}: give `minder launch --cache-bytes` more, or save to a folder"
                 )
-            return self.memory.used_bytes() + body_bytes <= self.settings.max_bytes
+            return self._fits(body_bytes)
 
     def keep(self, name: RecordName, wait_s: float) -> str:
         """Take over a record that a rank wrote into our folder, and have it backed up. "" when it is; else why not."""
@@ -100,12 +101,19 @@ class Cache:
             twin = self.memory.equal(record)
             if twin is not None:
                 self.memory.link(record, twin)
+            self._drop_old_of(name.rank)
             member = self.members.ranks.get(name.rank)
         if member is None:
             return f"rank {name.rank} has not joined this cache"
         if not member.backup_url:
             return ""
-        return self._back_up(name, member, wait_s)
+        with self._lock:
+            self._moving.add(name)
+        try:
+            return self._back_up(name, member, wait_s)
+        finally:
+            with self._lock:
+                self._moving.discard(name)
 
     def commit(self, step: int, generation: int) -> None:
         """All ranks have a record of this step, and a backup of it."""
@@ -205,12 +213,29 @@ class Cache:
             if self._linked(record):
                 return
             with self._lock:
-                left = self.settings.max_bytes - self.memory.used_bytes()
-            if record.body_bytes > left + _allocated(draft_path(self.memory.path, name)):
-                raise CheckpointError(f"the cache of {self.settings.machine} is full: {left} bytes are left of {self.settings.max_bytes}")
+                if not self._fits(record.body_bytes - _allocated(draft_path(self.memory.path, name))):
+                    raise CheckpointError(f"the cache of {self.settings.machine} is full: it holds {self.settings.max_bytes} bytes at most")
             pull_body(url, token, record, self.memory.path, limit)
             with self._lock:
                 self.memory.add(record)
+                self._drop_old_of(name.rank)
+
+    def _fits(self, body_bytes: int) -> bool:
+        """Whether there is room, without the oldest steps that are not committed if need be: a cache full of them could commit none."""
+        while self.memory.used_bytes() + body_bytes > self.settings.max_bytes:
+            old = [name for name in self._uncommitted() if name not in self._moving]
+            if not old:
+                return False
+            self.memory.drop([min(old)])
+        return True
+
+    def _drop_old_of(self, rank: int) -> None:
+        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common."""
+        own = sorted(name for name in self._uncommitted() if name.rank == rank)
+        self.memory.drop([name for name in own[:-2] if name not in self._moving])
+
+    def _uncommitted(self) -> list[RecordName]:
+        return [name for name in self.memory.records if (name.step, name.generation) != self.members.committed]
 
     def _linked(self, record: Record) -> bool:
         """Replicas of a data-parallel group save equal bodies within the same moment: then ours serves for both."""

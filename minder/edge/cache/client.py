@@ -23,7 +23,8 @@ _RETURNS_S = 10.0  # a cache that died is started again within this
 class CacheClient:
     """Every call connects anew, so that a cache that was started again is simply found. Raises CheckpointError in one line."""
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, patience_s: float = _RETURNS_S) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, patience_s: float = _RETURNS_S, timeout_s: float = _RETURNS_S) -> None:
+        """patience_s: so long a cache that is not there is asked again. timeout_s: for one answer."""
         given = path or os.environ.get(SOCKET_VARIABLE)
         if not given:
             raise CheckpointError(
@@ -31,7 +32,7 @@ class CacheClient:
                 f"set {SOCKET_VARIABLE}"
             )
         self.path = Path(given)
-        self._patience_s = patience_s
+        self._patience_s, self._timeout_s = patience_s, timeout_s
 
     @property
     def folder(self) -> Path:
@@ -67,7 +68,7 @@ class CacheClient:
         request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
         while True:
             try:
-                answer = json.loads(self._exchange(request, longer_s + self._patience_s))
+                answer = json.loads(self._exchange(request, longer_s + self._timeout_s))
                 break
             except (OSError, ValueError) as error:  # gone, or it died before the end of its answer; every question may be asked twice
                 if time.monotonic() >= end_s:

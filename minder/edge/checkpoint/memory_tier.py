@@ -2,7 +2,8 @@
 
 A save takes four steps, of which the training loop waits for the first only: what changes outside of an optimiser's step is copied at once;
 the rest is copied into the cache's folder; the cache sends the record to the backup's machine; all ranks compare notes, and a step that all
-have twice is committed. Saves overlap: two may be in flight.
+have twice is committed. Saves overlap: two may be in flight. A third waits a second, and is left out then: a cache or a peer that hangs
+costs checkpoints, and never stops a step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import queue
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,7 +41,9 @@ __all__ = ["MemoryTier"]
 
 _log = logging.getLogger("minder.checkpoint")
 _IN_FLIGHT = 2
-_BACKUP_S = 60.0  # from the hand-over on; a step without a backup is not committed
+_LONGEST_WAIT_S = 1.0  # of a training step, for a save before it
+_SILENCE_S = 10.0  # so long a cache that did not answer is not asked again
+_BACKUP_S = 30.0  # from the hand-over on; a step without a backup is not committed
 _FETCH_S = 300.0
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
 
@@ -61,12 +65,17 @@ class MemoryTier:
         if flush_every < 1:
             raise CheckpointError(f"flush_every={flush_every}: give a number of steps, 1 or more")
         self._cache = cache or CacheClient()
+        self._quick_cache = CacheClient(self._cache.path, patience_s=0.0, timeout_s=_LONGEST_WAIT_S)
         self._flush_dir, self._flush_every = "" if flush_dir is None else str(flush_dir), flush_every
         self._overlap = overlap
         self._gate = StepGate()
         self._ranks = Ranks(process_group, timeout_s)
         self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
         self._in_flight: deque[threading.Event] = deque()
+        self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
+        self._said = ""
+        self._left_out = False
+        self._silent_until_s = 0.0
         self._saved_step: int | None = None
         self._error: CheckpointError | None = None
         self._has_room = False
@@ -77,23 +86,27 @@ class MemoryTier:
         if step == self._saved_step:
             return
         self._saved_step = step
-        self._wait_for(_IN_FLIGHT - 1)
         name = RecordName(step, self.generation, self._ranks.rank)
         done = threading.Event()
-        self._in_flight.append(done)
         try:
             finish = self._take(name, state)
         except _FAILURES as error:
             if not self._has_room and isinstance(error, CheckpointError):
                 raise
+            self._left_out = True
             self._note(step, error)
+            self._in_flight.append(done)
             self._committing.run(lambda: self._commit(name, False, done))  # the others wait for our word
             return
+        self._left_out = False
+        self._in_flight.append(done)
+        self._bodies.append(done)
         self._copying.run(lambda: self._finish(name, finish, done))
 
     def wait(self) -> CheckpointError | None:
         """See Checkpointer."""
-        self._wait_for(0)
+        while self._in_flight:
+            self._in_flight.popleft().wait()
         return self._error
 
     def close(self) -> CheckpointError | None:
@@ -120,7 +133,7 @@ class MemoryTier:
         with torch.no_grad():
             put_together(values, pieces, body, state)
         random_state.restore(random)
-        self._committing.run(lambda: self._back_up_again(record.name))
+        self._committing.run(lambda: self._settle_loaded(record.name))
         return record.name.step
 
     # Meeting
@@ -153,6 +166,7 @@ class MemoryTier:
 
     def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], None]:
         """Copy what cannot wait; what is returned makes the record whole, in the background."""
+        self._await_turn(_IN_FLIGHT - 1)
         late = self._gate.watch(state.values()) if self._overlap else frozenset()
         shard = take_apart(state)
         values = shard.pack_values(random_state.capture())
@@ -169,13 +183,37 @@ class MemoryTier:
 
         return finish
 
+    def _await_turn(self, most: int) -> None:
+        """Until at most so many bodies are in flight. Once a save was left out, later ones do not wait before they may go on."""
+        end_s = time.monotonic() + (0.0 if self._left_out else _LONGEST_WAIT_S)
+        while len(self._bodies) > most:
+            if not self._bodies[0].wait(max(0.0, end_s - time.monotonic())):
+                raise CheckpointError("two earlier saves are still in flight")
+            self._bodies.popleft()
+        while self._in_flight and self._in_flight[0].is_set():
+            self._in_flight.popleft()
+
     def _await_room(self, body_bytes: int) -> None:
-        rank = self._ranks.rank
-        if not self._cache.make_room(rank, body_bytes):
-            self._wait_for(1)  # our own entry is the one; an earlier step's commit makes room
-            if not self._cache.make_room(rank, body_bytes):
-                raise CheckpointError(f"the checkpoint cache at {self._cache.path} is full: steps before it have no backup yet")
-        self._has_room = True
+        if self._ask_room(body_bytes):
+            return
+        self._await_turn(0)  # an earlier step's commit makes room
+        if not self._ask_room(body_bytes):
+            raise CheckpointError(f"the checkpoint cache at {self._cache.path} is full: steps before it have no backup yet")
+
+    def _ask_room(self, body_bytes: int) -> bool:
+        """At the first save the cache has time to come up. Later one that is silent is left alone for a while."""
+        if not self._has_room:
+            self._has_room = self._cache.make_room(self._ranks.rank, body_bytes)
+            return self._has_room
+        if time.monotonic() < self._silent_until_s:
+            raise CheckpointError(f"the checkpoint cache at {self._cache.path} did not answer lately")
+        begun_s = time.monotonic()
+        try:
+            return self._quick_cache.make_room(self._ranks.rank, body_bytes)
+        except CheckpointError:
+            if time.monotonic() - begun_s > _LONGEST_WAIT_S / 2:  # it hangs; one that is just gone is asked again at the next step
+                self._silent_until_s = time.monotonic() + _SILENCE_S
+            raise
 
     def _complete(self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None) -> None:
         folder = self._cache.folder
@@ -195,11 +233,10 @@ class MemoryTier:
     def _commit(self, name: RecordName, whole: bool, done: threading.Event) -> None:
         """Each save ends in one exchange of all ranks, whether it went well here or not."""
         try:
-            why = self._cache.keep(name, _BACKUP_S) if whole else "it was not copied"
-            notes = self._ranks.gather_tensors(torch.tensor([name.step, int(not why)]))
-            if all(bool(note[1]) and int(note[0]) == name.step for note in notes):
-                self._cache.commit(name.step, name.generation)
-                self._error = None
+            why = self._back_up(name) if whole else ""
+            if self._settle(name, whole and not why):
+                self._said = ""
+                self._error = None if name.step == self._saved_step else self._error
             elif whole:
                 self._note(name.step, CheckpointError(why or "another rank has no copy or no backup of its own"))
         except _FAILURES as error:
@@ -207,23 +244,33 @@ class MemoryTier:
         finally:
             done.set()
 
-    def _back_up_again(self, name: RecordName) -> None:
-        """After a recovery a record may lie on one machine only, until the next step is committed."""
-        try:
-            self._cache.keep(name, _BACKUP_S)
-        except _FAILURES as error:
-            _log.warning("step %d has no second copy: %s", name.step, error)
+    def _settle(self, name: RecordName, is_safe: bool) -> bool:
+        """Compare notes with all ranks; whether all have it twice."""
+        notes = self._ranks.gather_tensors(torch.tensor([name.step, int(is_safe)]))
+        all_safe = all(bool(note[1]) and int(note[0]) == name.step for note in notes)
+        if all_safe:
+            self._cache.commit(name.step, name.generation)
+        return all_safe
 
-    def _wait_for(self, most: int) -> None:
-        """Until at most so many saves are in flight."""
-        while len(self._in_flight) > most:
-            self._in_flight[0].wait()
-            self._in_flight.popleft()
+    def _back_up(self, name: RecordName) -> str:
+        """ "" when our record of this step lies on another machine too; else why not."""
+        try:
+            return self._cache.keep(name, _BACKUP_S)
+        except _FAILURES as error:
+            return str(error)
+
+    def _settle_loaded(self, name: RecordName) -> None:
+        """After a recovery a record may lie on one machine only: back it up at once, not at the next step."""
+        try:
+            self._settle(name, not self._back_up(name))
+        except _FAILURES as error:
+            _log.warning("step %d was loaded, and may have no second copy: %s", name.step, error)
 
     def _note(self, step: int, error: BaseException) -> None:
         self._error = CheckpointError(f"checkpoint of step {step} in memory failed: {error}")
-        if self._ranks.rank == 0:
-            _log.error("%s; training goes on, the next save tries again", self._error)
+        if str(error) != self._said:  # once, however long it lasts
+            _log.error("%s; training goes on, later saves try again", self._error)
+        self._said = str(error)
 
     # Recovering
 
