@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,10 +45,9 @@ class Running:
         self._thread.join(10.0)
 
     def again(self) -> Running:
-        """Another process would begin here: the same folder, the same port, nothing in its head."""
+        """Another process would begin here: the same folder, nothing in its head."""
         self.stop()
-        port = int(self.cache.url.rsplit(":", 1)[1])
-        return Running(dataclasses.replace(self.settings, port=port))
+        return Running(self.settings)
 
     def join(self, rank: int, world_size: int, backup: Running | None = None, generation: int = 1, **fields: Any) -> None:
         url = "" if backup is None else backup.cache.url

@@ -25,10 +25,10 @@ NAME = RecordName(7, 1, 0)
 class Process:
     """`minder cache` on a machine, as its launcher starts it."""
 
-    def __init__(self, folder: Path, rate: str = "0", port: int = 0) -> None:
+    def __init__(self, folder: Path, rate: str = "0") -> None:
         self.folder = folder
         command = [sys.executable, "-m", "minder", "cache", "--job", "demo", "--machine", folder.name, "--folder", str(folder)]
-        command += ["--max-bytes", "256M", "--rate", rate, "--listen", f"127.0.0.1:{port}"]
+        command += ["--max-bytes", "256M", "--rate", rate, "--listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -43,7 +43,7 @@ class Process:
         self.process.wait()
 
     def again(self) -> Process:
-        return Process(self.folder, port=int(self.url.rsplit(":", 1)[1]))
+        return Process(self.folder)
 
 
 @pytest.fixture

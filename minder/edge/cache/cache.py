@@ -33,7 +33,8 @@ _BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backu
 _SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
 _FLUSHED_STEPS = 3
 RETURNS_S = 10.0  # a cache that died is started again within this
-AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
+_PEER_RETURNS_S = 5.0  # the same, for a backup
+AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not; may raise
 
 
 class Cache:
@@ -48,6 +49,7 @@ class Cache:
         self._lock = threading.RLock()
         self._pulls: dict[RecordName, threading.Lock] = {}
         self._moving: set[RecordName] = set()  # records that a peer is pulling from us
+        self._silent_peers: set[str] = set()
         self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
@@ -191,17 +193,23 @@ class Cache:
         self.memory.remove()
 
     def _back_up(self, name: RecordName, member: Member, wait_s: float) -> str:
-        """Ask the peer until it has it. It goes on where it was, so that asking again costs little."""
-        end_s = time.monotonic() + wait_s
-        why = "there was no time"
-        while (left_s := end_s - time.monotonic()) > 0:
-            why = self._ask_peer(member.backup_url, member.token, {"name": str(name), "url": self.url}, left_s)
-            if not why:
-                return ""
-            if self.members.generation != name.generation:
+        """Ask the peer until it has it; it goes on where it was. One that is silent has a moment to return, once: later records do not
+        wait for it."""
+        peer, begin_s, why = member.backup_url, time.monotonic(), ""
+        patience_s = 0.0 if peer in self._silent_peers else _PEER_RETURNS_S
+        while self.members.generation <= name.generation or not why:
+            try:
+                why = self._ask_peer(peer, member.token, {"name": str(name), "url": self.url}, wait_s)
+                self._silent_peers.discard(peer)
+            except NoAnswerError as error:
+                why = str(error)
+                if time.monotonic() - begin_s >= patience_s:
+                    self._silent_peers.add(peer)
+            if not why or time.monotonic() - begin_s >= patience_s:
                 break
-            time.sleep(min(0.2, max(0.0, end_s - time.monotonic())))
-        event(_log, logging.WARNING, "no backup", record=name, peer=member.backup_url, detail=why)
+            time.sleep(0.2)
+        if why:
+            event(_log, logging.WARNING, "no backup", record=name, peer=peer, detail=why)
         return why
 
     def _pull(self, name: RecordName, url: str, token: str, limit: RateLimit) -> None:

@@ -21,9 +21,9 @@ from minder.edge.cache.endpoints import build_endpoints
 from minder.edge.cache.rank_socket import serve_ranks
 from minder.edge.cache.settings import CacheSettings, check_settings
 from minder.edge.listening import Doorway, PatientLoop, serving_options
-from minder.model.errors import BadInputError
+from minder.model.errors import BadInputError, NoAnswerError
 from minder.model.log import event
-from minder.model.private import open_private
+from minder.model.private import open_private, replace_private
 from minder.wire.plain import Origin
 
 __all__ = ["CacheServer", "ask_peer", "serve"]
@@ -32,6 +32,7 @@ _log = logging.getLogger("minder.cache")
 _LOOK_S = 2.0
 _NICE = 10
 _KEPT_CONNECTION_S = 60
+_PORT_FILE = "port"
 
 
 def serve(settings: CacheSettings) -> None:
@@ -61,7 +62,7 @@ def _announce(cache: Cache) -> None:
 
 
 def ask_peer(url: str, token: str, body: Mapping[str, Any], wait_s: float) -> str:
-    """POST /v1/backups; "" when the peer holds it, else why not."""
+    """POST /v1/backups; "" when the peer holds it, else why not. Raises NoAnswerError."""
     origin = Origin.of(url)
     connection = http.client.HTTPConnection(origin.host, origin.port, timeout=max(0.1, wait_s))
     try:
@@ -70,7 +71,7 @@ def ask_peer(url: str, token: str, body: Mapping[str, Any], wait_s: float) -> st
         answer = connection.getresponse()
         said = answer.read(4096).decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        return f"the cache at {url} does not answer: {error}"
+        raise NoAnswerError(f"the cache at {url} does not answer: {error}") from error
     finally:
         connection.close()
     return "" if answer.status == 200 else f"the cache at {url} answered {answer.status}: {said}"
@@ -82,6 +83,7 @@ class CacheServer:
     def __init__(self, settings: CacheSettings) -> None:
         """Raises BadInputError if the address cannot be had."""
         self._listener = _listen(settings)
+        replace_private(settings.folder / _PORT_FILE, str(self._listener.getsockname()[1]))
         host, port = self._listener.getsockname()[:2]
         self.cache = Cache(settings, f"http://{f'[{host}]' if ':' in host else host}:{port}", ask_peer)
         options = {**serving_options(), "timeout_keep_alive": _KEPT_CONNECTION_S}
@@ -126,6 +128,10 @@ class _Server(uvicorn.Server):  # type: ignore[misc]
 
 
 def _listen(settings: CacheSettings) -> Doorway:
+    """Where any port will do, the one that the cache before this had: peers know it."""
+    with contextlib.suppress(OSError, ValueError):
+        if settings.port == 0:
+            return Doorway(settings.host, int((settings.folder / _PORT_FILE).read_text()))
     try:
         return Doorway(settings.host, settings.port)
     except OSError as error:
