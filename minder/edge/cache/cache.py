@@ -33,8 +33,7 @@ _BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backu
 _SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
 _FLUSHED_STEPS = 3
 RETURNS_S = 10.0  # a cache that died is started again within this
-_PEER_RETURNS_S = 5.0  # the same, for a backup
-AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not; may raise
+AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
 
 
 class Cache:
@@ -49,7 +48,6 @@ class Cache:
         self._lock = threading.RLock()
         self._pulls: dict[RecordName, threading.Lock] = {}
         self._moving: set[RecordName] = set()  # records that a peer is pulling from us
-        self._silent_peers: set[str] = set()
         self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
         self._heard_s = now_s()
         self._flushing: threading.Thread | None = None
@@ -193,23 +191,13 @@ class Cache:
         self.memory.remove()
 
     def _back_up(self, name: RecordName, member: Member, wait_s: float) -> str:
-        """Ask the peer until it has it; it goes on where it was. One that is silent has a moment to return, once: later records do not
-        wait for it."""
-        peer, begin_s, why = member.backup_url, time.monotonic(), ""
-        patience_s = 0.0 if peer in self._silent_peers else _PEER_RETURNS_S
-        while self.members.generation <= name.generation or not why:
-            try:
-                why = self._ask_peer(peer, member.token, {"name": str(name), "url": self.url}, wait_s)
-                self._silent_peers.discard(peer)
-            except NoAnswerError as error:
-                why = str(error)
-                if time.monotonic() - begin_s >= patience_s:
-                    self._silent_peers.add(peer)
-            if not why or time.monotonic() - begin_s >= patience_s:
-                break
-            time.sleep(0.2)
+        """Ask the peer once, who pulls it. Another try would hold newer steps up; asked again for this one, it goes on where it was."""
+        try:
+            why = self._ask_peer(member.backup_url, member.token, {"name": str(name), "url": self.url}, wait_s)
+        except NoAnswerError as error:
+            why = str(error)
         if why:
-            event(_log, logging.WARNING, "no backup", record=name, peer=peer, detail=why)
+            event(_log, logging.WARNING, "no backup", record=name, peer=member.backup_url, detail=why)
         return why
 
     def _pull(self, name: RecordName, url: str, token: str, limit: RateLimit) -> None:
