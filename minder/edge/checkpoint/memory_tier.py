@@ -43,8 +43,9 @@ _log = logging.getLogger("minder.checkpoint")
 _IN_FLIGHT = 2
 _LONGEST_WAIT_S = 1.0  # of a training step, for a save before it
 _SILENCE_S = 10.0  # so long a cache that did not answer is not asked again
-_BACKUP_S = 30.0  # from the hand-over on; a step without a backup is not committed
-_FETCH_S = 300.0
+_BACKUP_S = 30.0  # from the hand-over on, and for each byte as long as a slow network takes; a step without a backup is not committed
+_SLOW_BYTES_PER_S = 50e6
+_FETCH_S = 3600.0
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
 
 
@@ -79,6 +80,7 @@ class MemoryTier:
         self._saved_step: int | None = None
         self._error: CheckpointError | None = None
         self._has_room = False
+        self._body_bytes = 0
         self.generation = self._join(parallelism)
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
@@ -96,7 +98,8 @@ class MemoryTier:
             self._left_out = True
             self._note(step, error)
             self._in_flight.append(done)
-            self._committing.run(lambda: self._commit(name, False, done))  # the others wait for our word
+            # the others wait for our word, and for that on every step before it
+            self._copying.run(lambda: self._committing.run(lambda: self._commit(name, False, done)))
             return
         self._left_out = False
         self._in_flight.append(done)
@@ -133,7 +136,9 @@ class MemoryTier:
         with torch.no_grad():
             put_together(values, pieces, body, state)
         random_state.restore(random)
-        self._committing.run(lambda: self._settle_loaded(record.name))
+        settled = threading.Event()
+        self._in_flight.append(settled)
+        self._committing.run(lambda: self._settle_loaded(record.name, settled))
         return record.name.step
 
     # Meeting
@@ -172,6 +177,7 @@ class MemoryTier:
         values = shard.pack_values(random_state.capture())
         if not self._has_room:
             unpack_values(values)  # what could not be read again must not be found out at the recovery
+        self._body_bytes = shard.body_bytes
         self._await_room(shard.body_bytes)
         body = _new_body(draft_path(self._cache.folder, name), shard.body_bytes)
         copy = CopyOut(shard, _as_tensor(body), late)
@@ -255,16 +261,18 @@ class MemoryTier:
     def _back_up(self, name: RecordName) -> str:
         """ "" when our record of this step lies on another machine too; else why not."""
         try:
-            return self._cache.keep(name, _BACKUP_S)
+            return self._cache.keep(name, _BACKUP_S + self._body_bytes / _SLOW_BYTES_PER_S)
         except _FAILURES as error:
             return str(error)
 
-    def _settle_loaded(self, name: RecordName) -> None:
+    def _settle_loaded(self, name: RecordName, done: threading.Event) -> None:
         """After a recovery a record may lie on one machine only: back it up at once, not at the next step."""
         try:
             self._settle(name, not self._back_up(name))
         except _FAILURES as error:
             _log.warning("step %d was loaded, and may have no second copy: %s", name.step, error)
+        finally:
+            done.set()
 
     def _note(self, step: int, error: BaseException) -> None:
         self._error = CheckpointError(f"checkpoint of step {step} in memory failed: {error}")
@@ -301,7 +309,7 @@ class MemoryTier:
 
     def _open(self, copy: Copy) -> tuple[Record, torch.Tensor]:
         if not copy.own:
-            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S)
+            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S)  # as long as it comes; a peer that is silent raises sooner
         else:
             folder = self._cache.folder if copy.where == "memory" else Path(self._flush_dir)
         record = read_record(folder, copy.name)
