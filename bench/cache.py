@@ -31,8 +31,9 @@ import torch.distributed as dist
 
 from minder import Checkpointer
 from minder.edge.cache.client import SOCKET_VARIABLE, CacheClient
+from minder.edge.cache.folder import read_record
 from minder.edge.cache.members import Member
-from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, read_record, write_head, wrong_chunk
+from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
 
 _SKIPPED = 2  # first steps: buffers are made
 _GIB = 2**30

@@ -87,4 +87,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
     yield begin
     for running in made:
+        running.server.stop()
+    for running in made:
         running.stop()

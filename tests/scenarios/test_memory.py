@@ -27,7 +27,7 @@ def _caches_of(machine: Any) -> list[int]:
 
 
 def test_a_cache_is_killed_and_a_machine_is_lost_with_its_memory(drama: Callable[..., Any], same_losses: Any) -> None:
-    run = drama(memory=True, fault="crash", steps=60)
+    run = drama(memory=True, fault="crash", steps=48)
     run.start()
     run.reach(8)
     (killed,) = _caches_of(run.stage.lab.machines[0])
