@@ -79,11 +79,12 @@ class Caches:
 
 def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, overlap: bool) -> dict[str, Any]:
     with Caches(ranks, f"{5 * size_bytes + 2**26}") as caches, tempfile.TemporaryDirectory() as folder:
+        started_cpu_s = caches.cpu_s()
         children = [_fork(rank, ranks, size_bytes, caches, Path(folder), options, overlap) for rank in range(ranks)]
         if any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children):
             raise SystemExit("a rank failed: see above")
         seen = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
-        cache_cpu_s = caches.cpu_s()
+        cache_cpu_s = caches.cpu_s() - started_cpu_s
     waits_s = sorted(wait for each in seen for wait in each["waits_s"][_SKIPPED:])
     gigabytes = ranks * size_bytes * options.steps / 1e9
     return {
