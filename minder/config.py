@@ -224,7 +224,8 @@ class JobConfig(_Strict):
     ranks on each. parallelism: sizes of tensor, pipeline, data, expert and context, and rank_order ("tp-dp-pp"); it says who is whose
     peer. environment: variables that the ranks get besides. step_pattern: regular expression with a group `step` for the lines of
     the ranks' logs; the ranks get it as MINDER_STEP_PATTERN. checkpoint_dir: where the job saves; its ranks get it as
-    MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial.
+    MINDER_CHECKPOINT_DIR. checkpoints: "local" where each machine keeps its own, so that ranks cannot move to others for a trial;
+    "memory" where the script uses Checkpointer("memory"): every step is kept, at peers.
     min_machines: with no standby left, the job goes on without the replicas of a machine that is evicted, down to so many machines; not
     set: it waits for a standby. checkpoints_any_size: whether the job's checkpoints can be read by another number of ranks; not set: as the
     newest one in checkpoint_dir says, and where none says it the job keeps its size. grow_after_s: a job that is short is started again
@@ -247,7 +248,7 @@ class JobConfig(_Strict):
     environment: dict[str, str] = {}
     step_pattern: str | None = None
     checkpoint_dir: str | None = None
-    checkpoints: Literal["shared", "local"] = "shared"
+    checkpoints: Literal["shared", "local", "memory"] = "shared"
     checkpoints_any_size: bool | None = None
     min_machines: int | None = Field(default=None, ge=1)
     grow_after_s: float = Field(default=0.0, ge=0)
@@ -307,6 +308,8 @@ class JobConfig(_Strict):
             return self
         if self.checkpoints == "local":
             raise ValueError('min_machines with checkpoints = "local": ranks cannot move where each machine keeps its own checkpoints')
+        if self.checkpoints == "memory":
+            raise ValueError('min_machines with checkpoints = "memory": what is kept in memory is read by as many ranks as wrote it')
         return self
 
     def without_launchers(self) -> JobConfig:

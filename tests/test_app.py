@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -247,3 +248,12 @@ def test_the_controllers_metrics_are_off_unless_the_configuration_opens_an_addre
     app.close()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_ranks_that_keep_checkpoints_in_memory_learn_the_layout_and_their_own_rack(built: Any) -> None:
+    machines = tuple(MachineConfig(name=name, agent=DEAD, launcher=DEAD, rack=f"r-{name}") for name in "abcd")
+    app = built(machines=machines, checkpoints="memory", ranks_per_machine=2, parallelism={"tensor": 2})
+    settings = app.recovery._settings
+    parallelism = json.loads(settings.environment["MINDER_PARALLELISM"])
+    assert (parallelism["tensor"], parallelism["data"]) == (2, 4)
+    assert json.loads(settings.machine_environment["b"]["MINDER_DOMAIN"]) == {"rack": "r-b"}

@@ -227,7 +227,7 @@ def test_the_stacks_of_a_hung_job_are_read_without_waiting_for_arrays() -> None:
     assert loaded_by("import minder.offline.evaluation.stacks", {"numpy", "polars", "sqlalchemy", "torch"}) == set()
 
 
-@pytest.mark.parametrize("room", ["agent", "launcher"])
+@pytest.mark.parametrize("room", ["agent", "cache", "launcher"])
 def test_what_runs_beside_jobs_is_light(room: str) -> None:
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -39,6 +39,7 @@ FROZEN_VERBS = {
     "token",
     "agent",
     "launch",
+    "cache",
     "lab",
     "evaluate",
     "train",

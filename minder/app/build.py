@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from minder import __version__
@@ -254,8 +255,7 @@ def _build_intake(base: _Base, diagnosis: _Diagnosis, away_s: float) -> _Intake:
 def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     """What is decided, and what carries it out: our own launchers, or the engine that starts a watched job again."""
     config, policy = base.config, Policy(base.config.policy_config(base.act))
-    is_local, any_size = config.checkpoints == "local", config.checkpoints_any_size
-    work = JobWork(config.checkpoint_dir, config.total_steps, is_local, base.sizes, any_size)
+    work = JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints, base.sizes, config.checkpoints_any_size)
     context = context_maker(config.name, base.topology, policy.config, (diagnosis.tracker, base.fleet, base.ledger), base.watched, work)
     watch = None if base.engine is None else base.engine.watch
     context = whole_context(context, watch, not base.launched, policy.config, standing_of(diagnosis.judge))
@@ -366,6 +366,8 @@ def _recovery(base: _Base) -> Recovery:
         environment["MINDER_CHECKPOINT_DIR"] = config.checkpoint_dir
     if config.step_pattern:
         environment["MINDER_STEP_PATTERN"] = config.step_pattern
+    if config.checkpoints == "memory":
+        environment["MINDER_PARALLELISM"] = json.dumps(asdict(base.topology.parallelism))
     settings = RecoverySettings(
         state_dir=state_dir_of(config),
         rendezvous_address=config.rendezvous_address,
@@ -375,6 +377,7 @@ def _recovery(base: _Base) -> Recovery:
         evidence_deadline_s=config.evidence_deadline_s,
         parallelism=None if base.sizes is None else base.sizes.parallelism,
         full_machines=0 if base.sizes is None else base.sizes.full,
+        machine_environment={name: {"MINDER_DOMAIN": json.dumps(found)} for name, found in base.topology.domains.items() if found},
     )
     actuator: Actuator = LocalActuator(config.name, base.fleet, local, base.clock)
     if parts is not None and parts.work is not None:

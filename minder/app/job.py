@@ -15,7 +15,7 @@ from minder.act.controller.exporter import Exporter
 from minder.act.controller.recover import Recovery
 from minder.act.controller.state import JobState
 from minder.act.controller.step import Controller
-from minder.act.recovery.placement import replace_machines
+from minder.act.recovery.generation_plan import replace_machines
 from minder.act.recovery.restart import await_waiting
 from minder.app.admission import registration
 from minder.app.engine import EngineParts

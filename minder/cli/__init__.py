@@ -48,12 +48,13 @@ VERBS = {
     "doctor": "What is missing for minder to work here, and a first job.toml out of any Prometheus.",
     "agent": "Observe this machine: metrics, signals, evidence on request.",
     "launch": "Supervise one machine's training processes for one job.",
+    "cache": "Keep the checkpoints of one machine's ranks in its memory.",
     "lab": "The local lab: check what works here, clean up.",
 }
 
 # What a verb logs by default: those that run for weeks under a supervisor log what they do, those that a person looks at
 # have their own lines for that. Verbs that are none of these have no log: their warnings are bare lines.
-LOG_LEVELS = {"agent": "info", "launch": "info", "serve": "info", "run": "warning", "watch": "warning", "demo": "warning"}
+LOG_LEVELS = {"agent": "info", "launch": "info", "cache": "info", "serve": "info", "run": "warning", "watch": "warning", "demo": "warning"}
 _LEVEL_HELP = f"{' | '.join(LEVELS)}: how much is logged (docs/logging.md). [default: $MINDER_LOG_LEVEL, else by verb]"
 _FORMAT_HELP = f"{' | '.join(FORMATS)}: how the log is written. [default: $MINDER_LOG_FORMAT, else text]"
 

@@ -14,7 +14,7 @@ from minder.model.errors import MissingExtraError
 __all__ = ["CONTROLLER_MODULES", "LIGHT_VERBS", "demand_controller", "demand_for", "missing_extra"]
 
 CONTROLLER_MODULES = ("alembic", "matplotlib", "numpy", "polars", "prometheus_api_client", "sqlalchemy", "yaml")
-LIGHT_VERBS = frozenset({"agent", "doctor", "launch"})
+LIGHT_VERBS = frozenset({"agent", "cache", "doctor", "launch"})
 # These ask a service: nothing here computes. `report` and `incidents cost` ask it too, and then count and draw here.
 SERVED_VERBS = frozenset({"decision", "incidents", "job", "machine", "maintenance", "pause", "unpause"})
 COUNTED_HERE = (("incidents", "cost"),)

@@ -38,6 +38,11 @@ def command(
     ] = 10.0,
     probe_folder: Annotated[Path | None, typer.Option(help="Where the disk probe writes. [default: the temporary folder]")] = None,
     step_pattern: StepPattern = None,
+    cache_bytes: Annotated[
+        str, typer.Option(help='Keep checkpoints of Checkpointer("memory") in so much memory of this machine, such as 64G.')
+    ] = "",
+    cache_folder: Annotated[Path | None, typer.Option(help="Where they lie (default: /dev/shm/minder-UID/JOB/MACHINE).")] = None,
+    cache_listen: Annotated[str, typer.Option(help="ADDRESS:PORT for other machines' caches (default: a free port of --listen).")] = "",
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_client_ca: Annotated[
@@ -75,6 +80,9 @@ def command(
         grace_s=grace,
         probe_folder=None if probe_folder is None else probe_folder.absolute(),
         step_pattern=chosen_pattern(step_pattern, None),
+        cache_bytes=cache_bytes,
+        cache_folder=None if cache_folder is None else cache_folder.absolute(),
+        cache_listen=cache_listen,
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )
     settings = dataclasses.replace(settings, token=check_settings(settings, token_file))

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from minder.act.recovery.placement import machine_order
+from minder.act.recovery.generation_plan import machine_order
 from minder.model.clock import format_time
 from minder.record.api.access import Caller
 from minder.record.api.fields import NAME, JobName, MachineName, Page

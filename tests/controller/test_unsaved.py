@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from minder.act.controller import context as module
-from minder.act.controller.context import CheckpointLook, restart_s, unsaved_s
+from minder.act.controller.context import CheckpointLook, JobWork, restart_s, unsaved_s
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.edge.checkpoint.manifest import Manifest, ManifestFile, checkpoint_path, publish
 from minder.model.evidence import Signal
@@ -54,6 +54,12 @@ def test_the_newest_manifest_counts(run: Callable[..., JobTracker], tmp_path: Pa
     save(tmp_path, 99)
     (checkpoint_path(tmp_path, 100, 1)).mkdir()  # not published
     assert unsaved_s(tracker, look.newest_step, ASSUMED_S) == pytest.approx(2.0)
+
+
+def test_a_job_that_keeps_every_step_in_memory_loses_one(run: Callable[..., JobTracker]) -> None:
+    assert JobWork(None, checkpoints="memory").unsaved_s(run(100), ASSUMED_S) == pytest.approx(2.0)
+    assert JobWork(None, checkpoints="memory").unsaved_s(run(0), ASSUMED_S) == ASSUMED_S  # no step is known yet
+    assert JobWork(None).unsaved_s(run(100), ASSUMED_S) == ASSUMED_S
 
 
 def test_a_declared_phase_counts_where_there_is_no_manifest(run: Callable[..., JobTracker]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minder.act.recovery.placement import GenerationPlan
+from minder.act.recovery.generation_plan import GenerationPlan
 from minder.edge.launcher.requests import parse_request
 from minder.edge.launcher.variables import check_patterns, refused_variable
 from minder.model.errors import BadInputError, WireError

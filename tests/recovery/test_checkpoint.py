@@ -236,7 +236,7 @@ def _run_ranks(body: str, tmp_path: Path, ranks: int = 2) -> str:
     return done.stdout
 
 
-_TOGETHER = "from minder.edge.checkpoint import replication; replication._LARGEST_ALONE_BYTES = 0"
+_TOGETHER = "from minder.edge.checkpoint import equal_state; equal_state._LARGEST_ALONE_BYTES = 0"
 
 
 @pytest.mark.parametrize(("mode", "files"), [("pass", 1), (_TOGETHER, 2)], ids=["first rank writes", "ranks write together"])
@@ -343,10 +343,10 @@ def test_a_save_that_hangs_with_a_dead_generation_does_not_stop_the_next(tmp_pat
         new.save(2, state)
         assert new.close() is None
         assert [manifest.order for manifest in complete_checkpoints(folder / "c")] == [(1, 2), (0, 1)]
-        assert old._thread.is_alive()
+        assert old._tier._thread.is_alive()
         (folder / "over").touch()
-        old._thread.join(30)
-        assert not old._thread.is_alive()
+        old._tier._thread.join(30)
+        assert not old._tier._thread.is_alive()
         """,
         tmp_path,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from minder.act.recovery.generation_plan import GenerationPlan
 from minder.act.recovery.groups import plan_groups
-from minder.act.recovery.placement import GenerationPlan
 from minder.model.errors import RecoveryError
 
 GROUPS = {"h0": {0: "a", 1: "a", 2: "b", 3: "b"}, "h1": {0: "c", 1: "c", 2: "d", 3: "d"}}

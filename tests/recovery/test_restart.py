@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minder.act.recovery.placement import GenerationPlan
+from minder.act.recovery.generation_plan import GenerationPlan
 from minder.act.recovery.restart import await_waiting, is_waiting, start_generation, why_not_waiting
 from minder.model.clock import FakeClock
 from minder.model.errors import NoAnswerError

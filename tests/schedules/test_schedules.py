@@ -100,7 +100,7 @@ NEEDED: dict[str, Any] = {
 
 def act_without_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes after the job's start."""
-    from minder.act.recovery.placement import GenerationPlan
+    from minder.act.recovery.generation_plan import GenerationPlan
 
     request_for = GenerationPlan.request_for
 
@@ -114,7 +114,7 @@ def act_without_intent(monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evicted machine stands in for the next one."""
     from minder.act.controller.recover import Recovery
-    from minder.act.recovery.placement import replace_machines
+    from minder.act.recovery.generation_plan import replace_machines
 
     def place(self: Any, decision: Any) -> Any:
         barred = sorted(self._state.barred - set(decision.machines))

@@ -59,17 +59,18 @@ _REQUEUE_S = 120.0  # a job that the scheduler starts anew: its old processes en
 
 
 class JobWork:
-    """What of the job's work is saved in `checkpoint_dir` (None: unknown where), whether that is local to each machine, and the step at
-    which the job is done (None: unknown). sizes: how small the job may become (None: it keeps its size). any_size: whether its
-    checkpoints are read at another size; None: as they say themselves."""
+    """What of the job's work is saved in `checkpoint_dir` (None: unknown where), where checkpoints lie ("shared", "local" to each machine,
+    "memory": every step, at peers), and the step at which the job is done (None: unknown). sizes: how small the job may become (None: it
+    keeps its size). any_size: whether its checkpoints are read at another size; None: as they say themselves."""
 
     def __init__(
-        self, checkpoint_dir: str | None, total_steps: int | None = None, is_local: bool = False, sizes: Sizes | None = None,
+        self, checkpoint_dir: str | None, total_steps: int | None = None, checkpoints: str = "shared", sizes: Sizes | None = None,
         any_size: bool | None = None,
     ) -> None:  # fmt: skip
         self.checkpoints = CheckpointLook(checkpoint_dir)
         self.total_steps = total_steps
-        self.is_local = is_local
+        self.is_local = checkpoints == "local"
+        self.in_memory = checkpoints == "memory"
         self._sizes, self._any_size = sizes, any_size
 
     def sizes(self) -> Sizes | None:
@@ -79,6 +80,12 @@ class JobWork:
         if self._any_size is False:
             return replace(self._sizes, refused="checkpoints_any_size = false in job.toml")
         return replace(self._sizes, refused=self.checkpoints.why_same_size())
+
+    def unsaved_s(self, tracker: JobTracker, assumed_s: float) -> float:
+        """Seconds of work that a restart would lose: of a job that keeps every step in memory, one step."""
+        if self.in_memory and math.isfinite(tracker.steps.typical_s):
+            return tracker.steps.typical_s
+        return unsaved_s(tracker, self.checkpoints.newest_step, assumed_s)
 
 
 def isolated_group(topology: Topology, config: PolicyConfig) -> int:
@@ -123,7 +130,7 @@ def context_maker(
             gpus=len(state.rank_machine) or 1,
             largest_group=group,
             answering=frozenset(machine for machine, view in views.items() if _answers(view)),
-            since_checkpoint_s=unsaved_s(tracker, work.checkpoints.newest_step, config.assumed_unsaved_s),
+            since_checkpoint_s=work.unsaved_s(tracker, config.assumed_unsaved_s),
             expected_restart_s=restart_s(tracker, math.inf if watched is not None else state.generation_start_s),
             workers_dead=(dead and state.phase in ("running", "starting")) or state.phase == "suspended",
             machines_lost=lost,

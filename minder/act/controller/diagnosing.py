@@ -22,7 +22,7 @@ from minder.act.policy import timing
 from minder.act.policy.case import Case
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
-from minder.act.recovery.placement import machine_order
+from minder.act.recovery.generation_plan import machine_order
 from minder.act.recovery.restart import StartResult
 from minder.diagnose.diagnostics.diagnosis import Diagnosis, TestRound, conclude, doubtful
 from minder.diagnose.diagnostics.judgement import judge_machines

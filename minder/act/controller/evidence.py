@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minder.act.controller.state import JobState
-from minder.act.recovery.placement import machine_order
+from minder.act.recovery.generation_plan import machine_order
 from minder.model.decision import Decision
 from minder.model.errors import WireError
 from minder.model.evidence import Verdict

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.state import JobState, bar_machines, placement_payload
-from minder.act.recovery.placement import GenerationPlan, exchange_machines, machine_order, replace_machines
+from minder.act.recovery.generation_plan import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
 from minder.model.clock import Clock
@@ -31,14 +31,15 @@ __all__ = ["Recovery", "RecoverySettings"]
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
-    """Deadlines in seconds, and what every worker's environment holds. parallelism: of the job, for its replicas where it goes on at
-    another size; None: it never does. full_machines: how many it has at full size."""
+    """Deadlines in seconds, and what every worker's environment holds, on any machine and on one. parallelism: of the job, for its replicas
+    where it goes on at another size; None: it never does. full_machines: how many it has at full size."""
 
     state_dir: Path
     rendezvous_address: str
     environment: Mapping[str, str]
     checkpoint_dir: Path | None
     max_restarts: int
+    machine_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     evidence_deadline_s: float = 10.0
     start_deadline_s: float = 60.0
     grace_s: float = 2.0
@@ -220,8 +221,9 @@ class Recovery:
         address, port = host.open(generation)
         self._phase("restart", "begin", operation_id, incident)
         plan = GenerationPlan(
-            self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts
-        )
+            self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts,
+            self._settings.machine_environment,
+        )  # fmt: skip
         self._ledger.check_fence()
         result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._clock, self._settings.grace_s)
         self._phase("restart", "end", operation_id, incident, "; ".join(f"{m}: {why}" for m, why in result.missing.items()))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from minder.act.recovery.placement import machine_order
+from minder.act.recovery.generation_plan import machine_order
 from minder.model.decision import Decision
 from minder.model.history import LedgerEvent
 from minder.model.observation import JobView

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from minder.act.recovery.placement import GenerationPlan
+from minder.act.recovery.generation_plan import GenerationPlan
 from minder.model.errors import RecoveryError
 
 __all__ = ["plan_groups"]

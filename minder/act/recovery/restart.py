@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from minder.act.recovery.placement import GenerationPlan
+from minder.act.recovery.generation_plan import GenerationPlan
 from minder.diagnose.verdicts.absence import is_unmanned
 from minder.model.clock import Clock
 from minder.model.errors import NoAnswerError, WireError

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from minder.edge.cache.settings import parse_bytes
 from minder.edge.launcher.variables import check_patterns
 from minder.model.errors import BadInputError
 from minder.model.names import check_job_name, check_machine_name
@@ -41,6 +42,9 @@ class LaunchSettings:
     step_pattern: str | None = None
     tls: ServerTls | None = None
     probe_folder: Path | None = None
+    cache_bytes: str = ""  # of the checkpoint cache beside the workers; "" for none
+    cache_folder: Path | None = None
+    cache_listen: str = ""  # where other machines' caches reach it; "" for a free port of `host`
     spare_delay_s: float = 5.0
     log_limit_bytes: int = 64 * 1024 * 1024
     grace_s: float = 10.0  # that the workers have when the launcher is asked to end
@@ -88,6 +92,13 @@ def check_settings(settings: LaunchSettings, token_file: Path | None) -> Token |
     if settings.command[0] != "-m" and not Path(settings.command[0]).is_file():
         raise BadInputError(f"script {settings.command[0]}: no such file; give its path after --")
     check_patterns(settings.allow_env)
+    if settings.cache_bytes:
+        parse_bytes(settings.cache_bytes, "--cache-bytes")
+    elif settings.cache_folder is not None or settings.cache_listen:
+        raise BadInputError("--cache-folder and --cache-listen go with --cache-bytes: give the cache a size, such as --cache-bytes 64G")
+    cache_host = parse_listen(settings.cache_listen)[0] if settings.cache_listen else settings.host
+    if settings.cache_bytes and cache_host in ("0.0.0.0", "::"):
+        raise BadInputError(f"the cache cannot listen on {cache_host}: give --cache-listen ADDRESS:0 as the job's machines reach this one")
     if settings.warm_spares and settings.barrier == "script":
         raise BadInputError("--warm-spares needs --barrier bootstrap: a script with minder.run restarts in its own process")
     if token_file is None:

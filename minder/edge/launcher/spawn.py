@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from minder.edge.launcher.cache import CacheProcess
 from minder.edge.launcher.settings import LaunchSettings
 from minder.model.private import open_private
 from minder.model.resources import child_python_path
@@ -67,6 +68,7 @@ def _environment(settings: LaunchSettings, heartbeat: Path, control_fd: int) -> 
         **os.environ,
         **child_python_path(),
         **settings.env,
+        **CacheProcess(settings).environment,
         "MINDER_JOB": settings.job,
         "MINDER_MACHINE": settings.machine,
         "MINDER_RUN_DIR": str(settings.run_dir),

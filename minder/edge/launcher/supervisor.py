@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
+from minder.edge.launcher.cache import CacheProcess
 from minder.edge.launcher.events import EventRing
 from minder.edge.launcher.logs import LogFollower
 from minder.edge.launcher.metrics import LauncherFigures, Tally
@@ -34,6 +35,7 @@ __all__ = ["StaleGenerationError", "Supervisor"]
 _log = logging.getLogger("minder.launcher")
 _REMEMBERED_OPERATIONS = 1000
 _LOG_INTERVAL_S = 0.25
+_CACHE_INTERVAL_S = 1.0
 _VACATE_S = 5.0
 
 
@@ -53,11 +55,13 @@ class Supervisor:
         self._operations: OrderedDict[str, None] = OrderedDict()
         self._slots = [Slot(index, settings, self) for index in range(settings.slots)]
         self._logs = [LogFollower(slot.log, settings.log_limit_bytes, settings.step_pattern) for slot in self._slots]
+        self._cache = CacheProcess(settings)
         self._ending = False
         self.tally = Tally()
 
     def start(self) -> None:
         """Start every slot's process: without an assignment it waits at the barrier, which is all a standby does."""
+        self._cache.ensure()
         for slot in self._slots:
             slot.converge()
 
@@ -92,9 +96,14 @@ class Supervisor:
         return [self._view(slot) for slot in self._slots]
 
     async def follow_logs(self) -> None:
-        """Until cancelled: keep logs below their limit, and hand steps that they tell to workers that never beat."""
+        """Until cancelled: keep logs below their limit, hand steps that they show to workers that never beat, and keep the checkpoint
+        cache alive while a rank runs."""
+        looked_s = 0.0
         while True:
             await asyncio.sleep(_LOG_INTERVAL_S)
+            if time.monotonic() - looked_s > _CACHE_INTERVAL_S and self.ranks_here():
+                looked_s = time.monotonic()
+                self._cache.ensure()
             for slot, log in zip(self._slots, self._logs, strict=True):
                 worker = slot.worker
                 steps = log.read_steps(None if worker is None else (worker.pid, worker.generation))

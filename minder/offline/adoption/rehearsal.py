@@ -15,7 +15,7 @@ from minder.act.policy.context import PolicyContext
 from minder.act.policy.ladder import OFFERED, WITH_LAUNCHERS
 from minder.act.policy.limits import HANG
 from minder.act.policy.policy import Policy
-from minder.act.recovery.placement import exchange_machines, replace_machines
+from minder.act.recovery.generation_plan import exchange_machines, replace_machines
 from minder.model.decision import ActionResult, Decision
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import LedgerEvent

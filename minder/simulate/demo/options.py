@@ -22,7 +22,7 @@ class DemoOptions:
 
     at_step: the fault comes when this step is done. masked: the injector's fingerprints are hidden from the agents.
     plain: the training script calls no minder function. telemetry: "auto" takes Prometheus if it is on the PATH,
-    an address the Prometheus there.
+    an address the Prometheus there. memory: checkpoints lie in the machines' memory, and no folder is shared.
     """
 
     fault: str = "hang"
@@ -32,6 +32,7 @@ class DemoOptions:
     seed: int = 0
     machines: int = 6
     standbys: int = 2
+    memory: bool = False
     steps: int | None = None
     step_seconds: float = 0.25
     masked: bool = False

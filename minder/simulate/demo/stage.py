@@ -189,6 +189,9 @@ class Stage:
             script += ["--no-in-place"]
         if options.plain:
             script += ["--plain", "--log-every-rank"]
+        if options.memory:
+            script += ["--memory"]
+            flags += ["--cache-bytes", "64M", "--cache-folder", str(machine.memory_dir), "--cache-listen", f"{machine.data_address}:0"]
         self.lab.start_launcher(machine, self.tokens / machine.name, _LAUNCHER_PORT, [*flags, "--", *script])
 
     def _start_telemetry(self) -> dict[str, Any]:
@@ -212,7 +215,7 @@ class Stage:
         lines = [
             f'name = "{self.job}"',
             f'state_dir = "{self.folder / "state"}"',
-            f'checkpoint_dir = "{self.folder / "checkpoints"}"',
+            'checkpoints = "memory"' if self.options.memory else f'checkpoint_dir = "{self.folder / "checkpoints"}"',
             f'rendezvous_address = "{self.lab.controller_address}"',
             f'machine_token_dir = "{self.tokens}"',
         ]

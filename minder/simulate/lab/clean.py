@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from minder.model.errors import BadInputError, LabError
 from minder.simulate.lab.cgroup import Cgroup, find_layout
+from minder.simulate.lab.machine import MEMORY
 from minder.simulate.lab.network import has_program, lab_links, lab_namespaces, remove_network
 from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE, all_pids, end_processes, marked_processes, read_mark
 from minder.simulate.lab.record import LAB_NAME, RUN_ID, LabRecord, Owner, default_state_dir, read_records, start_ticks
@@ -45,7 +47,7 @@ def clean_labs(state_dir: Path | None = None) -> CleanReport:
 
 
 def remove_lab(run_id: str, record: LabRecord | None = None) -> list[str]:
-    """End every process of a lab and delete its cgroups, namespaces and links. Returns what it found. Raises LabError if some is left."""
+    """End a lab's processes; delete its memory, cgroups, namespaces, links. Returns what it found. Raises LabError if some is left."""
     if not RUN_ID.match(run_id):
         raise BadInputError(f"a lab's run id is four hex digits such as 3fa2; got {run_id!r}")  # a shorter one would match other labs
     found = [*_end_lab_processes(run_id, record), *_unmount(run_id)]
@@ -55,6 +57,9 @@ def remove_lab(run_id: str, record: LabRecord | None = None) -> list[str]:
         cgroup.kill()
         cgroup.remove()
         found.append(f"cgroup {name}")
+    for folder in sorted(MEMORY.glob(f"mdr{run_id}*")):
+        shutil.rmtree(folder, ignore_errors=True)
+        found.append(f"memory {folder.name}")
     if not has_program("ip"):
         return found
     found += [f"network {name}" for name in remove_network(run_id)]
@@ -106,6 +111,9 @@ def _find_labs(state_dir: Path) -> dict[str, list[Owner]]:
             note(path.stem, None)
     for record in read_records(state_dir):
         note(record.run_id, record.owner)
+    for path in MEMORY.glob("mdr????*"):
+        if match := LAB_NAME.match(path.name):
+            note(match[1], None)
     names = {**lab_links(), **dict.fromkeys(lab_namespaces(), "")} if has_program("ip") else {}
     for name, alias in {**dict.fromkeys(find_layout().names("mdr"), ""), **names}.items():
         if match := LAB_NAME.match(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +17,9 @@ from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.processes import LAB_VARIABLE, MACHINE_VARIABLE, OWNER_VARIABLE, end_processes, marked_processes
 from minder.simulate.lab.record import start_ticks
 
-__all__ = ["LabMachine", "MachinePlace"]
+__all__ = ["MEMORY", "LabMachine", "MachinePlace"]
+
+MEMORY = Path("/dev/shm")
 
 # Joins the cgroups, enters the network namespace, becomes the program: the pid stays the same. `ip netns exec` is not used, as it
 # mounts /sys anew and the cgroup files vanish from the program's sight.
@@ -81,6 +84,11 @@ class LabMachine:
         return self.place.directory / "scratch"
 
     @property
+    def memory_dir(self) -> Path:
+        """Named memory of this machine: what its checkpoint cache holds. It goes when the machine dies."""
+        return MEMORY / self.mark
+
+    @property
     def mark(self) -> str:
         """The value of MINDER_LAB_MACHINE in the environment of all its processes."""
         return f"mdr{self.place.run_id}{self.place.label}"
@@ -132,13 +140,14 @@ class LabMachine:
         return sorted(pid for pid in found if start_ticks(pid) is not None)
 
     def kill_all(self, deadline_s: float = 5.0) -> bool:
-        """SIGKILL everything on this machine and wait until nothing lives; False at the deadline."""
+        """SIGKILL everything on this machine and wait until nothing lives; False at the deadline. Its memory is empty then."""
         if self.cgroup is not None:
             self.cgroup.kill(deadline_s)
         else:
             self._kill_groups()
         gone = end_processes(self.pids, deadline_s)
         self._reap(deadline_s)
+        shutil.rmtree(self.memory_dir, ignore_errors=True)
         return gone
 
     def destroy(self) -> None:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minder.act.recovery.generation_plan import GenerationPlan
 from minder.act.recovery.groups import plan_groups
-from minder.act.recovery.placement import GenerationPlan
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.diagnose.diagnostics.replay import ReplayFinding, ReplayPhase, advance
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup, lay_out

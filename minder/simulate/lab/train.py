@@ -71,6 +71,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the lab's model.")
     parser.add_argument("--output", type=Path, required=True, help="folder for losses.jsonl and final.json")
     parser.add_argument("--checkpoint-dir", type=Path, help="default: MINDER_CHECKPOINT_DIR, else OUTPUT/checkpoints")
+    parser.add_argument("--memory", action="store_true", help="checkpoints in the machines' memory, in no folder")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step-seconds", type=float, default=0.2, help="a step takes at least this long")
@@ -125,7 +126,7 @@ def _prepare(options: argparse.Namespace, rank: int) -> Job:
     else:
         from minder.simulate.lab.watched import WatchedLoop
 
-        loop = WatchedLoop(folder, sync_files=not options.no_sync)
+        loop = WatchedLoop("memory" if options.memory else folder, sync_files=not options.no_sync)
     loop.guard(ddp)
     torch.manual_seed(options.seed * 1_000 + rank)  # every rank drops out other channels
     return Job(options, rank, _generation(), torch.tensor(corpus.encoded()), module, ddp, optimizer, loop)

@@ -14,7 +14,7 @@ from minder.edge.worker import install_gradient_guard
 class WatchedLoop:
     """The same face as PlainLoop."""
 
-    def __init__(self, checkpoint_dir: Path, sync_files: bool) -> None:
+    def __init__(self, checkpoint_dir: Path | str, sync_files: bool) -> None:
         self._checkpoints = Checkpointer(checkpoint_dir, sync_files=sync_files)
 
     def guard(self, ddp: Any) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -95,11 +96,15 @@ def test_clean_removes_what_a_killed_owner_left_and_no_running_lab(start_owner, 
     killed, killed_id = start_owner(mode)
     running, running_id = start_owner(mode)
     before = traces(running_id)
+    memory = [Path("/dev/shm") / f"mdr{run_id}m0" for run_id in (killed_id, running_id)]
+    for folder in memory:
+        folder.mkdir()  # as a checkpoint cache leaves it
     killed.kill()
     killed.wait()
     assert traces(killed_id) != []
     report = clean_labs(tmp_path / "state")
     assert traces(killed_id) == []
+    assert [folder.exists() for folder in memory] == [False, True]
     assert report.removed[killed_id] != []
     assert running_id in report.running
     assert traces(running_id) == before

@@ -17,7 +17,8 @@ __all__ = ["GenerationPlan", "exchange_machines", "machine_order", "replace_mach
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
-    """One generation of a job: ranks on machines, the store's address, and what else each worker's environment holds."""
+    """One generation of a job: ranks on machines, the store's address, and what else each worker's environment holds, on any machine
+    and on one."""
 
     job: str
     generation: int
@@ -27,6 +28,7 @@ class GenerationPlan:
     operation_id: str
     environment: Mapping[str, str] = field(default_factory=dict)
     max_restarts: int = 0
+    machine_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -49,6 +51,7 @@ class GenerationPlan:
         """The variables that torchrun sets, and ours. The store is never a worker's (TORCHELASTIC_USE_AGENT_STORE)."""
         return {
             **self.environment,
+            **self.machine_environment.get(machine, {}),
             "MASTER_ADDR": self.master_address,
             "MASTER_PORT": str(self.master_port),
             "WORLD_SIZE": str(len(self.rank_machine)),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minder.act.recovery.placement import GenerationPlan, machine_order, replace_machines
+from minder.act.recovery.generation_plan import GenerationPlan, machine_order, replace_machines
 from minder.model.errors import RecoveryError
 
 JOBS = st.integers(1, 6).flatmap(lambda machines: st.tuples(st.just(machines), st.integers(1, 3), st.sets(st.integers(0, machines - 1))))
@@ -58,3 +58,9 @@ def test_one_operation_in_two_generations_is_two_requests_to_a_launcher() -> Non
 
 def test_machines_come_in_the_order_of_their_first_rank() -> None:
     assert machine_order({3: "a", 0: "c", 1: "b", 2: "c"}) == ("c", "b", "a")
+
+
+def test_what_is_one_machines_own_reaches_its_workers_only() -> None:
+    found = plan({0: "a", 1: "s"}, machine_environment={"s": {"MINDER_DOMAIN": '{"rack": "r1"}'}})
+    assert found.request_for("s", 2.0)["assignments"][0]["env"]["MINDER_DOMAIN"] == '{"rack": "r1"}'
+    assert "MINDER_DOMAIN" not in found.request_for("a", 2.0)["assignments"][0]["env"]

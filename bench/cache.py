@@ -1,0 +1,238 @@
+"""What checkpoints in memory cost: how long a step waits for its save, processor time, and how long a gigabyte takes to come back.
+
+    python bench/cache.py [--parts wait restore] [--steps 12] [--step-seconds 1.0]
+
+wait: ranks with a real cache each (two machines of a job on this one), state of 10 and 100 MB a rank on 6 ranks and of 1 GB on 2. A step
+is a forward and backward that sleep, then the optimiser's step; its wait is what `save` and the optimiser's hook take. restore: 1 GiB of
+one rank from its own memory, from a peer's, from a local disk and from a store (a folder that a peer's cache has on its disk).
+Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+import torch
+import torch.distributed as dist
+
+from minder import Checkpointer
+from minder.edge.cache.client import SOCKET_VARIABLE, CacheClient
+from minder.edge.cache.folder import read_record
+from minder.edge.cache.members import Member
+from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
+
+_SKIPPED = 2  # first steps: buffers are made
+_GIB = 2**30
+
+
+class Caches:
+    """One cache process for each rank, in named memory. A context manager."""
+
+    def __init__(self, count: int, max_bytes: str) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="minder-bench-", dir="/dev/shm"))
+        self._max_bytes, self._count = max_bytes, count
+        self._processes: list[subprocess.Popen[str]] = []
+        self.urls: list[str] = []
+
+    def __enter__(self) -> Caches:
+        for index in range(self._count):
+            command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", f"m{index}", "--max-bytes", self._max_bytes]
+            process = subprocess.Popen(
+                [*command, "--folder", str(self.folder(index))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            self._processes.append(process)
+            assert process.stdout is not None
+            self.urls.append(process.stdout.readline().split(" at ")[1].split(",")[0])
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.wait()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def folder(self, index: int) -> Path:
+        return self.root / f"m{index}"
+
+    def client(self, index: int) -> CacheClient:
+        return CacheClient(self.folder(index) / "socket")
+
+    def cpu_s(self) -> float:
+        """Of all cache processes so far."""
+        fields = [Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split() for process in self._processes]
+        return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, overlap: bool) -> dict[str, Any]:
+    with Caches(ranks, f"{5 * size_bytes + 2**26}") as caches, tempfile.TemporaryDirectory() as folder:
+        started_cpu_s = caches.cpu_s()
+        children = [_fork(rank, ranks, size_bytes, caches, Path(folder), options, overlap) for rank in range(ranks)]
+        if any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children):
+            raise SystemExit("a rank failed: see above")
+        seen = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
+        cache_cpu_s = caches.cpu_s() - started_cpu_s
+    waits_s = sorted(wait for each in seen for wait in each["waits_s"][_SKIPPED:])
+    gigabytes = ranks * size_bytes * options.steps / 1e9
+    return {
+        "ranks": ranks, "mb_a_rank": size_bytes / 1e6, "overlap": overlap, "errors": sorted({each["error"] for each in seen} - {""}),
+        "wait_median_ms": _ms(statistics.median(waits_s)), "wait_p99_ms": _ms(waits_s[int(0.99 * (len(waits_s) - 1))]),
+        "cpu_s_per_gb_ranks": round(sum(each["cpu_s"] for each in seen) / gigabytes, 3),
+        "cpu_s_per_gb_caches": round(cache_cpu_s / gigabytes, 3),
+    }  # fmt: skip
+
+
+def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, options: argparse.Namespace, overlap: bool) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        os.environ[SOCKET_VARIABLE] = str(caches.folder(rank) / "socket")
+        dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
+        (folder / f"{rank}.json").write_text(json.dumps(_train(rank, size_bytes, options, overlap)))
+        status = 0
+    finally:
+        if status:
+            sys.excepthook(*sys.exc_info())
+        os._exit(status)
+
+
+def _train(rank: int, size_bytes: int, options: argparse.Namespace, overlap: bool) -> dict[str, Any]:
+    """Weights and one moment of the same size: SGD with momentum; each rank has its own values, so that every byte is sent."""
+    parameters = [torch.nn.Parameter(torch.full((size_bytes // 80,), float(rank))) for _ in range(10)]
+    optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    model = torch.nn.ParameterList(parameters)
+    checkpoints = Checkpointer("memory", overlap=overlap)
+    waits_s, cpu_s = [], 0.0
+    for step in range(1, options.steps + 1):
+        dist.barrier()
+        before_s = _cpu_s()
+        begin_s = time.perf_counter()
+        checkpoints.save(step, {"model": model, "optimizer": optimizer})
+        saved_s = time.perf_counter()
+        time.sleep(options.step_seconds)  # forward and backward
+        gate_s = time.perf_counter()
+        for hook in optimizer._optimizer_step_pre_hooks.values():
+            hook(optimizer, (), {})
+        waits_s.append(saved_s - begin_s + time.perf_counter() - gate_s)
+        cpu_s += _cpu_s() - before_s
+        optimizer.step()
+    error = checkpoints.wait()
+    return {"waits_s": waits_s, "cpu_s": cpu_s, "error": "" if error is None else str(error)}
+
+
+def measure_restore(options: argparse.Namespace) -> dict[str, Any]:
+    disk = Path(tempfile.mkdtemp(prefix="minder-bench-", dir=options.disk))
+    store = Path(tempfile.mkdtemp(prefix="minder-bench-", dir=options.disk))
+    name, found = RecordName(1, 1, 0), {}
+    try:
+        with Caches(2, "3G") as caches:
+            caches.client(0).join(Member(0, 1, 2, caches.urls[1], "bench"))
+            caches.client(1).join(Member(1, 1, 2, caches.urls[0], "bench", flush_dir=str(store)))
+            _write(caches.folder(0), name)
+            found["own memory"] = _timed(lambda: _load(caches.folder(0), name))
+            if why := caches.client(0).keep(name, 300.0):
+                raise SystemExit(why)
+            _forget(caches, 0, name)
+            found["peer memory"] = _timed(lambda: _load(caches.client(0).fetch(name, caches.urls[1], 300.0), name))
+            for folder in (disk, store):
+                _move(caches.folder(0), folder, name)
+            found["local disk"] = _timed(lambda: _load(disk, name))
+            _forget(caches, 0, name)
+            _forget(caches, 1, name)
+            os.sync()
+            found["shared store, by a peer"] = _timed(lambda: _load(caches.client(0).fetch(name, caches.urls[1], 300.0), name))
+    finally:
+        shutil.rmtree(disk)
+        shutil.rmtree(store)
+    return {"bytes": _GIB, "seconds": found}
+
+
+def _write(folder: Path, name: RecordName) -> None:
+    piece = os.urandom(2**20) * 64
+    with draft_path(folder, name).open("wb") as file:
+        for _ in range(_GIB // len(piece)):
+            file.write(piece)
+    body = draft_path(folder, name).read_bytes()
+    draft_path(folder, name).rename(body_path(folder, name))
+    write_head(folder, Record(name, 2, _GIB, "bench", checksums(memoryview(body)), b""))
+
+
+def _load(folder: Path, name: RecordName) -> None:
+    """As a rank does it: every checksum, and a copy into tensors."""
+    record = read_record(folder, name)
+    target = torch.empty(_GIB, dtype=torch.uint8)
+    with body_path(folder, name).open("rb") as file:
+        file.readinto(target.numpy())
+    if wrong_chunk(memoryview(target.numpy()), record) is not None:
+        raise SystemExit(f"{folder}: damaged")
+
+
+def _forget(caches: Caches, index: int, name: RecordName) -> None:
+    for path in caches.folder(index).glob(f"{name}.*"):
+        path.unlink()
+    caches.client(index).hello()
+
+
+def _move(source: Path, target: Path, name: RecordName) -> None:
+    for suffix in ("body", "head"):
+        shutil.copyfile(source / f"{name}.{suffix}", target / f"{name}.{suffix}")
+        with (target / f"{name}.{suffix}").open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # from the disk, not from its cache
+
+
+def _timed(work: Any) -> float:
+    begin_s = time.perf_counter()
+    work()
+    return round(time.perf_counter() - begin_s, 2)
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Cost of checkpoints in memory.")
+    parser.add_argument("--parts", nargs="+", choices=("wait", "restore"), default=["wait", "restore"])
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--step-seconds", type=float, default=1.0)
+    parser.add_argument("--cases", nargs="+", default=["6x10", "6x100", "2x1000"], help="RANKSxMEGABYTES")
+    parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    result: dict[str, Any] = {}
+    if "wait" in options.parts:
+        cases = [tuple(map(int, case.split("x"))) for case in options.cases]
+        result["wait"] = [
+            measure_wait(ranks, megabytes * 10**6, options, overlap) for ranks, megabytes in cases for overlap in (True, False)
+        ]  # fmt: skip
+    if "restore" in options.parts:
+        result["restore"] = measure_restore(options)
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

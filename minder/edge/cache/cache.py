@@ -1,0 +1,323 @@
+"""What a cache does with records: takes them from its ranks, has them backed up, holds backups of peers, drops what is obsolete.
+
+Retention follows one rule: a step is committed when every rank of the job has a record of it and a backup of that record; what is older
+than the newest committed step goes, nothing else does. So there is always one step that survives the loss of any one machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from minder.edge.cache.folder import RecordFolder, read_record
+from minder.edge.cache.members import Member, Members
+from minder.edge.cache.pull import PIECE_BYTES, RateLimit, pull_body, pull_head
+from minder.edge.cache.record import Record, RecordName, body_path, draft_path
+from minder.edge.cache.settings import CacheSettings
+from minder.model.errors import CheckpointError, NoAnswerError
+from minder.model.log import event
+from minder.model.private import open_private
+
+__all__ = ["RETURNS_S", "AskPeer", "Cache"]
+
+_log = logging.getLogger("minder.cache")
+_BODIES_A_RANK = 4  # two steps of its own, two of the peer that it is the backup of
+_SAME_STEP_S = 1.0  # so long a peer's record waits for our own of the same step, where they were equal before
+_FLUSHED_STEPS = 3
+RETURNS_S = 10.0  # a cache that died is started again within this
+AskPeer = Callable[[str, str, Mapping[str, Any], float], str]  # url, token, body of POST /v1/backups, seconds: "" or why not
+
+
+class Cache:
+    """Thread safe; calls that wait for a peer block. Raises CheckpointError for what a rank or a peer may not or cannot have."""
+
+    def __init__(self, settings: CacheSettings, url: str, ask_peer: AskPeer, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.settings, self.url = settings, url
+        self.memory = RecordFolder(settings.folder)
+        self.members = Members(settings.folder)
+        self._ask_peer, self._now_s = ask_peer, now_s
+        self._limit = RateLimit(settings.rate_bytes_per_s)
+        self._lock = threading.RLock()
+        self._pulls: dict[RecordName, threading.Lock] = {}
+        self._moving: set[RecordName] = set()  # records that a peer is pulling from us
+        self._was_equal: set[int] = set()  # ranks whose last backup had the body of a record of our own
+        self._heard_s = now_s()
+        self._flushing: threading.Thread | None = None
+        self._flush_turn = threading.Lock()
+
+    # What ranks ask
+
+    def hello(self, flush_dir: str = "") -> dict[str, Any]:
+        """Who this is, and what lies here and in the flush folder, which other machines may share. Raises OSError."""
+        disk = RecordFolder(Path(flush_dir)) if flush_dir else None
+        with self._lock:
+            self._heard_s = self._now_s()
+            self.memory.look()
+            places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
+            held = [
+                {"name": str(name), "world_size": record.world_size, "where": where}
+                for where, folder in places
+                for name, record in sorted(folder.records.items())
+            ]
+            about = {"machine": self.settings.machine, "job": self.settings.job, "url": self.url, "folder": str(self.settings.folder)}
+            return {**about, "generation": self.members.generation, "committed": self.members.committed, "records": held}
+
+    def join(self, member: Member) -> None:
+        """A rank of a new generation, or of the present one again."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            if not self.members.join(member):
+                raise CheckpointError(f"generation {member.generation} is over: this cache is in {self.members.generation}")
+
+    def make_room(self, rank: int, body_bytes: int) -> bool:
+        """Whether a body may be written now; False until an earlier step is committed. Raises CheckpointError where it never can be."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            if rank not in self.members.ranks:
+                raise CheckpointError(f"rank {rank} has not joined this cache")
+            if self.members.ranks[rank].body_bytes != body_bytes:
+                self.members.change(rank, body_bytes=body_bytes)
+            needed = _BODIES_A_RANK * sum(member.body_bytes for member in self.members.ranks.values())
+            if needed > self.settings.max_bytes:
+                raise CheckpointError(
+                    f"the checkpoint cache of {self.settings.machine} holds {self.settings.max_bytes} bytes, and two steps with their "
+                    f"backups need {needed}: give `minder launch --cache-bytes` more, or save to a folder"
+                )
+            return self._fits(body_bytes)
+
+    def keep(self, name: RecordName, wait_s: float) -> str:
+        """Take over a record that a rank wrote into our folder, and have it backed up. "" when it is; else why not."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            record = self.memory.read(name)
+            twin = self.memory.equal(record)
+            if twin is not None:
+                self.memory.link(record, twin)
+            self._drop_old_of(name.rank)
+            member = self.members.ranks.get(name.rank)
+        if member is None:
+            return f"rank {name.rank} has not joined this cache"
+        if not member.backup_url:
+            return ""
+        with self._lock:
+            self._moving.add(name)
+        try:
+            return self._back_up(name, member, wait_s)
+        finally:
+            with self._lock:
+                self._moving.discard(name)
+
+    def commit(self, step: int, generation: int) -> None:
+        """All ranks have a record of this step, and a backup of it."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            if not self.members.commit(step, generation):
+                return
+
+            def obsolete(name: RecordName) -> bool:
+                return name.generation < generation or (name.generation == generation and name.step < step)
+
+            due = self._due(step, generation)
+            self.memory.drop([name for name in self.memory.records if obsolete(name)])
+            self.memory.drop_drafts(obsolete)
+        if due:
+            self._flush(due)
+
+    def fetch(self, name: RecordName, url: str) -> str:
+        """Pull a record from a peer into our folder, as fast as it comes; the folder. A damaged one of our own is replaced. A peer that
+        dies meanwhile has a moment to return."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            token = self._token()
+            self.memory.drop([each for each in self.memory.alike(name) if self.memory.is_damaged(each)])
+        end_s = time.monotonic() + RETURNS_S
+        while True:
+            try:
+                self._pull(name, url, token, RateLimit(0))
+                return str(self.settings.folder)
+            except NoAnswerError:
+                if time.monotonic() >= end_s:
+                    raise
+                time.sleep(0.2)
+
+    def leave(self, rank: int, generation: int) -> None:
+        """A rank is done with its part of the job."""
+        with self._lock:
+            self._heard_s = self._now_s()
+            member = self.members.ranks.get(rank)
+            if member is not None and member.generation == generation:
+                self.members.change(rank, is_done=True)
+
+    # What peers ask
+
+    def hold_backup(self, name: RecordName, url: str) -> None:
+        """Pull a peer's record; one whose body lies here already costs its head only. Raises WireError, CheckpointError, OSError."""
+        with self._lock:
+            token = self._token()
+        self._pull(name, url, token, self._limit)
+
+    def head(self, name: RecordName) -> bytes:
+        return self._find(name)[1].pack()
+
+    def piece(self, name: RecordName, begin: int, count: int) -> bytes:
+        """Bytes of a body, in memory or on the flush disk."""
+        folder, _ = self._find(name)
+        with body_path(folder, name).open("rb") as file:
+            file.seek(begin)
+            return file.read(count)
+
+    # Its life
+
+    def is_over(self) -> bool:
+        """Whether nothing needs these records any more: its ranks are done, or none was heard for max_age_s."""
+        with self._lock:
+            silent_s = self._now_s() - self._heard_s
+            ranks = self.members.ranks.values()
+            done = bool(ranks) and all(member.is_done for member in ranks)
+            return silent_s > (self.settings.linger_s if done else self.settings.max_age_s)
+
+    def end(self) -> None:
+        """Remove everything. What is being flushed is flushed."""
+        if self._flushing is not None:
+            self._flushing.join()
+        self.memory.remove()
+
+    def _back_up(self, name: RecordName, member: Member, wait_s: float) -> str:
+        """Ask the peer once, who pulls it. Another try would hold newer steps up; asked again for this one, it goes on where it was."""
+        try:
+            why = self._ask_peer(member.backup_url, member.token, {"name": str(name), "url": self.url}, wait_s)
+        except NoAnswerError as error:
+            why = str(error)
+        if why:
+            event(_log, logging.WARNING, "no backup", record=name, peer=member.backup_url, detail=why)
+        return why
+
+    def _pull(self, name: RecordName, url: str, token: str, limit: RateLimit) -> None:
+        with self._one_at_a_time(name):
+            with self._lock:
+                if name in self.memory.records:
+                    return
+            record = pull_head(url, token, name)
+            if self._linked(record):
+                return
+            with self._lock:
+                if not self._fits(record.body_bytes - _allocated(draft_path(self.memory.path, name))):
+                    raise CheckpointError(f"the cache of {self.settings.machine} is full: it holds {self.settings.max_bytes} bytes at most")
+            pull_body(url, token, record, self.memory.path, limit)
+            with self._lock:
+                self.memory.add(record)
+                self._drop_old_of(name.rank)
+
+    def _fits(self, body_bytes: int) -> bool:
+        """Whether there is room, without the oldest steps that are not committed if need be: a cache full of them could commit none."""
+        while self.memory.used_bytes() + body_bytes > self.settings.max_bytes:
+            old = [name for name in self._uncommitted() if name not in self._moving]
+            if not old:
+                return False
+            self.memory.drop([min(old)])
+        return True
+
+    def _drop_old_of(self, rank: int) -> None:
+        """Of steps that are not committed the newest two of a rank stay: ranks that step together have one of them in common."""
+        own = sorted(name for name in self._uncommitted() if name.rank == rank)
+        self.memory.drop([name for name in own[:-2] if name not in self._moving])
+
+    def _uncommitted(self) -> list[RecordName]:
+        return [name for name in self.memory.records if (name.step, name.generation) != self.members.committed]
+
+    def _linked(self, record: Record) -> bool:
+        """Replicas of a data-parallel group save equal bodies within the same moment: then ours serves for both."""
+        end_s = time.monotonic() + (_SAME_STEP_S if record.name.rank in self._was_equal else 0.0)
+        while True:
+            with self._lock:
+                twin = self.memory.equal(record)
+                if twin is not None:
+                    self.memory.link(record, twin)
+                    self._was_equal.add(record.name.rank)
+                    return True
+            if time.monotonic() >= end_s:
+                self._was_equal.discard(record.name.rank)
+                return False
+            time.sleep(0.01)
+
+    def _one_at_a_time(self, name: RecordName) -> AbstractContextManager[Any]:
+        with self._lock:
+            if len(self._pulls) > 1000:
+                self._pulls.clear()
+            return self._pulls.setdefault(name, threading.Lock())
+
+    def _find(self, name: RecordName) -> tuple[Path, Record]:
+        """In memory, else on the flush disk."""
+        with self._lock:
+            if name in self.memory.records:
+                return self.memory.path, self.memory.records[name]
+            folders = self._flush_folders()
+        for folder in folders:
+            with contextlib.suppress(CheckpointError):
+                return folder, read_record(folder, name)
+        raise CheckpointError(f"no record {name} here")
+
+    def _token(self) -> str:
+        return next((member.token for member in self.members.ranks.values()), "")
+
+    def _flush_folders(self) -> list[Path]:
+        return [Path(path) for path in sorted({member.flush_dir for member in self.members.ranks.values()} - {""})]
+
+    def _due(self, step: int, generation: int) -> list[_Flush]:
+        """Our own ranks' records of this step, if it goes to the disk; open, so that the next commit may drop their names."""
+        found = []
+        for member in self.members.ranks.values():
+            name = RecordName(step, generation, member.rank)
+            if member.flush_dir and step % max(1, member.flush_every) == 0 and name in self.memory.records:
+                found.append(_Flush(self.memory.records[name], body_path(self.memory.path, name).open("rb"), Path(member.flush_dir)))
+        return found
+
+    def _flush(self, due: list[_Flush]) -> None:
+        """In the background, one step after the other: caches that left different ones out would have no step in common."""
+        with self._flush_turn:
+            if self._flushing is not None:
+                self._flushing.join()
+            self._flushing = threading.Thread(target=_write_all, args=(due,), name="minder-flush", daemon=True)
+            self._flushing.start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """One record on its way to the disk."""
+
+    record: Record
+    body: IO[bytes]
+    folder: Path
+
+    def write(self) -> None:
+        """And drop all but the newest three of this rank there. A disk that fails is logged; the record in memory is no worse for it."""
+        name = self.record.name
+        try:
+            disk = RecordFolder(self.folder)
+            with self.body, open_private(draft_path(self.folder, name), "wb") as draft:
+                shutil.copyfileobj(self.body, draft, PIECE_BYTES)
+            disk.add(self.record, sync=True)
+            own = sorted((known for known in disk.records if known.rank == name.rank), key=lambda known: (known.generation, known.step))
+            disk.drop(own[:-_FLUSHED_STEPS])
+        except OSError as error:
+            event(_log, logging.ERROR, "flush failed", record=name, folder=self.folder, detail=str(error))
+
+
+def _write_all(flushes: list[_Flush]) -> None:
+    for flush in flushes:
+        flush.write()
+
+
+def _allocated(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except OSError:
+        return 0

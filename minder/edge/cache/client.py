@@ -1,0 +1,87 @@
+"""A rank's side of its cache: small questions over the Unix socket. Records themselves are files, which both sides map."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from minder.edge.cache.members import Member
+from minder.edge.cache.record import RecordName
+from minder.model.errors import CheckpointError
+
+__all__ = ["SOCKET_VARIABLE", "CacheClient"]
+
+SOCKET_VARIABLE = "MINDER_CACHE_SOCKET"
+_RETURNS_S = 10.0  # a cache that died is started again within this
+
+
+class CacheClient:
+    """Every call connects anew, so that a cache that was started again is simply found. Raises CheckpointError in one line."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, patience_s: float = _RETURNS_S, timeout_s: float = _RETURNS_S) -> None:
+        """patience_s: so long a cache that is not there is asked again. timeout_s: for one answer."""
+        given = path or os.environ.get(SOCKET_VARIABLE)
+        if not given:
+            raise CheckpointError(
+                'Checkpointer("memory") finds no cache on this machine: start `minder launch` with --cache-bytes, or `minder cache`, and '
+                f"set {SOCKET_VARIABLE}"
+            )
+        self.path = Path(given)
+        self._patience_s, self._timeout_s = patience_s, timeout_s
+
+    @property
+    def folder(self) -> Path:
+        """Where records lie."""
+        return self.path.parent
+
+    def hello(self, flush_dir: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("hello", flush_dir=flush_dir)
+        return found
+
+    def join(self, member: Member) -> None:
+        self._ask("join", member=asdict(member))
+
+    def make_room(self, rank: int, body_bytes: int) -> bool:
+        return bool(self._ask("room", rank=rank, body_bytes=body_bytes))
+
+    def keep(self, name: RecordName, wait_s: float) -> str:
+        """ "" when the record has a backup; else why not."""
+        return str(self._ask("keep", wait_s, name=str(name), wait_s=wait_s))
+
+    def commit(self, step: int, generation: int) -> None:
+        self._ask("commit", step=step, generation=generation)
+
+    def fetch(self, name: RecordName, url: str, wait_s: float) -> Path:
+        """Have a peer's record pulled into our folder; the folder."""
+        return Path(self._ask("fetch", wait_s, name=str(name), url=url))
+
+    def leave(self, rank: int, generation: int) -> None:
+        self._ask("leave", rank=rank, generation=generation)
+
+    def _ask(self, verb: str, longer_s: float = 0.0, /, **fields: Any) -> Any:
+        end_s = time.monotonic() + self._patience_s
+        request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
+        while True:
+            try:
+                answer = json.loads(self._exchange(request, longer_s + self._timeout_s))
+                break
+            except (OSError, ValueError) as error:  # gone, or it died before the end of its answer; every question may be asked twice
+                if time.monotonic() >= end_s:
+                    raise CheckpointError(f"the checkpoint cache at {self.path} does not answer: {error}") from error
+                time.sleep(0.1)
+        if "error" in answer:
+            raise CheckpointError(str(answer["error"]))
+        return answer["result"]
+
+    def _exchange(self, request: bytes, timeout_s: float) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            connection.connect(str(self.path))
+            connection.sendall(request)
+            with connection.makefile("rb") as lines:
+                return lines.readline()

@@ -1,0 +1,131 @@
+"""The folder of a cache: which records lie in it, and how much they take. What lies there is the truth: a cache that starts adopts it."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from minder.edge.cache.record import Record, RecordName, body_path, draft_path, head_path, parse_head, write_head, wrong_chunk
+from minder.model.errors import CheckpointError
+from minder.model.private import make_private
+
+__all__ = ["RecordFolder", "read_record"]
+
+_DRAFT_LIVES_S = 600.0  # a body that no head followed: its writer died
+
+
+class RecordFolder:
+    """Records of one job in one folder, in memory (tmpfs) or on a disk. Not thread safe. Raises OSError, as the file system does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = make_private(path)
+        self.records: dict[RecordName, Record] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Read what lies there. A head that is damaged, or has no body of its length, is no record."""
+        found: dict[RecordName, Record] = {}
+        for path in self.path.glob("step-*.head"):
+            name = RecordName.parse(path.stem)
+            if name is None:
+                continue
+            with contextlib.suppress(CheckpointError):
+                found[name] = self.records.get(name) or read_record(self.path, name)
+        self.records = found
+
+    def read(self, name: RecordName) -> Record:
+        """Take note of a record that was just written here. Raises CheckpointError if it is not whole."""
+        record = self.records[name] = read_record(self.path, name)
+        return record
+
+    def add(self, record: Record, *, sync: bool = False) -> None:
+        """Make a record of a whole draft. sync: flush both files to the disk first."""
+        draft = draft_path(self.path, record.name)
+        if sync:
+            _sync(draft)
+        draft.replace(body_path(self.path, record.name))
+        write_head(self.path, record, sync=sync)
+        self.records[record.name] = record
+
+    def alike(self, name: RecordName) -> list[RecordName]:
+        """The record, if it lies here, and those whose bodies are equal to its own: they may be one file."""
+        key = self.records[name].key if name in self.records else None
+        return [other for other, record in self.records.items() if other == name or (key is not None and record.key == key)]
+
+    def is_damaged(self, name: RecordName) -> bool:
+        """Whether it lies here, and its body is not what was written: all of it is read."""
+        record = self.records.get(name)
+        if record is None or not record.body_bytes:
+            return False
+        with body_path(self.path, name).open("rb") as file:
+            return wrong_chunk(memoryview(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)), record) is not None
+
+    def equal(self, record: Record) -> RecordName | None:
+        """Another record here with an equal body."""
+        if record.key is None:
+            return None
+        return next((name for name, other in self.records.items() if name != record.name and other.key == record.key), None)
+
+    def link(self, record: Record, body_of: RecordName) -> None:
+        """Make a record whose body is another's."""
+        draft = draft_path(self.path, record.name)
+        draft.unlink(missing_ok=True)
+        os.link(body_path(self.path, body_of), draft)
+        self.add(record)
+
+    def drop(self, names: Iterable[RecordName]) -> None:
+        """The head goes first, so that half a removed record does not count. A reader that has it open keeps its bytes."""
+        for name in list(names):
+            head_path(self.path, name).unlink(missing_ok=True)
+            body_path(self.path, name).unlink(missing_ok=True)
+            self.records.pop(name, None)
+
+    def drop_drafts(self, older: Callable[[RecordName], bool], now_s: float | None = None) -> None:
+        """Bodies without a head: those whose name is `older`, and those that have not been written to for ten minutes."""
+        now_s = time.time() if now_s is None else now_s
+        for path in self.path.glob("step-*.*"):
+            name = RecordName.parse(path.stem)
+            if name is None or name in self.records or path.suffix not in (".draft", ".body"):
+                continue
+            with contextlib.suppress(OSError):
+                if older(name) or now_s - path.stat().st_mtime > _DRAFT_LIVES_S:
+                    path.unlink()
+
+    def used_bytes(self) -> int:
+        """What all files here take; a body that two records share counts once."""
+        sizes: dict[int, int] = {}
+        for path in self.path.iterdir():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                sizes[status.st_ino] = status.st_blocks * 512
+        return sum(sizes.values())
+
+    def remove(self) -> None:
+        """All of it, and the folder."""
+        self.records.clear()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def read_record(folder: Path, name: RecordName) -> Record:
+    """Raises CheckpointError if it is not there, or not whole. The body itself is not read."""
+    try:
+        record = parse_head(head_path(folder, name).read_bytes())
+        size_bytes = body_path(folder, name).stat().st_size
+    except OSError as error:
+        raise CheckpointError(f"no record {name} in {folder}: {error.strerror}") from error
+    if record.name != name or size_bytes != record.body_bytes:
+        raise CheckpointError(f"record {name} in {folder}: its head and its body do not go together")
+    return record
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,91 @@
+"""A cache's command line, checked: a memory that is too small is refused before any job counts on it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from minder.model.errors import BadInputError
+from minder.model.names import check_job_name, check_machine_name
+from minder.model.private import make_private
+from minder.wire.addresses import is_loopback
+from minder.wire.token_files import Token
+
+__all__ = ["CacheSettings", "check_settings", "default_folder", "parse_bytes"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kMGT]?)i?B?")
+_UNITS = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_LONGEST_SOCKET_PATH = 100  # the kernel's limit is 108 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """One cache: `job` on `machine`. Sizes in bytes, times in seconds. linger_s: from the last rank's end until the records go;
+    max_age_s: the same from the last sign of any rank. rate_bytes_per_s: of backups that are fetched; 0: no limit."""
+
+    job: str
+    machine: str
+    host: str
+    port: int
+    folder: Path
+    max_bytes: int
+    token: Token | None = None
+    rate_bytes_per_s: float = 0.0
+    linger_s: float = 60.0
+    max_age_s: float = 3600.0
+
+    @property
+    def socket_path(self) -> Path:
+        return self.folder / "socket"
+
+
+def default_folder(job: str, machine: str) -> Path:
+    """Named memory of this user, job and machine."""
+    return Path("/dev/shm") / f"minder-{os.getuid()}" / job / machine
+
+
+def parse_bytes(text: str, option: str = "--max-bytes") -> int:
+    """A size with a unit of powers of 1024. Raises BadInputError.
+
+    >>> parse_bytes("1.5G")
+    1610612736
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise BadInputError(f"{option} {text!r}: give a size such as 64G, 512M or a number of bytes")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def check_settings(settings: CacheSettings) -> None:
+    """Make the folder, and raise BadInputError for what cannot work."""
+    check_job_name("--job", settings.job)
+    check_machine_name("--machine", settings.machine)
+    if settings.host in ("0.0.0.0", "::"):
+        raise BadInputError(f"--listen {settings.host}: give the address at which the job's other machines reach this one")
+    if settings.token is None and not is_loopback(settings.host):
+        raise BadInputError(f"--listen {settings.host} can be reached from other machines: give --token-file")
+    if len(str(settings.socket_path)) > _LONGEST_SOCKET_PATH:
+        raise BadInputError(f"--folder {settings.folder}: its path is too long for a socket in it, {_LONGEST_SOCKET_PATH} bytes at most")
+    make_private(settings.folder)
+    there = _room_bytes(settings.folder)
+    if not 0 < settings.max_bytes <= there:
+        raise BadInputError(
+            f"--max-bytes {settings.max_bytes}: {settings.folder} and this machine's memory have room for {there} bytes; give less, "
+            "or a machine with more memory"
+        )
+
+
+def _room_bytes(folder: Path) -> int:
+    """What the file system and the memory still take, and what records of an earlier cache take already."""
+    status = os.statvfs(folder)
+    own = sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+    return min(status.f_bavail * status.f_frsize, _available_bytes()) + own
+
+
+def _available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 2**63

@@ -1,0 +1,394 @@
+"""Checkpoints in the machines' own memory: every step, each rank's shard in the cache beside it, and a backup on another machine.
+
+A save takes four steps, of which the training loop waits for the first only: what changes outside of an optimiser's step is copied at once;
+the rest is copied into the cache's folder; the cache sends the record to the backup's machine; all ranks compare notes, and a step that all
+have twice is committed. Saves overlap: two may be in flight. A third waits a second, and is left out then: a cache or a peer that hangs
+costs checkpoints, and never stops a step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import queue
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from minder.edge.cache.choice import Copy, Holding, choose_step
+from minder.edge.cache.client import CacheClient
+from minder.edge.cache.folder import read_record
+from minder.edge.cache.members import Member
+from minder.edge.cache.placement import place_backups
+from minder.edge.cache.record import Record, RecordName, body_path, checksums, draft_path, write_head, wrong_chunk
+from minder.edge.checkpoint import optimizer_state, random_state
+from minder.edge.checkpoint.copying import CopyOut, StepGate
+from minder.edge.checkpoint.ranks import Ranks
+from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
+from minder.model.errors import BadInputError, CheckpointError
+from minder.model.topology import Parallelism
+
+__all__ = ["MemoryTier"]
+
+_log = logging.getLogger("minder.checkpoint")
+_IN_FLIGHT = 2
+_LONGEST_WAIT_S = 1.0  # of a training step, for a save before it
+_SILENCE_S = 10.0  # so long a cache that did not answer is not asked again
+_BACKUP_S = 30.0  # from the hand-over on, and for each byte as long as a slow network takes; a step without a backup is not committed
+_SLOW_BYTES_PER_S = 50e6
+_FETCH_S = 3600.0
+_FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
+
+
+class MemoryTier:
+    """`Checkpointer("memory")`; its arguments stand there."""
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None,
+        timeout_s: float,
+        flush_dir: Path | None,
+        flush_every: int,
+        *,
+        overlap: bool = True,
+        parallelism: Parallelism | None = None,
+        cache: CacheClient | None = None,
+    ) -> None:
+        if flush_every < 1:
+            raise CheckpointError(f"flush_every={flush_every}: give a number of steps, 1 or more")
+        self._cache = cache or CacheClient()
+        self._quick_cache = CacheClient(self._cache.path, patience_s=0.0, timeout_s=_LONGEST_WAIT_S)
+        self._flush_dir, self._flush_every = "" if flush_dir is None else str(flush_dir), flush_every
+        self._overlap = overlap
+        self._gate = StepGate()
+        self._ranks = Ranks(process_group, timeout_s)
+        self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
+        self._in_flight: deque[threading.Event] = deque()
+        self._bodies: deque[threading.Event] = deque()  # those in flight that take memory
+        self._said = ""
+        self._left_out = False
+        self._silent_until_s = 0.0
+        self._saved_step: int | None = None
+        self._error: CheckpointError | None = None
+        self._has_room = False
+        self._body_bytes = 0
+        self.generation = self._join(parallelism)
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        """See Checkpointer."""
+        if step == self._saved_step:
+            return
+        self._saved_step = step
+        name = RecordName(step, self.generation, self._ranks.rank)
+        done = threading.Event()
+        try:
+            finish = self._take(name, state)
+        except _FAILURES as error:
+            if not self._has_room and isinstance(error, CheckpointError):
+                raise
+            self._left_out = True
+            self._note(step, error)
+            self._in_flight.append(done)
+            # the others wait for our word, and for that on every step before it
+            self._copying.run(lambda: self._committing.run(lambda: self._commit(name, False, done)))
+            return
+        self._left_out = False
+        self._in_flight.append(done)
+        self._bodies.append(done)
+        self._copying.run(lambda: self._finish(name, finish, done))
+
+    def wait(self) -> CheckpointError | None:
+        """See Checkpointer."""
+        while self._in_flight:
+            self._in_flight.popleft().wait()
+        return self._error
+
+    def close(self) -> CheckpointError | None:
+        """See Checkpointer. The cache removes its records a minute after its last rank has left."""
+        error = self.wait()
+        self._ranks.close()
+        try:
+            self._cache.leave(self._ranks.rank, self.generation)
+        except CheckpointError as refused:
+            _log.warning("%s", refused)
+        return error
+
+    def load_latest(self, state: dict[str, Any]) -> int | None:
+        """See Checkpointer."""
+        self.wait()
+        found = self._find()
+        if found is None:
+            return None
+        record, body = found
+        for value in state.values():
+            if isinstance(value, torch.optim.Optimizer):
+                optimizer_state.materialise(value)
+        values, pieces, random = unpack_values(record.values)
+        with torch.no_grad():
+            put_together(values, pieces, body, state)
+        random_state.restore(random)
+        settled = threading.Event()
+        self._in_flight.append(settled)
+        self._committing.run(lambda: self._settle_loaded(record.name, settled))
+        return record.name.step
+
+    # Meeting
+
+    def _join(self, parallelism: Parallelism | None) -> int:
+        """Every rank's cache learns its peers and the token of this generation. Returns the generation."""
+        mine = self._cache.hello(self._flush_dir)
+        about = {"machine": mine["machine"], "url": mine["url"], "domain": _own_domain(), "newest": _newest_generation(mine)}
+        all_ranks = self._ranks.gather_all(about)
+        given = os.environ.get("MINDER_GENERATION") or os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+        generation = max(self._ranks.gather_all(int(given)) + [about["newest"] + 1 for about in all_ranks])
+        layout = parallelism or _parallelism_of_job(self._ranks.size)
+        if layout.world_size != self._ranks.size:
+            raise CheckpointError(
+                f"parallelism has {layout.world_size} ranks and the job {self._ranks.size}: mend parallelism of Checkpointer or job.toml"
+            )
+        machines = {rank: about["machine"] for rank, about in enumerate(all_ranks)}
+        domains = {about["machine"]: about["domain"] for about in all_ranks}
+        placed, token = self._ranks.from_first(lambda: (place_backups(layout, machines, domains), secrets.token_hex(16)))
+        peer = placed.get(self._ranks.rank)
+        backup_url = "" if peer is None else all_ranks[peer]["url"]
+        member = Member(
+            self._ranks.rank, generation, self._ranks.size, backup_url, token, flush_dir=self._flush_dir, flush_every=self._flush_every
+        )
+        self._cache.join(member)
+        self._ranks.gather_all(None)  # from here on every cache knows the token
+        return int(generation)
+
+    # Saving
+
+    def _take(self, name: RecordName, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Copy what cannot wait; what is returned makes the record whole, in the background."""
+        self._await_turn(_IN_FLIGHT - 1)
+        late = self._gate.watch(state.values()) if self._overlap else frozenset()
+        shard = take_apart(state)
+        values = shard.pack_values(random_state.capture())
+        if not self._has_room:
+            unpack_values(values)  # what could not be read again must not be found out at the recovery
+        self._body_bytes = shard.body_bytes
+        self._await_room(shard.body_bytes)
+        body = _new_body(draft_path(self._cache.folder, name), shard.body_bytes)
+        copy = CopyOut(shard, _as_tensor(body), late)
+        self._gate.hold_for(copy)
+
+        def finish() -> None:
+            copy.finish()
+            self._complete(name, shard, values, body)
+
+        return finish
+
+    def _await_turn(self, most: int) -> None:
+        """Until at most so many bodies are in flight. Once a save was left out, later ones do not wait before they may go on."""
+        end_s = time.monotonic() + (0.0 if self._left_out else _LONGEST_WAIT_S)
+        while len(self._bodies) > most:
+            if not self._bodies[0].wait(max(0.0, end_s - time.monotonic())):
+                raise CheckpointError("two earlier saves are still in flight")
+            self._bodies.popleft()
+        while self._in_flight and self._in_flight[0].is_set():
+            self._in_flight.popleft()
+
+    def _await_room(self, body_bytes: int) -> None:
+        if self._ask_room(body_bytes):
+            return
+        self._await_turn(0)  # an earlier step's commit makes room
+        if not self._ask_room(body_bytes):
+            raise CheckpointError(f"the checkpoint cache at {self._cache.path} is full: steps before it have no backup yet")
+
+    def _ask_room(self, body_bytes: int) -> bool:
+        """At the first save the cache has time to come up. Later one that is silent is left alone for a while."""
+        if not self._has_room:
+            self._has_room = self._cache.make_room(self._ranks.rank, body_bytes)
+            return self._has_room
+        if time.monotonic() < self._silent_until_s:
+            raise CheckpointError(f"the checkpoint cache at {self._cache.path} did not answer lately")
+        begun_s = time.monotonic()
+        try:
+            return self._quick_cache.make_room(self._ranks.rank, body_bytes)
+        except CheckpointError:
+            if time.monotonic() - begun_s > _LONGEST_WAIT_S / 2:  # it hangs; one that is just gone is asked again at the next step
+                self._silent_until_s = time.monotonic() + _SILENCE_S
+            raise
+
+    def _complete(self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None) -> None:
+        folder = self._cache.folder
+        chunks = () if body is None else checksums(memoryview(body))
+        draft_path(folder, name).replace(body_path(folder, name))
+        write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values))
+
+    def _finish(self, name: RecordName, finish: Callable[[], None], done: threading.Event) -> None:
+        try:
+            finish()
+            whole = True
+        except _FAILURES as error:
+            self._note(name.step, error)
+            whole = False
+        self._committing.run(lambda: self._commit(name, whole, done))
+
+    def _commit(self, name: RecordName, whole: bool, done: threading.Event) -> None:
+        """Each save ends in one exchange of all ranks, whether it went well here or not."""
+        try:
+            why = self._back_up(name) if whole else ""
+            if self._settle(name, whole and not why):
+                self._said = ""
+                self._error = None if name.step == self._saved_step else self._error
+            elif whole:
+                self._note(name.step, CheckpointError(why or "another rank has no copy or no backup of its own"))
+        except _FAILURES as error:
+            self._note(name.step, error)
+        finally:
+            done.set()
+
+    def _settle(self, name: RecordName, is_safe: bool) -> bool:
+        """Compare notes with all ranks; whether all have it twice."""
+        notes = self._ranks.gather_tensors(torch.tensor([name.step, int(is_safe)]))
+        all_safe = all(bool(note[1]) and int(note[0]) == name.step for note in notes)
+        if all_safe:
+            self._cache.commit(name.step, name.generation)
+        return all_safe
+
+    def _back_up(self, name: RecordName) -> str:
+        """ "" when our record of this step lies on another machine too; else why not."""
+        try:
+            return self._cache.keep(name, _BACKUP_S + self._body_bytes / _SLOW_BYTES_PER_S)
+        except _FAILURES as error:
+            return str(error)
+
+    def _settle_loaded(self, name: RecordName, done: threading.Event) -> None:
+        """After a recovery a record may lie on one machine only: back it up at once, not at the next step."""
+        try:
+            self._settle(name, not self._back_up(name))
+        except _FAILURES as error:
+            _log.warning("step %d was loaded, and may have no second copy: %s", name.step, error)
+        finally:
+            done.set()
+
+    def _note(self, step: int, error: BaseException) -> None:
+        self._error = CheckpointError(f"checkpoint of step {step} in memory failed: {error}")
+        if str(error) != self._said:  # once, however long it lasts
+            _log.error("%s; training goes on, later saves try again", self._error)
+        self._said = str(error)
+
+    # Recovering
+
+    def _find(self) -> tuple[Record, torch.Tensor] | None:
+        """Our own record of the step that all ranks take, with its body; None at a job's beginning. Raises CheckpointError."""
+        bad: set[tuple[RecordName, str, str]] = set()
+        while True:
+            answers = self._ranks.gather_all(self._cache.hello(self._flush_dir))
+            chosen = choose_step([_holding(answer) for answer in answers], self._ranks.size, bad)
+            if chosen is None:
+                self._refuse_a_silent_start(answers, bad)
+                return None
+            found, mine_bad = self._first_whole(chosen[self._ranks.rank])
+            news = [copy for each in self._ranks.gather_all(mine_bad) for copy in each]
+            if not news:
+                assert found is not None
+                return found
+            bad.update(news)
+
+    def _first_whole(self, copies: list[Copy]) -> tuple[tuple[Record, torch.Tensor] | None, list[tuple[RecordName, str, str]]]:
+        """The first copy that can be had and is undamaged; else all of them, as bad ones."""
+        for copy in copies:
+            try:
+                return self._open(copy), []
+            except (CheckpointError, OSError) as error:
+                _log.warning("record %s in %s of %s is passed over: %s", copy.name, copy.where, copy.url, error)
+        return None, [(copy.name, copy.url, copy.where) for copy in copies]
+
+    def _open(self, copy: Copy) -> tuple[Record, torch.Tensor]:
+        if not copy.own:
+            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S)  # as long as it comes; a peer that is silent raises sooner
+        else:
+            folder = self._cache.folder if copy.where == "memory" else Path(self._flush_dir)
+        record = read_record(folder, copy.name)
+        body = _map(body_path(folder, copy.name), record.body_bytes)
+        bad = None if body is None else wrong_chunk(memoryview(body), record)
+        if bad is not None:
+            raise CheckpointError(f"chunk {bad} of {copy.name} in {folder} is damaged")
+        return record, _as_tensor(body)
+
+    def _refuse_a_silent_start(self, answers: list[dict[str, Any]], bad: set[tuple[RecordName, str, str]]) -> None:
+        steps = [answer["committed"][0] for answer in answers if answer["committed"] is not None]
+        if steps or bad:
+            sizes = sorted({item["world_size"] for answer in answers for item in answer["records"]} - {self._ranks.size})
+            why = f"its records are of a job of {sizes[0]} ranks" if sizes else "a rank's copies are all lost or damaged"
+            raise CheckpointError(
+                f"step {max(steps, default='?')} was saved and cannot be loaded: {why}; to start again from nothing, end the caches and "
+                "remove their folders"
+            )
+
+
+class _Lane:
+    """A thread that does one thing after the other. A daemon: what hangs in the group of a dead generation must not keep the process."""
+
+    def __init__(self, name: str) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._name = name
+        self._is_alive = False
+
+    def run(self, work: Callable[[], None]) -> None:
+        self._work.put(work)
+        if not self._is_alive:
+            self._is_alive = True
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+
+
+def _new_body(path: Path, size_bytes: int) -> mmap.mmap | None:
+    """A file in memory, mapped; None for an empty one, which cannot be mapped."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.truncate(handle, size_bytes)
+        return mmap.mmap(handle, size_bytes) if size_bytes else None
+    finally:
+        os.close(handle)
+
+
+def _map(path: Path, size_bytes: int) -> mmap.mmap | None:
+    if not size_bytes:
+        return None
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), size_bytes, mmap.MAP_PRIVATE)  # private: torch wants memory that it could write to
+
+
+def _as_tensor(body: mmap.mmap | None) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8) if body is None else torch.frombuffer(body, dtype=torch.uint8)
+
+
+def _holding(answer: Mapping[str, Any]) -> Holding:
+    named = ((RecordName.parse(item["name"]), item) for item in answer["records"])
+    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in named if name is not None})
+
+
+def _newest_generation(answer: Mapping[str, Any]) -> int:
+    names = [RecordName.parse(item["name"]) for item in answer["records"]]
+    return max([int(answer["generation"]), *(name.generation for name in names if name is not None)])
+
+
+def _own_domain() -> dict[str, str]:
+    """Rack, switch and the like of this machine, as job.toml has them."""
+    return {str(kind): str(name) for kind, name in json.loads(os.environ.get("MINDER_DOMAIN") or "{}").items()}
+
+
+def _parallelism_of_job(world_size: int) -> Parallelism:
+    """What job.toml says; without it all ranks are one data-parallel group."""
+    given = os.environ.get("MINDER_PARALLELISM")
+    try:
+        return Parallelism(**json.loads(given)) if given else Parallelism(data=world_size)
+    except (ValueError, TypeError, BadInputError) as error:
+        raise CheckpointError(f"MINDER_PARALLELISM is {given!r}: {error}") from error

@@ -1,0 +1,223 @@
+"""`Checkpointer("memory")` in one process, with a real cache beside it: what is saved is what comes back."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minder.edge.cache.client import SOCKET_VARIABLE
+from minder.model.errors import CheckpointError
+from tests.cache.conftest import Running
+
+torch: Any
+Checkpointer: Any
+pytestmark = pytest.mark.lab  # torch takes seconds to load
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    global torch, Checkpointer
+    torch = pytest.importorskip("torch")
+    from minder import Checkpointer
+
+
+@pytest.fixture
+def cache(start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> Running:
+    for name in ("MINDER_GENERATION", "TORCHELASTIC_RESTART_COUNT", "MINDER_PARALLELISM"):
+        monkeypatch.delenv(name, raising=False)
+    running = start("m0")
+    monkeypatch.setenv(SOCKET_VARIABLE, str(running.settings.socket_path))
+    return running
+
+
+def _state(seed: int, steps: int = 0, **options: Any) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2))
+    state = {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=0.01, **options)}
+    for _ in range(steps):
+        _train(state)
+    return state
+
+
+def _train(state: dict[str, Any]) -> float:
+    loss = state["model"](torch.randn(8, 6)).square().sum()
+    state["optimizer"].zero_grad()
+    loss.backward()
+    state["optimizer"].step()
+    return float(loss.detach())
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}, {"amsgrad": True}], ids=str)
+def test_training_goes_on_exactly_as_it_would_have(cache: Running, options: dict[str, Any]) -> None:
+    state = _state(1, steps=3, **options)
+    checkpoints = Checkpointer("memory")
+    checkpoints.save(3, {**state, "epoch": 2, "note": {"words": ["a", ("b", 3)]}, "average": torch.arange(4.0)[::2]})
+    expected = ([_train(state) for _ in range(4)], random.random())
+    assert checkpoints.wait() is None
+
+    fresh = {**_state(2, **options), "epoch": 0, "note": None, "average": torch.zeros(2)}
+    random.seed(0)
+    assert Checkpointer("memory").load_latest(fresh) == 3
+    assert (fresh["epoch"], fresh["note"], fresh["average"].tolist()) == (2, {"words": ["a", ("b", 3)]}, [0.0, 2.0])
+    assert ([_train(fresh) for _ in range(4)], random.random()) == expected
+
+
+def test_every_step_while_training_goes_on_is_that_steps_state(cache: Running) -> None:
+    state, checkpoints = _state(1), Checkpointer("memory")
+    wanted: dict[int, list[Any]] = {}
+    for step in range(1, 9):
+        _train(state)
+        wanted[step] = [parameter.detach().clone() for parameter in state["model"].parameters()]
+        checkpoints.save(step, state)
+    assert checkpoints.wait() is None
+    fresh = _state(2)
+    assert Checkpointer("memory").load_latest(fresh) == 8
+    assert all(torch.equal(a, b) for a, b in zip(wanted[8], fresh["model"].parameters(), strict=True))
+    assert len(cache.held) == 1  # what is older than the committed step goes
+
+
+def test_an_optimisers_step_waits_for_the_copy_and_the_forward_does_not(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.edge.checkpoint.copying import CopyOut
+
+    held, finish = threading.Event(), CopyOut.finish
+    monkeypatch.setattr(CopyOut, "finish", lambda copy: (held.wait(10.0), finish(copy))[1])
+    state, checkpoints = _state(1, steps=1), Checkpointer("memory")
+    before = state["model"][0].weight.detach().clone()
+    checkpoints.save(1, state)
+    loss = state["model"](torch.randn(8, 6)).sum()  # goes on while nothing is copied yet
+    loss.backward()
+    stepped = threading.Thread(target=state["optimizer"].step)
+    stepped.start()
+    stepped.join(0.1)
+    assert stepped.is_alive()
+    held.set()
+    stepped.join(10.0)
+    assert checkpoints.wait() is None
+    fresh = _state(2)
+    Checkpointer("memory").load_latest(fresh)
+    assert torch.equal(fresh["model"][0].weight, before)
+
+
+def test_a_state_that_changes_behind_the_copys_back_is_not_saved(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.edge.checkpoint.copying import CopyOut
+
+    finish, state = CopyOut.finish, _state(1, steps=1)
+
+    def change_first(copy: Any) -> None:
+        with torch.no_grad():
+            state["model"][0].weight.zero_()
+        finish(copy)
+
+    monkeypatch.setattr(CopyOut, "finish", change_first)
+    checkpoints = Checkpointer("memory")
+    checkpoints.save(1, state)
+    assert "changed outside of an optimiser's step" in str(checkpoints.wait())
+    assert cache.held == set()
+    at_once = Checkpointer("memory", overlap=False)
+    at_once.save(2, state)
+    assert at_once.wait() is None
+
+
+def test_a_flipped_bit_is_found_and_an_older_step_or_nothing_is_taken(
+    cache: Running, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    checkpoints = Checkpointer("memory", flush_dir=tmp_path / "disk", flush_every=2)
+    state = _state(1)
+    for step in (1, 2, 3):
+        _train(state)
+        checkpoints.save(step, state)
+    assert checkpoints.wait() is None
+    assert cache.cache._flushing is not None
+    cache.cache._flushing.join(10.0)
+    (path,) = cache.settings.folder.glob("step-000000003*.body")
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    assert checkpoints.load_latest(_state(2)) == 2  # from the disk
+    assert "is damaged" in caplog.text
+    for disk in (tmp_path / "disk").glob("*.body"):
+        disk.write_bytes(b"!" * disk.stat().st_size)
+    with pytest.raises(CheckpointError, match="cannot be loaded: a rank's copies are all lost or damaged"):
+        checkpoints.load_latest(_state(2))
+
+
+def test_a_record_of_another_model_is_refused_with_a_reason(cache: Running) -> None:
+    checkpoints = Checkpointer("memory")
+    checkpoints.save(1, {"model": torch.nn.Linear(3, 3)})
+    with pytest.raises(CheckpointError, match=r"does not fit: model.weight was torch.float32 \(3, 3\)"):
+        checkpoints.load_latest({"model": torch.nn.Linear(4, 3)})
+    with pytest.raises(CheckpointError, match='it has no "optimizer"'):
+        checkpoints.load_latest({"optimizer": None})
+
+
+def test_the_beginning_of_a_job_loads_nothing(cache: Running) -> None:
+    assert Checkpointer("memory").load_latest(_state(1)) is None
+
+
+def test_what_cannot_work_says_so_in_one_line(cache: Running, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Running]) -> None:
+    with pytest.raises(CheckpointError, match="no plain value"):
+        Checkpointer("memory").save(1, {"hook": lambda: None})
+    monkeypatch.setenv("MINDER_PARALLELISM", '{"tensor": 2}')
+    with pytest.raises(CheckpointError, match="parallelism has 2 ranks and the job 1"):
+        Checkpointer("memory")
+    monkeypatch.delenv("MINDER_PARALLELISM")
+    with pytest.raises(CheckpointError, match="is a folder already"):
+        Checkpointer("/tmp/x", flush_dir="/tmp/y")
+    small = start("m1", max_bytes=1000)
+    monkeypatch.setenv(SOCKET_VARIABLE, str(small.settings.socket_path))
+    with pytest.raises(CheckpointError, match="holds 1000 bytes, and two steps with their backups need"):
+        Checkpointer("memory").save(1, _state(1, steps=1))
+    monkeypatch.delenv(SOCKET_VARIABLE)
+    with pytest.raises(CheckpointError, match="finds no cache on this machine"):
+        Checkpointer("memory")
+
+
+def test_a_cache_that_hangs_or_is_gone_costs_saves_and_stops_no_step(cache: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minder.edge.checkpoint import memory_tier
+
+    monkeypatch.setattr(memory_tier, "_LONGEST_WAIT_S", 0.2)
+    state, checkpoints = _state(1, steps=1), Checkpointer("memory")
+    checkpoints.save(1, state)
+    assert checkpoints.wait() is None
+    hangs, keep = threading.Event(), cache.cache.keep
+    monkeypatch.setattr(cache.cache, "keep", lambda name, wait_s: (hangs.wait(30.0), keep(name, wait_s))[1])
+    for step in range(2, 9):
+        checkpoints.save(step, state)  # two are in flight for ever, the others are left out: none of them waits for long
+    hangs.set()
+    assert "still in flight" in str(checkpoints.wait())
+    assert cache.cache.members.committed == (3, 0)
+    cache.stop()
+    checkpoints.save(9, state)
+    assert "does not answer" in str(checkpoints.wait())
+    again = cache.again()
+    checkpoints.save(10, state)
+    assert checkpoints.wait() is None
+    again.stop()
+
+
+def test_the_lines_of_the_page_save_and_load(cache: Running, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/state.md").read_text()
+    lines = page.split("```python\n")[1].split("```")[0].replace("/local/llm-70b", str(tmp_path / "disk"))
+    found: dict[str, Any] = {}
+    for expected in (0, 200):
+        begin, _, end = lines.partition("checkpoints.save")
+        exec(begin, found := _state(expected + 1, steps=1) | found | {})
+        assert found["step"] == expected
+        exec("checkpoints.save" + end.replace("step", "200"), found)
+        assert found["checkpoints"].wait() is None
+
+
+def test_a_cache_that_starts_again_in_the_middle_costs_nothing(cache: Running) -> None:
+    state, checkpoints = _state(1, steps=1), Checkpointer("memory")
+    checkpoints.save(1, state)
+    assert checkpoints.wait() is None
+    again = cache.again()
+    checkpoints.save(2, state)
+    assert checkpoints.wait() is None
+    assert Checkpointer("memory").load_latest(_state(2)) == 2
+    again.stop()
