@@ -13,12 +13,13 @@ __all__ = ["Decision", "Speaking", "Veto"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """speak_p, speak_s: a machine whose posterior stands above it for so long is named. veto_p: a machine that the default detector names
-    and whose posterior is no higher waits, wait_s at most; then that accusation is dropped."""
+    """speak_p, speak_s: a machine whose posterior stands above it for so long is named. veto_times: a machine that the default detector names
+    and whose posterior is not above so much of what it would be without any data (`Accumulation.at_rest`) waits, wait_s at most; then that
+    accusation is dropped."""
 
-    speak_p: float = 0.99
+    speak_p: float = 0.8
     speak_s: float = 60.0
-    veto_p: float = 0.001
+    veto_times: float = 0.1
     wait_s: float = 120.0
 
 
@@ -60,8 +61,8 @@ class Veto:
         self._since: dict[str, tuple[float, float]] = {}
         self._stands: dict[str, float] = {}  # machine to when it was last accused with success
 
-    def allows(self, now_s: float, machine: str, p: float) -> bool:
-        """Whether an accusation of this row stands. Once it stands, it stands until it ends."""
+    def allows(self, now_s: float, machine: str, times: float) -> bool:
+        """Whether an accusation of this row stands. Once it stands, it stands until it ends. times: posterior over that without data."""
         rules = self._decision
         if now_s - self._stands.get(machine, -np.inf) <= rules.wait_s:
             self._stands[machine] = now_s
@@ -70,7 +71,7 @@ class Veto:
         if now_s - last_s > rules.wait_s:
             first_s = now_s  # another accusation
         self._since[machine] = (first_s, now_s)
-        if p > rules.veto_p and now_s - first_s <= rules.wait_s:
+        if times > rules.veto_times and now_s - first_s <= rules.wait_s:
             self._stands[machine] = now_s
             del self._since[machine]
             return True

@@ -94,6 +94,25 @@ class FeatureStream:
         self._table = SeriesTable(())
         self._state = fresh(_State, {"K": 0, "M": 0, "L": _LAGS})
         self._groups: list[np.ndarray] = []
+        self._withheld: frozenset[str] = frozenset()
+        self._scale_KM = np.zeros((0, 0))
+
+    def withhold(self, machines: frozenset[str]) -> None:
+        """From these machines nothing of what is usual is learned from now on."""
+        self._withheld = machines
+
+    def most_deviant(self, m: int, kind: str) -> tuple[str, float, float] | None:
+        """The series of a kind that deviates most on machine m: its metric, what was seen and what was expected, in base units."""
+        places = self._table.members[KINDS.index(kind)]
+        seen = places[self._state.seen_KM[places, m] > 0] if len(places) else places
+        if not len(seen) or self._scale_KM.shape != self._state.quick_KM.shape:
+            return None
+        k = int(seen[np.abs(self._state.quick_KM[seen, m] / self._scale_KM[seen, m]).argmax()])
+        value = float(self._state.last_KM[k, m])
+        return self._table.names[k], self._table.unscale(k, value), self._table.unscale(k, value - float(self._state.quick_KM[k, m]))
+
+    def silent_s(self, m: int) -> float:
+        return float(self._state.silent_s_M[m])
 
     def add(self, time_s: float, machines: Sequence[str], metrics: Sequence[str], values_KM: np.ndarray, heard_M: np.ndarray) -> Bin | None:
         """One row of the window; the bin that it ends, if it ends one. values_KM: NaN where there is no data."""
@@ -127,6 +146,7 @@ class FeatureStream:
         self._table = SeriesTable(self._metrics)
         self._state = from_record(_State, record)
         self._groups = self._peers()
+        self._scale_KM = np.zeros((0, 0))
 
     def _follow(self, machines: tuple[str, ...], metrics: tuple[str, ...]) -> None:
         if machines == self._machines and metrics == self._metrics:
@@ -203,11 +223,13 @@ class FeatureStream:
         state.based_s_KM += np.where(heard_KM, dt_s, 0.0)
         share_KM = dt_s / np.minimum(state.based_s_KM + _PRIOR_S, _BASE_S)
         change_KM = np.clip(np.nan_to_num(lagged_KM - state.base_KM), -_CLIP * scale_KM, _CLIP * scale_KM)
+        heard_KM &= ~np.isin(self._machines, list(self._withheld)) if self._withheld else True
         state.base_KM += np.where(heard_KM, share_KM * change_KM, 0.0)
         state.ring_LKM = np.roll(state.ring_LKM, 1, axis=0)
         state.ring_LKM[0] = residual_KM
         state.same_s_KM = np.where(known_KM & (x_KM != state.last_KM), 0.0, state.same_s_KM + dt_s)
         state.last_KM = np.where(known_KM, x_KM, state.last_KM)
+        self._scale_KM = scale_KM
         return scale_KM
 
     def _bin(

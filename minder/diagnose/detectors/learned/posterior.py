@@ -31,6 +31,11 @@ class Accumulation:
     between_s: float = 7200.0
     fades_s: float = 900.0
 
+    def at_rest(self, machines: int) -> float:
+        """A machine's posterior where no bin says anything: as many faults begin as end."""
+        odds = self.fades_s / self.between_s
+        return odds / (1.0 + odds) / max(machines, 1)
+
 
 class Posterior:
     """p_M of the machines, by name; what is left to 1 is nobody's."""

@@ -28,6 +28,8 @@ from minder.simulate.worlds.world import NOBODY, World
 
 __all__ = ["Recording", "made", "read_recording"]
 
+_FORMAT = 1  # of the cached files: count it up when they change
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -130,11 +132,16 @@ def _hash(family: str, room: str) -> str:
     here = Path(__file__).parents[2] / "worlds"
     names = ("features", "kinds", "ordered") if room else ()
     files = [root / room / f"{name}.py" for name in names] if room else sorted(root.glob("*.py"))
-    files += [Path(str(load_family(family).__file__)), here / "window.py", *([here / "shown.py", Path(__file__)] if room else [here / "trace.py"])]
-    digest = hashlib.sha256()
+    files += [*_modules(Path(str(load_family(family).__file__))), here / "window.py", here / ("shown.py" if room else "trace.py")]
+    digest = hashlib.sha256(f"{_FORMAT}".encode())
     for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _modules(path: Path) -> list[Path]:
+    """A family that is a folder is all of its modules."""
+    return sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
 
 
 def _write(path: Path, data: bytes) -> None:
