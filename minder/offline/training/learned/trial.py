@@ -18,6 +18,7 @@ from minder.offline.worlds.trace import Said, judge_said
 __all__ = ["WAYS", "Outcome", "follow", "try_recording"]
 
 WAYS = ("default", "learned", "pool")
+_REPEATED_S = 15.0
 _LISTEN_S = 30.0  # a judge is asked at least so often, whether anything was said or not
 
 
@@ -85,10 +86,22 @@ def _standing(recording: Recording, times_BM: np.ndarray, decision: Decision) ->
 
 
 def _verdicts(recording: Recording, said: Sequence[Said]) -> list[Verdict]:
-    if not any(item.tier != "watch" for item in said):
+    said = _thinned(said)
+    if not said:
         return []
     listen = np.arange(recording.time_B[0], recording.time_B[-1] + _LISTEN_S, _LISTEN_S) if len(recording.time_B) else np.zeros(0)
     return judge_said(np.unique(np.concatenate([listen, [item.time_s for item in said]])).tolist(), said)
+
+
+def _thinned(said: Sequence[Said]) -> list[Said]:
+    """Without what repeats itself within seconds: a judge opens an episode at the first, and keeps it open by one in a while."""
+    kept, last_s = [], dict[tuple[tuple[str, ...], str], float]()
+    for item in said:
+        key = (item.machines, item.tier)
+        if item.tier != "watch" and item.time_s - last_s.get(key, -np.inf) >= _REPEATED_S:
+            last_s[key] = item.time_s
+            kept.append(item)
+    return kept
 
 
 def outcome_of(recording: Recording, verdicts: Sequence[Verdict], p_BM: np.ndarray) -> Outcome:
