@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from minder.simulate.worlds.families import classic
+
+sys.path.insert(0, str(Path(__file__).parent))  # learned_stumps
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def test_machines_and_peers_are_named(family: str) -> None:
 def test_every_module_is_a_family_of_a_group() -> None:
     for name in family_names():
         module = load_family(name)
-        assert module.NAME == name
+        assert name == module.NAME
         assert module.FAULTS and module.CAUSES and module.NUISANCES
         assert all(text for table in (module.FAULTS, module.CAUSES, module.NUISANCES) for text in table.values())
     assert set(TUNED_ON) <= set(family_names())

@@ -1,1 +1,1 @@
-"""The learned detector: peer-relative features, boosted trees as arrays, a posterior over machines. numpy only; fitted in minder/offline."""
+"""The learned detector: peer-relative features, boosted trees as arrays, a posterior over machines. numpy only."""

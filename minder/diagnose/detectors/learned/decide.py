@@ -13,9 +13,11 @@ __all__ = ["Decision", "Speaking", "Veto"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """speak_p, speak_s: a machine whose posterior stands above it for so long is named. veto_times: a machine that the default detector names
-    and whose posterior is not above so much of what it would be without any data (`Accumulation.at_rest`) waits, wait_s at most; then that
-    accusation is dropped."""
+    """speak_p, speak_s: a machine whose posterior stands above it for so long is named.
+
+    veto_times: a machine that the default detector names, and whose posterior is not above so much of what it would be without any data
+    (`Accumulation.at_rest`), waits, wait_s at most; then that accusation is dropped.
+    """
 
     speak_p: float = 0.8
     speak_s: float = 60.0
@@ -24,7 +26,7 @@ class Decision:
 
 
 class Speaking:
-    """How long each machine's posterior has stood above `speak_p`. A second machine is named only if it stands higher than the first did."""
+    """How long each machine's posterior has stood above `speak_p`. A second machine is named only if it stands higher than the first."""
 
     def __init__(self, decision: Decision) -> None:
         self._decision = decision

@@ -87,7 +87,8 @@ class LearnedDetector:
     def _evidence(self, machine: str, time_s: float) -> tuple[Evidence, ...]:
         """One line for each kind without which the machine would stand out less, the one that says most first."""
         ended, since_s = self._bin, time_s - self._stood[machine]
-        place = np.flatnonzero(ended.candidates_C == ended.machines.index(machine)) if ended and machine in ended.machines else []
+        known = ended is not None and machine in ended.machines
+        place = np.flatnonzero(ended.candidates_C == ended.machines.index(machine)) if ended is not None and known else np.zeros(0, int)
         p = float(self.posterior.p_M[self.posterior.machines.index(machine)]) if machine in self.posterior.machines else 0.0
         lines = []
         if ended is not None and len(place):

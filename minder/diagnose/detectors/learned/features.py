@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from minder.diagnose.detectors.learned.kinds import COMMON_KINDS, KINDS, SeriesTable
 from minder.diagnose.detectors.learned.ordered import median_K1, spread_K1
-from minder.diagnose.detectors.learned.typed_state import axes, fresh, from_record, moved, to_record
+from minder.diagnose.detectors.learned.typed_state import Axes, fresh, from_record, moved, to_record
 
 __all__ = ["CANDIDATES", "FEATURES", "KIND_FEATURES", "Bin", "FeatureStream"]
 
@@ -58,30 +58,41 @@ class Bin:
     features_CF: np.ndarray
 
 
+KM = Annotated[np.ndarray, Axes("KM")]
+M = Annotated[np.ndarray, Axes("M")]
+K = Annotated[np.ndarray, Axes("K")]
+Number = Annotated[np.ndarray, Axes("")]
+UnknownKM = Annotated[np.ndarray, Axes("KM", np.nan)]
+UnknownK = Annotated[np.ndarray, Axes("K", np.nan)]
+UnknownLKM = Annotated[np.ndarray, Axes("LKM", np.nan)]
+UnknownLK = Annotated[np.ndarray, Axes("LK", np.nan)]
+Unknown = Annotated[np.ndarray, Axes("", np.nan)]
+
+
 @dataclass(slots=True)
 class _State:
-    sum_KM: np.ndarray = axes("KM")
-    count_KM: np.ndarray = axes("KM")
-    heard_M: np.ndarray = axes("M")
-    seen_KM: np.ndarray = axes("KM")
-    ring_LKM: np.ndarray = axes("LKM", np.nan)
-    level_LK: np.ndarray = axes("LK", np.nan)
-    base_KM: np.ndarray = axes("KM")
-    based_s_KM: np.ndarray = axes("KM")
-    own_KM: np.ndarray = axes("KM")
-    quick_KM: np.ndarray = axes("KM")
-    slow_KM: np.ndarray = axes("KM")
-    peer_KM: np.ndarray = axes("KM")
-    last_KM: np.ndarray = axes("KM", np.nan)
-    same_s_KM: np.ndarray = axes("KM")
-    spread_K: np.ndarray = axes("K")
-    common_K: np.ndarray = axes("K", np.nan)
-    silent_s_M: np.ndarray = axes("M")
-    slowed_s: np.ndarray = axes("")
-    age_s: np.ndarray = axes("")
-    bin_s: np.ndarray = axes("", np.nan)  # when the open bin began
-    row_s: np.ndarray = axes("", np.nan)  # the newest row
-    gap_s: np.ndarray = axes("", np.nan)
+    sum_KM: KM
+    count_KM: KM
+    heard_M: M
+    seen_KM: KM
+    ring_LKM: UnknownLKM
+    level_LK: UnknownLK
+    base_KM: KM
+    based_s_KM: KM
+    own_KM: KM
+    quick_KM: KM
+    slow_KM: KM
+    peer_KM: KM
+    last_KM: UnknownKM
+    same_s_KM: KM
+    spread_K: K
+    common_K: UnknownK
+    silent_s_M: M
+    slowed_s: Number
+    age_s: Number
+    bin_s: Unknown  # when the open bin began
+    row_s: Unknown  # the newest row
+    gap_s: Unknown
 
 
 class FeatureStream:
@@ -144,7 +155,7 @@ class FeatureStream:
     def load(self, record: Mapping[str, Any]) -> None:
         self._machines, self._metrics = tuple(record["machines"]), tuple(record["metrics"])
         self._table = SeriesTable(self._metrics)
-        self._state = from_record(_State, record)
+        self._state = from_record(_State, record, {"K": len(self._table.names), "M": len(self._machines), "L": _LAGS})
         self._groups = self._peers()
         self._scale_KM = np.zeros((0, 0))
 
@@ -177,7 +188,7 @@ class FeatureStream:
         common_K = self._follow_level(center_K1[:, 0], dt_s)
         residual_KM = x_KM - self._center(x_KM, center_K1)
         scale_KM = self._compare(x_KM, residual_KM, dt_s)
-        return self._bin(time_s, dt_s, step_s, scale_KM, residual_KM, common_K, silent_M)
+        return self._bin((time_s, dt_s, step_s), scale_KM, residual_KM, common_K)
 
     def _center(self, x_KM: np.ndarray, center_K1: np.ndarray) -> np.ndarray:
         center_KM = np.repeat(center_K1, x_KM.shape[1], axis=1)
@@ -212,7 +223,11 @@ class FeatureStream:
         state.spread_K += weight * (now_K1[:, 0] - state.spread_K)
         spread_KM = np.maximum(np.maximum(self._table.floor_K1, state.spread_K[:, None]), 0.8 * now_K1)
         scale_KM = np.maximum(spread_KM, _OWN * np.sqrt(state.own_KM))
-        for name, length_s, value_KM in (("quick_KM", _QUICK_S, shift_KM), ("slow_KM", _SLOW_S, shift_KM), ("peer_KM", _QUICK_S, residual_KM)):
+        for name, length_s, value_KM in (
+            ("quick_KM", _QUICK_S, shift_KM),
+            ("slow_KM", _SLOW_S, shift_KM),
+            ("peer_KM", _QUICK_S, residual_KM),
+        ):
             step = 1.0 - np.exp(-dt_s / length_s)
             old_KM = getattr(state, name)
             setattr(state, name, old_KM + step * (np.where(known_KM, value_KM, 0.0) - old_KM))
@@ -230,11 +245,10 @@ class FeatureStream:
         state.same_s_KM = np.where(known_KM & (x_KM != state.last_KM), 0.0, state.same_s_KM + dt_s)
         state.last_KM = np.where(known_KM, x_KM, state.last_KM)
         self._scale_KM = scale_KM
-        return scale_KM
+        return np.asarray(scale_KM)
 
-    def _bin(
-        self, time_s: float, dt_s: float, step_s: float, scale_KM: np.ndarray, residual_KM: np.ndarray, common_K: np.ndarray, silent_M: np.ndarray
-    ) -> Bin:  # fmt: skip
+    def _bin(self, at: tuple[float, float, float], scale_KM: np.ndarray, residual_KM: np.ndarray, common_K: np.ndarray) -> Bin:
+        time_s, dt_s, step_s = at
         state, machines = self._state, len(self._machines)
         now_KM = np.nan_to_num(residual_KM - state.base_KM) / scale_KM
         series = {
@@ -255,11 +269,19 @@ class FeatureStream:
         rank_M = np.empty(machines)
         rank_M[order_M] = np.arange(machines)
         own_XM = np.stack(
-            [np.minimum(state.silent_s_M, 600.0), odd_PM.sum(axis=0), loud_M, _lead(loud_M[None])[0], np.log1p(rank_M), self._frozen_M(dt_s), calm_M]
+            [
+                np.minimum(state.silent_s_M, 600.0),
+                odd_PM.sum(axis=0),
+                loud_M,
+                _lead(loud_M[None])[0],
+                np.log1p(rank_M),
+                self._frozen_M(dt_s),
+                calm_M,
+            ]
         )
         first = len(KINDS) * len(_OF_KIND)
         features_CF[:, first : first + len(own_XM)] = own_XM[:, chosen_C].T
-        features_CF[:, first + len(own_XM) :] = self._of_job(common_K, odd_PM, silent_M, step_s, dt_s)
+        features_CF[:, first + len(own_XM) :] = self._of_job(common_K, odd_PM, step_s, dt_s)
         return Bin(time_s, dt_s, self._machines, chosen_C, np.clip(features_CF, -600.0, 600.0))
 
     def _by_kind(self, series: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -285,7 +307,7 @@ class FeatureStream:
         moving_K = (np.median(same_KM, axis=1) < 2.0 * dt_s) & (self._state.seen_KM.sum(axis=1) > 2)
         return np.asarray(np.log1p((same_KM * (moving_K[:, None] & (self._state.seen_KM > 0))).max(axis=0) / dt_s))
 
-    def _of_job(self, common_K: np.ndarray, odd_PM: np.ndarray, silent_M: np.ndarray, step_s: float, dt_s: float) -> np.ndarray:
+    def _of_job(self, common_K: np.ndarray, odd_PM: np.ndarray, step_s: float, dt_s: float) -> np.ndarray:
         state = self._state
         common_P = np.full(len(COMMON_KINDS), np.nan)
         has_P = np.zeros(len(COMMON_KINDS))
@@ -297,7 +319,8 @@ class FeatureStream:
         falls = np.nan_to_num(common_P[:5], nan=0.0).min()  # congestion rises where training suffers
         state.slowed_s = np.where(falls < -0.2, state.slowed_s + dt_s, 0.0)
         odd_M = odd_PM.sum(axis=0)
-        shares = [float((odd_M >= 1).mean()), float((odd_M >= 2).mean()), float(silent_M.mean())] if len(odd_M) else [0.0, 0.0, 0.0]
+        flags = (odd_M >= 1, odd_M >= 2, state.silent_s_M > 0)
+        shares = [float(flag_M.mean()) if len(odd_M) else 0.0 for flag_M in flags]
         rest = [np.log(max(len(odd_M), 1)), step_s, min(float(state.age_s), 600.0), min(float(state.slowed_s), 600.0)]
         return np.array([*common_P, *has_P, *shares, *rest])
 

@@ -95,7 +95,7 @@ class SeriesTable:
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
         """Values on the series' scales, NaN where there is no data or where a value cannot be one."""
         values_KM = np.where(np.isfinite(values_KM) & (np.abs(values_KM) < 1e15), values_KM, np.nan)
-        return np.where(self.log_K1, np.log(np.maximum(values_KM, 0.0) + self.offset_K1), values_KM / self.offset_K1)
+        return np.asarray(np.where(self.log_K1, np.log(np.maximum(values_KM, 0.0) + self.offset_K1), values_KM / self.offset_K1))
 
     def unscale(self, k: int, value: float) -> float:
         """One scaled value of series k in its metric's base unit."""

@@ -56,8 +56,10 @@ class LearnedModel:
 
     def record(self) -> dict[str, Any]:
         """What the arrays are fed with and followed by; JSON-serialisable."""
-        parts = {"accumulation": self.accumulation, "decision": self.decision, "calibration": self.calibration}
-        return {"features": list(FEATURES), **{name: asdict(part) for name, part in parts.items()}}
+        return {
+            "features": list(FEATURES), "accumulation": asdict(self.accumulation), "decision": asdict(self.decision),
+            "calibration": asdict(self.calibration),
+        }  # fmt: skip
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> LearnedModel:

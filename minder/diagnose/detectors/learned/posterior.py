@@ -23,8 +23,10 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """gamma: how much of a bin's log ratio counts for each 10 s. bias: taken off it first. between_s: mean time between two faults of a job;
-    fades_s: mean time for which a fault that is not attended to lasts."""
+    """gamma: how much of a bin's log ratio counts for each 10 s. bias: taken off it first.
+
+    between_s: mean time between two faults of a job. fades_s: mean time for which a fault that is not attended to lasts.
+    """
 
     gamma: float = 0.4
     bias: float = 0.0

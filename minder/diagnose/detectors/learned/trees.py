@@ -87,7 +87,7 @@ class Margin:
         return np.asarray(np.clip(mean_R, -CLIP, CLIP))
 
     def shares(self, features_F: np.ndarray) -> dict[str, float]:
-        """By how much the margin of one machine falls without each kind, the largest first: what speaks for the verdict, and what against."""
+        """By how much the margin of one machine falls without each kind, the largest first."""
         kinds = [kind for kind, part in KIND_FEATURES.items() if not np.isnan(features_F[part]).all()]
         rows = [features_F]
         for kind in kinds:

@@ -15,7 +15,7 @@ from minder.offline.training.learned.recording import Recording
 
 __all__ = ["Examples", "Sampled", "join", "sample"]
 
-_NEGATIVES = 200  # of a recording, drawn by how loud the machine is
+_NEGATIVES = 120  # of a recording, drawn by how loud the machine is
 _LEAST_S, _LAST_S = 8.0, 450.0  # after the onset: rows before say nothing yet, rows after may have been attended to
 _DROPPED = 0.15  # of the rows lose one kind, so that a verdict can be explained by what is missing
 _LOUD = FEATURES.index("loud")

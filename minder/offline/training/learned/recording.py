@@ -5,6 +5,7 @@ Legend: B bins, R rows (candidates of all bins), F features.
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import minder.diagnose.detectors as detectors
+import minder.simulate.worlds as worlds
 from minder.diagnose.detectors.default import DefaultDetector
 from minder.diagnose.detectors.learned.features import FEATURES, FeatureStream
 from minder.diagnose.detectors.traits import with_devices
@@ -129,19 +131,25 @@ def _read(path: Path, said: list[Said]) -> Recording:
 def _hash(family: str, room: str) -> str:
     """Of the code that decides: the family, and the detector's modules of the room ("": the default's, beside `learned`)."""
     root = Path(str(detectors.__file__)).parent
-    here = Path(__file__).parents[2] / "worlds"
+    here, there = Path(__file__).parents[2] / "worlds", Path(str(worlds.__file__)).parent / "families"
     names = ("features", "kinds", "ordered") if room else ()
     files = [root / room / f"{name}.py" for name in names] if room else sorted(root.glob("*.py"))
-    files += [*_modules(Path(str(load_family(family).__file__))), here / "window.py", here / ("shown.py" if room else "trace.py")]
+    files += [*sorted((there / family).rglob("*.py")), *there.glob(f"{family}.py")]
+    files += [here / "window.py", here / ("shown.py" if room else "trace.py")]
     digest = hashlib.sha256(f"{_FORMAT}".encode())
     for path in files:
-        digest.update(path.read_bytes())
+        digest.update(_code(path).encode())
     return digest.hexdigest()[:16]
 
 
-def _modules(path: Path) -> list[Path]:
-    """A family that is a folder is all of its modules."""
-    return sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+def _code(path: Path) -> str:
+    """What a module does: neither comments nor layout nor docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [item for item in body if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))]  # type: ignore[attr-defined]
+    return ast.dump(tree)
 
 
 def _write(path: Path, data: bytes) -> None:

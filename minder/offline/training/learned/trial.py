@@ -1,4 +1,7 @@
-"""One recording, replayed from its margins: posterior, names, verdicts, by the same code that runs live. Legend: B bins, R rows, M machines."""
+"""One recording, replayed from its margins: posterior, names, verdicts, by the same code that runs live.
+
+Legend: B bins, R rows, M machines.
+"""
 
 from __future__ import annotations
 
