@@ -27,8 +27,11 @@ _FEWEST = 300  # first accusations that a calibration is judged on
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One way to decide, on some recordings. delay_s: mean, a miss or a wrong name as 420 s. grey_f1: of recordings with a grey fault and of
-    healthy ones. false_per_day: of healthy job time, false_low to false_high exact (95 %)."""
+    """One way to decide, on some recordings.
+
+    delay_s: mean, a miss or a wrong name as 420 s. grey_f1: of recordings with a grey fault and of healthy ones. false_per_day: of healthy
+    job time, false_low to false_high exact (95 %).
+    """
 
     way: str
     recordings: int
@@ -182,11 +185,10 @@ def _calibrated(said_N: np.ndarray, right_N: np.ndarray) -> tuple[bool, str]:
         return False, "calibration: no accusation"
     gap = float(said_N.mean() - right_N.mean())
     brier, constant = float(((said_N - right_N) ** 2).mean()), float(right_N.mean() * (1.0 - right_N.mean()))
-    text = f"calibration: {len(said_N)} first accusations ({_FEWEST} needed), said minus right {gap:+.3f}, Brier {brier:.3f} (constant {constant:.3f})"
+    scores = f"said minus right {gap:+.3f}, Brier {brier:.3f} (constant {constant:.3f})"
+    text = f"calibration: {len(said_N)} first accusations ({_FEWEST} needed), {scores}"
     return len(said_N) >= _FEWEST and abs(gap) <= 0.05 and brier < constant, text
 
 
 def _told(figure: Figure) -> str:
     return f"{figure.value:+.3f} [{figure.low:+.3f}, {figure.high:+.3f}]"
-
-
