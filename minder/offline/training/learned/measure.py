@@ -159,20 +159,20 @@ class Verdict:
     why: tuple[str, ...]
 
 
-def earned(rows: Sequence[Row], said_N: np.ndarray, right_N: np.ndarray) -> Verdict:
+def earned(rows: Sequence[Row], said_N: np.ndarray, right_N: np.ndarray, resamples: int = _RESAMPLES) -> Verdict:
     """The rule of a successor. rows: by models that saw nothing of their groups; said_N, right_N: of first accusations, calibrated."""
     unseen = [row for row in rows if row.recording.family not in TUNED_ON]
     tuned = [row for row in rows if row.recording.family in TUNED_ON]
     checks: list[tuple[bool, str]] = []
     if unseen:
-        gain = measure_gain(unseen)
+        gain = measure_gain(unseen, resamples=resamples)
         checks.append((gain.f1.low > 0.0, f"unseen families: F1 {_told(gain.f1)}, the low end must be above 0"))
         checks.append((gain.false_per_day.value <= 0.0, f"unseen families: false accusations a job-day {_told(gain.false_per_day)}"))
         checks.append((gain.delay_s.value <= 0.0, f"unseen families: mean delay {_told(gain.delay_s)} s (a miss is {LIMIT_S:.0f} s)"))
     else:
         checks.append((False, "no family that the default detector was not tuned on was judged"))
     if tuned:
-        gain = measure_gain(tuned)
+        gain = measure_gain(tuned, resamples=resamples)
         checks.append((gain.f1.low > -0.03, f"families it was tuned on: F1 {_told(gain.f1)}, the low end must be above -0.03"))
     else:
         checks.append((False, "no family that the default detector was tuned on was judged"))
