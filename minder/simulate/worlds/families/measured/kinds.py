@@ -61,8 +61,10 @@ NUISANCES: dict[str, str] = {
 }
 
 GREY = frozenset(
-    ("busy_processor", "dirty_optics", "flat_clock", "group_slow", "link_flap", "nvlink_lane", "pcie_width", "recurring_freezes")
-    + ("slow_from_start", "slow_gpu", "slow_network", "slow_storage", "throttle_bouts", "two_slow")
+    {
+        *("busy_processor", "dirty_optics", "flat_clock", "group_slow", "link_flap", "nvlink_lane", "pcie_width"),
+        *("recurring_freezes", "slow_from_start", "slow_gpu", "slow_network", "slow_storage", "throttle_bouts", "two_slow"),
+    }
 )
 ENDING = frozenset({"deadlock", "job_ends", "user_bug"})
 

@@ -57,7 +57,7 @@ class Load:
         for span, pace in self.paces:
             pace_G[span.covers(grid_G)] *= pace
         done_G = np.concatenate([[0.0], np.cumsum(pace_G)[:-1]]) * _GRID_S
-        return np.interp(times, grid_G, done_G)
+        return np.asarray(np.interp(times, grid_G, done_G))
 
     def shares(self, times_UT: np.ndarray, window_s: float) -> tuple[np.ndarray, np.ndarray]:
         """(U, T) each: the shares of the window before each time in which a unit waits, and in which it idles."""

@@ -49,7 +49,7 @@ class Recording:
     @property
     def busy_UT(self) -> np.ndarray:
         """The share of the window in which a unit works."""
-        return 1.0 - self.wait_UT - self.idle_UT
+        return np.asarray(1.0 - self.wait_UT - self.idle_UT)
 
 
 def cycle_s(sketch: Sketch) -> float:
@@ -120,7 +120,7 @@ def _levels(sketch: Sketch, name: str, profile: Profile, units: int) -> tuple[np
     rest = _AT_REST.get(field_name, 0.0) * min(low, high)
     if field_name == "power":
         low, wait, rest = max(low, 0.3 * high), max(wait, 0.22 * high), 0.17 * high
-    return tuple(top_U[:, None] * level / most for level in (low, high, wait, rest))  # type: ignore[return-value]
+    return tuple(top_U[:, None] * level / most for level in (low, high, wait, rest))
 
 
 def _moving(recording: Recording, name: str) -> np.ndarray:
@@ -129,7 +129,7 @@ def _moving(recording: Recording, name: str) -> np.ndarray:
     for units_U, profile in _profile_of(sketch):
         low, high, wait, rest = _levels(sketch, name, profile, int(units_U.sum()))
         part_XT = recording.high_UT[units_U]
-        if profile.high == PROFILES["rollout"].high and sketch.others:
+        if profile is PROFILES["rollout"]:  # machines that serve have no common phases
             part_XT = np.full_like(part_XT, profile.high)
         busy_XT = recording.busy_UT[units_U] * (low * (1 - part_XT) + high * part_XT)
         out_UT[units_U] = busy_XT + wait * recording.wait_UT[units_U] + rest * recording.idle_UT[units_U]
@@ -154,12 +154,12 @@ def _standing(recording: Recording, name: str) -> np.ndarray:
         return 1e3 * scale * np.exp(0.5 * own_U) * busy_UT * (100.0 if "wait" in name else 1.0)
     if name in ("tcp_throughput_bytes_per_second", "tcp_retransmits_per_second"):
         size = 2e7 if "throughput" in name else 0.3
-        return size * scale * (1 + 0.1 * own_U) * (0.2 + recording.busy_UT + _writing(recording) * 10)
+        return np.asarray(size * scale * (1 + 0.1 * own_U) * (0.2 + recording.busy_UT + _writing(recording) * 10))
     if name == "link_errors_per_second":
         return np.asarray(rng.poisson(0.01 * scale * np.exp(own_U), times_UT.shape) / sketch.interval_s)
     if name == "gpu_clock_hertz":
         top = {"h100": 1.98e9, "kalos": 1.41e9, "seren": 1.41e9}[sketch.site]
-        return top * (1 - 0.04 * (1 + 0.1 * own_U) * recording.busy_UT * recording.high_UT)
+        return np.asarray(top * (1 - 0.04 * (1 + 0.1 * own_U) * recording.busy_UT * recording.high_UT))
     if name == "gpu_throttle_reasons":
         return np.where(recording.idle_UT > 0.6, 1.0, 4.0 * float(rng.random() < 0.3) * (recording.busy_UT > 0.7))
     return _counted(recording, name, own_U)
@@ -187,7 +187,10 @@ def _step_seconds(recording: Recording, steps_UT: np.ndarray) -> np.ndarray:
 
 
 def _writing(recording: Recording) -> np.ndarray:
-    return np.any([span.covers(recording.times_UT) for span in checkpoints(recording.sketch)] or [np.zeros_like(recording.times_UT)], axis=0)
+    writing_UT = np.zeros(recording.times_UT.shape, dtype=bool)
+    for span in checkpoints(recording.sketch):
+        writing_UT |= span.covers(recording.times_UT)
+    return writing_UT
 
 
 _STILL = ("_total", "_width", "_reasons", "step_seconds", "_errors_per_second")
@@ -198,16 +201,21 @@ def _wander(recording: Recording) -> None:
     sketch, profile = recording.sketch, PROFILES[recording.sketch.kind]
     names = [name for name in recording.values if not name.endswith(_STILL)]
     scrapes = recording.times_UT.shape[1]
+    alike_U = np.empty((sketch.units, 1))
+    for units_U, followed in _profile_of(sketch):
+        alike_U[units_U] = followed.alike
     rng = rng_for(sketch.seed, "wander")
-    shared_TK = autoregress(rng, scrapes, len(names) + 1, sketch.interval_s)
+    # What is common is common at one time, not at one scrape: machines are scraped at different times.
+    seconds_G = np.arange(-1.0, sketch.duration_s + 2.0)
+    shared_GK = autoregress(rng, len(seconds_G), len(names) + 1, 1.0)
     own_TX = autoregress(rng, scrapes, len(names) * sketch.units, sketch.interval_s)
     own_KUT = own_TX.T.reshape(len(names), sketch.units, scrapes)
     for k, name in enumerate(names):
-        common_T = 0.8 * shared_TK[:, 0] + 0.6 * shared_TK[:, k + 1]
-        alike = profile.alike if name in _MOVING else 0.2
+        common_UT = np.interp(recording.times_UT, seconds_G, 0.8 * shared_GK[:, 0] + 0.6 * shared_GK[:, k + 1])
+        alike = alike_U if name in _MOVING else np.full_like(alike_U, 0.2)
         amount = 0.25 if name in _CONGESTION else 0.1 if name == "cpu_usage_ratio" else 0.12 if name.startswith("tcp") else profile.wander
         amount *= 0.1 if name.startswith(("memory", "disk", "gpu_memory_used", "gpu_clock")) else 1.0
-        both_UT = np.sqrt(alike) * recording.busy_UT * common_T + np.sqrt(1 - alike) * own_KUT[k]
+        both_UT = np.sqrt(alike) * recording.busy_UT * common_UT + np.sqrt(1 - alike) * own_KUT[k]
         recording.values[name] = recording.values[name] * np.clip(1.0 + amount * both_UT, 0.05, 4.0)
 
 

@@ -80,7 +80,7 @@ class Quantiles:
 
     def value(self, metric: str, at: np.ndarray | float) -> np.ndarray:
         """The metric's values at these probabilities."""
-        return np.interp(at, self.at_Q, self.values[metric])
+        return np.asarray(np.interp(at, self.at_Q, self.values[metric]))
 
 
 @cache

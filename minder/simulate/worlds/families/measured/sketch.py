@@ -149,7 +149,8 @@ def _nuisances(plain: Sketch) -> Sketch:
     out = []
     for name in map(str, chosen):
         machine, start, size = int(rng.integers(plain.count)), float(rng.uniform(0.1, 0.85)) * plain.duration_s, float(rng.random())
-        lasts, who = float(rng.uniform(60, 900)), (0,) if name == "rank0_writes" else (machine,)
+        lasts = float(rng.uniform(60, 900))
+        who: tuple[int, ...] = (0,) if name == "rank0_writes" else (machine,)
         if name == "hot_aisle":
             who = tuple(k for k in range(plain.count) if k % 5 == machine % 5)
         if name == "unit_change" and size < 0.4:

@@ -13,10 +13,11 @@ import numpy as np
 
 from minder.simulate.worlds.families.queue.events import Timeline, run
 from minder.simulate.worlds.families.queue.exporter import Rows, scrape
+from minder.simulate.worlds.families.queue.faults import Scene, bring_fault
 from minder.simulate.worlds.families.queue.gauges import Gauges
-from minder.simulate.worlds.families.queue.happen import Scene, bring_cause, bring_fault, bring_nuisance
 from minder.simulate.worlds.families.queue.kinds import CAN_BE_GREY, CAUSES, FAULTS, NUISANCES, SHOWN_BY
 from minder.simulate.worlds.families.queue.layout import Layout, draw_layout, stream
+from minder.simulate.worlds.families.queue.moves import bring_cause, bring_nuisance
 from minder.simulate.worlds.families.queue.story import Mark, Story
 from minder.simulate.worlds.world import NOBODY, Truth, World
 
@@ -88,7 +89,7 @@ def _group(layout: Layout, rng: np.random.Generator) -> np.ndarray:
     if not 2 <= group_M.sum() <= len(way_M) // 2:
         first = int(rng.integers(len(way_M) - 1))
         group_M = _one_hot(len(way_M), [first, first + 1])
-    return group_M
+    return np.asarray(group_M)
 
 
 def _fault_scene(made: Plan, rng: np.random.Generator) -> tuple[Scene, bool]:
@@ -122,7 +123,7 @@ def _healthy_story(made: Plan) -> Story:
     for name, machine in zip(made.nuisances, made.on, strict=True):
         rng = stream(layout.seed, "nuisance " + name)
         start = float(rng.uniform(0.1, 0.85)) * duration
-        who_M = _one_hot(count, machine)
+        who_M = _one_hot(count, [machine])
         if name == "hot_aisle":
             who_M = np.arange(count) // max(2, count // 6) == machine // max(2, count // 6)
         if name == "unit_change":

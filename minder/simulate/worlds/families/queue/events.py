@@ -166,7 +166,7 @@ class _Job:
             np.minimum.at(slowest_P, self.stage_R, network_R)
             network_R = slowest_P[self.stage_R]
         exchange_R = self.exchange_R * noise_R / network_R
-        return exchange_R * 0.03 if rates.evaluation else exchange_R
+        return np.asarray(exchange_R * 0.03 if rates.evaluation else exchange_R)
 
     def _write(self, rates: _Rates, noise_R: np.ndarray, before_s: float) -> np.ndarray:
         if self.now - self.last_checkpoint_s < self.layout.checkpoint_every_s or rates.evaluation:
@@ -176,7 +176,7 @@ class _Job:
         held_R, _ = self._held("write", write_R, np.full_like(write_R, before_s))
         if held_R.any():
             self.hung_s = self.now + before_s
-        return write_R + held_R
+        return np.asarray(write_R + held_R)
 
     def _fetch(self, rates: _Rates, noise_R: np.ndarray) -> np.ndarray:
         """Seconds until the batch of this step is there: the loader may be `prefetch` batches ahead, not more."""

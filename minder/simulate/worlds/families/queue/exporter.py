@@ -33,7 +33,7 @@ def _is_on(mark: Mark, times_RT: np.ndarray) -> np.ndarray:
     on_RT = (times_RT >= mark.start) & (times_RT < mark.end) & mark.who_R[:, None]
     if mark.period_s:
         on_RT &= (times_RT - mark.start) % mark.period_s < mark.on_s
-    return on_RT
+    return np.asarray(on_RT)
 
 
 def _freeze(values_RT: np.ndarray, on_RT: np.ndarray) -> None:
@@ -65,7 +65,7 @@ def _apply(mark: Mark, values_RT: np.ndarray, times_RT: np.ndarray) -> None:
 
 def _limit(name: str, values_RT: np.ndarray) -> np.ndarray:
     most = next((most for ending, most in _MOST.items() if name.endswith(ending)), np.inf)
-    return np.clip(values_RT, 0.0, most)
+    return np.asarray(np.clip(values_RT, 0.0, most))
 
 
 def _round(name: str, values_RT: np.ndarray, percent: bool) -> np.ndarray:

@@ -118,7 +118,7 @@ class Gauges:
     def _power(self, busy_RT: np.ndarray, wait_RT: np.ndarray, share: np.ndarray) -> np.ndarray:
         level_RT = busy_RT * np.where(self.rollout_R, 0.7, 1.0)[:, None] + 0.55 * share[events.EXCHANGE] + self.spin * wait_RT
         level_RT = level_RT + 0.12 * share[events.LOAD] + 0.05 * (share[events.WRITE] + share[events.HELD])
-        return self.idle_R[:, None] + (self.peak_R - self.idle_R)[:, None] * level_RT
+        return np.asarray(self.idle_R[:, None] + (self.peak_R - self.idle_R)[:, None] * level_RT)
 
     def _temperature(self, busy_RT: np.ndarray, wait_RT: np.ndarray, share: np.ndarray, times_RT: np.ndarray) -> np.ndarray:
         """A first-order lag behind power; a card's place in the air stream decides its offset."""
@@ -158,11 +158,11 @@ class Gauges:
         return self.clock * np.minimum(1.0, 1.0 - 0.06 * busy_RT * (2.0 - self.spread_R[:, None]))
 
     def _congestion(self, busy_RT: np.ndarray, wait_RT: np.ndarray, share: np.ndarray) -> np.ndarray:
-        return 3e3 * self.rates[0] * self.congested_R[:, None] * (0.02 + share[events.EXCHANGE])
+        return np.asarray(3e3 * self.rates[0] * self.congested_R[:, None] * (0.02 + share[events.EXCHANGE]))
 
     def _processor(self, busy_RT: np.ndarray, wait_RT: np.ndarray, share: np.ndarray) -> np.ndarray:
         added_RT = 0.12 * busy_RT + 0.07 * wait_RT + 0.15 * share[events.LOAD] + 0.2 * share[events.WRITE]
-        return self.host_R[:, None] * (0.5 + self.rates[1] * added_RT * 3) + 0.01
+        return np.asarray(self.host_R[:, None] * (0.5 + self.rates[1] * added_RT * 3) + 0.01)
 
 
 _Reader = Callable[[Gauges, np.ndarray, np.ndarray, np.ndarray], np.ndarray]

@@ -61,7 +61,10 @@ NUISANCES: dict[str, str] = {
 }
 
 CAN_BE_GREY = frozenset(
-    ["busy_processor", "dirty_optics", "flat_clock", "group_slow", "nvlink_lane", "pcie_width", "recurring_freezes", "slow_from_start", "slow_gpu", "slow_network", "slow_storage", "throttle_bouts", "two_slow", "link_flap"]
+    {
+        *("busy_processor", "dirty_optics", "flat_clock", "group_slow", "link_flap", "nvlink_lane", "pcie_width"),
+        *("recurring_freezes", "slow_from_start", "slow_gpu", "slow_network", "slow_storage", "throttle_bouts", "two_slow"),
+    }
 )
 
 # Metrics of which one must be exported, or a seed does not choose this fault by itself. None named: any will do.

@@ -95,8 +95,8 @@ def _draw_metrics(rng: np.random.Generator) -> tuple[str, ...]:
 
 def _draw_count(rng: np.random.Generator) -> int:
     few, size = rng.random(2)
-    low, high = (4, 128) if few < 0.85 else (128, 4000)
-    return int(round(low * (high / low) ** size))
+    low, high = (4.0, 128.0) if few < 0.85 else (128.0, 4000.0)
+    return int(np.rint(low * (high / low) ** size))
 
 
 def _draw_times(rng: np.random.Generator, servers: int, machines: int, duration_s: float) -> tuple[float, float]:
