@@ -38,7 +38,9 @@ FOUND, MISSED, QUIET = outcome("found", 60.0, 0.99), outcome("missed", 420.0), o
 
 def test_a_miss_counts_as_seven_minutes_and_a_false_accusation_by_the_day() -> None:
     wrong = outcome("wrong", 420.0, 0.9, false=1)
-    pool = {line.way: line for line in lines([row("queue", 1, FOUND, FOUND), row("queue", 2, FOUND, MISSED), row("queue", 3, FOUND, wrong)])}["pool"]
+    pool = {
+        line.way: line for line in lines([row("queue", 1, FOUND, FOUND), row("queue", 2, FOUND, MISSED), row("queue", 3, FOUND, wrong)])
+    }["pool"]
     assert (pool.delay_s, pool.recall, pool.precision) == (300.0, pytest.approx(1 / 3), 0.5)
     assert pool.false_count == 1 and pool.healthy_days == pytest.approx(1.5)
     assert pool.false_low < pool.false_per_day < pool.false_high
