@@ -71,7 +71,7 @@ class Validation:
 def settings_grid() -> Iterator[Settings]:
     """What is tried, alike in their accumulation one after the other."""
     for gamma, bias in ((0.4, 0.0), (0.4, 1.0), (0.2, 0.0)):
-        for (speak_p, speak_s), veto_times in itertools.product(((0.8, 30.0), (0.9, 60.0), (0.97, 60.0)), (0.1, 0.02)):
+        for (speak_p, speak_s), veto_times in itertools.product(((0.8, 30.0), (0.9, 60.0), (0.97, 60.0)), (0.1, 1.0)):
             yield Settings(Accumulation(gamma, bias), Decision(speak_p, speak_s, veto_times))
 
 
