@@ -44,6 +44,10 @@ class Line:
     healthy_days: float
     false_low: float
     false_high: float
+    found: int
+    wrong: int
+    missed: int
+    quiet: int
 
     @property
     def false_per_day(self) -> float:
@@ -63,7 +67,8 @@ def _line(rows: Sequence[Row], way: str) -> Line:
     low = poisson_lower(count, 0.975)
     bounds = (low / days, poisson_upper(count, 0.975) / days) if days else (math.nan, math.nan)
     delay_s = float(np.mean(delays)) if delays else math.nan
-    return Line(way, len(rows), summary.f1, summary.precision, summary.recall, delay_s, grey.f1, count, days, *bounds)
+    outcome = (summary.found, summary.wrong, summary.missed, summary.quiet)
+    return Line(way, len(rows), summary.f1, summary.precision, summary.recall, delay_s, grey.f1, count, days, *bounds, *outcome)
 
 
 def poisson_lower(events: int, sure: float) -> float:

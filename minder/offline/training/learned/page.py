@@ -20,7 +20,9 @@ from minder.offline.training.learned.measure import Line, earned, fit_calibratio
 from minder.offline.training.learned.validate import Row, Validation
 from minder.simulate.worlds.catalogue import TUNED_ON, group_of
 
-__all__ = ["document_of", "table_of", "write_validation"]
+__all__ = ["VALIDATION", "document_of", "table_of", "write_validation"]
+
+VALIDATION = "validation.json"  # the document, as a file of a run
 
 _HEAD = ("", "n", "F1", "precision", "recall", "delay s", "grey F1", "false/day", "95 %")
 _STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -97,7 +99,7 @@ def write_validation(document: dict[str, Any], folder: Path) -> list[Path]:
     """validation.json, validation.html and reliability.png. Raises BadInputError if the folder cannot be written."""
     picture = draw_reliability(document["reliability"]["bins"], document["reliability"]["error"])
     files = {
-        "validation.json": (json.dumps(document, indent=1) + "\n").encode(),
+        VALIDATION: (json.dumps(document, indent=1) + "\n").encode(),
         "validation.html": _page(document, picture).encode(),
         "reliability.png": picture,
     }
