@@ -103,7 +103,8 @@ def test_features_have_a_name_each_and_only_the_loudest_machines_are_described()
     window, stream = job(machines=60, rows=80), FeatureStream()
     assert len(set(FEATURES)) == len(FEATURES)
     bins = [
-        stream.add(float(window.times_T[t]), window.machines, window.metrics, window.values_TMK[t].T, window.present_TM[t]) for t in range(80)
+        stream.add(float(time_s), window.machines, window.metrics, window.values_TMK[t].T, window.present_TM[t])
+        for t, time_s in enumerate(window.times_T)
     ]
     newest = bins[-1]
     assert newest is not None and newest.features_CF.shape == (CANDIDATES, len(FEATURES))

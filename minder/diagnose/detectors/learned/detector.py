@@ -12,7 +12,7 @@ from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.learned.decide import Speaking, Veto
 from minder.diagnose.detectors.learned.features import Bin, FeatureStream
 from minder.diagnose.detectors.learned.model import LearnedModel
-from minder.diagnose.detectors.learned.posterior import Posterior, spread_margins
+from minder.diagnose.detectors.learned.posterior import JUDGED, Posterior, spread_margins
 from minder.diagnose.detectors.traits import with_devices
 from minder.model.evidence import Evidence, Scores
 from minder.model.telemetry import Window
@@ -73,8 +73,8 @@ class LearnedDetector:
         self.posterior.follow(ended.machines)
         if len(ended.machines) < _FEWEST:
             return
-        margin_C = self.model.margin.of(ended.features_CF)
-        p_M = self.posterior.update(ended.dt_s, spread_margins(len(ended.machines), ended.candidates_C, margin_C))
+        margin_C = self.model.margin.of(ended.features_CF[:JUDGED])
+        p_M = self.posterior.update(ended.dt_s, spread_margins(len(ended.machines), ended.candidates_C[:JUDGED], margin_C))
         self._stood = self._speaking.update(ended.dt_s, ended.machines, p_M)
 
     def _scores(self, time_s: float, machines: tuple[str, ...]) -> Scores:

@@ -13,7 +13,7 @@ from minder.offline.training.learned.examples import Examples
 __all__ = ["PARAMETERS", "Fitted", "fit"]
 
 PARAMETERS: dict[str, Any] = {
-    "max_iter": 60, "max_leaf_nodes": 24, "min_samples_leaf": 60, "l2_regularization": 3.0, "learning_rate": 0.15, "max_bins": 48,
+    "max_iter": 45, "max_leaf_nodes": 24, "min_samples_leaf": 60, "l2_regularization": 3.0, "learning_rate": 0.2, "max_bins": 48,
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import minder.diagnose.detectors as detectors
 import minder.simulate.worlds as worlds
 from minder.diagnose.detectors.default import DefaultDetector
 from minder.diagnose.detectors.learned.features import FEATURES, FeatureStream
+from minder.diagnose.detectors.learned.posterior import JUDGED
 from minder.diagnose.detectors.traits import with_devices
 from minder.model.telemetry import Window
 from minder.offline.worlds.shown import is_shown
@@ -122,9 +123,19 @@ def _read(path: Path, said: list[Said]) -> Recording:
     with np.load(path) as data:
         about: dict[str, Any] = json.loads(str(data["about"]))
         arrays = {name: data[name] for name in ("time_B", "dt_B", "first_B", "machine_R", "features_RF")}
+    _keep_judged(arrays)
     for name in ("machines", "culprits", "nuisances"):
         about[name] = tuple(about[name])
     return Recording(**about, **arrays, said=tuple(said))
+
+
+def _keep_judged(arrays: dict[str, np.ndarray]) -> None:
+    """Of every bin the rows whose margins are computed live: the loudest come first."""
+    first_B, count_B = arrays["first_B"], np.diff(arrays["first_B"])
+    rank_R = np.arange(len(arrays["machine_R"])) - np.repeat(first_B[:-1], count_B)
+    for name in ("machine_R", "features_RF"):
+        arrays[name] = arrays[name][rank_R < JUDGED]
+    arrays["first_B"] = np.concatenate([[0], np.cumsum(np.minimum(count_B, JUDGED))])
 
 
 @functools.cache

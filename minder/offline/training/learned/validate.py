@@ -19,7 +19,7 @@ from minder.offline.evaluation.scoring import summarise
 from minder.offline.training.learned.folds import Folds
 from minder.offline.training.learned.recording import Recording
 from minder.offline.training.learned.trial import WAYS, Outcome, follow, try_recording
-from minder.simulate.worlds.catalogue import group_of
+from minder.simulate.worlds.catalogue import TUNED_ON, group_of
 
 __all__ = ["CONCEPTS", "Row", "Settings", "Validation", "choose", "settings_grid", "validate"]
 
@@ -82,7 +82,8 @@ def validate(recordings: Sequence[Recording], folds: Folds, say: Callable[[str],
         raise ValueError(f"{len(groups)} groups of families cannot be nested: give families of three groups or more")
     rows: list[Row] = []
     settings, inner = dict[str, Settings](), dict[str, tuple[Row, ...]]()
-    for group in groups:
+    unseen = {group_of(item.family) for item in recordings if item.family not in TUNED_ON}
+    for group in sorted(groups, key=lambda name: (name not in unseen, name)):  # what decides comes first
         margins = dict[str, np.ndarray]()
         for other in groups:
             if other != group:
