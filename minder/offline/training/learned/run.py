@@ -71,7 +71,7 @@ def cross_validate(asked: WorldsAsked, out: Path | None, registry: Registry | No
     if len(groups) < 3:
         known = ", ".join(family_names())
         raise ConfigError(f"families of {len(groups)} groups cannot be nested: give families of three groups or more ({known})")
-    document = document_of(_validated(recordings, asked, say))
+    document = document_of(_validated(recordings, asked, say, with_nuisances=True))
     with tempfile.TemporaryDirectory(prefix="minder-validate-") as scratch:
         paths = write_validation(document, out or Path(scratch))
         if registry is not None:
@@ -81,9 +81,9 @@ def cross_validate(asked: WorldsAsked, out: Path | None, registry: Registry | No
     return document
 
 
-def _validated(recordings: Sequence[Recording], asked: WorldsAsked, say: Say) -> Validation:
+def _validated(recordings: Sequence[Recording], asked: WorldsAsked, say: Say, with_nuisances: bool) -> Validation:
     samples = {item.name: sample(item) for item in recordings}
-    return validate(recordings, Folds(recordings, samples, asked.cache or default_cache(), say), say)
+    return validate(recordings, Folds(recordings, samples, asked.cache or default_cache(), say), say, with_nuisances)
 
 
 def _log_of(document: dict[str, Any], recordings: int) -> Log:
@@ -103,7 +103,7 @@ def refit(
 ) -> tuple[Version, Model, dict[str, Any]]:
     """Validate (from the cache, where it was done before), fit to everything, register. out: also write the model's folder there."""
     recordings = gather(asked, say)
-    validation = _validated(recordings, asked, say)
+    validation = _validated(recordings, asked, say, with_nuisances=False)
     document = document_of(validation)
     chosen = list(validation.settings.values())
     settings: Settings = max(chosen, key=chosen.count)
