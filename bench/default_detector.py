@@ -1,7 +1,8 @@
 """How good the default detector is on labelled telemetry: python bench/default_detector.py [SOURCE...] [--workers 2] [--json FILE]
 
-SOURCE is KIND:FIRST-LAST, seeds of the three generators of tests/detectors (KIND is plain, hard, foreign, skewed, barriers or
-barriers_plain; two of three recordings have a fault, of skewed one of three; FIRST-LAST/2 takes every second seed), or a folder of
+SOURCE is KIND:FIRST-LAST, seeds of a family of minder/simulate/worlds (KIND is its name: classic, queue, ...) or of one of their kinds of
+recording (plain, hard, skewed, barriers_plain; two of three recordings have a fault, of skewed one of three; FIRST-LAST/2 takes every
+second seed), or a folder of
 recordings with truth.json beside them (`minder simulate`); without any, plain:90-119 and hard:640-699. Each goes through the detector, its
 rule and the judge row by row, as live. Prints precision, recall, F1 and median delay with 95 % bootstrap intervals (over recordings), the
 same per fault kind, per nuisance, and every wrong and every missed recording.
@@ -10,17 +11,14 @@ same per fault kind, per nuisance, and every wrong and every missed recording.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import pickle
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,13 +32,17 @@ from minder.model.evidence import Verdict
 from minder.model.observation import Observation
 from minder.model.telemetry import Window
 from minder.offline.evaluation.scoring import Judged, accusations, judge_recording, summarise
+from minder.offline.worlds.window import peer_groups, recorded_truth, window_of
+from minder.simulate.worlds.catalogue import load_family
 
 FAULTS = (
     "ecc_error", "cuda_execution_error", "gpu_execution_error", "hdfs_error", "nic_dropout", "gpu_card_drop", "hang",
     "machine_unreachable", "pcie_downgrade", "nvlink_error", "optical_cable", "slow_gpu", "thermal",
 )  # fmt: skip
-# The generators that draw faults of their own, by kind of recording.
-_FILES = {"foreign": "foreign", "skewed": "foreign", "barriers": "barriers", "barriers_plain": "barriers"}
+# Kinds of recording that are not what `draw` of their family gives, by family.
+_KINDS = {
+    "plain": "classic", "hard": "classic", "foreign": "foreign", "skewed": "foreign", "barriers": "barriers", "barriers_plain": "barriers",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,46 +57,39 @@ class Case:
     seconds: float
 
 
-def load_generator(kind: str = "plain") -> ModuleType:
-    file = _FILES.get(kind, "generator")
-    name = f"minder_test_{file}"
-    if name not in sys.modules:
-        path = Path(__file__).parents[1] / "tests" / "detectors" / f"{file}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-def recipe_of(kind: str, seed: int) -> Any:
-    """Two of three seeds have a fault, in turn; `_FILES` draw their own."""
-    if kind in _FILES:
-        return getattr(load_generator(kind), kind)(seed)
-    fault = FAULTS[seed // 3 * 2 % len(FAULTS) if seed % 3 == 0 else (seed // 3 * 2 + 1) % len(FAULTS)] if seed % 3 else None
-    generator = load_generator()
-    return getattr(generator, kind)(seed, fault)
+def columns_of(kind: str, seed: int) -> tuple[Any, tuple[str, ...]]:
+    """(samples with their truth, nuisances) of a kind of recording; two of three seeds have a fault, in turn."""
+    family: Any = load_family(_KINDS[kind])
+    if family.NAME == "classic":
+        fault = FAULTS[seed // 3 * 2 % len(FAULTS) if seed % 3 == 0 else (seed // 3 * 2 + 1) % len(FAULTS)] if seed % 3 else None
+        recipe = getattr(family, kind)(seed, fault)
+    else:
+        recipe = getattr(family, kind)(seed)
+    return family.generate(recipe), recipe.nuisances
 
 
 def judge_generated(job: tuple[str, int]) -> Case:
     kind, seed = job
-    recipe = recipe_of(kind, seed)
-    window, stages, truth = _generated(kind, seed)
+    window, stages, truth, nuisances = _generated(kind, seed)
     started = time.process_time()
     judge = Judge([TelemetryRule(DefaultDetector(stages))])
     found = [verdict for row in rows_of(window) for verdict in judge.judge(Observation(float(row.times_T[0]), row))[0]]
-    return _case(truth, found, len(window.machines), recipe.nuisances, started)
+    return _case(truth, found, len(window.machines), nuisances, started)
 
 
-def _generated(kind: str, seed: int) -> tuple[Window, dict[str, int], Truth]:
+def _generated(kind: str, seed: int) -> tuple[Window, dict[str, object], Truth, tuple[str, ...]]:
     """One generated recording, from the folder in MINDER_BENCH_CACHE if it was made before."""
     folder = os.environ.get("MINDER_BENCH_CACHE")
     path = Path(folder) / f"{kind}-{seed}.pickle" if folder else None
     if path is not None and path.exists():
         return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
-    columns = load_generator(kind).generate(recipe_of(kind, seed))
-    truth = Truth(f"{kind}:{seed}", columns.fault, columns.culprit, columns.onset_s, (), None)
-    made = (align_columns(columns, columns.interval_s), columns.stages, truth)
+    if kind in _KINDS:
+        columns, nuisances = columns_of(kind, seed)
+        truth = Truth(f"{kind}:{seed}", columns.fault, columns.culprit, columns.onset_s, (), None)
+        made = (align_columns(columns, columns.interval_s), dict(columns.stages), truth, nuisances)
+    else:
+        world = load_family(kind).draw(seed)
+        made = (window_of(world), peer_groups(world), recorded_truth(world), world.truth.nuisances)
     if path is not None:
         path.write_bytes(pickle.dumps(made))
     return made

@@ -95,6 +95,9 @@ BAD = {
     "a size that changes where checkpoints cannot move": (
         "[parallelism]", 'min_machines = 1\ncheckpoints = "local"\n[parallelism]', "min_machines"
     ),
+    "a size that changes where steps are kept in memory": (
+        "[parallelism]", 'min_machines = 1\ncheckpoints = "memory"\n[parallelism]', "min_machines"
+    ),
     "growth of a job that never shrinks": ("[parallelism]", "grow_after_s = 60.0\n[parallelism]", "grow_after_s"),
     "not TOML": ('name = "llm-70b"', "name = llm", "TOML"),
 }  # fmt: skip

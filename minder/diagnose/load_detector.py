@@ -9,11 +9,11 @@ import functools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from minder.diagnose.detectors.choose import NAMES, choose_detector
+from minder.diagnose.detectors.choose import LEARNED, NAMES, choose_detector, choose_learned
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.default import DefaultConfig, DefaultDetector
 from minder.model.errors import ConfigError, MinderError
@@ -47,8 +47,12 @@ def open_model(name: str) -> Model:
     if name not in NAMES:
         known = ", ".join(NAMES)
         raise ConfigError(f'there is no detector "{name}": use {known}, a folder with a model.json, or models:/minder-detector@champion')
-    shipped = _shipped("reference" if name == "minder" else name)
-    return read_model(shipped) if shipped is not None else Model(name)
+    if name == "default":
+        return Model(name)  # models/default holds what `learned` and `pool` read: it changes nothing of the default
+    shipped = _shipped("default" if name in LEARNED else "reference" if name == "minder" else name)
+    if shipped is None:
+        return Model(name)
+    return replace(read_model(shipped), detector=name) if name in LEARNED else read_model(shipped)
 
 
 @contextmanager
@@ -69,12 +73,23 @@ def equip_model(model: Model) -> MakeDetector:
     if model.detector == "default":
         config = _configured(DefaultConfig, model.parameters, "the default detector")
         return lambda stages: DefaultDetector(stages, config)
+    if model.detector in LEARNED:
+        return _equip_learned(model)
     from minder.diagnose.detectors.similarity.config import SimilarityConfig
 
     similarity = _configured(SimilarityConfig, model.parameters, f"detector {model.detector}")
     read = functools.partial(_read_weights, model)
     choose_detector(model.detector, read, {}, similarity)  # what is missing is raised now, not in the middle of a replay
     return lambda stages: choose_detector(model.detector, read, stages, similarity)
+
+
+def _equip_learned(model: Model) -> MakeDetector:
+    from minder.diagnose.detectors.learned.model import LearnedModel
+
+    if not model.arrays:
+        raise ConfigError(f"no trees for detector {model.detector}: models/default does not ship; `minder train default` makes some")
+    learned = LearnedModel.of(model.arrays, model.network)
+    return lambda stages: choose_learned(model.detector, learned, stages)
 
 
 def _read_weights(model: Model, name: str) -> Weights:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from minder.simulate.worlds.families import classic
+
+sys.path.insert(0, str(Path(__file__).parent))  # learned_stumps
+
 
 @pytest.fixture(scope="session")
-def generator(load_file: Callable[[Path], ModuleType]) -> ModuleType:
-    return load_file(Path(__file__).with_name("generator.py"))
+def generator() -> ModuleType:
+    return classic

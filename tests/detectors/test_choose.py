@@ -25,7 +25,7 @@ class NoWeights:
 
 
 def test_a_name_that_nobody_has_is_an_error_that_lists_the_names() -> None:
-    with pytest.raises(ConfigError, match=r'no detector "prophet": use one of default, minder, '):
+    with pytest.raises(ConfigError, match=r'no detector "prophet": use one of default, learned, pool, minder, '):
         choose_detector("prophet", NoWeights())
 
 

@@ -10,8 +10,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from learned_stumps import stumps
 
-from minder.diagnose.detectors.choose import NAMES, choose_detector
+from minder.diagnose.detectors.choose import LEARNED, NAMES, choose_detector, choose_learned
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.default import DefaultDetector
 from minder.diagnose.detectors.similarity.config import PUBLISHED_METRICS, SimilarityConfig
@@ -51,6 +52,7 @@ PYOD = ("ecod", "copod", "lof", "knn", "pca", "iforest", "autoencoder")
 QUICK = ("minder",)  # the others go through the same code: they are tested before a release
 DETECTORS: dict[str, Callable[[], Detector]] = {
     "default": DefaultDetector,
+    **{name: partial(choose_learned, name, stumps()) for name in LEARNED},
     **{name: partial(chosen, name) for name in (*REFERENCES, "mahalanobis", *PYOD)},
 }
 
@@ -63,7 +65,7 @@ def test_every_detector_there_is_is_held_to_this() -> None:
 
 
 def marked(name: str) -> object:
-    return pytest.param(name, marks=[] if name in ("default", *QUICK) else [pytest.mark.release])
+    return pytest.param(name, marks=[] if name in ("default", "learned", *QUICK) else [pytest.mark.release])
 
 
 @pytest.fixture(params=[marked(name) for name in sorted(DETECTORS)])

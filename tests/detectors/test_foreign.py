@@ -1,10 +1,7 @@
-"""The default detector on the foreign generator: telemetry by somebody else's laws, and machines whose clocks are off."""
+"""The default detector on the family `foreign`: telemetry by other laws than its own, and machines whose clocks are off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,11 +12,7 @@ from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule
 from minder.ingest.windows import align_columns, rows_of
 from minder.model.observation import Observation
-
-
-@pytest.fixture(scope="module")
-def foreign(load_file: Callable[[Path], ModuleType]) -> ModuleType:
-    return load_file(Path(__file__).with_name("foreign.py"))
+from minder.simulate.worlds.families import foreign
 
 
 def accused(columns: Any) -> list[tuple[float, tuple[str, ...]]]:
@@ -29,14 +22,14 @@ def accused(columns: Any) -> list[tuple[float, tuple[str, ...]]]:
     return [(verdict.time_s, verdict.machines) for verdict in found if verdict.kind != "recovered" and verdict.tier != "watch"]
 
 
-def test_the_same_seed_gives_the_same_telemetry(foreign: ModuleType) -> None:
+def test_the_same_seed_gives_the_same_telemetry() -> None:
     one, other = foreign.generate(foreign.foreign(5)), foreign.generate(foreign.foreign(5))
     np.testing.assert_array_equal(one.values_NK, other.values_NK)
     np.testing.assert_array_equal(one.times_N, other.times_N)
 
 
 @pytest.mark.parametrize("seed", [2, 7])
-def test_a_plain_fault_is_found(foreign: ModuleType, seed: int) -> None:
+def test_a_plain_fault_is_found(seed: int) -> None:
     columns = foreign.generate(foreign.foreign(seed, "gpu_lost", ("save",)))
     found = accused(columns)
     assert {machines for _, machines in found} == {(columns.culprit,)}

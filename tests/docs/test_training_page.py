@@ -34,7 +34,7 @@ def shell(pages: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("mlflow", reason="needs the models extra: pip install 'minder-cluster[models]'")
     folder = tmp_path_factory.mktemp("page")
     (folder / "small.toml").write_text(pages.SMALL_JOBS)
-    packaged = (pages.ROOT / "models/recipes/default.toml").read_text(encoding="utf-8")
+    packaged = (pages.ROOT / "models/recipes/threshold.toml").read_text(encoding="utf-8")
     made = packaged.replace('recipe = "plain", count = 60', 'recipe = "small.toml", count = 8')
     assert made != packaged
     (folder / "quick.toml").write_text(made)
@@ -50,10 +50,10 @@ def lines(pages: ModuleType, shell: Any) -> list[str]:
         "simulate plain": "simulate ./small.toml",
         "--count 40": "--count 8",
         "--count 12": "--count 10",
-        "train default --jobs 8": "train quick.toml --jobs 2",
+        "train threshold --jobs 8": "train quick.toml --jobs 2",
         "--jobs 4": "--jobs 2",
         "sqlite:////var/lib/minder/mlflow.db": f"sqlite:///{shell.folder}/server.db",
-        "recipe=default": f"recipe={shell.folder}/quick.toml",
+        "recipe=threshold": f"recipe={shell.folder}/quick.toml",
     }
     return list(pages.replaced(pages.typed(PAGE), words))
 

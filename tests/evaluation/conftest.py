@@ -1,9 +1,8 @@
-"""The telemetry generator of tests/detectors, and recordings written with it."""
+"""The telemetry generator of many tests, and recordings written with it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +13,14 @@ import pytest
 
 from minder.model.evidence import Verdict
 from minder.offline.evaluation.replay import replay
+from minder.simulate.worlds.families import classic
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stacks"))  # dumps and places: stacks to put into a recording
 
 
 @pytest.fixture(scope="session")
-def generator(load_file: Callable[[Path], ModuleType]) -> ModuleType:
-    return load_file(Path(__file__).parents[1] / "detectors" / "generator.py")
+def generator() -> ModuleType:
+    return classic
 
 
 def write_recording(folder: Path, columns: Any, pipeline: int = 1) -> Path:

@@ -13,6 +13,7 @@ import pytest
 from minder.diagnose.scoring.host import DetectorHost
 from minder.model.errors import ScoringLostError
 from minder.model.telemetry import Window
+from minder.simulate.worlds.families import classic
 
 
 class Hosts:
@@ -68,9 +69,9 @@ def sick_rows() -> list[Window]:
 def jobs(load_file: Callable[[Path], ModuleType], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Recordings of four jobs of different sizes, three of them with a machine that hangs."""
     tests = Path(__file__).parents[1]
-    generator, writer = load_file(tests / "detectors" / "generator.py"), load_file(tests / "evaluation" / "conftest.py")
+    writer = load_file(tests / "evaluation" / "conftest.py")
     folder, found = tmp_path_factory.mktemp("jobs"), []
     for seed, (fault, machines) in enumerate((("hang", 6), (None, 4), ("hang", 10), ("hang", 5))):
-        recipe = generator.Recipe(seed=seed + 21, fault=fault, machines=machines, pipeline=1, interval_s=5.0, duration_s=900, onset_s=330.0)
-        found.append(writer.write_recording(folder / f"job{seed}", generator.generate(recipe)))
+        recipe = classic.Recipe(seed=seed + 21, fault=fault, machines=machines, pipeline=1, interval_s=5.0, duration_s=900, onset_s=330.0)
+        found.append(writer.write_recording(folder / f"job{seed}", classic.generate(recipe)))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minder.ingest.sources.events import Truth
 from minder.model.evidence import Verdict
 from minder.offline.evaluation.cases import Case, Facts, case_of
-from minder.offline.training.promote import compare, comparison_record
+from minder.offline.training.promote import by_validation, compare, comparison_record
 
 ONSET_S = 1_772_431_800.0
 
@@ -60,3 +60,16 @@ def test_one_who_names_nobody_loses_to_one_who_is_right() -> None:
     record = comparison_record(found, 2, "default")
     assert record["promoted"] is True and record["champion"]["precision"] is None
     assert "the challenger names no machine" in compare(cases(20, 0, 0), cases(0, 0, 20)).why
+
+
+def document(earned: bool) -> dict[str, object]:
+    line = {"precision": 0.9, "recall": None, "f1": 0.8, "delay_s": 170.0, "found": 8, "wrong": 1, "missed": 2, "quiet": 9}
+    sections = [{"title": "families that neither has seen", "lines": [{**line, "way": way} for way in ("default", "learned", "pool")]}]
+    return {"sections": sections, "earned": earned, "why": ["NOT met: unseen families"]}
+
+
+def test_a_learned_model_is_taken_only_where_it_earned_its_place() -> None:
+    assert by_validation(document(True)).better
+    refused = by_validation(document(False))
+    assert not refused.better and refused.why == ("NOT met: unseen families",)
+    assert (refused.challenger.found, refused.challenger.precision) == (8, 0.9)

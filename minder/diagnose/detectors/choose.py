@@ -14,10 +14,11 @@ from minder.diagnose.detectors.contract import Detector
 from minder.model.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
+    from minder.diagnose.detectors.learned.model import LearnedModel
     from minder.diagnose.detectors.similarity.config import SimilarityConfig
     from minder.diagnose.detectors.similarity.weights import Weights
 
-__all__ = ["NAMES", "REFERENCES", "choose_detector"]
+__all__ = ["LEARNED", "NAMES", "REFERENCES", "choose_detector", "choose_learned"]
 
 REFERENCES: Mapping[str, str] = {
     "minder": "the published system: one LSTM-VAE per metric",
@@ -34,7 +35,11 @@ _CLASSICAL = {
     "mahalanobis": "Mahalanobis distances between window features (the published baseline)",
     **dict.fromkeys(("ecod", "copod", "iforest", "lof", "knn", "pca", "autoencoder"), "PyOD, refitted to each window"),
 }
-NAMES: Mapping[str, str] = {"default": "what minder uses", **REFERENCES, **_CLASSICAL}
+LEARNED: Mapping[str, str] = {
+    "learned": "boosted trees on peer-relative features, accumulated to a posterior over machines",
+    "pool": "the default where the learned posterior does not contradict it, and the learned one by itself",
+}
+NAMES: Mapping[str, str] = {"default": "what minder uses", **LEARNED, **REFERENCES, **_CLASSICAL}
 
 _REFIT_S = 30.0  # PyOD fits a model to every window that it looks at: a fit takes 1 to 1,000 ms
 ReadWeights = Callable[[str], "Weights"]  # from "reference" (a network per metric) or "reference-int" (one for all)
@@ -54,7 +59,7 @@ def choose_detector(
         from minder.diagnose.detectors.default import DefaultDetector
 
         return DefaultDetector(stages)
-    if name not in NAMES:
+    if name not in NAMES or name in LEARNED:
         raise ConfigError(f'there is no detector "{name}": use one of {", ".join(NAMES)}')
     from minder.diagnose.detectors.similarity.config import SimilarityConfig
     from minder.diagnose.detectors.similarity.detector import SimilarityDetector
@@ -66,6 +71,18 @@ def choose_detector(
     if name != "mahalanobis" and not chosen.refit_s:
         chosen = replace(chosen, refit_s=_REFIT_S)
     return SimilarityDetector(_classical(name, read_weights), chosen)
+
+
+def choose_learned(name: str, model: LearnedModel, stages: Mapping[str, object] | None = None) -> Detector:
+    """A fresh detector of LEARNED. stages: machine to the group whose members do the same work."""
+    from minder.diagnose.detectors.learned.detector import LearnedDetector, PoolDetector
+
+    learned = LearnedDetector(model, stages)
+    if name == "learned":
+        return learned
+    from minder.diagnose.detectors.default import DefaultDetector
+
+    return PoolDetector(DefaultDetector(stages), learned)
 
 
 def _reference(name: str, read_weights: ReadWeights, config: SimilarityConfig) -> tuple[Any, SimilarityConfig]:

@@ -19,10 +19,11 @@ from minder.offline.evaluation.evaluate import evaluate_labelled
 from minder.offline.evaluation.intervals import f1_gain
 from minder.offline.evaluation.labels import Labelled, find_recordings, label_recordings
 from minder.offline.evaluation.scoring import Summary, summarise
+from minder.offline.training.learned.page import VALIDATION
 from minder.offline.training.train import EVALUATION_SET
 from minder.record.registry.mlflow_registry import CHAMPION, MODEL_NAME, Registry, Version
 
-__all__ = ["Comparison", "compare", "comparison_record", "promote"]
+__all__ = ["Comparison", "by_validation", "compare", "comparison_record", "promote"]
 
 _SURE = 0.9  # share of resamples in which the challenger must be better
 _PRECISION_SLACK = 0.005
@@ -43,23 +44,43 @@ class Comparison:
 def promote(number: int, registry: Registry, recordings: Sequence[Path] = (), jobs: int = 1) -> tuple[Comparison, str]:
     """Compare version `number` with the champion (the shipped default while there is none) and move the alias if it is better.
 
-    recordings: the evaluation set; else what was held back when the challenger was trained. Returns the comparison and the opponent.
-    Raises BadInputError for an unknown version, or an evaluation set that is gone or cannot be read.
+    recordings: the evaluation set; else what was held back when the challenger was trained. A model that was validated on families of
+    worlds (`minder train default`) must have earned its place there first; without recordings, that decides. Returns the comparison and
+    the opponent. Raises BadInputError for an unknown version, or an evaluation set that is gone or cannot be read.
     """
     version = registry.version(number)
     champion = registry.champion()
     if champion is not None and champion.number == number:
         raise BadInputError(f"version {number} is the champion already")
-    labelled = _evaluation_set(() if recordings else _held_back(registry, version), recordings)
     opponent = "default" if champion is None else f"models:/{MODEL_NAME}/{champion.number}"
+    validated = registry.read_file(version, VALIDATION)
+    if validated is not None and not (json.loads(validated)["earned"] and recordings):
+        return _settle(registry, number, by_validation(json.loads(validated)), opponent, champion)
+    labelled = _evaluation_set(() if recordings else _held_back(registry, version), recordings)
     with tempfile.TemporaryDirectory(prefix="minder-promote-") as scratch:
         before = opponent if champion is None else _fetch(registry, champion, Path(scratch))
         old, new = (_cases(evaluate_labelled(labelled, name, jobs)) for name in (before, _fetch(registry, version, Path(scratch))))
-    found = compare(old, new)
+    return _settle(registry, number, compare(old, new), opponent, champion)
+
+
+def _settle(registry: Registry, number: int, found: Comparison, opponent: str, champion: Version | None) -> tuple[Comparison, str]:
     if found.better:
         registry.crown(number)
     registry.judge(number, found.better, opponent, found.why, time.time())
     return found, f"{opponent} ({CHAMPION})" if champion is not None else f"{opponent} (there is no {CHAMPION} yet)"
+
+
+def by_validation(document: dict[str, Any]) -> Comparison:
+    """By the conditions under which the pool may become the default (minder/offline/training/learned/measure.py), on families that neither
+    has seen. document: what `minder train --cross-validate` measured."""
+    sides = {line["way"]: line for line in document["sections"][0]["lines"]}
+    summaries = [_summary(sides[way]) for way in ("default", "pool")]
+    return Comparison(bool(document["earned"]), tuple(document["why"]), *summaries, sure=1.0 if document["earned"] else 0.0)
+
+
+def _summary(line: dict[str, Any]) -> Summary:
+    figures = [math.nan if line[name] is None else float(line[name]) for name in ("precision", "recall", "f1", "delay_s")]
+    return Summary(*figures, found=line["found"], wrong=line["wrong"], missed=line["missed"], quiet=line["quiet"])
 
 
 def compare(old: Sequence[Case], new: Sequence[Case]) -> Comparison:

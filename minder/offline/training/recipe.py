@@ -12,7 +12,16 @@ from minder.ingest.sources.settings import PrometheusSettings, anchored
 from minder.model.errors import ConfigError, MinderError
 from minder.model.resources import find_resource
 
-__all__ = ["DataRules", "NetworkRules", "PrometheusRules", "SearchRules", "SimulateRules", "TrainingRecipe", "load_training_recipe"]
+__all__ = [
+    "DataRules",
+    "NetworkRules",
+    "PrometheusRules",
+    "SearchRules",
+    "SimulateRules",
+    "TrainingRecipe",
+    "WorldRules",
+    "load_training_recipe",
+]
 
 
 class _Rules(BaseModel):
@@ -25,6 +34,15 @@ class SimulateRules(_Rules):
     recipe: str
     count: int = Field(ge=2, le=100_000)
     seed: int = 1
+
+
+class WorldRules(_Rules):
+    """Worlds of the simulator's families (minder/simulate/worlds), made for this training and never stored; their features are cached.
+    families: which, all if empty. seeds: of each family."""
+
+    families: tuple[str, ...] = ()
+    seeds: int = Field(default=40, ge=2, le=10_000)
+    first: int = Field(default=0, ge=0)
 
 
 class PrometheusRules(PrometheusSettings):
@@ -43,12 +61,13 @@ class DataRules(_Rules):
     recordings: tuple[str, ...] = ()
     simulate: SimulateRules | None = None
     prometheus: PrometheusRules | None = None
+    worlds: WorldRules | None = None
     held_back: float = Field(default=0.3, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
     def _has_some(self) -> DataRules:
-        if not self.recordings and self.simulate is None and self.prometheus is None:
-            raise ValueError("[data] is empty: give recordings, simulate or prometheus")
+        if not self.recordings and self.simulate is None and self.prometheus is None and self.worlds is None:
+            raise ValueError("[data] is empty: give recordings, simulate, prometheus or worlds")
         return self
 
 
@@ -73,12 +92,18 @@ class TrainingRecipe(_Rules):
     """folder: of the recipe's file, which its paths are relative to."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
-    detector: Literal["default", "minder"] = "default"
+    detector: Literal["default", "minder", "pool"] = "default"
     seed: int = 1
     data: DataRules
     search: SearchRules = SearchRules()
     network: NetworkRules = NetworkRules()
     folder: Path = Path()
+
+    @model_validator(mode="after")
+    def _fits_its_data(self) -> TrainingRecipe:
+        if (self.detector == "pool") != (self.data.worlds is not None):
+            raise ValueError('detector "pool" is trained on data.worlds, and no other detector is')
+        return self
 
 
 def load_training_recipe(name_or_path: str) -> TrainingRecipe:

@@ -66,19 +66,14 @@ class Registry:
         model_folder: as minder.record.registry.folder writes it; it becomes the model's only artifact.
         """
         with self._failures("train"), self._run(name) as run_id:
-            client = self._client
-            for key, value in log.parameters.items():
-                client.log_param(run_id, key, value)
-            for key, metric in log.metrics.items():
-                if metric == metric:  # NaN: nothing was there to measure
-                    client.log_metric(run_id, key, metric)
-            for key, points in log.curves.items():
-                for step, point in points:
-                    client.log_metric(run_id, key, point, step=step)
-            for key, text in log.tags.items():
-                client.set_tag(run_id, key, text)
-            self._log_files(run_id, log.files)
+            self._log(run_id, log)
             return Version(self._log_model(model_folder, inputs), run_id, dict(log.tags))
+
+    def log_run(self, name: str, log: Log) -> str:
+        """One run that makes no model, such as a validation. Returns its id."""
+        with self._failures(name), self._run(name) as run_id:
+            self._log(run_id, log)
+            return run_id
 
     def fetch(self, uri: str, folder: Path) -> Path:
         """The model folder behind "models:/NAME@ALIAS" or "models:/NAME/VERSION", copied into `folder`. No code of it is run."""
@@ -163,6 +158,20 @@ class Registry:
         if found is not None:
             return str(found.experiment_id)
         return str(self._client.create_experiment(_EXPERIMENT, artifact_location=_artifacts_beside(self.uri)))
+
+    def _log(self, run_id: str, log: Log) -> None:
+        client = self._client
+        for key, value in log.parameters.items():
+            client.log_param(run_id, key, value)
+        for key, metric in log.metrics.items():
+            if metric == metric:  # NaN: nothing was there to measure
+                client.log_metric(run_id, key, metric)
+        for key, points in log.curves.items():
+            for step, point in points:
+                client.log_metric(run_id, key, point, step=step)
+        for key, text in log.tags.items():
+            client.set_tag(run_id, key, text)
+        self._log_files(run_id, log.files)
 
     def _log_files(self, run_id: str, files: Mapping[str, bytes]) -> None:
         with tempfile.TemporaryDirectory() as scratch:

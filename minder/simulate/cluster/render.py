@@ -26,11 +26,13 @@ __all__ = ["act", "render"]
 _ACTIVITY = {"duty": 0.15, "power": 0.6, "compute": 1.0, "fabric": 1.0, "pcie": 1.0}  # how far a group follows the work
 
 
-def act(scene: Scene) -> Iteration:
-    """Let everything happen; returns the job's iteration."""
+def act(scene: Scene, without_fault: bool = False) -> Iteration:
+    """Let everything happen; returns the job's iteration. without_fault: the fault only moves nuisances out of its way, and is dropped."""
     iteration = draw_iteration(scene, scene.streams.of("iteration"))
     add_breathing(scene)
     add_nuisances(scene)
+    if without_fault:
+        scene.fault = None
     scene.before = (scene.pace_T.copy(), scene.wait_TM.copy())
     propagate(scene)
     announce(scene)

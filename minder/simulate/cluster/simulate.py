@@ -47,8 +47,8 @@ class Made:
         return Truth(self.name, plan.kind, names[0], round(self.begin_ms / 1000.0 + plan.onset_s, 3), names)
 
 
-def make(recipe: Recipe, seed: int, index: int) -> Made:
-    """Recording number `index` (from 1) of a recipe and a seed, always the same."""
+def make(recipe: Recipe, seed: int, index: int, *, without_fault: bool = False) -> Made:
+    """Recording number `index` (from 1) of a recipe and a seed, always the same. without_fault: its twin, with the same random numbers."""
     streams = Streams(recipe.name, seed, index)
     shape = draw_shape(recipe.job, streams.of("shape"))
     models = METRICS + EXTRA_METRICS if recipe.monitoring.extra_metrics else METRICS
@@ -57,7 +57,7 @@ def make(recipe: Recipe, seed: int, index: int) -> Made:
     duration_s = draw(times, recipe.duration_s)
     scene = new_scene(recipe, shape, streams, site.models, duration_s)
     scene.fault = draw_fault(recipe.faults, shape, streams, duration_s)
-    iteration = act(scene)
+    iteration = act(scene, without_fault)
     values_TMK = render(scene, iteration)
     if recipe.monitoring.extra_metrics:
         site = replace(site, models=site.models + COUNTERS)

@@ -1,4 +1,4 @@
-"""Telemetry of jobs that never ran, for tests and for tuning: physically plausible, seeded, small.
+"""Jobs as factors of metric levels: physically plausible, seeded, small. Also the generator of many tests.
 
 A job trains in iterations over pipeline stages; checkpoints, evaluations and restarts move all machines; a fault changes the culprit's own
 metrics and, through the collectives, everybody's. Nuisances are what healthy clusters do. Tuning uses some kinds, and holds others out.
@@ -8,9 +8,13 @@ Legend: T seconds of true time, M machines, K metrics, N samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+
+from minder.simulate.worlds.world import NOBODY, Truth, World
+
+NAME = "classic"
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,44 @@ SLOWS: dict[str, dict[str, float]] = {
     "thermal": {"clock": 1.0, "temperature": 1.0, "power": 0.6},
 }
 KINDS = (*STALLS, *SLOWS, "machine_unreachable")
-NUISANCES = (
-    "wander", "drift", "warm_slot", "sidecar", "page_cache", "other_hardware", "stuck_sensor", "skewed_clock", "link_flap", "restart",
-    "evaluation", "exporter_dies", "outage", "late_dark", "congestion",
-)  # fmt: skip
+FAULTS = {
+    "ecc_error": "memory errors of a GPU stop its work",
+    "cuda_execution_error": "a kernel fails and the process stands",
+    "gpu_execution_error": "a GPU stops in the middle of its work",
+    "hdfs_error": "a machine waits for storage that does not answer",
+    "nic_dropout": "a network card is gone",
+    "gpu_card_drop": "a GPU falls off the bus",
+    "hang": "a process stands for no visible reason",
+    "machine_unreachable": "a machine is gone with its exporters",
+    "pcie_downgrade": "a PCIe link runs at a part of its width",
+    "nvlink_error": "NVLink retries cost bandwidth",
+    "optical_cable": "a bad cable costs bandwidth and congests",
+    "slow_gpu": "a GPU clocks low",
+    "thermal": "a GPU is hot and throttles",
+}
+CAUSES = {
+    "congestion": "the network is slow for all, for minutes",
+    "evaluation": "all but one stage rest",
+    "restart": "all end together and come back one by one",
+    "outage": "the monitoring hears no machine",
+}
+NUISANCES = {
+    "wander": "work moves between machines within minutes",
+    "drift": "levels drift over the recording",
+    "warm_slot": "one machine grows warmer",
+    "sidecar": "one host gets busier",
+    "page_cache": "one host's memory fills",
+    "other_hardware": "some machines have other levels",
+    "stuck_sensor": "a gauge repeats itself for minutes",
+    "skewed_clock": "a clock is seconds off",
+    "link_flap": "a link is down for seconds",
+    "restart": "all end together and come back one by one",
+    "evaluation": "all but one stage rest",
+    "exporter_dies": "an exporter is silent for minutes",
+    "outage": "the monitoring hears no machine",
+    "late_dark": "exporters go silent minutes after a fault",
+    "congestion": "the network is slow for all, for minutes",
+}
 
 
 # Benign changes that last: metric group, smallest and largest relative change, seconds until it is complete.
@@ -94,6 +132,7 @@ class Recipe:
     nuisances: tuple[str, ...] = ()
     metrics: tuple[str, ...] = tuple(METRICS)
     split_rows: bool = False
+    without_fault: bool = False  # the same world, number for number, without what the fault does
 
 
 @dataclass
@@ -127,7 +166,7 @@ def plain(seed: int, fault: str | None = None) -> Recipe:
     return Recipe(seed, fault, machines, pipeline, 1.0, 1300, onset_s, False, (), kept)
 
 
-def hard(seed: int, fault: str | None = None, nuisances: Sequence[str] = NUISANCES) -> Recipe:
+def hard(seed: int, fault: str | None = None, nuisances: Sequence[str] = tuple(NUISANCES)) -> Recipe:
     """A hard recording: slow scrapes, few metrics, weak and early faults, three or four nuisances at once."""
     rng = np.random.default_rng([seed, 2])
     pipeline = int(rng.choice([1, 2, 4]))
@@ -141,6 +180,28 @@ def hard(seed: int, fault: str | None = None, nuisances: Sequence[str] = NUISANC
     interval_s = float(rng.choice([5.0, 10.0, 15.0]))
     weak = bool(rng.random() < 0.4)
     return Recipe(seed, fault, machines, pipeline, interval_s, 1500, onset_s, weak, chosen, names, bool(rng.random() < 0.3))
+
+
+def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
+    """One world (see world.py): two of three seeds have a fault, seven of ten are hard."""
+    rng = np.random.default_rng([seed, 4])
+    kind = str(rng.choice(KINDS)) if seed % 3 else None
+    recipe = (hard if rng.random() < 0.7 else plain)(seed, kind if fault in (None, NOBODY) else fault)
+    if machines is not None:
+        recipe = replace(recipe, machines=max(1, machines // recipe.pipeline) * recipe.pipeline)
+    if duration_s is not None:
+        onset_s = None if recipe.onset_s is None else min(recipe.onset_s, 0.6 * duration_s)
+        recipe = replace(recipe, duration_s=int(duration_s), onset_s=onset_s)
+    columns = generate(replace(recipe, without_fault=fault == NOBODY))
+    faulty = columns.fault is not None and fault != NOBODY
+    cause = next((name for name in recipe.nuisances if name in CAUSES), None)
+    truth = Truth(cause=cause, nuisances=recipe.nuisances)
+    if faulty and columns.culprit is not None:
+        truth = Truth((columns.culprit,), (), columns.fault, columns.onset_s, None, recipe.weak, cause, recipe.nuisances)
+    return World(
+        NAME, seed, columns.machines, columns.metrics, columns.interval_s, 0.0, columns.times_N, columns.machine_N, columns.device_N,
+        columns.values_NK, truth, stages=columns.stages,
+    )  # fmt: skip
 
 
 def generate(recipe: Recipe) -> Columns:
@@ -167,7 +228,10 @@ class _Job:
             if name in ("evaluation", "restart"):
                 getattr(self, f"_{name}")()
         if self.recipe.fault:
+            healthy = self.factor_TMK.copy(), self.silent_TM.copy()
             self._fault(self.recipe.fault)
+            if self.recipe.without_fault:
+                self.factor_TMK, self.silent_TM = healthy
         self._jitters()
         for name in self.recipe.nuisances:
             if name in LASTING:
@@ -182,7 +246,7 @@ class _Job:
             m, k = self.rng.integers(self.M), self.rng.integers(self.K)
             at = int(self.rng.uniform(150, self.T - 100))
             values_TMK[at : at + int(self.rng.uniform(100, 600)), m, k] = values_TMK[at, m, k]
-        return values_TMK
+        return np.asarray(values_TMK)
 
     def _of(self, *groups: str) -> np.ndarray:
         return np.array([level.group in groups for level in self.levels]).nonzero()[0]
@@ -210,7 +274,7 @@ class _Job:
             white_TMK[t] = memory_K * white_TMK[t - 1] + np.sqrt(1 - memory_K**2) * white_TMK[t]
         return np.asarray(np.exp(white_TMK * size_K))
 
-    def _set(self, rows: slice, machines: np.ndarray | slice, attribute: str, share: float = 1.0) -> None:
+    def _set(self, rows: slice, machines: np.ndarray | slice | int, attribute: str, share: float = 1.0) -> None:
         """Metrics take the factor of a state ("checkpoint", "spin", "dark")."""
         factor_K = np.array([getattr(level, attribute) for level in self.levels])
         self.factor_TMK[rows, machines] *= 1.0 + share * (factor_K - 1.0)
@@ -367,9 +431,12 @@ class _Job:
         self.silent_TM[at : at + int(self.rng.uniform(40, 120))] = True
 
     def _late_dark(self) -> None:
-        for m in self.rng.choice(self.M, max(1, self.M // 4), replace=False) if self.recipe.onset_s else ():
+        onset_s = self.recipe.onset_s
+        if not onset_s:
+            return
+        for m in self.rng.choice(self.M, max(1, self.M // 4), replace=False):
             if m != self.culprit:
-                self.silent_TM[int(self.recipe.onset_s + self.rng.uniform(150, 400)) :, m] = True
+                self.silent_TM[int(onset_s + self.rng.uniform(150, 400)) :, m] = True
 
     def scrape(self, values_TMK: np.ndarray) -> Columns:
         """Each machine is read every interval at its own offset; a few reads and values are lost."""

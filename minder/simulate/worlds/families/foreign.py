@@ -1,6 +1,6 @@
-"""A third generator of labelled telemetry, written from the requirements alone: a check that is not tuned on.
+"""Jobs as schedules of work, talk, waiting and storage traffic, written from the requirements alone.
 
-It shares no model with `generator.py` or `minder simulate`. Work, talk, waiting and storage traffic of each machine follow a schedule of
+It shares no model with other families or `minder simulate`. Work, talk, waiting and storage traffic of each machine follow a schedule of
 iterations second by second, and every metric is a physical function of these four (watts with inertia, degrees with more, clocks in steps
 of 15 MHz, percent as whole numbers, packet counters with many zeros), read by scrapes at each machine's own offset and by its own clock.
 Legend: T seconds of true time, M machines, K metrics, N samples.
@@ -13,9 +13,50 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from minder.simulate.worlds.world import NOBODY, Truth, World
+
+NAME = "foreign"
+
 STALLS = ("xid", "host_lock", "cuda_abort", "storage", "nic_down", "gpu_lost", "unreachable")
 SLOWS = ("clock_cap", "hot", "pcie_narrow", "nvlink_lane", "dirty_optic")
 KINDS = (*STALLS, *SLOWS)
+FAULTS = {
+    "xid": "a GPU error stops the process",
+    "host_lock": "a host locks up",
+    "cuda_abort": "a process aborts and its GPU memory goes",
+    "storage": "a machine waits for its storage",
+    "nic_down": "a network card is down",
+    "gpu_lost": "one GPU of a machine is gone",
+    "unreachable": "a machine is gone with its exporters",
+    "clock_cap": "a clock is capped",
+    "hot": "a GPU is hot and throttles",
+    "pcie_narrow": "a PCIe link is narrow",
+    "nvlink_lane": "an NVLink lane is lost",
+    "dirty_optic": "a dirty optic costs bandwidth and congests",
+}
+CAUSES = {
+    "congest": "the network is slow for all, for minutes",
+    "evaluate": "all but one stage rest",
+    "restart": "all end together and come back one by one",
+    "blackout": "the monitoring hears no machine",
+}
+NUISANCES = {
+    "save": "checkpoints, each machine done when its own part is written",
+    "evaluate": "all but one stage rest",
+    "restart": "all end together and come back one by one",
+    "congest": "the network is slow for all, for minutes",
+    "lean": "work leans to some machines for minutes",
+    "creep": "levels drift over the recording",
+    "new_level": "a healthy change of one machine that lasts",
+    "stuck": "a gauge stands still",
+    "clock_off": "a clock is seconds off",
+    "clock_of_culprit": "the culprit's clock is seconds off",
+    "flap": "a link is down for seconds, again and again",
+    "exporter_dead": "an exporter is silent to the end",
+    "blackout": "the monitoring hears no machine",
+    "burst": "seconds of odd readings",
+    "reread": "one machine reads its next shard",
+}
 MISHAPS = (
     "save", "evaluate", "restart", "congest", "lean", "creep", "new_level", "stuck", "clock_off", "flap", "exporter_dead", "blackout",
     "burst", "reread",
@@ -51,6 +92,7 @@ class Recipe:
     nuisances: tuple[str, ...]
     metrics: tuple[str, ...]
     split_rows: bool
+    without_fault: bool = False  # the same world, number for number, without what the fault does
 
 
 @dataclass
@@ -107,6 +149,30 @@ def skewed(seed: int) -> Recipe:
     return replace(base, fault=fault, onset_s=onset_s, nuisances=nuisances, metrics=names, interval_s=interval_s, weak=False)
 
 
+def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
+    """One world (see world.py): one of five seeds is of a site with little but its network and a clock that is off."""
+    rng = np.random.default_rng([seed, 80])
+    if seed % 5 == 4 and fault in (None, NOBODY):
+        recipe = skewed(seed)
+    else:
+        kind = str(rng.choice(KINDS)) if fault in (None, NOBODY) else fault
+        recipe = foreign(seed, kind if seed % 3 or fault not in (None, NOBODY) else None)
+    if machines is not None:
+        recipe = replace(recipe, machines=max(1, machines // recipe.pipeline) * recipe.pipeline)
+    if duration_s is not None:
+        onset_s = None if recipe.onset_s is None else min(recipe.onset_s, 0.6 * duration_s)
+        recipe = replace(recipe, duration_s=int(duration_s), onset_s=onset_s)
+    columns = generate(replace(recipe, without_fault=fault == NOBODY))
+    cause = next((name for name in recipe.nuisances if name in CAUSES), None)
+    truth = Truth(cause=cause, nuisances=recipe.nuisances)
+    if columns.culprit is not None and fault != NOBODY:
+        truth = Truth((columns.culprit,), (), columns.fault, columns.onset_s, None, recipe.weak, cause, recipe.nuisances)
+    return World(
+        NAME, seed, columns.machines, columns.metrics, columns.interval_s, 0.0, columns.times_N, columns.machine_N, columns.device_N,
+        columns.values_NK, truth, stages=columns.stages,
+    )  # fmt: skip
+
+
 def generate(recipe: Recipe) -> Columns:
     """The recording of a recipe; the same seed gives the same bytes."""
     site = _Site(recipe)
@@ -114,7 +180,10 @@ def generate(recipe: Recipe) -> Columns:
     for name in recipe.nuisances:
         getattr(site, f"_{name}")()
     if recipe.fault:
+        healthy = site.levels()
         site.fail(recipe.fault)
+        if recipe.without_fault:
+            site.work_TM, site.talk_TM, site.wait_TM, site.disk_TM, site.quiet_TM, site.scale = healthy
     return site.scrape(site.metrics())
 
 
@@ -130,6 +199,11 @@ class _Site:
         self.clock_M = self.rng.normal(0.0, 0.05, self.M)
         self.scale: dict[int, np.ndarray] = {}
         self.fixed: list[tuple[int, int, int]] = []  # metric, machine, from when a gauge stands still
+
+    def levels(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[int, np.ndarray]]:
+        """A copy of all that a fault changes."""
+        scale = {k: factor_TM.copy() for k, factor_TM in self.scale.items()}
+        return self.work_TM.copy(), self.talk_TM.copy(), self.wait_TM.copy(), self.disk_TM.copy(), self.quiet_TM.copy(), scale
 
     def bystander(self) -> int:
         """A machine that is not the culprit."""

@@ -1,6 +1,6 @@
-"""A fourth generator of labelled telemetry: ranks that work, talk, write and wait for each other at barriers.
+"""Jobs as ranks that work, talk, write and wait for each other at barriers.
 
-It shares no model with `generator.py`, `foreign.py` or `minder simulate`. Nobody says how a fault spreads: a job is a list of phases
+It shares no model with other families or `minder simulate`. How a fault spreads is not written down: a job is a list of phases
 (compute, all-reduce, checkpoint, evaluation, restart), each machine needs its own time for a phase, and nobody begins the next one before
 all are done. A machine that is slow or stops makes the others wait, by itself. What a machine does in each half second becomes watts,
 degrees, traffic and the rest.
@@ -10,15 +10,54 @@ Legend: H half seconds, T seconds of true time, M machines, A activities, K metr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from minder.ingest.sources.frames import Frames
+from minder.simulate.worlds.world import NOBODY, Truth, World
+
+NAME = "barriers"
 
 STALLS = ("process_dies", "host_hangs", "storage_hangs", "nic_down", "gpu_lost", "unreachable")
 SLOWS = ("clock_cap", "hot", "pcie_narrow", "nvlink_lane", "dirty_optic")
 KINDS = (*STALLS, *SLOWS)
+FAULTS = {
+    "process_dies": "a process ends without a word",
+    "host_hangs": "a host hangs",
+    "storage_hangs": "a machine waits for its storage",
+    "nic_down": "a network card is down",
+    "gpu_lost": "one GPU of a machine is gone",
+    "unreachable": "a machine is gone with its exporters",
+    "clock_cap": "a clock is capped",
+    "hot": "a GPU is hot and throttles",
+    "pcie_narrow": "a PCIe link is narrow",
+    "nvlink_lane": "an NVLink lane is lost",
+    "dirty_optic": "a dirty optic costs bandwidth and congests",
+}
+CAUSES = {
+    "congestion": "the network is slow for all, for minutes",
+    "evaluation": "all but one stage rest",
+    "restart": "all end together and come back one by one",
+    "outage_reload": "storage is away for a minute, and all load again",
+    "blackout": "the monitoring hears no machine",
+}
+NUISANCES = {
+    "long_writer": "one rank writes on after each checkpoint",
+    "evaluation": "all but one stage rest",
+    "restart": "all end together and come back one by one",
+    "outage_reload": "storage is away for a minute, and all load again",
+    "wander": "work moves between machines within minutes",
+    "hiccups": "a machine pauses for seconds",
+    "new_level": "a healthy change of one machine that lasts",
+    "stuck": "a gauge stands still",
+    "clock_off": "a clock is seconds off",
+    "flap": "a link is down for seconds",
+    "exporter_dead": "an exporter is silent to the end",
+    "blackout": "the monitoring hears no machine",
+    "bursts": "seconds of odd readings",
+    "congestion": "the network is slow for all, for minutes",
+}
 MISHAPS = (
     "long_writer", "evaluation", "restart", "outage_reload", "wander", "hiccups", "new_level", "stuck", "clock_off", "flap",
     "exporter_dead", "blackout", "bursts", "congestion",
@@ -66,6 +105,7 @@ class Recipe:
     nuisances: tuple[str, ...]
     metrics: tuple[str, ...]
     split_rows: bool
+    without_fault: bool = False  # the same world without what the fault does
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +148,36 @@ def barriers_plain(seed: int) -> Recipe:
     return Recipe(seed, fault, machines, pipeline, 1.0, onset_s, False, ("bursts", "hiccups"), names, False)
 
 
+def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
+    """One world (see world.py): two of three seeds have a fault, one of four is plain. Worlds last 1,560 s, whatever duration_s says."""
+    rng = np.random.default_rng([seed, 94])
+    recipe = (barriers if rng.random() < 0.75 else barriers_plain)(seed)
+    if fault not in (None, NOBODY):
+        kept = {METRICS.index(name) for name in recipe.metrics} | set(TELLS[fault][:2])
+        onset_s = recipe.onset_s or float(rng.uniform(400, 1000))
+        recipe = replace(recipe, fault=fault, onset_s=onset_s, metrics=tuple(METRICS[k] for k in sorted(kept)))
+    if machines is not None:
+        recipe = replace(recipe, machines=max(1, machines // recipe.pipeline) * recipe.pipeline)
+    columns = generate(replace(recipe, without_fault=fault == NOBODY))
+    cause = next((name for name in recipe.nuisances if name in CAUSES), None)
+    truth = Truth(cause=cause, nuisances=recipe.nuisances)
+    if columns.culprit is not None and fault != NOBODY:
+        truth = Truth((columns.culprit,), (), columns.fault, columns.onset_s, None, recipe.weak, cause, recipe.nuisances)
+    return World(
+        NAME, seed, columns.machines, columns.metrics, columns.interval_s, 0.0, columns.times_N, columns.machine_N, columns.device_N,
+        columns.values_NK, truth, stages=columns.stages,
+    )  # fmt: skip
+
+
 def generate(recipe: Recipe) -> Labelled:
     """The recording of a recipe; the same seed gives the same bytes."""
     site = _Site(recipe)
     for name in recipe.nuisances:
         getattr(site, f"_{name}")()
-    if recipe.fault:
+    if recipe.fault and not recipe.without_fault:
         site.fail(recipe.fault)
+    elif recipe.fault:
+        return site.scrape(site.metrics(site.run_without(recipe.fault)))
     return site.scrape(site.metrics(site.run()))
 
 
@@ -246,6 +309,21 @@ class _Site:
         }[kind].items():
             self.shown(k)[:, m] *= 1.0 + (factor - 1.0) * ramp_T
 
+    def run_without(self, kind: str) -> np.ndarray:
+        """`run` as it would be without the fault; the random numbers after it are those of the faulty run, so that noise is the same."""
+        healthy = self.work_HM.copy(), self.talk_HM.copy(), self.save_HM.copy(), self.silent_TM.copy(), self.as_HM.copy()
+        factor = {k: factor_TM.copy() for k, factor_TM in self.factor.items()}
+        self.fail(kind)
+        before = self.rng.bit_generator.state
+        self.run()
+        after = self.rng.bit_generator.state
+        self.work_HM, self.talk_HM, self.save_HM, self.silent_TM, self.as_HM = healthy
+        self.factor = factor
+        self.rng.bit_generator.state = before
+        did_HM = self.run()
+        self.rng.bit_generator.state = after
+        return did_HM
+
     def run(self) -> np.ndarray:
         """What each machine did in each half second (H, M)."""
         did_HM = np.empty((self.H, self.M), int)
@@ -330,7 +408,7 @@ class _Site:
         if k in (16, 17, 18):
             return rng.poisson(3.0, shape) * np.exp(rng.normal(0, 0.5, shape)) / 3.4
         if k == 0:
-            return np.exp(_lagged(rng.normal(0, 0.3, shape), 5.0))
+            return np.asarray(np.exp(_lagged(rng.normal(0, 0.3, shape), 5.0)))
         return 1.0 + {1: 0.002, 2: 0.0, 5: 0.004, 9: 0.004, 10: 0.001, 14: 0.06, 15: 0.3}.get(k, 0.02) * rng.normal(0, 1, shape)
 
     def _as_exported(self, values_TMK: np.ndarray) -> np.ndarray:

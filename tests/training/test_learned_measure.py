@@ -1,0 +1,96 @@
+"""Figures of a validation: by hand where they can be counted by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from minder.offline.evaluation.scoring import Judged
+from minder.offline.training.learned.measure import earned, fit_calibration, lines, measure_gain, poisson_lower, shown_only
+from minder.offline.training.learned.recording import Recording
+from minder.offline.training.learned.trial import WAYS, Outcome
+from minder.offline.training.learned.validate import Row, has_concept
+
+
+def recording(family: str, seed: int, fault: str | None = "hang", **changed: object) -> Recording:
+    known: dict[str, object] = {
+        "family": family, "seed": seed, "machines": ("a", "b", "c"), "interval_s": 5.0, "time_B": np.zeros(0), "dt_B": np.zeros(0),
+        "first_B": np.zeros(1, dtype=int), "machine_R": np.zeros(0, dtype=int), "features_RF": np.zeros((0, 1)), "said": (),
+        "culprits": ("a",) if fault else (), "group": False, "fault": fault, "onset_s": 100.0 if fault else None, "grey": False,
+        "cause": None, "nuisances": (), "shown": fault is not None, "duration_s": 1000.0,
+    }  # fmt: skip
+    return Recording(**{**known, **changed})  # type: ignore[arg-type]
+
+
+def outcome(name: str, delay_s: float = math.nan, p: float = math.nan, false: int = 0) -> Outcome:
+    fault = "hang" if name != "quiet" else None
+    return Outcome(Judged("r", fault, name), delay_s, false, 43_200.0, p, name == "found")
+
+
+def row(family: str, seed: int, old: Outcome, new: Outcome, fault: str | None = "hang", **changed: object) -> Row:
+    return Row(recording(family, seed, fault, **changed), dict(zip(WAYS, (old, old, new), strict=True)), np.zeros((0, 3)))
+
+
+FOUND, MISSED, QUIET = outcome("found", 60.0, 0.99), outcome("missed", 420.0), outcome("quiet")
+
+
+def test_a_miss_counts_as_seven_minutes_and_a_false_accusation_by_the_day() -> None:
+    wrong = outcome("wrong", 420.0, 0.9, false=1)
+    pool = {
+        line.way: line for line in lines([row("queue", 1, FOUND, FOUND), row("queue", 2, FOUND, MISSED), row("queue", 3, FOUND, wrong)])
+    }["pool"]
+    assert (pool.delay_s, pool.recall, pool.precision) == (300.0, pytest.approx(1 / 3), 0.5)
+    assert pool.false_count == 1 and pool.healthy_days == pytest.approx(1.5)
+    assert pool.false_low < pool.false_per_day < pool.false_high
+
+
+def test_the_exact_bounds_of_a_rate() -> None:
+    assert poisson_lower(0, 0.975) == 0.0
+    assert poisson_lower(10, 0.975) == pytest.approx(4.795, abs=1e-3)
+
+
+def test_a_gain_is_paired_and_its_interval_spans_families() -> None:
+    rows = [row(family, seed, MISSED if seed % 2 else FOUND, FOUND) for family in ("queue", "fluid", "trace") for seed in range(20)]
+    gain = measure_gain(rows, resamples=200)
+    assert gain.f1.value == pytest.approx(1.0 - 2 / 3) and 0.0 < gain.f1.low < gain.f1.value < gain.f1.high
+    assert gain.delay_s.value == pytest.approx(-180.0)
+    same = measure_gain([row("queue", seed, FOUND, FOUND) for seed in range(9)], resamples=50)
+    assert same.f1.value == same.f1.low == same.f1.high == 0.0
+
+
+def test_nothing_is_earned_without_unseen_families_or_by_being_as_good() -> None:
+    tuned = [row("recipes", seed, FOUND, FOUND) for seed in range(8)]
+    verdict = earned(tuned, np.full(8, 0.99), np.ones(8, dtype=bool), 100)
+    assert not verdict.earned and any("no family that the default detector was not tuned on" in line for line in verdict.why)
+    equal = earned([*tuned, *(row("queue", seed, FOUND, FOUND) for seed in range(8))], np.full(400, 0.99), np.ones(400, dtype=bool), 100)
+    assert not equal.earned and any(line.startswith("NOT met") and "above 0" in line for line in equal.why)
+
+
+def test_it_is_earned_where_every_condition_holds() -> None:
+    better = [row(family, seed, MISSED if seed % 2 else FOUND, FOUND) for family in ("queue", "fluid") for seed in range(40)]
+    right_N = np.arange(400) % 20 > 0
+    said_N = np.where(right_N, 0.96, 0.75)
+    verdict = earned([*better, *(row("recipes", seed, FOUND, FOUND) for seed in range(8))], said_N, right_N, 100)
+    assert verdict.earned, verdict.why
+
+
+def test_calibration_follows_what_was_right() -> None:
+    surer = [row("queue", seed, FOUND, outcome("found" if seed % 10 else "wrong", 60.0, 0.999)) for seed in range(60)]
+    unsure = [row("queue", seed, FOUND, outcome("found" if seed % 2 else "wrong", 60.0, 0.6)) for seed in range(60)]
+    calibration = fit_calibration([*surer, *unsure])
+    assert calibration.share(0.999) == pytest.approx(0.9, abs=0.05)
+    assert calibration.share(0.6) == pytest.approx(0.5, abs=0.08)
+    assert fit_calibration([]).slope == 1.0
+
+
+def test_what_no_metric_shows_can_be_left_out_of_the_score() -> None:
+    rows = [row("queue", 1, FOUND, FOUND), row("queue", 2, FOUND, MISSED, shown=False), row("queue", 3, QUIET, QUIET, fault=None)]
+    assert [item.recording.seed for item in shown_only(rows)] == [1, 3]
+
+
+def test_a_nuisance_is_known_by_its_concept_in_every_family() -> None:
+    assert has_concept(recording("foreign", 1, nuisances=("congest",)), "congestion")
+    assert has_concept(recording("recipes", 1, cause="congestion"), "congestion")
+    assert not has_concept(recording("recipes", 1, nuisances=("drift",)), "congestion")
