@@ -56,7 +56,11 @@ def test_the_slower_direction_counts() -> None:
 class Fleet:
     """Machines m0.. whose links are as `rate` says; every order is kept."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, dead: frozenset[str] = frozenset(), slow: str = "") -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, dead: frozenset[str] = frozenset(), slow: str = "", busy: frozenset[str] = frozenset()
+    ) -> None:
+        """busy: a pair whose first test meets a busy moment."""
+        self._busy, self._met = busy, 0
         self.orders: list[tuple[str, PairOrder]] = []
         self._dead, self._slow = dead, slow
         monkeypatch.setattr(pairing, "ask_machine", self.ask)
@@ -68,6 +72,9 @@ class Fleet:
         peer = f"m{order.pair.peer.rpartition('.')[2]}"
         if {client.machine, peer} == self._dead:
             return said(client.machine, state="failed", detail="no contact")
+        if {client.machine, peer} == self._busy and self._met < 2:
+            self._met += 1
+            return said(client.machine, 1e8, 1e8)
         rates = [1e7 if name == self._slow else 1e9 for name in (client.machine, peer)]
         return said(client.machine, *rates)
 
@@ -106,6 +113,13 @@ def test_a_dead_link_and_a_slow_direction_go_into_the_ledger_and_are_drawn(monke
     row = next(row for row in pair_rows(graph) if row[2] == "failed (link)")
     assert row[0] == "m0 -> m1" and "m0: no contact" in row[6]
     assert any(row[6] == "slow from m3 to m2 only" for row in pair_rows(graph))
+
+
+def test_a_link_is_to_blame_that_is_bad_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch, busy=frozenset(("m2", "m3")))
+    graph = pair_test(machines(6))
+    assert graph.links == () and all(node.state == "good" for node in graph.nodes)
+    assert len({order.secret for _, order in fleet.orders}) == 6, "three pairs, two tests of round two, one again"
 
 
 def test_a_large_graph_shows_what_stands_out(monkeypatch: pytest.MonkeyPatch) -> None:

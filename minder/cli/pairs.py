@@ -21,6 +21,8 @@ def pair_and_record(
     machines: Sequence[MachineEndpoints], config: JobConfig | None, ledger: Ledger | None, options: PairOptions, of: tuple[str, str]
 ) -> PairGraph:
     """of: the job's name, and why it is tested. The graph goes into the newest incident of the job that is open, where there is one."""
+    import dataclasses
+
     from minder.app.pairing import PairMachine, job_address, pair_test, record_pairs
     from minder.cli.tables import operator_name
 
@@ -28,6 +30,7 @@ def pair_and_record(
     given = {} if config is None else {machine.name: machine.job_address for machine in config.machines}
     domains = {} if config is None else config.topology().domains
     asked = [PairMachine(item, job_address(item, given.get(item.machine))) for item in machines]
+    options = dataclasses.replace(options, generation=_generation(ledger, job))
     graph = pair_test(asked, domains, options, None if config is None else config.tls.context())
     if ledger is None:
         typer.echo("note: there is no ledger here: nothing is written down", err=True)
@@ -36,6 +39,14 @@ def pair_and_record(
         where = None if incident is None else incident.id
         record_pairs(ledger, graph, by=operator_name(), why="diagnose", job=job, incident=where, note=note)
     return graph
+
+
+def _generation(ledger: Ledger | None, job: str) -> int:
+    """The job's newest, 0 where none is known."""
+    from minder.record.incidents import kinds
+
+    started = [] if ledger is None else ledger.events(job=job, kinds=[kinds.GENERATION_STARTED], newest_first=True, limit=1)
+    return int(started[0].payload.get("generation") or 0) if started else 0
 
 
 def conclude_pairs(graph: PairGraph, format_: str) -> int:

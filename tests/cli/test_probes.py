@@ -189,7 +189,10 @@ def test_a_retest_may_be_of_an_untouched_machine_and_return_it(run_on_ledger: Ru
 def test_pairs_of_a_job_go_into_its_open_incident(
     run_on_ledger: Run, ledger: Ledger, agents: Agents, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ledger.append(kinds.GENERATION_STARTED, {"generation": 4, "rank_machine": {}}, job="llm")
+
     async def ask(client: Any, orders: Any, force: bool) -> ProbedMachine:
+        assert orders[0]["pair"]["generation"] == 4
         state = "failed" if {orders[0]["pair"]["own"], orders[0]["pair"]["peer"]} == {"10.0.0.0", "10.0.0.1"} else "measured"
         rates = [Measurement(f"pair_{way}_bandwidth", 1e9, "B/s", "higher") for way in ("send", "receive")]
         return ProbedMachine(client.machine, (ProbeResult("pair", 1, state, "", tuple(rates)),))

@@ -68,7 +68,6 @@ class Pool:
 
     def tick(self) -> None:
         self.unproven()
-        self.proofs.refresh()
         self._returns.tick()
         if self._joins is not None:
             self._joins.tick()
@@ -76,8 +75,9 @@ class Pool:
         self._tell_untested()
 
     def unproven(self) -> Mapping[str, str]:
-        """Machines that are given no ranks before they have passed an offline test, and why: by the ledger of all jobs.
-        Raises LedgerError."""
+        """Machines that are given no ranks before they have passed an offline test, and why: by the ledger of all jobs. What probes
+        prove is read as well. Raises LedgerError."""
+        self.proofs.refresh()
         now_s = self._clock.now_s()
         self._unproven = distrusted(self._ledger.history(self._state.name, now_s), self._config, now_s)
         return self._unproven
