@@ -15,6 +15,9 @@ from minder.model.decision import Decision
 from minder.model.errors import LedgerError
 from minder.model.evidence import Failure, Verdict
 from minder.record.incidents import kinds
+from minder.record.incidents.ascent import ASCENT_KINDS, fold_ascent
+from minder.record.incidents.outlook import outlook
+from minder.record.incidents.report import incident_report
 from minder.wire.codec import from_json
 
 TICKS = 16
@@ -283,3 +286,30 @@ def test_a_ledger_that_fails_just_when_it_begins_keeps_no_job_standing(make: Cal
         app.controller._step_or_wait()
     app.close()
     assert rungs(world) == ["reattempt", "diagnose", "trial"] and app.state.phase == "running"
+
+
+def test_the_incident_says_what_was_tested_what_was_found_and_how_long_the_job_stood(make: Callable[..., Any]) -> None:
+    world = make()
+    world.fleet.launchers["m2"].faults["disk"] = "/scratch: the disk is full"
+    app = world.app()
+    app.begin()
+    until(world, app, lambda: app.state.phase == "diagnosing")
+    incident = next(str(event.incident) for event in world.events(kinds.INTENT) if event.payload["action"] == "diagnose")
+    with world.ledger() as ledger:
+        assert outlook(ledger.incident(incident)).what.startswith("The job stands while its machines are tested.")
+    world.tick(app, TICKS)
+    app.close()
+    with world.ledger() as ledger:
+        report = incident_report(ledger.incident(incident))
+        steps = fold_ascent(ledger.events(incident=incident, kinds=ASCENT_KINDS))
+    for said in (
+        "its machines are tested: links, clock",
+        "the tests are over",
+        "test all machines: ",
+        "m2 fails disk: /scratch: the disk is full",
+    ):
+        assert said in report
+    assert "m2: disk fail: /scratch: the disk is full (probe" in report
+    climbed = [(step.rung, step.outcome) for step in steps if step.state == "climbed"]
+    assert [rung for rung, _ in climbed] == ["diagnose", "evict"] and "m2 fails disk" in climbed[0][1]
+    assert "the job stepped again" in climbed[1][1]

@@ -59,8 +59,10 @@ def test_a_slow_machine_is_said_and_not_named_for_a_fault() -> None:
 def test_what_said_nothing_is_neither_a_pass_nor_a_fault() -> None:
     rounds = [round_of(name, {"disk": "not_judged", "dcgm": "not_applicable", "links": "pass"}) for name in MACHINES[:4]]
     found = conclude(MACHINES, rounds, {"m5": "no answer"})
-    assert found.failed == {} and found.unjudged == ("disk",)
+    assert found.failed == {} and found.unjudged == {"disk": 4}
     assert found.words() == "no fault found by links; not judged: disk; not tested: m4 (nothing came of it); not tested: m5 (no answer)"
+    some = all_pass({"m1": round_of("m1", {"disk": "not_judged", "links": "pass"})})
+    assert conclude(MACHINES, some, {}).words() == "no fault found by links; not judged: disk on 1 of 6"
     assert conclude(MACHINES, [], dict.fromkeys(MACHINES, "silent")).words().endswith("3 more not tested")
     assert Diagnosis(3).words() == "not judged: no probe said anything"
 

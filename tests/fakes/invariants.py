@@ -105,12 +105,14 @@ class Watch:
         self._diagnosis, self._held_s = name, self._world.clock.steady_s()
 
     def probed(self, machine: str, body: Mapping[str, Any], leads: bool) -> None:
-        """A launcher, or with force an agent, is asked for probes."""
+        """A launcher, or with force an agent, is asked for probes: of the job's machines, or beside a standby's waiting worker."""
         name = str(body["operation"]).split("/")[0]
-        if name not in self._intended:
-            self.fail("an intent before each action", f"{body['operation']} on {machine}")
         if not leads:
             self.fail("only who leads acts", f"{body['operation']} on {machine}")
+        if body.get("beside"):  # a standby's test: nothing is acted on
+            return
+        if name not in self._intended:
+            self.fail("an intent before each action", f"{body['operation']} on {machine}")
         if name != self._diagnosis and not body.get("force"):
             self.fail("only a job that stands for it is tested", f"{body['operation']} on {machine}")
 

@@ -181,7 +181,7 @@ class Deciding:
             return decision.reason
         now_s = self._clock.now_s()
         if self._stages.recovery is not None and self._awaits_answer(decision, now_s):
-            if self._state.is_held:  # the job goes on while an operator thinks: it is started again first, and then he is asked
+            if self._state.is_held:  # it is started again first, and then the question is asked
                 return "already_in_progress"
             self._note_decision(self._approvals.ask(decision, items, now_s), incidents)
         else:

@@ -11,6 +11,7 @@ The rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,7 +41,8 @@ class TestRound:
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """failed: machine to the probes that found a fault of its own. shared: probe to the machines that it fails on, too many for a fault
-    of theirs. unconfirmed: machine to faults that a second look did not show. untested: machine to why nothing is known of it."""
+    of theirs. unconfirmed: machine to faults that a second look did not show. passed: probes that passed wherever they apply. unjudged:
+    probe to the number of machines on which it is not judged. untested: machine to why nothing is known of it."""
 
     machines: int
     failed: Mapping[str, tuple[ProbeJudgement, ...]] = field(default_factory=dict)
@@ -48,7 +50,7 @@ class Diagnosis:
     unconfirmed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     passed: frozenset[str] = frozenset()
-    unjudged: tuple[str, ...] = ()
+    unjudged: Mapping[str, int] = field(default_factory=dict)
     untested: Mapping[str, str] = field(default_factory=dict)
 
     def words(self) -> str:
@@ -66,7 +68,9 @@ class Diagnosis:
         if not parts and self.passed:
             whole, count = not self.unjudged and not self.untested, f"{self.machines} machine{'' if self.machines == 1 else 's'}"
             parts = [f"all tests passed on {count}" if whole else f"no fault found by {', '.join(sorted(self.passed))}"]
-        parts += [f"not judged: {', '.join(self.unjudged)}"] if self.unjudged else []
+        tested = self.machines - len(self.untested)
+        unjudged = [probe if count >= tested else f"{probe} on {count} of {tested}" for probe, count in self.unjudged.items()]
+        parts += [f"not judged: {', '.join(unjudged)}"] if unjudged else []
         shown = list(self.untested.items())[:_MOST_SHOWN]
         parts += [f"not tested: {machine} ({why})" for machine, why in shown]
         parts += [f"{len(self.untested) - len(shown)} more not tested"] if len(self.untested) > len(shown) else []
@@ -99,10 +103,15 @@ def conclude(machines: Sequence[str], rounds: Sequence[TestRound], untested: Map
         shared=shared,
         unconfirmed={name: tuple(probes) for name, probes in unconfirmed.items()},
         slow={name: probes for name in dict.fromkeys(one.machine for one in rounds) if (probes := _slow(name, rounds))},
-        passed=frozenset(item.probe for one in rounds for item in one.judgements if item.verdict == "pass"),
-        unjudged=tuple(dict.fromkeys(item.probe for one in rounds for item in one.judgements if item.verdict == "not_judged")),
+        passed=_with(rounds, "pass") - _with(rounds, "fail", "slow", "not_judged"),
+        unjudged=Counter(item.probe for one in rounds if one.number == 1 for item in one.judgements if item.verdict == "not_judged"),
         untested={name: untested.get(name, "nothing came of it") for name in machines if name not in tested},
     )
+
+
+def _with(rounds: Iterable[TestRound], *verdicts: str) -> frozenset[str]:
+    """Probes that have one of these on some machine."""
+    return frozenset(item.probe for one in rounds for item in one.judgements if item.verdict in verdicts)
 
 
 def _faults(one: TestRound) -> list[ProbeJudgement]:
