@@ -1,7 +1,7 @@
 """A small pipeline that gets stuck in one way, once: `stages.py --output DIR --stuck KIND@STEP:RANKS`, run by bench/stuck.py.
 
 Two stages and two replicas over gloo: rank = replica + 2 * stage. In every step stage 0 sends activations to stage 1 and waits for
-their gradients, by 1F1B; then each stage all-reduces its own between the replicas, and all ranks the loss. A checkpoint every ten steps.
+their gradients; then each stage all-reduces its own between the replicas, and all ranks the loss. A checkpoint every ten steps.
 
 `stages-causes@STEP:RANK` traces every step, and is slow for three reasons, one after the other: microbatches of uneven length, then a last
 stage with more layers, and from STEP on a rank that computes slowly. Its computes take a device's time (`DEVICE_S`), not a processor's.
@@ -67,8 +67,8 @@ class Stage:
         self._open: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # microbatch to what came for it, and what its forward gave
 
     def microbatches(self) -> list[tuple[bool, int]]:
-        """(forward?, microbatch) in the order of 1F1B: the first stage is one forward ahead."""
-        ahead = STAGES - 1 - self.number
+        """(forward?, microbatch): one after the other; traced, in the order of 1F1B, in which the first stage is one forward ahead."""
+        ahead = STAGES - 1 - self.number if self.device.traced else 0
         order = [(True, mb) for mb in range(ahead)]
         for mb in range(MICROBATCHES):
             order += [(True, mb + ahead)] * (mb + ahead < MICROBATCHES) + [(False, mb)]
@@ -105,13 +105,16 @@ class Stage:
             self._send("backward-send", mb, came.grad, trace)
 
     def _send(self, kind: str, mb: int, values: torch.Tensor, trace: Any) -> None:
-        """Beside the computes, one after the other: gloo's send ends with the receive."""
+        """Where the job is traced, beside the computes: gloo's send ends with the receive."""
 
         def send() -> None:
             with trace.op(kind, mb=mb):
                 dist.send(values, self.peer)
 
-        self._sent.append(self._sender.submit(send))
+        if self.device.traced:
+            self._sent.append(self._sender.submit(send))
+        else:
+            send()
 
     def end_sends(self) -> None:
         while self._sent:

@@ -38,7 +38,7 @@ def seconds(account: Account) -> dict[str, float]:
     return {word: round(found / HOUR_S, 3) for word, found in account.slow_steps.seconds.items()}
 
 
-def test_time_is_told_by_cause_and_what_no_study_stands_for_is_not_judged(written: Any) -> None:
+def test_time_is_counted_by_cause_and_what_no_study_stands_for_is_not_judged(written: Any) -> None:
     found = written.account(MONDAY_S, MONDAY_S + 6 * HOUR_S)
     assert seconds(found) == {NOT_JUDGED: 2.5, "worker": 2.0, "not slow": 1.0, "stage imbalance": 0.5}
     assert found.slow_steps.wasted_s == pytest.approx(HOUR_S * (2 * 0.5 + 0.02 + 0.5 * 0.2))
@@ -53,7 +53,7 @@ def test_a_study_stands_for_an_hour_and_a_half_at_most(story: Any) -> None:
     assert seconds(story.account(MONDAY_S, MONDAY_S + 10 * HOUR_S)) == {"worker": 1.5, NOT_JUDGED: 8.5}
 
 
-def test_when_is_told_by_week_by_age_and_by_hour_of_the_day(written: Any) -> None:
+def test_when_is_counted_by_week_by_age_and_by_hour_of_the_day(written: Any) -> None:
     found = written.account(MONDAY_S - 7 * 86_400.0, MONDAY_S + 6 * HOUR_S).slow_steps
     tables = {title: {row[0]: row[1:] for row in rows[1:]} for title, rows in slow_step_tables(found)}
     assert list(tables["By week"]) == ["2026-W10"] and list(tables["By job"]) == ["llm"]

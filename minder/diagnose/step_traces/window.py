@@ -142,7 +142,7 @@ class TraceWindow:
             analysis = analyse(build_trace(self._frame(chosen), self._layout(), "of the running job"))
         except TraceError as error:
             return StepStudy(now_s, NOT_JUDGED, str(error))
-        return self._told(now_s, analysis, chosen)
+        return self._answer(now_s, analysis, chosen)
 
     def _missing(self) -> str:
         ranks, stages = 1 + max(rank for rank, _ in self._grid), 1 + max(stage for _, stage in self._grid)
@@ -199,7 +199,7 @@ class TraceWindow:
             )
         )
 
-    def _told(self, now_s: float, analysis: Analysis, numbers: list[int]) -> StepStudy:
+    def _answer(self, now_s: float, analysis: Analysis, numbers: list[int]) -> StepStudy:
         found, finding = analysis.study, analysis.finding
         own = [item for number in numbers for item in self._steps[number].values()]
         blamed = tuple(dict.fromkeys(self._machine[worker] for worker in finding.blame))
