@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.slurm.config import SlurmConfig
+from minder.act.recovery.pool_size import PoolConfig
 from minder.config import (
     DetectorConfig,
     JobConfig,
@@ -34,7 +35,7 @@ __all__ = ["complete", "split_meanings"]
 _PREFIX = "#/components/schemas/"
 _TABLES: tuple[type[BaseModel], ...] = (
     JobConfig, MachineConfig, LocalHandle, TelemetryConfig, JoinRule, DetectorConfig, ScoringConfig, SlurmConfig, KubernetesConfig,
-    MetricsConfig, SignalsConfig, StandbyConfig, TlsConfig,
+    MetricsConfig, PoolConfig, SignalsConfig, StandbyConfig, TlsConfig,
 )  # fmt: skip
 # Bodies that no route's signature has: files, TOML, and what every refusal answers.
 _UNSIGNED: tuple[type[BaseModel], ...] = (JobConfig, ScoreRequest, Problem)
