@@ -151,7 +151,9 @@ def measure_restore(options: argparse.Namespace) -> dict[str, Any]:
             if why := caches.client(0).keep(name, 300.0):
                 raise SystemExit(why)
             _forget(caches, 0, name)
+            before_s = caches.cpu_s()
             found["peer memory"] = _timed(lambda: _load(caches.client(0).fetch(name, caches.urls[1], 300.0), name))
+            found["peer memory, processor time of both caches"] = round(caches.cpu_s() - before_s, 2)
             for folder in (disk, store):
                 _move(caches.folder(0), folder, name)
             found["local disk"] = _timed(lambda: _load(disk, name))
