@@ -108,6 +108,15 @@ def test_while_one_machine_hangs_its_peers_spin_in_the_collective() -> None:
     assert hung < waiting < before
 
 
+def test_a_slow_port_carries_no_more_than_its_peers() -> None:
+    """The same bytes take it longer: its average over whole steps is theirs."""
+    world = queue.build(plan(3, "slow_network"))
+    rdma, onset = world.metrics.index("rdma_throughput_bytes_per_second"), world.truth.onset_s or 0.0
+    peers = tuple(name for name in world.machines if name not in world.truth.culprits)
+    slow, usual = (rows_of(world, names, since=onset + 30.0)[1][:, rdma].mean() for names in (world.truth.culprits, peers))
+    assert slow < 1.1 * usual
+
+
 def test_roles_and_devices_are_told_apart() -> None:
     made = plan(3)
     mixed = queue.build(replace(made, layout=replace(made.layout, rollout_M=np.arange(12) >= 8, gpus=2)))

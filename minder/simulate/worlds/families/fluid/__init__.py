@@ -13,17 +13,19 @@ from minder.simulate.worlds.families.fluid.plant import Plant
 from minder.simulate.worlds.families.fluid.site import Site, draw_site, stream
 from minder.simulate.worlds.world import NOBODY, Truth, World
 
-__all__ = ["CAUSES", "FAULTS", "NAME", "NUISANCES", "draw"]
+__all__ = ["CAUSES", "FAULTS", "NAME", "NUISANCES", "draw", "is_faulty"]
 
 NAME = "fluid"
 
 
-def _own_choice(seed: int, site: Site) -> tuple[bool, str]:
-    """Whether this seed has a fault, and of which kind."""
-    rng = stream(seed, 8)
-    faulty, pick = rng.random(2)
+def is_faulty(seed: int) -> bool:
+    """Whether this seed's own choice is a fault: two in three are."""
+    return bool(stream(seed, 8).random() < 2 / 3)
+
+
+def _own_kind(seed: int, site: Site) -> str:
     kinds = visible_faults(site)
-    return bool(faulty < 2 / 3), kinds[int(pick * len(kinds))]
+    return kinds[int(stream(seed, 10).random() * len(kinds))]
 
 
 def _times(site: Site, calendar: Calendar, cause: Cause, nuisances: Nuisances) -> Times:
@@ -58,6 +60,8 @@ def _record(site: Site, calendar: Calendar, cause: Cause, nuisances: Nuisances, 
     plant, exporters = Plant(site, calendar, nuisances, effects), exporters_of(site)
     for tick in range(site.ticks):
         plant.step(tick)
+        if any(exporter.due(tick) for exporter in exporters):
+            plant.measure()
         for exporter in exporters:
             exporter.watch(plant, tick)
     for exporter in exporters:
@@ -68,19 +72,19 @@ def _record(site: Site, calendar: Calendar, cause: Cause, nuisances: Nuisances, 
 def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
     """One world of this family; see `world.Family`.
 
-    fault: one of FAULTS, NOBODY, or None for the seed's own choice. machines: 4 and more. duration_s: 600 and more, in seconds.
+    fault: one of FAULTS, NOBODY, or None for the seed's own choice. machines: 4 and more. duration_s: 400 and more, in seconds.
     Raises ConfigError for what it cannot draw.
     """
     if fault is not None and fault != NOBODY and fault not in FAULTS:
         raise ConfigError(f"fluid: no fault {fault!r}; it has {', '.join(FAULTS)}")
-    if (machines is not None and machines < 4) or (duration_s is not None and duration_s < 600):
-        raise ConfigError("fluid: a world has 4 or more machines and 600 or more seconds")
+    if (machines is not None and machines < 4) or (duration_s is not None and duration_s < 400):
+        raise ConfigError("fluid: a world has 4 or more machines and 400 or more seconds")
     site = draw_site(seed, machines, duration_s)
-    faulty, kind = _own_choice(seed, site)
+    faulty = is_faulty(seed)
     calendar = draw_calendar(site)
     cause = draw_cause(site, chance=0.3 if faulty else 2 / 3, terminal=not faulty)
     nuisances = draw_nuisances(site, calendar, cause)
-    wanted = fault or (kind if faulty else NOBODY)
+    wanted = fault or (_own_kind(seed, site) if faulty else NOBODY)
     drawn = None if wanted == NOBODY else draw_fault(wanted, site, stream(seed, 9), _times(site, calendar, cause, nuisances))
     names = tuple(f"node-{m:04d}" for m in range(site.machines))
     times_N, machine_N, device_N, values_NK, metrics = _record(site, calendar, cause, nuisances, drawn)

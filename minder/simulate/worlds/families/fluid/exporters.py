@@ -1,4 +1,4 @@
-"""What exporters make of the plant: they filter and count, are scraped at their own times, and now and then say what is not so.
+"""What exporters make of the plant: they count, are scraped at their own times, and now and then say what is not so.
 
 Legend: R scrapes of a machine, M machines, G devices of a row's machine, K metrics of one exporter, D samples due at one tick.
 """
@@ -23,7 +23,6 @@ _COUNTED = frozenset(  # exported as counters, so that a rate is the mean betwee
     }
 )  # fmt: skip
 _TOTALS = frozenset({"link_downs_total", "gpu_ecc_uncorrectable_total", "gpu_rows_remapped_total", "steps_total"})
-_FILTER_S = {"gpu_duty_cycle_ratio": 1.5, "gpu_power_draw_watts": 1.0, "gpu_temperature_celsius": 2.0, "gpu_sm_activity_ratio": 2.0}
 _GRAIN = {
     "gpu_duty_cycle_ratio": 0.01, "gpu_temperature_celsius": 1.0, "gpu_clock_hertz": 1.5e7, "gpu_throttle_reasons": 1.0,
     "gpu_ecc_uncorrectable_total": 1.0, "gpu_rows_remapped_total": 1.0, "pcie_link_width": 1.0, "link_downs_total": 1.0,
@@ -42,6 +41,8 @@ _NOISE = {
     "tcp_throughput_bytes_per_second": 0.08,
     "cnp_packets_per_second": 0.1,
     "ecn_packets_per_second": 0.1,
+    "memory_usage_ratio": 0.002,
+    "gpu_memory_used_ratio": 0.001,
 }
 
 
@@ -61,21 +62,25 @@ class Exporter:
         rows = site.per_machine if self.devices else 1
         self.values = np.full((scrapes, site.machines, rows, len(names)), np.nan)
         self.there = np.ones((scrapes, site.machines, rows), bool)
-        keep = [1 - np.exp(-1 / _FILTER_S.get(name, 0.3)) for name in names]
-        self._gain_K = np.array([1.0 if name in _COUNTED | _TOTALS else gain for name, gain in zip(names, keep, strict=True)])
-        self._summed_K = np.array([name in _COUNTED for name in names])
-        self._state: np.ndarray | None = None
+        self._counted = [name for name in names if name in _COUNTED]
+        self._sum_KM = np.zeros((len(self._counted), site.machines))
+
+    def due(self, tick: int) -> bool:
+        """Whether any machine is scraped within this second."""
+        return bool(self._bounds[tick + 1] > self._bounds[tick])
 
     def _read(self, plant: Plant) -> np.ndarray:
-        """(K, M, G) what could be measured now."""
+        """(M, G, K) what could be measured now; of counters, what they have counted."""
         site = self.site
-        read = np.empty((len(self.names), site.machines, self.values.shape[2]))
+        read = np.empty((site.machines, self.values.shape[2], len(self.names)))
         for k, name in enumerate(self.names):
             if name in plant.unit:
                 by_unit = plant.unit[name].reshape(site.machines, -1)
-                read[k] = by_unit if self.devices else self._over_machine(name, by_unit)
+                read[:, :, k] = by_unit if self.devices else self._over_machine(name, by_unit)
+            elif name in _COUNTED:
+                read[:, 0, k] = self._sum_KM[self._counted.index(name)]
             else:
-                read[k, :, 0] = plant.host[name] if name in plant.host else plant.port[name]
+                read[:, 0, k] = plant.host[name] if name in plant.host else plant.port[name]
         return read
 
     @staticmethod
@@ -92,18 +97,15 @@ class Exporter:
 
     def watch(self, plant: Plant, tick: int) -> None:
         """Follow the plant by a second, and write down the samples that are due."""
-        read = self._read(plant)
-        if self._state is None:
-            self._state = np.where(self._summed_K[:, None, None], 0.0, read)
-        change = np.where(self._summed_K[:, None, None], read, (read - self._state) * self._gain_K[:, None, None])
-        self._state += change
-        due_D = self._order[self._bounds[tick] : self._bounds[tick + 1]]
-        if due_D.size:
-            scrape_D, machine_D = np.divmod(due_D, self.site.machines)
-            self.values[scrape_D, machine_D] = np.moveaxis(self._state[:, machine_D], 0, -1)
-            alive_D = plant.host["alive"][machine_D] > 0.5
-            present = plant.unit["present"].reshape(self.site.machines, -1)[machine_D] > 0.5
-            self.there[scrape_D, machine_D] = alive_D[:, None] & (present if self.devices else True)
+        for k, name in enumerate(self._counted):
+            self._sum_KM[k] += plant.host[name] if name in plant.host else plant.port[name]
+        if not self.due(tick):
+            return
+        scrape_D, machine_D = np.divmod(self._order[self._bounds[tick] : self._bounds[tick + 1]], self.site.machines)
+        self.values[scrape_D, machine_D] = self._read(plant)[machine_D]
+        alive_D = plant.host["alive"][machine_D] > 0.5
+        present = plant.unit["present"].reshape(self.site.machines, -1)[machine_D] > 0.5
+        self.there[scrape_D, machine_D] = alive_D[:, None] & (present if self.devices else True)
 
     def finish(self, lies: list[Lie], gaps: float) -> None:
         """Counters become rates, sensors get their grain and noise, then come the lies."""
@@ -111,7 +113,7 @@ class Exporter:
         for k, name in enumerate(self.names):
             value = self.values[..., k]
             if name in _COUNTED:
-                value[1:] = np.diff(value, axis=0) / seconds
+                value[1:] = np.maximum(np.diff(value, axis=0), 0.0) / seconds
                 value[0] = np.nan
             noise = self._rng.standard_normal(value.shape, np.float32)
             if name not in _SURE:
@@ -148,7 +150,7 @@ class Exporter:
         elif lie.kind == "stuck":
             self.values[cells] = self.values[max(inside[0] - 1, 0), m][None, None][..., columns]
         elif lie.kind == "noise":
-            shuffled = self._rng.permutation(self.times_RM.shape[0])[: inside.size]
+            shuffled = (self._rng.random(inside.size) * inside).astype(int)  # of its own past
             self.values[cells] = self.values[shuffled][:, [m]][..., columns] * self._rng.choice([0.0, 0.3, 1.0], (inside.size, 1, 1, 1))
         else:  # counts from zero again
             for k in columns:

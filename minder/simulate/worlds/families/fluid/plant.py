@@ -35,7 +35,9 @@ def _covered(start: np.ndarray, ahead: float, share: np.ndarray) -> np.ndarray:
 
 
 class Plant:
-    """State of all machines and of the job. After `step(tick)`: `unit`, `host`, `port` hold what could be measured, by metric name."""
+    """State of all machines and of the job. After `step(tick)`, `host` and `port` hold its rates by metric
+    name; after `measure()` also its gauges, those of GPUs in `unit`.
+    """
 
     def __init__(self, site: Site, calendar: Calendar, nuisances: Nuisances, effects: list[Effect]) -> None:
         n, u = site.machines, site.units
@@ -60,6 +62,7 @@ class Plant:
         self.rate, self.phase, self._stood_s, self._aborted = 0.9 / site.step_s, 0.0, 0.0, False
         self._step_s, self._step_at, self._due = site.step_s, 0, list(calendar.checkpoints_s)
         self._generating, self._turn_left_s = False, self._train_s
+        self._seen_3U = np.zeros((3, u))
         self.unit: dict[str, np.ndarray] = {}
         self.host: dict[str, np.ndarray] = {}
         self.port: dict[str, np.ndarray] = {}
@@ -260,35 +263,44 @@ class Plant:
 
     def _keep_house(self, levers: dict[str, np.ndarray], drawn: np.ndarray) -> None:
         site, here_M = self.site, levers["member"] * self._resident
-        talk_U, read_U = self._talk_M[self._owner_U], self._read_M[self._owner_U]
+        talk_U = self._talk_M[self._owner_U]
         spins_M = self._wait_U.reshape(site.machines, -1).mean(axis=1)
         cpu_M = self._base_cpu + 0.1 * self._read_M * levers["cost"][0] + 0.03 * here_M + 0.02 * spins_M + 0.08 * self._writes_M
         self._used_M += (self._memory_M + 0.25 * here_M + levers["memory"] - self._used_M) / 12
         self._held_U += (self._held_at_U * here_M[self._owner_U] * levers["present"] + 0.01 - self._held_U) / 5
         self.ecc_U += levers["ecc"]
+        for k, now_U in enumerate((self._busy_U, talk_U, self._wait_U)):  # a GPU's own counters average over more than a second
+            self._seen_3U[k] += (now_U - self._seen_3U[k]) * 0.45
         reading_bps = self._step_bytes / min(site.step_s, 4.0)
         self.host = {
             "cpu_usage_ratio": cpu_M + levers["cpu"] + self._busy_cpu_M,
+            "tcp_throughput_bytes_per_second": reading_bps * self._read_M + 9e8 * self._writes_M + 3e9 * levers["tenant"] + 4e4,
+            "tcp_retransmits_per_second": 0.3 + np.abs(drawn[3]) ** 3 + 0.05 * levers["loss"] + 4 * max(self._full - 1, 0.0),
+        }
+
+    def measure(self) -> None:
+        """Put the gauges of this tick beside the rates in `unit` and `host`."""
+        site, levers, (busy_U, talk_U, wait_U) = self.site, self._levers.values, self._seen_3U
+        read_U = self._read_M[self._owner_U]
+        self.host |= {
             "memory_usage_ratio": np.minimum(self._used_M, 0.985),
             "disk_usage_ratio": np.minimum(self._disk_M + self._written_M + levers["disk"] * (1 - self._disk_M), 1.0),
-            "tcp_throughput_bytes_per_second": reading_bps * self._read_M + 9e8 * self._writes_M + 3e8 * levers["tenant"] * 10 + 4e4,
-            "tcp_retransmits_per_second": 0.3 + np.abs(drawn[3]) ** 3 + 0.05 * levers["loss"] + 4 * max(self._full - 1, 0.0),
             "tcp_round_trip_seconds": 1.5e-4 * (1 + 6 * self._full**2 * (self._read_M + self._writes_M)),
             "step_seconds": np.full(site.machines, self._step_s),
             "steps_total": np.full(site.machines, float(int(self.phase))),
             "alive": levers["alive"],
         }
-        throttle_U = 4.0 * self._capped_U + 0x40 * self._hot_U + 2.0 * (levers["clock_cap"] < 0.99) + 1.0 * (self._busy_U + talk_U < 0.01)
+        throttle_U = 4.0 * self._capped_U + 0x40 * self._hot_U + 2.0 * (levers["clock_cap"] < 0.99) + 1.0 * (busy_U + talk_U < 0.01)
         self.unit = {
-            "gpu_duty_cycle_ratio": self._busy_U + talk_U + self._wait_U,
-            "gpu_sm_activity_ratio": 0.92 * self._busy_U + 0.4 * talk_U + self._spin_sm * self._wait_U,
-            "gpu_tensor_activity_ratio": self._tensor * self._busy_U * np.minimum(self.clock_U * levers["speed"] * 1.05, 1.0),
-            "gpu_memory_bandwidth_ratio": self._dram * self._busy_U * (0.4 + 0.6 * self.clock_U * levers["speed"]) + 0.12 * talk_U,
+            "gpu_duty_cycle_ratio": busy_U + talk_U + wait_U,
+            "gpu_sm_activity_ratio": 0.92 * busy_U + 0.4 * talk_U + self._spin_sm * wait_U,
+            "gpu_tensor_activity_ratio": self._tensor * busy_U * np.minimum(self.clock_U * levers["speed"] * 1.05, 1.0),
+            "gpu_memory_bandwidth_ratio": self._dram * busy_U * (0.4 + 0.6 * self.clock_U * levers["speed"]) + 0.12 * talk_U,
             "gpu_power_draw_watts": self.power_U,
             "gpu_temperature_celsius": self.temp_U,
             "gpu_clock_hertz": self.clock_U * site.nominal_hz,
             "gpu_memory_used_ratio": self._held_U,
-            "nvlink_bandwidth_bytes_per_second": self._nv_bps * (0.8 * self._busy_U + 0.6 * talk_U) * levers["nvlink"] + 1e4,
+            "nvlink_bandwidth_bytes_per_second": self._nv_bps * (0.8 * busy_U + 0.6 * talk_U) * levers["nvlink"] + 1e4,
             "pcie_bandwidth_bytes_per_second": (4e9 * read_U + 6e9 * talk_U) * levers["pcie"] ** 0.5 + 5e7,
             "gpu_throttle_reasons": throttle_U,
             "gpu_ecc_uncorrectable_total": np.floor(self.ecc_U),

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from minder.simulate.worlds.families.measured.kinds import CAUSES, FAULTS, NUISANCES
-from minder.simulate.worlds.families.measured.load import bear, checkpoints
+from minder.simulate.worlds.families.measured.load import bear, checkpoints, stops_at
 from minder.simulate.worlds.families.measured.process import Recording, cycle_s, record
 from minder.simulate.worlds.families.measured.sketch import OF_GPU, Sketch, rng_for, sketch
 from minder.simulate.worlds.families.measured.touch import deceive, touch, warm
@@ -82,7 +82,11 @@ def _at_checkpoint(made: Sketch) -> Sketch:
     if made.fault is None or made.fault.name != "full_disk":
         return made
     planned = made.fault.start
-    starts = [span.start for span in checkpoints(made) if min(240.0, 0.3 * made.duration_s) <= span.start <= 0.75 * made.duration_s]
+    starts = [
+        span.start
+        for span in checkpoints(replace(made, fault=None))
+        if min(240.0, 0.3 * made.duration_s) <= span.start <= 0.75 * made.duration_s
+    ]
     nearest = min(starts, key=lambda start: abs(start - planned), default=planned)
     return replace(made, fault=replace(made.fault, start=nearest))
 
@@ -108,7 +112,7 @@ def build(made: Sketch) -> World:
     }
     stamped_N = start_s + times_N + np.array([off_s.get(name, 0.0) for name in names])[machine_N]
     machines = names
-    if made.exchanged is not None and made.cause is not None:
+    if made.exchanged is not None and made.cause is not None and made.cause.start <= stops_at(made):
         machines = (*names, "n-standby")
         machine_N = np.where((machine_N == made.exchanged) & (times_N >= made.cause.start + 20), made.count, machine_N)
     return World(

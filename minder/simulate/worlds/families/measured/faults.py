@@ -30,13 +30,12 @@ class _Fault:
 
 
 def _slow(fault: _Fault) -> None:
-    fault.card.times(0.92 - 0.57 * fault.size, *WORKED)
     fault.card.times(0.99 - 0.2 * fault.size, POWER)
 
 
 def _busy_processor(fault: _Fault) -> None:
     fault.where.add(0.15 + 0.6 * fault.size, CPU)
-    fault.where.times(0.93 - 0.5 * fault.size, "gpu_sm_activity_ratio", "gpu_duty_cycle_ratio", *WORKED)
+    fault.where.times(0.93 - 0.5 * fault.size, "gpu_sm_activity_ratio", "gpu_duty_cycle_ratio")
 
 
 def _dirty_optics(fault: _Fault) -> None:
@@ -54,13 +53,13 @@ def _flat_clock(fault: _Fault) -> None:
 
 def _throttle_bouts(fault: _Fault) -> None:
     card = Where(fault.recording, fault.load, fault.it, bouts(fault.recording.sketch, fault.it), card=True)
-    card.times(0.9 - 0.45 * fault.size, CLOCK, *WORKED)
+    card.times(0.9 - 0.45 * fault.size, CLOCK)
     card.times(0.95 - 0.35 * fault.size, POWER)
     card.set(float(fault.rng.choice([8, 32, 64])), "gpu_throttle_reasons")
 
 
 def _nvlink_lane(fault: _Fault) -> None:
-    fault.card.times(0.94 - 0.44 * fault.size, "nvlink_bandwidth_bytes_per_second")
+    fault.card.times(0.98 - 0.25 * fault.size, "nvlink_bandwidth_bytes_per_second")
 
 
 def _pcie_width(fault: _Fault) -> None:
@@ -69,12 +68,11 @@ def _pcie_width(fault: _Fault) -> None:
 
 
 def _slow_network(fault: _Fault) -> None:
-    fault.where.times(0.97 - 0.2 * fault.size, "rdma_throughput_bytes_per_second")
     fault.where.times(1.3 + 4 * fault.size, *CONGESTION)
 
 
 def _slow_storage(fault: _Fault) -> None:
-    starved = ("tcp_throughput_bytes_per_second", "gpu_sm_activity_ratio", "gpu_duty_cycle_ratio", POWER, *WORKED)
+    starved = ("tcp_throughput_bytes_per_second", "gpu_sm_activity_ratio", "gpu_duty_cycle_ratio", POWER)
     fault.where.times(0.9 - 0.5 * fault.size, *starved)
 
 
@@ -82,7 +80,7 @@ def _group_slow(fault: _Fault) -> None:
     if fault.rng.random() < 0.5:
         fault.where.times(1.5 + 4 * fault.size, *CONGESTION)
         return
-    fault.where.times(0.95 - 0.4 * fault.size, CLOCK, *WORKED)
+    fault.where.times(0.95 - 0.4 * fault.size, CLOCK)
     fault.where.times(0.97 - 0.25 * fault.size, POWER)
 
 
@@ -141,5 +139,10 @@ _FAULTS: dict[str, Callable[[_Fault], None]] = {
 
 def touch_fault(recording: Recording, load: Load, it: Happening) -> None:
     """The readings that this fault changes beside the load; those that only stop the job change none."""
+    for span, units_U, pace in load.held_back:  # a slow machine does the same work and moves the same bytes in a longer time
+        on_UT = span.covers(recording.times_UT) & units_U[:, None]
+        for name in (*WORKED, "rdma_throughput_bytes_per_second"):
+            if name in recording.values:
+                recording.values[name][on_UT] *= pace
     if it.name in _FAULTS:
         _FAULTS[it.name](_Fault(recording, load, it))

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from minder.simulate.worlds.families.measured.kinds import ENDING
 from minder.simulate.worlds.families.measured.sketch import Happening, Sketch, rng_for
 
-__all__ = ["Load", "Pull", "Span", "bear"]
+__all__ = ["Load", "Pull", "Span", "bear", "bouts", "checkpoints", "repeated", "stops_at"]
 
 _GRID_S = 0.5
 
@@ -44,11 +45,12 @@ class Pull:
 
 @dataclass(slots=True)
 class Load:
-    """A job's pace (1: as planned) and all pulls on its units."""
+    """A job's pace (1: as planned) and all pulls on its units. held_back: the units that work more slowly than planned."""
 
     sketch: Sketch
     paces: list[tuple[Span, float]] = field(default_factory=list)
     pulls: list[Pull] = field(default_factory=list)
+    held_back: list[tuple[Span, np.ndarray, float]] = field(default_factory=list)
 
     def progress(self, times: np.ndarray) -> np.ndarray:
         """Seconds of work at the planned pace that were done until these times."""
@@ -82,6 +84,7 @@ class Load:
     def hold_back(self, span: Span, units_U: np.ndarray, pace: float) -> None:
         """These units work more slowly, so the job's pace falls and all others wait for the rest of the time."""
         self.paces.append((span, pace))
+        self.held_back.append((span, units_U, pace))
         self.pull(span, ~units_U, "wait", 1.0 - pace)
 
     def stand_still(self, span: Span, units_U: np.ndarray, spin: bool = False) -> None:
@@ -117,9 +120,24 @@ def bouts(sketch: Sketch, happening: Happening) -> Span:
     return Span(happening.start, happening.end, float(period), float(period * part))
 
 
-def _stop(load: Load, happening: Happening, after_s: float = 0.0) -> None:
+# Seconds from the onset of a fault that stops the job until it stands, by the fault's size.
+_UNTIL_IT_STANDS: dict[str, Callable[[float], float]] = {
+    "early_stall": lambda size: 0.0,
+    "ecc_errors": lambda size: 10 + 40 * size,
+    "frozen_gauges": lambda size: 0.0,
+    "full_disk": lambda size: 0.0,
+    "gpu_lost": lambda size: 0.0,
+    "group_silent": lambda size: 60 + 90 * size,
+    "machine_dead": lambda size: 0.0,
+    "memory_leak": lambda size: 60 + 180 * size,
+    "stall": lambda size: 0.0,
+}
+
+
+def _stop(load: Load, happening: Happening) -> None:
     spin = bool(rng_for(load.sketch.seed, "spin", happening.name).random() < 0.35) and happening.name in ("stall", "early_stall")
-    load.stand_still(Span(happening.start + after_s, np.inf), load.units(happening.who), spin)
+    start = happening.start + _UNTIL_IT_STANDS[happening.name](happening.size)
+    load.stand_still(Span(start, np.inf), load.units(happening.who), spin)
 
 
 def _repeat(load: Load, happening: Happening, lasts_s: float) -> None:
@@ -140,26 +158,33 @@ def repeated(sketch: Sketch, happening: Happening) -> list[tuple[float, float]]:
     return out
 
 
+def stops_at(sketch: Sketch) -> float:
+    """From when on the job stands for good, in seconds; inf if it does not."""
+    fault, cause = sketch.fault, sketch.cause
+    stands = fault.start + _UNTIL_IT_STANDS[fault.name](fault.size) if fault and fault.name in _UNTIL_IT_STANDS else np.inf
+    return float(min(stands, cause.start if cause and cause.name in ENDING else np.inf))
+
+
 def checkpoints(sketch: Sketch) -> list[Span]:
-    """When the job writes its checkpoints."""
+    """When the job writes its checkpoints, until it stands."""
     every, first, lasts = rng_for(sketch.seed, "checkpoints").uniform((150.0, 0.2, 2.0), (700.0, 1.0, 25.0))
-    return [Span(start, start + lasts) for start in np.arange(first * every, sketch.duration_s, every)]
+    return [Span(start, start + lasts) for start in np.arange(first * every, min(sketch.duration_s, stops_at(sketch) + 1e-6), every)]
 
 
 _FAULTS: dict[str, Callable[[Load, Happening], None]] = {
     "busy_processor": lambda load, it: _slow(load, it, 0.93, 0.35, card=False),
     "dirty_optics": lambda load, it: _slow(load, it, 0.98, 0.7, card=False),
     "early_stall": _stop,
-    "ecc_errors": lambda load, it: _stop(load, it, 10 + 40 * it.size),
+    "ecc_errors": _stop,
     "flat_clock": lambda load, it: _slow(load, it, 0.995, 0.93),
     "frozen_gauges": _stop,
     "full_disk": _stop,
     "gpu_lost": _stop,
-    "group_silent": lambda load, it: _stop(load, it, 60 + 90 * it.size),
+    "group_silent": _stop,
     "group_slow": lambda load, it: _slow(load, it, 0.85, 0.35, card=False),
     "link_flap": lambda load, it: _repeat(load, it, 2 + 12 * it.size),
     "machine_dead": _stop,
-    "memory_leak": lambda load, it: _stop(load, it, 60 + 180 * it.size),
+    "memory_leak": _stop,
     "nvlink_lane": lambda load, it: _slow(load, it, 0.97, 0.6),
     "pcie_width": lambda load, it: _slow(load, it, 0.97, 0.6),
     "recurring_freezes": lambda load, it: _repeat(load, it, 3 + 27 * it.size),
@@ -216,9 +241,9 @@ def bear(sketch: Sketch) -> Load:
     load = Load(sketch)
     _bear_usual(load)
     for nuisance in sketch.nuisances:
-        if nuisance.name == "evaluation_agent":
+        if nuisance.name == "evaluation_agent" and nuisance.start - 20.0 < stops_at(sketch):
             load.all_idle(Span(nuisance.start - 20.0, nuisance.end), 0.3)
-    if sketch.cause is not None:
+    if sketch.cause is not None and sketch.cause.start <= stops_at(sketch):
         _bear_cause(load, sketch.cause)
     if sketch.fault is not None:
         _FAULTS[sketch.fault.name](load, sketch.fault)

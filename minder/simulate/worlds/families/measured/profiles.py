@@ -10,7 +10,7 @@ inference) and of two-node jobs' InfiniBand ports (DDP; TP+EP+DP); that telemetr
   and 0.95 after 10 s), TP+EP one of 0.3 s (0.93)
 - temperature follows power at 0.042 to 0.06 K/W over 28 to 42 degrees with 12 to 30 s
 
-The marginals of A100 sites are quantiles of AcmeTrace (data/README.md). Legend: Q quantiles.
+The marginals of A100 sites are quantiles of AcmeTrace (data/README.txt). Legend: Q quantiles.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 
 from minder.simulate.worlds.families.measured.cells import CLOCK, CONGESTION, CPU, POWER, WORKED, Where
 from minder.simulate.worlds.families.measured.faults import touch_fault
-from minder.simulate.worlds.families.measured.load import Load, Span, checkpoints
+from minder.simulate.worlds.families.measured.load import Load, Span, checkpoints, stops_at
 from minder.simulate.worlds.families.measured.process import Recording
 from minder.simulate.worlds.families.measured.sketch import OF_GPU, Happening, rng_for
 
@@ -62,7 +62,7 @@ def touch(recording: Recording, load: Load) -> None:
     sketch = recording.sketch
     for nuisance in sketch.nuisances:
         _touch_nuisance(recording, load, nuisance)
-    if sketch.cause is not None:
+    if sketch.cause is not None and sketch.cause.start <= stops_at(sketch):
         _touch_cause(recording, load, sketch.cause)
     if sketch.fault is not None:
         touch_fault(recording, load, sketch.fault)

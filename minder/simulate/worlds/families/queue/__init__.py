@@ -147,6 +147,8 @@ def build(made: Plan) -> World:
         scene, grey = _fault_scene(made, stream(made.layout.seed, "fault " + made.fault))
         bring_fault(made.fault, scene, story)
     timeline = run(made.layout, story)
+    if any(np.isinf(hold.length) and hold.at < made.cause_at_s for hold in story.holds):
+        made = replace(made, exchanged=None)  # the job stands before its restart: no machine is replaced
     if scene is not None and made.fault == "full_disk":
         scene = _fill_disk(made, timeline, scene, story)
     rows = scrape(made.layout, Gauges(made.layout, timeline), story.marks)

@@ -23,14 +23,15 @@ _CHUNK = 32  # rows of random numbers drawn at a time
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Who did what when. begin_K: of each step, length_KSR: seconds of each state, work_KR: compute at the healthy rate.
+    """Who did what when. begin_K: of each step, length_KSR: seconds of each state. amount_KAR: what the step computes, exchanges
+    and writes, in seconds at the healthy rate: a slow server takes longer for the same amount.
 
     steps_K: steps done before. train_K: whether it is a step of training. hung_s: when the write that never ends began, or None.
     """
 
     begin_K: np.ndarray
     length_KSR: np.ndarray
-    work_KR: np.ndarray
+    amount_KAR: np.ndarray
     steps_K: np.ndarray
     hung_s: float | None
 
@@ -81,7 +82,7 @@ class _Job:
         self.stop_s = np.inf
         self.begins: list[float] = []
         self.parts: list[np.ndarray] = []
-        self.works: list[np.ndarray] = []
+        self.amounts: list[np.ndarray] = []
         self.counts: list[int] = []
         self.replica = self._replicas()
 
@@ -185,19 +186,19 @@ class _Job:
         self.fetched_R = np.maximum(self.fetched_R, room) + self.load_R * noise_R / rates.load_R
         return np.maximum(0.0, self.fetched_R - self.now)
 
-    def _keep(self, parts: dict[int, np.ndarray], work_R: np.ndarray, length: float) -> None:
+    def _keep(self, parts: dict[int, np.ndarray], amount_AR: np.ndarray, length: float) -> None:
         part_SR = np.zeros((STATES, self.layout.servers))
         for state, seconds in parts.items():
             part_SR[state] = seconds
         self.begins.append(self.now)
         self.parts.append(part_SR)
-        self.works.append(work_R)
+        self.amounts.append(amount_AR)
         self.counts.append(self.steps)
         self.now += length
 
     def _stand(self, length: float) -> None:
         """Nothing of the job runs."""
-        self._keep({OFF: np.full(self.layout.servers, length)}, np.zeros(self.layout.servers), length)
+        self._keep({OFF: np.full(self.layout.servers, length)}, np.zeros((3, self.layout.servers)), length)
         self.fetched_R = np.full(self.layout.servers, self.now)
         self.last_checkpoint_s = self.now
 
@@ -219,7 +220,9 @@ class _Job:
         write_R = self._write(rates, noise_R, ready + float(exchange_R.max()))
         length = ready + float((exchange_R + write_R).max())
         parts = {LOAD: load_R, COMPUTE: first_R, HELD: held_R, REST: compute_R - first_R, WAIT: ready - busy_R, EXCHANGE: exchange_R}
-        self._keep(parts | {WRITE: write_R, TAIL: length - ready - exchange_R - write_R}, work_R, length)
+        moved_R = self.exchange_R * noise_R * (0.03 if rates.evaluation else 1.0)
+        amount_AR = np.stack([work_R, moved_R, np.where(write_R > 0, self.layout.checkpoint_s, 0.0)])
+        self._keep(parts | {WRITE: write_R, TAIL: length - ready - exchange_R - write_R}, amount_AR, length)
         self.steps += not rates.evaluation
 
     def run(self) -> Timeline:
@@ -233,7 +236,7 @@ class _Job:
                 self._stand(max(1.0, min(gap.at + gap.length, end) - self.now))
             else:
                 self._step()
-        return Timeline(np.array(self.begins), np.stack(self.parts), np.stack(self.works), np.array(self.counts), self.hung_s)
+        return Timeline(np.array(self.begins), np.stack(self.parts), np.stack(self.amounts), np.array(self.counts), self.hung_s)
 
 
 def run(layout: Layout, story: Story) -> Timeline:

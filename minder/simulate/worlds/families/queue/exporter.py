@@ -43,13 +43,16 @@ def _freeze(values_RT: np.ndarray, on_RT: np.ndarray) -> None:
         values_RT[server, on_RT[server]] = values_RT[server, max(0, first - 1)]
 
 
-def _apply(mark: Mark, values_RT: np.ndarray, times_RT: np.ndarray) -> None:
+def _apply(mark: Mark, values_RT: np.ndarray, times_RT: np.ndarray, events_RT: np.ndarray) -> None:
+    """events_RT: standard normal numbers, for marks that count events."""
     on_RT = _is_on(mark, times_RT)
     match mark.do:
         case "times":
             values_RT[on_RT] *= mark.value
         case "add":
             values_RT[on_RT] += mark.value
+        case "count":
+            values_RT[on_RT] += np.maximum(0.0, mark.value + np.sqrt(mark.value) * events_RT[on_RT])
         case "set":
             values_RT[on_RT] = mark.value
         case "blank":
@@ -91,13 +94,14 @@ class _Scrapes:
         """(R, T, metrics), with what changes the reading, then rounded as a site does, then with what the exporter makes of it."""
         seen_RT = times_RT - late_R[:, None]
         read = self.gauges.read(names, seen_RT)
+        events_RT = stream(self.layout.seed, "events").standard_normal(times_RT.shape)
         for name, values_RT in read.items():
             marks = [mark for mark in self.marks if mark.do != "silent" and (not mark.metrics or name in mark.metrics)]
             for mark in (mark for mark in marks if not mark.lie):
-                _apply(mark, values_RT, times_RT)
+                _apply(mark, values_RT, times_RT, events_RT)
             read[name] = _round(name, _limit(name, values_RT), self.percent)
             for mark in (mark for mark in marks if mark.lie):
-                _apply(mark, read[name], times_RT)
+                _apply(mark, read[name], times_RT, events_RT)
             read[name] = _limit(name, read[name])
         return np.stack([read[name] for name in names], axis=-1)
 

@@ -85,7 +85,7 @@ def _nvlink_lane(scene: Scene, story: Story) -> None:
 def _dirty_optics(scene: Scene, story: Story) -> None:
     span = (scene.start, scene.end, scene.who_R)
     story.add(Service(*span, network=scene.slower(0.95, 0.5)))
-    story.add(Mark(*span, CONGESTION, "times", scene.slower(2.5, 8.0)), Mark(*span, _ERRORS, "add", scene.slower(1.0, 60.0)))
+    story.add(Mark(*span, CONGESTION, "times", scene.slower(2.5, 8.0)), Mark(*span, _ERRORS, "count", scene.slower(1.0, 60.0)))
 
 
 def _pcie_width(scene: Scene, story: Story) -> None:
@@ -108,7 +108,7 @@ def _link_flap(scene: Scene, story: Story) -> None:
     while now < scene.end:
         length = scene.slower(1.0, 15.0) * float(scene.rng.uniform(0.6, 1.4))
         story.add(Hold(now, length, scene.who_R, "exchange"))
-        story.add(Mark(now, np.inf, scene.who_R, _DOWNS, "add", 1.0), Mark(now, now + 30, scene.who_R, _ERRORS, "add", 20.0))
+        story.add(Mark(now, np.inf, scene.who_R, _DOWNS, "add", 1.0), Mark(now, now + 30, scene.who_R, _ERRORS, "count", 20.0))
         now += float(scene.rng.uniform(40.0, 160.0))
 
 

@@ -18,12 +18,15 @@ __all__ = ["Gauges"]
 
 _PROFILED = ("gpu_sm_activity_ratio", "gpu_tensor_activity_ratio", "gpu_memory_bandwidth_ratio", "gpu_graphics_activity_ratio")
 _COUNTED = ("_bytes_per_second", "_packets_per_second", "_wait_per_second")
-_WORK = events.STATES  # beside the states: seconds of work done at the healthy rate
+# Beside the states: what was computed, exchanged and written, in seconds at the healthy rate, and in which states it is.
+_WORK, _MOVED, _WRITTEN = range(events.STATES, events.STATES + 3)
+_DONE_IN = ((events.COMPUTE, events.REST), (events.EXCHANGE,), (events.WRITE,))
+_SERIES = events.STATES + len(_DONE_IN)
 
 
 @dataclass(frozen=True, slots=True)
 class _Integrals:
-    """Seconds in each state up to any time. total_KR: before each step, by state; work is spread over compute and rest."""
+    """Seconds in each state, and amounts, up to any time. total_SKR: before each step; an amount is spread evenly over its states."""
 
     timeline: Timeline
     total_SKR: np.ndarray
@@ -33,27 +36,27 @@ class _Integrals:
     def of(cls, timeline: Timeline) -> _Integrals:
         length_KSR = timeline.length_KSR
         before_KSR = np.cumsum(length_KSR, axis=1) - length_KSR
-        total_SKR = np.empty((events.STATES + 1, *timeline.work_KR.shape))
+        total_SKR = np.empty((_SERIES, *length_KSR[:, 0].shape))
         total_SKR[: events.STATES] = (np.cumsum(length_KSR, axis=0) - length_KSR).transpose(1, 0, 2)
-        total_SKR[_WORK] = np.cumsum(timeline.work_KR, axis=0) - timeline.work_KR
+        total_SKR[events.STATES :] = (np.cumsum(timeline.amount_KAR, axis=0) - timeline.amount_KAR).transpose(1, 0, 2)
         return cls(timeline, total_SKR, before_KSR)
 
     def until(self, times_RT: np.ndarray) -> np.ndarray:
-        """(states + 1, R, T): seconds in each state, and work, from the start to each time."""
+        """(states and amounts, R, T): from the start to each time."""
         step_RT = np.maximum(np.searchsorted(self.timeline.begin_K, times_RT, side="right") - 1, 0)
         server_RT = np.broadcast_to(np.arange(len(times_RT))[:, None], times_RT.shape)
         into_RT = np.maximum(times_RT - self.timeline.begin_K[step_RT], 0.0)
-        out = np.empty((events.STATES + 1, *times_RT.shape))
+        out = np.empty((_SERIES, *times_RT.shape))
+        passed, lengths = {}, {}
         for state in range(events.STATES):
-            length_RT = self.timeline.length_KSR[step_RT, state, server_RT]
-            passed_RT = np.clip(into_RT - self.before_KSR[step_RT, state, server_RT], 0.0, length_RT)
-            out[state] = self.total_SKR[state][step_RT, server_RT] + passed_RT
-            if state == events.COMPUTE:
-                done_RT, whole_RT = passed_RT, length_RT
-            elif state == events.REST:
-                done_RT, whole_RT = done_RT + passed_RT, whole_RT + length_RT
-        share_RT = np.divide(done_RT, whole_RT, out=np.zeros_like(done_RT), where=whole_RT > 0)
-        out[_WORK] = self.total_SKR[_WORK][step_RT, server_RT] + self.timeline.work_KR[step_RT, server_RT] * share_RT
+            lengths[state] = self.timeline.length_KSR[step_RT, state, server_RT]
+            passed[state] = np.clip(into_RT - self.before_KSR[step_RT, state, server_RT], 0.0, lengths[state])
+            out[state] = self.total_SKR[state][step_RT, server_RT] + passed[state]
+        for amount, states in enumerate(_DONE_IN):
+            done_RT, whole_RT = (sum(of[state] for state in states) for of in (passed, lengths))
+            share_RT = np.divide(done_RT, whole_RT, out=np.zeros_like(out[0]), where=np.asarray(whole_RT) > 0)
+            whole = self.timeline.amount_KAR[step_RT, amount, server_RT]
+            out[events.STATES + amount] = self.total_SKR[events.STATES + amount][step_RT, server_RT] + whole * share_RT
         return out
 
 
@@ -158,7 +161,7 @@ class Gauges:
         return self.clock * np.minimum(1.0, 1.0 - 0.06 * busy_RT * (2.0 - self.spread_R[:, None]))
 
     def _congestion(self, busy_RT: np.ndarray, wait_RT: np.ndarray, share: np.ndarray) -> np.ndarray:
-        return np.asarray(3e3 * self.rates[0] * self.congested_R[:, None] * (0.02 + share[events.EXCHANGE]))
+        return np.asarray(3e3 * self.rates[0] * self.congested_R[:, None] * (0.02 + share[_MOVED]))
 
     def _processor(self, busy_RT: np.ndarray, wait_RT: np.ndarray, share: np.ndarray) -> np.ndarray:
         added_RT = 0.12 * busy_RT + 0.07 * wait_RT + 0.15 * share[events.LOAD] + 0.2 * share[events.WRITE]
@@ -173,7 +176,7 @@ def _scaled(share_of: Callable[[Gauges, np.ndarray, np.ndarray, np.ndarray], np.
     return lambda gauges, busy, wait, share: share_of(gauges, busy, wait, share) * gauges.spread_R[:, None]
 
 
-# What each interval adds to a reading, per second of it. `share[_WORK]` is work done per second: a slow server's is smaller.
+# What each interval adds to a reading, per second of it. `share[_WORK]` is work done per second: less on a slow server.
 _READERS: dict[str, _Reader] = {
     "gpu_power_draw_watts": Gauges._power,
     "gpu_clock_hertz": Gauges._clock,
@@ -184,12 +187,12 @@ _READERS: dict[str, _Reader] = {
     "gpu_tensor_activity_ratio": lambda g, busy, wait, s: g.tensor * np.where(g.rollout_R, 0.3, 1.0)[:, None] * s[_WORK],
     "gpu_fp_activity_ratio": _scaled(lambda g, busy, wait, s: 0.08 * g.rates[2] * s[_WORK]),
     "gpu_memory_bandwidth_ratio": _scaled(lambda g, busy, wait, s: g.memory * s[_WORK] + 0.12 * s[events.EXCHANGE]),
-    "nvlink_bandwidth_bytes_per_second": _scaled(lambda g, busy, wait, s: 4e10 * g.rates[3] * (s[_WORK] + 0.4 * s[events.EXCHANGE])),
+    "nvlink_bandwidth_bytes_per_second": _scaled(lambda g, busy, wait, s: 4e10 * g.rates[3] * (s[_WORK] + 0.4 * s[_MOVED])),
     "pcie_bandwidth_bytes_per_second": _scaled(
-        lambda g, busy, wait, s: 2e9 * g.rates[4] * (0.4 * s[_WORK] + 0.8 * s[events.LOAD] + 1.5 * s[events.WRITE]) + 2e7
+        lambda g, busy, wait, s: 2e9 * g.rates[4] * (0.4 * s[_WORK] + 0.1 * s[events.LOAD] + 1.5 * s[_WRITTEN]) + 2e7
     ),
-    "rdma_throughput_bytes_per_second": _scaled(lambda g, busy, wait, s: 2.2e10 * g.rates[5] * s[events.EXCHANGE] + 2e5),
-    "tcp_throughput_bytes_per_second": lambda g, busy, wait, s: 3e6 * g.rates[6] + 2e8 * g.rates[7] * (0.3 * s[_WORK] + s[events.WRITE]),
+    "rdma_throughput_bytes_per_second": _scaled(lambda g, busy, wait, s: 2.2e10 * g.rates[5] * s[_MOVED] + 2e5),
+    "tcp_throughput_bytes_per_second": lambda g, busy, wait, s: 3e6 * g.rates[6] + 2e8 * g.rates[7] * (0.3 * s[_WORK] + s[_WRITTEN]),
     "pfc_tx_packets_per_second": lambda g, busy, wait, s: 0.1 * g._congestion(busy, wait, s),
     "ecn_packets_per_second": Gauges._congestion,
     "cnp_packets_per_second": lambda g, busy, wait, s: 0.6 * g._congestion(busy, wait, s),

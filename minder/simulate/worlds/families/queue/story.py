@@ -54,8 +54,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A change of what is shown for some servers. metrics: () is all. `silent`: no rows. `climb`: per second. `to`: reached over a span.
+    """A change of what is shown for some servers. metrics: () is all. `silent`: no rows. `to`: reached over the span.
 
+    `count`: events per second, with their chance. `climb`: a counter's growth per second.
     lie: the exporter's doing, after its rounding; else the instrument's own reading changes.
     """
 
@@ -63,7 +64,7 @@ class Mark:
     end: float
     who_R: np.ndarray
     metrics: tuple[str, ...]
-    do: Literal["times", "set", "add", "climb", "to", "freeze", "silent", "blank"]
+    do: Literal["times", "set", "add", "count", "climb", "to", "freeze", "silent", "blank"]
     value: float = 0.0
     period_s: float = 0.0
     on_s: float = 0.0

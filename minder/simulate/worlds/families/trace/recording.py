@@ -99,7 +99,9 @@ def _spoil(sheet: Sheet, blemish: Blemish, rng: np.random.Generator) -> None:
         elif blemish.how == "recount":
             cells -= cells[:1].copy()
         else:
-            cells[:] = np.roll(sheet.values_RMGK[:, m, :, k], 17, axis=0)[span] * rng.choice([0.0, 0.2, 1.0], cells.shape)
+            cells[:] = sheet.values_RMGK[np.maximum(np.arange(span.start, span.stop) - 17, 0), m, :, k] * rng.choice(
+                [0.0, 0.2, 1.0], cells.shape
+            )
 
 
 def _first_rates_missing(sheet: Sheet, scene: Scene) -> None:
