@@ -46,3 +46,12 @@ def test_the_default_loads_neither_registry_nor_networks() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["learned", "pool"])
+def test_the_learned_detectors_ship_and_leave_the_default_as_it_is(name: str) -> None:
+    pytest.importorskip("safetensors", reason="needs the extra models")
+    model = open_model(name)
+    assert model.detector == name and model.training["data_sha256"]
+    assert type(equip_model(model)({})).__name__ == {"learned": "LearnedDetector", "pool": "PoolDetector"}[name]
+    assert isinstance(equip_detector("default")({}), DefaultDetector)

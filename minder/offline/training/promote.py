@@ -74,13 +74,15 @@ def by_validation(document: dict[str, Any]) -> Comparison:
     """By the conditions under which the pool may become the default (minder/offline/training/learned/measure.py), on families that neither
     has seen. document: what `minder train --cross-validate` measured."""
     sides = {line["way"]: line for line in document["sections"][0]["lines"]}
-    summaries = [_summary(sides[way]) for way in ("default", "pool")]
-    return Comparison(bool(document["earned"]), tuple(document["why"]), *summaries, sure=1.0 if document["earned"] else 0.0)
+    before, after = (_summary(sides[way]) for way in ("default", "pool"))
+    return Comparison(bool(document["earned"]), tuple(document["why"]), before, after, 1.0 if document["earned"] else 0.0)
 
 
 def _summary(line: dict[str, Any]) -> Summary:
-    figures = [math.nan if line[name] is None else float(line[name]) for name in ("precision", "recall", "f1", "delay_s")]
-    return Summary(*figures, found=line["found"], wrong=line["wrong"], missed=line["missed"], quiet=line["quiet"])
+    precision, recall, f1, delay_s = (
+        math.nan if line[name] is None else float(line[name]) for name in ("precision", "recall", "f1", "delay_s")
+    )
+    return Summary(precision, recall, f1, delay_s, line["found"], line["wrong"], line["missed"], line["quiet"])
 
 
 def compare(old: Sequence[Case], new: Sequence[Case]) -> Comparison:
