@@ -1,4 +1,4 @@
-"""The tests of a whole job as one finding: whose fault, nobody's fault, and what is not known."""
+"""The tests of a whole job as one finding: whose fault, a fault that machines share, and what is not known."""
 
 from __future__ import annotations
 
