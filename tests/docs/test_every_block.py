@@ -75,6 +75,7 @@ KEPT = {
         "for step, batch",
     ): f"{EXAMPLES}::test_traces_that_the_page_writes_are_merged_as_it_says_and_read_by_the_command",
     ("docs/step-traces.md", "from pathlib"): f"{EXAMPLES}::test_traces_that_the_page_writes_are_merged_as_it_says_and_read_by_the_command",
+    ("docs/training.md", "minder train --cross-validate"): NO_TEST,
     ("docs/tls.md", "scheme: https"): f"{SNIPPETS}::test_prometheus_takes_the_lines_of_the_tls_page",
 }
 
