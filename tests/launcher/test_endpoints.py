@@ -87,6 +87,7 @@ def test_bad_requests_say_what_is_wrong(body: str, hint: str) -> None:
     class Supervisor:
         class settings:
             job, machine, slots, allow_env = "demo", "m1", 2, ()
+            env, run_dir, probe_folder = dict[str, str](), Path("no-such-run"), None
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app=build_endpoints(Supervisor(), None))  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The axes by which the job's grid was built."""
     found: list[str] = []
     real: Callable[..., dict[str, object]] = page._values
-    monkeypatch.setattr(page, "_values", lambda service, detail, by: found.append(by) or real(service, detail, by))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(page, "_values", lambda service, detail, by, rank: found.append(by) or real(service, detail, by, rank))  # type: ignore[func-returns-value]
     return found
 
 

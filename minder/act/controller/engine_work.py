@@ -283,7 +283,7 @@ class EngineRecovery:
         self._work = work
         self._clock = clock
         self._evidence_deadline_s = evidence_deadline_s
-        self._generation = 0
+        self._generation, self._ranks = 0, 0  # at the last tick
         self._begun: tuple[str, str | None] | None = None  # operation and incident of a requeue whose job has not come back yet
         self.on_phase: Callable[[str], None] = lambda text: None
         self.on_result: Callable[[ActionResult], None] = lambda result: None
@@ -332,16 +332,18 @@ class EngineRecovery:
         """Once per tick: the engine's answers, and whether the job was started again."""
         self._work.tick(now_s)
         state = self._state
+        if state.generation > self._generation and self._ranks and state.rank_machine and len(state.rank_machine) != self._ranks:
+            state.sized_in = state.generation
         if self._begun is not None and self._generation and state.generation > self._generation:
             operation_id, incident = self._begun
             payload = {
                 "generation": state.generation,
-                **placement_payload(state.rank_machine),
+                **placement_payload(state.rank_machine, state.sized_in),
                 "reason": f"started again by {self._work.engine.name}",
             }
             self._ledger.append(kinds.GENERATION_STARTED, payload, job=state.name, incident=incident, operation_id=operation_id)
             state.incident, state.operation_id, self._begun = incident, operation_id, None
-        self._generation = state.generation
+        self._generation, self._ranks = state.generation, len(state.rank_machine) or self._ranks
 
     def close(self) -> None:
         self._work.close()

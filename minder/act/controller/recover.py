@@ -236,7 +236,7 @@ class Recovery:
         last_step = self._state.last_step
         payload = {
             "generation": generation,
-            **placement_payload(rank_machine),
+            **placement_payload(rank_machine, self._state.sized(generation, rank_machine)),
             "reason": reason,
             "last_step": None if math.isinf(last_step) else last_step,
             "resumed_from": self._newest_checkpoint(),

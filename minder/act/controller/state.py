@@ -48,10 +48,13 @@ class JobState:
         self.sized_in = 0
         self.last_step, self.resumed_from, self.first_step_seen = -math.inf, None, False
 
+    def sized(self, generation: int, rank_machine: Mapping[int, str]) -> int:
+        """`sized_in` once this generation has begun on these machines."""
+        return generation if self.rank_machine and len(self.rank_machine) != len(rank_machine) else self.sized_in
+
     def place(self, generation: int, rank_machine: dict[int, str]) -> None:
         """Another generation, on these machines."""
-        if self.rank_machine and len(self.rank_machine) != len(rank_machine):
-            self.sized_in = generation
+        self.sized_in = self.sized(generation, rank_machine)
         self.generation, self.rank_machine = generation, rank_machine
 
     @property
@@ -128,7 +131,8 @@ def _outcome(event: LedgerEvent) -> Literal["finished", "failed"]:
 
 def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     placed: Mapping[str, str] = event.payload.get("rank_machine", {})
-    state.place(int(event.payload["generation"]), {int(rank): machine for rank, machine in placed.items()})
+    state.generation, state.rank_machine = int(event.payload["generation"]), {int(rank): machine for rank, machine in placed.items()}
+    state.sized_in = int(event.payload.get("sized_in") or 0)  # the newest event says it all: not every reader has those before it
     state.generation_start_s = event.time_s
     state.phase, state.first_step_seen = "starting", False
     state.full_machines = int(event.payload.get("full_machines") or 0)
@@ -147,6 +151,7 @@ def bar_machines(state: JobState, ledger: Ledger, decision: Decision, incident: 
             state.barred.add(machine)
 
 
-def placement_payload(rank_machine: Mapping[int, str]) -> dict[str, Any]:
-    """Ranks and their machines, as GENERATION_STARTED has them."""
-    return {"machines": list(machine_order(rank_machine)), "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()}}
+def placement_payload(rank_machine: Mapping[int, str], sized_in: int = 0) -> dict[str, Any]:
+    """Ranks and their machines, as GENERATION_STARTED has them, and since when there are so many (JobState.sized_in)."""
+    placed = {"machines": list(machine_order(rank_machine)), "rank_machine": {str(rank): machine for rank, machine in rank_machine.items()}}
+    return placed | ({"sized_in": sized_in} if sized_in else {})

@@ -70,7 +70,8 @@ JOB_UNWATCHED = "job_unwatched"
 # A controller took over the job. {version?, pid?}
 CONTROLLER_STARTED = "controller_started"
 # {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?,
-# full_machines?: how many the job has at full size, where it may go on with fewer}
+# full_machines?: how many the job has at full size, where it may go on with fewer,
+# sized_in?: the generation in which it last got another number of ranks}
 GENERATION_STARTED = "generation_started"
 # Verdict. The first one of an incident opens it; kind "recovered" closes an incident in which nothing was done.
 VERDICT = "verdict"
