@@ -97,6 +97,7 @@ def test_a_recording_that_cannot_be_finished_does_not_keep_the_rest_open(built: 
 
 
 @pytest.mark.parametrize(("phase", "kept"), [("finished", False), ("failed", False), ("running", True)])
+@pytest.mark.lab
 def test_the_rendezvous_process_ends_with_the_job_and_outlives_the_controller_of_one_that_goes_on(
     config: Callable[..., JobConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Any, kept: bool
 ) -> None:

@@ -39,6 +39,7 @@ def test_a_living_agent_fails_no_node_whatever_the_token(bench: Any, tmp_path: P
     assert result.returncode == 1 and result.stderr == f"minder-node-check: the agent at {url} does not answer\n"
 
 
+@pytest.mark.lab
 def test_an_agent_takes_an_exchanged_token_without_a_restart_and_the_node_check_too(bench: Any, tmp_path: Path) -> None:
     """The token of machine m0, stolen and exchanged: the file has two lines meanwhile, then the old one counts no more."""
     for name in ("m0", "m1"):

@@ -84,6 +84,7 @@ def test_a_group_is_one_eviction_for_the_budgets(world: Any) -> None:
     assert decisions(world)[0] == ("evict", HELD, "act")
 
 
+@pytest.mark.lab
 def test_a_group_that_stays_has_not_recovered_as_long_as_the_job_stands(world: Any) -> None:
     """Else its incident would close after three minutes, and half of it be open to a later accusation."""
     world.policy = replace(world.policy, dry_run=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from minder.act.controller.shadow import Shadow, ShadowRule, watch_drift
 from minder.config import DetectorConfig
@@ -82,6 +83,7 @@ def test_a_ledger_that_fails_is_the_controllers_to_tell() -> None:
     assert beside.errors == 1
 
 
+@pytest.mark.lab
 def test_a_challenger_looks_on_at_a_live_job_whose_champion_says_nothing(paper: Callable[..., Any], tmp_path: Path) -> None:
     """Nothing but the ledger hears of it, and neither model is read again when the clock is set."""
     for name, patience_s in (("deaf", 1e9), ("challenger", 90.0)):

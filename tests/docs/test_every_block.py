@@ -142,6 +142,7 @@ def test_a_target_of_make_exists(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", lines_of(("python bench/", "python models/")))
+@pytest.mark.lab
 def test_a_script_has_the_options_of_the_page(line: str) -> None:
     for part in line.split(" && "):
         words = shlex.split(part)

@@ -130,6 +130,7 @@ def test_a_table_of_a_page_is_taken_by_what_reads_it(page: str, text: str, tmp_p
     assert None in refusals, f"{page}: nothing takes this: {refusals}"
 
 
+@pytest.mark.lab
 def test_dumps_that_the_page_writes_are_read_by_the_command(tmp_path: Path) -> None:
     """Two ranks of gloo; the second leaves before the last all-reduce."""
     (snippet,) = [text for language, _, text in blocks(ROOT / "docs/collectives.md") if language == "python" and "_dump_fr_trace" in text]

@@ -77,6 +77,7 @@ def site(tmp_path: Path, load_file: Callable[[Path], ModuleType]) -> Iterator[Si
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl on the PATH (Debian: apt-get install curl)")
+@pytest.mark.lab
 def test_every_line_of_the_page_does_what_it_says(site: SimpleNamespace) -> None:
     blocks = SHELL.findall(PAGE.read_text(encoding="utf-8"))
     assert len(blocks) >= 8
@@ -106,6 +107,7 @@ def test_every_line_of_the_page_does_what_it_says(site: SimpleNamespace) -> None
     assert told >= {kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.UNBARRED}
 
 
+@pytest.mark.lab
 def test_the_client_of_the_page_asks_a_real_service(site: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     """Up to the first event that it follows: the stream has no end."""
     (text,) = [text for text in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S) if "Client(" in text]

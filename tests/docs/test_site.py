@@ -31,6 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.lab
 def test_the_site_builds_without_a_warning_and_has_every_page(site: Path) -> None:
     pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
     names = [page.with_name("index.html") if page.name == "README.md" else page.with_suffix(".html") for page in pages]

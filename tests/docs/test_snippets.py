@@ -69,6 +69,7 @@ def begin():
 """
 
 
+@pytest.mark.lab
 def test_the_line_that_keeps_dumps_keeps_them(block: Callable[[str, str], str], tmp_path: Path) -> None:
     """docs/collectives.md: before the first process group."""
     pytest.importorskip("torch", reason="needs the torch extra: pip install 'minder-cluster[torch]'")
@@ -85,6 +86,7 @@ def test_the_line_that_keeps_dumps_keeps_them(block: Callable[[str, str], str], 
 
 
 @pytest.mark.parametrize("value", [pytest.param("1.0", marks=pytest.mark.release), "float('nan')"])
+@pytest.mark.lab
 def test_the_guard_of_the_quickstart_names_the_rank_that_computes_nonsense(
     block: Callable[[str, str], str], tmp_path: Path, value: str
 ) -> None:

@@ -109,6 +109,7 @@ def labelled(damaged: Path, long_hang: tuple[Path, Any], healthy: tuple[Path, An
 
 
 @pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.release), "2"])
+@pytest.mark.lab
 def test_an_evaluation_outlives_the_table_and_judges_the_others(labelled: Path, jobs: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(labelled), "--format", "json", "--jobs", jobs]) == 2
     captured = capfd.readouterr()

@@ -67,6 +67,7 @@ def test_a_recording_is_replayed_without_a_network(run: Run, recording: tuple[Pa
 
 
 @pytest.mark.parametrize("detector", [pytest.param("default", marks=pytest.mark.release), "minder"])
+@pytest.mark.lab
 def test_recordings_are_evaluated_without_a_network(run: Run, recording: tuple[Path, Path, str], detector: str) -> None:
     """The reference with the weights that ship."""
     arguments = ("evaluate", str(recording[0]), "--truth", str(recording[1]), "--detector", detector, "--format", "json")

@@ -127,6 +127,7 @@ def test_history_is_what_the_ledger_tells(ledger: Ledger, recovered_incident: st
     assert history.barred == {"m2"}
 
 
+@pytest.mark.lab
 def test_several_processes_append_at_the_same_time(database: str) -> None:
     path = database
     code = (

@@ -119,6 +119,7 @@ def test_worker_life_from_standby_to_end(launch: Start) -> None:
 
 
 @pytest.mark.parametrize("script", ["idle.py", "brief.py"], ids=["it ran when it was ended", "it had finished its part"])
+@pytest.mark.lab
 def test_an_ended_slot_that_is_wanted_again_waits_at_the_barrier_without_a_new_launcher(launch: Start, script: str) -> None:
     """What a controller asks for when an evicted machine is returned; the same words as of old, so that any launcher knows them."""
     launcher = launch(script, env=PLAIN).connect()

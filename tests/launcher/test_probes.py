@@ -76,6 +76,7 @@ def test_a_test_of_a_standby_leaves_its_workers_waiting_and_is_gone_when_they_ge
     assert found["state"] == "refused" and "ranks 0 of demo run" in found["detail"]
 
 
+@pytest.mark.lab
 def test_a_controller_has_a_real_launcher_test_its_standby(launch: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Order, launcher, probe, judgement and ledger, over HTTP."""
     monkeypatch.setattr("minder.act.controller.standby_tests._SETTLED_S", 0.0)

@@ -38,6 +38,7 @@ def _launch(tmp_path: Path, script: list[str], **changes: str) -> subprocess.Com
         ({"step_pattern": "("}, "pattern"),
     ],
 )
+@pytest.mark.lab
 def test_bad_option_is_one_line(tmp_path: Path, changes: dict[str, str], hint: str) -> None:
     found = _launch(tmp_path, [SCRIPT], **changes)
     assert found.returncode == 2 and hint in found.stderr

@@ -68,6 +68,7 @@ FIGURES: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.lab
 def test_a_figure_is_a_picture_and_the_same_each_time(name: str) -> None:
     picture = FIGURES[name]()
     assert picture.startswith(b"\x89PNG") and len(picture) > 5000

@@ -42,6 +42,7 @@ def test_a_healthy_job_stays_dark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 64), (16, 1), (16, 256)])
+@pytest.mark.lab
 def test_jobs_of_any_shape_can_be_drawn(tmp_path: Path, shape: tuple[int, int]) -> None:
     worker_PD = np.full(shape, 1.02)
     worker_PD[-1, -1] = np.nan

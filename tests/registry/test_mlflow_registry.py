@@ -30,6 +30,7 @@ def registry(state_dir: Path) -> Registry:
     return found
 
 
+@pytest.mark.lab
 def test_runs_hold_what_was_measured(registry: Registry) -> None:
     import mlflow
 

@@ -116,6 +116,7 @@ def test_a_registered_job_gets_verdicts_also_after_the_service_was_killed(tmp_pa
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.lab
 def test_a_watcher_that_cannot_start_is_told(tmp_path: Path, plain: ModuleType, stack: ExitStack) -> None:
     """Nobody may take a job for watched that is not: here the agents' token has gone."""
     (tmp_path / "token").write_text("secret")

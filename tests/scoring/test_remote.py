@@ -59,6 +59,7 @@ def test_scores_and_suspects_are_the_same_bit_for_bit(hosts: Any, sick_rows: Seq
     assert suspected > 20
 
 
+@pytest.mark.lab
 def test_a_host_that_is_killed_again_and_again_changes_nothing(hosts: Any, sick_rows: Sequence[Window]) -> None:
     one, detector = TelemetryRule(here()), elsewhere(hosts)
     other, rng = TelemetryRule(detector), np.random.default_rng(1)

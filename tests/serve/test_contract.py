@@ -42,6 +42,7 @@ def headers_and_schema(past: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.lab
 def test_no_made_up_request_breaks_the_service(headers_and_schema: tuple[dict[str, str], BaseSchema], mode: GenerationMode) -> None:
     """A stream does not end, and uploads have hostile tests of their own."""
     headers, schema = headers_and_schema

@@ -63,6 +63,7 @@ def dumps(*files: tuple[str, bytes], part: str = "dump") -> list[tuple[str, tupl
         (dumps(("readme.md", b"hello")), "dumps holds no"),
     ],
 )
+@pytest.mark.lab
 def test_what_is_no_dump_is_refused_in_one_line(path: str, files: list[object], said: str, http: httpx.Client, as_: As) -> None:
     answer = http.post(path, files=files, headers=as_())  # type: ignore[arg-type]
     assert answer.status_code == 422 and said in answer.json()["detail"], answer.text

@@ -76,6 +76,7 @@ def wait_for_address(log: Path, process: subprocess.Popen[bytes]) -> str:
     raise AssertionError(log.read_text())
 
 
+@pytest.mark.lab
 def test_a_real_service_with_the_client(database: str, url: str) -> None:
     with Ledger(database) as ledger:
         ledger.append(kinds.JOB_REGISTERED, {"machines": ["m1"]}, job="llm")

@@ -100,6 +100,7 @@ def bomb() -> bytes:
     return parquet(frame.with_columns(timestamp=pl.lit(BEGIN_S * 1000).cast(pl.Datetime("ms", "UTC"))), compression="zstd")
 
 
+@pytest.mark.lab
 def test_hostile_uploads_are_refused_in_one_line_and_the_next_one_is_scored(http: httpx.Client, as_: As, tmp_path: Path) -> None:
     headers, good = as_(), parquet(table())
     packed = bomb()
@@ -128,6 +129,7 @@ def test_hostile_uploads_are_refused_in_one_line_and_the_next_one_is_scored(http
     assert http.post("/v1/scores", content=good, headers=headers | PARQUET).status_code == 200
 
 
+@pytest.mark.lab
 def test_a_process_that_died_is_replaced_and_an_upload_that_takes_too_long_leaves_nothing(
     http: httpx.Client, as_: As, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: Any
 ) -> None:

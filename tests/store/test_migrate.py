@@ -65,6 +65,7 @@ def test_there_is_no_way_back_from_the_first_schema(tmp_path: Path) -> None:
         assert schema_revision(connection) == HEAD
 
 
+@pytest.mark.lab
 def test_processes_that_open_a_new_ledger_together_all_succeed(tmp_path: Path) -> None:
     code = "import sys; from minder.record.store.events import EventStore; EventStore(sys.argv[1])"
     started = [

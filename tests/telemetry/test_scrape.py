@@ -68,6 +68,7 @@ def endless(asked, count, pad=""):
     return answer
 
 
+@pytest.mark.lab
 def test_a_machine_whose_series_change_without_end_fills_no_memory(site):
     asked = []
     site.answer = endless(asked, 6000)

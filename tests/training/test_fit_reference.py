@@ -18,6 +18,7 @@ def healthy_windows(count: int = 400) -> np.ndarray:
     return np.stack([windows_NW, 1.0 - windows_NW])[..., None].astype(np.float32)
 
 
+@pytest.mark.lab
 def test_training_learns_to_reconstruct_and_says_how_well() -> None:
     from minder.diagnose.detectors.similarity import network
     from minder.offline.training.fit_reference import FitConfig, fit_reference

@@ -36,6 +36,7 @@ def fitted(examples: Examples) -> Fitted:
         return fit(examples)
 
 
+@pytest.mark.lab
 def test_the_exported_trees_say_what_the_model_says(fitted: Fitted, examples: Examples) -> None:
     np.testing.assert_allclose(fitted.margin().of(examples.features_NF), fitted.of(examples.features_NF), atol=1e-5)
 

@@ -217,6 +217,7 @@ def test_a_machine_gives_no_operators_orders(peer: Make, fleet: Make, until: Mak
     assert [signal.message for signal in until(watched.drain)] == ["known"]
 
 
+@pytest.mark.lab
 def test_a_machine_that_talks_without_end_costs_the_others_nothing(peer: Make, fleet: Make, until: Make) -> None:
     """It answers every question at once, each time with thousands of signals: of those ten thousand are taken, and what is left out is
     told. What another machine said before, and says meanwhile, is heard."""

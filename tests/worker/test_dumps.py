@@ -47,6 +47,7 @@ def collect(run_dir: Path, processes: list[subprocess.Popen[bytes]], deadline_s:
     return {row["rank"]: row for row in asyncio.run(collect_dumps(run_dir, table, deadline_s))}
 
 
+@pytest.mark.lab
 def test_ranks_that_hang_answer_and_a_killed_one_leaves_its_last_dump(ranks: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
     def answered() -> dict[int, dict[str, Any]]:
         rows: dict[int, dict[str, Any]] = {}

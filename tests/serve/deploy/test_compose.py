@@ -89,6 +89,7 @@ def test_a_folder_that_is_written_to_is_a_volume_or_in_memory() -> None:
     assert "MINDER_STATE_DIR=/var/lib/minder" in IMAGE
 
 
+@pytest.mark.lab
 def test_the_health_check_says_what_it_should(tmp_path: Path) -> None:
     """It is run: at a service that answers, and at none."""
     kind, program, option, script = SERVICES["serve"]["healthcheck"]["test"]

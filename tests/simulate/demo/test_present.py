@@ -122,6 +122,7 @@ WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--reuid=
         (["--fault", "none", "--mode", "namespaces"], "machines cannot be network namespaces here"),
     ],
 )
+@pytest.mark.lab
 def test_what_the_kernel_refuses_is_refused_with_the_reason(words: list[str], told: str, tmp_path: Path) -> None:
     """Really without its rights: status 2, one line, nothing left."""
     command = [

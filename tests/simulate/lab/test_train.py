@@ -112,6 +112,7 @@ def test_a_script_without_minder_is_equal_too_and_never_loads_it(tmp_path: Path,
     assert not (tmp_path / "run").exists(), "no heartbeat page was made"
 
 
+@pytest.mark.lab
 def test_plain_loads_nothing_of_minder() -> None:
     code = f"import sys, runpy; runpy.run_path({str(SCRIPT)!r}, run_name='lab'); print([m for m in sys.modules if m.startswith('minder')])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
