@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from minder import __version__
 from minder.model.clock import format_time, parse_time
 from minder.offline.plots.excerpt import describe_panel, describe_window, draw_panel, draw_scores, draw_window
-from minder.offline.plots.pair_graph import describe_pairs, draw_pairs
+from minder.offline.plots.pair_graph import describe_edge, describe_pairs, draw_pairs
 from minder.record.incidents.spans import format_span
 from minder.record.incidents.timeline import describe
 from minder.record.incidents.words import TIERS, cause_words
@@ -72,6 +72,7 @@ def _environment() -> Environment:
         "panel": lambda excerpt, metric: Markup(draw_panel(excerpt, metric)),  # its words are escaped where they are put in
         "panel_words": describe_panel,
         "pair_graph": lambda graph: Markup(draw_pairs(graph)),
+        "pair_test": describe_edge,
         "pair_words": describe_pairs,
         "window": lambda excerpt, metric: Markup(draw_window(excerpt, metric)),
         "window_words": describe_window,

@@ -1,7 +1,7 @@
 """Pair tests as a picture: machines on a circle, a line for each test. Text alone, so that a page can hold it, which styles its classes.
 
 No meaning stands in colour alone: a faulty machine is a square, a slow one a diamond, one that is not judged an open circle; a failed test
-is a dotted line, a slow one dashed, one that could not be run thin. The rate of a test stands beside its line where it did not pass.
+is a dotted line, a slow one dashed, one that could not be run thin. Rates stand in words below the picture: `describe_edge`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from html import escape
 
 from minder.model.pairs import PairEdge, PairGraph, PairNode
 
-__all__ = ["describe_pairs", "draw_pairs"]
+__all__ = ["describe_edge", "describe_pairs", "draw_pairs"]
 
 _WIDTH, _HEIGHT = 640, 420
 _CENTRE = (_WIDTH / 2, _HEIGHT / 2)
-_RADII = (210.0, 150.0)
+_RADII = (180.0, 170.0)
 _MOST_NODES = 40
 _EDGES = {
     "passed": 'class="p-passed" stroke-width="1.5"',
@@ -54,6 +54,25 @@ def describe_pairs(graph: PairGraph) -> str:
     return f"{count}; {'; '.join(parts) or 'no machine and no link stands out'}"
 
 
+def describe_edge(edge: PairEdge) -> str:
+    """One test in words, with the rate of each direction where it was measured.
+
+    >>> describe_edge(PairEdge(("a", "b"), 2, "slow", 0.3, 2e9, 2e-5, forward_bytes_per_s=2e9, backward_bytes_per_s=1.1e10))
+    'a and b, round 2: slow, 2 GB/s there, 11 GB/s back'
+    """
+    rates = ((edge.forward_bytes_per_s, "there"), (edge.backward_bytes_per_s, "back"))
+    said = [f"{_rate(value)} {way}" for value, way in rates if value is not None]
+    if not said and edge.bandwidth_bytes_per_s is not None:
+        said = [_rate(edge.bandwidth_bytes_per_s)]
+    head = f"{' and '.join(edge.machines)}, round {edge.round}: {', '.join([edge.state.replace('_', ' '), *said])}"
+    return f"{head}: {edge.detail}" if edge.detail else head
+
+
+def _rate(bytes_per_s: float) -> str:
+    size, unit = next((size, unit) for size, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (0.0, "B/s")) if bytes_per_s >= size)
+    return f"{bytes_per_s / (size or 1.0):.3g} {unit}"
+
+
 def _shown(graph: PairGraph) -> list[PairNode]:
     if len(graph.nodes) <= _MOST_NODES:
         return list(graph.nodes)
@@ -73,14 +92,8 @@ def _places(nodes: list[PairNode]) -> dict[str, tuple[float, float]]:
 
 def _line(edge: PairEdge, places: _Places) -> str:
     (x1, y1), (x2, y2) = (places[machine] for machine in edge.machines)
-    state = edge.state.replace("_", " ")
-    title = escape(": ".join([f"{' and '.join(edge.machines)}, round {edge.round}", state, *([edge.detail] if edge.detail else [])]))
-    line = f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {_EDGES[edge.state]}><title>{title}</title></line>'
-    if edge.state in ("passed", "not_judged"):
-        return line
-    said = "failed" if edge.bandwidth_bytes_per_s is None else f"{edge.bandwidth_bytes_per_s / 1e6:.3g} MB/s"
-    said += ", link" if edge.blamed else ""
-    return line + f'<text x="{round((x1 + x2) / 2, 1)}" y="{round((y1 + y2) / 2 - 5, 1)}" text-anchor="middle">{said}</text>'
+    title = escape(describe_edge(edge))
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {_EDGES[edge.state]}><title>{title}</title></line>'
 
 
 def _shape(node: PairNode, place: tuple[float, float]) -> str:
@@ -93,6 +106,8 @@ def _shape(node: PairNode, place: tuple[float, float]) -> str:
         "slow": f'<rect class="p-mark" x="{x - 9}" y="{y - 9}" width="18" height="18" transform="rotate(45 {x} {y})">{title}</rect>',
         "faulty": f'<rect class="p-mark" x="{x - 10}" y="{y - 10}" width="20" height="20">{title}</rect>',
     }[node.state]
-    down = 26 if y >= _CENTRE[1] else -16
+    dx, dy = (x - _CENTRE[0]) / _RADII[0], (y - _CENTRE[1]) / _RADII[1]  # outwards, where no line runs
+    anchor = "middle" if abs(dx) < 0.3 else "start" if dx > 0 else "end"
     word = "" if node.state == "good" else f" ({state})"
-    return f'{shape}<text x="{x}" y="{round(y + down, 1)}" text-anchor="middle">{escape(node.machine + word)}</text>'
+    at = f'x="{round(x + 16 * dx, 1)}" y="{round(y + 18 * dy + 5, 1)}" text-anchor="{anchor}"'
+    return f"{shape}<text {at}>{escape(node.machine + word)}</text>"
