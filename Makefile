@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "minder needs Python 3.11 or newer as '$(PYTHON)': name another one with make PYTHON=/path/to/python3.12" >&2; exit 2; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q $(if $(TORCH_INDEX_URL),--no-deps --index-url $(TORCH_INDEX_URL)) -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[controller,torch,models,serve,postgres,kubernetes,notebooks,docs,dev,trainers]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[controller,torch,models,serve,postgres,kubernetes,placement,notebooks,docs,dev,trainers]'
 	@touch $@
 
 demo: setup
