@@ -198,6 +198,7 @@ def lives(world: Any, die_at: int) -> tuple[int, Any]:
     return first.state.generation, world.life(12)
 
 
+@pytest.mark.lab
 def test_a_controller_that_is_killed_at_any_event_asks_once_and_evicts_once(new_world: Callable[[], Any]) -> None:
     """Every event of the first life is a place to die at, the answer included."""
     for die_at in range(4, 16):

@@ -17,6 +17,7 @@ HOUR_S = 3600.0
 
 
 @pytest.mark.parametrize("by_s", [-HOUR_S, 20.0, *(pytest.param(other, marks=pytest.mark.release) for other in (HOUR_S, -20.0))])
+@pytest.mark.lab
 def test_a_clock_that_is_set_is_told_accuses_nobody_and_hides_nothing_afterwards(paper: Callable[..., Any], by_s: float) -> None:
     job = paper()
     assert job.degraded() == set()

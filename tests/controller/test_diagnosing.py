@@ -215,6 +215,7 @@ def test_in_a_dry_run_it_only_says_what_it_would_do(make: Callable[..., Any]) ->
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.release) for part in range(1, PARTS))])
 @pytest.mark.parametrize("fault", ["", "disk"])
+@pytest.mark.lab
 def test_killed_after_any_write_of_the_climb_the_next_controller_goes_on(make: Callable[..., Any], fault: str, part: int) -> None:
     def play() -> Any:
         world = make()

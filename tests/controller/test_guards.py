@@ -88,6 +88,7 @@ def test_a_rule_that_works_again_is_no_longer_shown_as_failing(paper: Any, caplo
     assert sum("traceback" in event.payload for event in job.told(kinds.DEGRADED)) == 1, "the same failure: once in the ledger"
 
 
+@pytest.mark.lab
 def test_progress_that_cannot_be_read_is_no_standstill_and_ends_no_episode(paper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing steps any more as far as is known, which says nothing of the job: no machine is blamed for it."""
     job = paper()

@@ -58,6 +58,7 @@ def test_the_rest_of_a_pipeline_waits_and_is_no_suspect(small: Callable[..., Any
     assert decision["size"] == {"machines": 2, "full": 4} and world.events(kinds.GENERATION_STARTED)[-1].payload["full_machines"] == 4
 
 
+@pytest.mark.lab
 def test_killed_after_any_event_the_job_is_as_small_as_it_was_to_be_and_no_partner_is_left_behind(small: Callable[..., Any]) -> None:
     whole = small(PIPES)
     whole.script = evict(whole, "m1")

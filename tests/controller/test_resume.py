@@ -36,6 +36,7 @@ SCRIPTS = {"eviction": evict_m1, "restart in place": restart_once}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)
+@pytest.mark.lab
 def test_killed_after_any_event_and_started_again_everything_happens_once(new_world: Callable[[], Any], what: str) -> None:
     whole = new_world()
     whole.script = SCRIPTS[what](whole)

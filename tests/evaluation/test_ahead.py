@@ -28,6 +28,7 @@ def lively(seed: int) -> Window:
 
 
 @pytest.mark.parametrize("name", ["minder", "minder-raw", "minder-con", "mahalanobis"])
+@pytest.mark.lab
 def test_scores_made_ahead_are_those_of_single_rows(name: str) -> None:
     pytest.importorskip("torch")
     window, make = lively(1), equip_detector(name)

@@ -38,6 +38,7 @@ def test_a_healthy_job_accuses_no_machine(healthy: tuple[Path, Any]) -> None:
     assert accused(list(replay(healthy[0]))) == []
 
 
+@pytest.mark.lab
 def test_a_recording_cut_at_the_verdict_gives_the_same_verdict(
     hang: tuple[Path, Any], hang_verdicts: tuple[Verdict, ...], tmp_path: Path
 ) -> None:

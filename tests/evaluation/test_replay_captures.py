@@ -96,6 +96,7 @@ def test_captures_of_a_job_at_work_name_nobody(healthy: tuple[Path, Any], tmp_pa
     assert list(replay(folder)) == []
 
 
+@pytest.mark.lab
 def test_nothing_is_known_of_a_capture_before_its_time(
     hang_verdicts: tuple[Verdict, ...], stuck: tuple[Path, Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

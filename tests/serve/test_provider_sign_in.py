@@ -201,6 +201,7 @@ FLOW_LIES = {
 
 
 @pytest.mark.parametrize("lie", FLOW_LIES)
+@pytest.mark.lab
 def test_a_provider_that_lies_signs_nobody_in(http: httpx.Client, provider: Site, ledger: Ledger, lie: str) -> None:
     provider.tell(lie=lie)
     answer = come_back(http, provider)
