@@ -83,7 +83,7 @@ class MachineClient:
 
     async def probes(self, body: Mapping[str, Any], wait_s: float, part: Literal["agent", "launcher", ""] = "") -> Mapping[str, Any]:
         """Probes of the machine: begun, or what came of them so far (minder.edge.probes.orders). wait_s: the answer comes by then. part:
-        who is asked; if not given the agent, or the launcher where only that is known."""
+        which of the two is asked; if not given the agent, or the launcher where only that is known."""
         part = part or ("agent" if self.has_agent else "launcher")
         return await self._call(part, "POST", "/v1/probes", wait_s + 3.0, body={**body, "wait_s": wait_s})
 

@@ -18,7 +18,7 @@ NAMED = (
     "stuck before a collective", "stuck before a send", "two ranks stuck", "wrong size", "wrong dtype", "wrong operation", "dump missing",
     "dump without entries", "dump cut off", "ring overwritten", "straggler", "launched the last one late",
 )  # fmt: skip
-NOBODY = ("healthy, idle", "healthy, in flight", "network stall")
+NO_FAULT = ("healthy, idle", "healthy, in flight", "network stall")
 
 
 def ranks(analysis: Analysis) -> set[int]:
@@ -83,7 +83,7 @@ def test_the_rank_at_fault_is_named(kind: str, seed: int, judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", NOBODY)
+@pytest.mark.parametrize("kind", NO_FAULT)
 def test_nobody_is_named_where_nobody_is_at_fault(kind: str, seed: int, judge: Judge) -> None:
     from dump_faults import make
 

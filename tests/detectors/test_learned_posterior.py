@@ -1,4 +1,4 @@
-"""The posterior over {nobody, machines}, and when it speaks."""
+"""The posterior over {no machine, machines}, and when it speaks."""
 
 from __future__ import annotations
 

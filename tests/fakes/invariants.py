@@ -108,7 +108,7 @@ class Watch:
         """A launcher, or with force an agent, is asked for probes: of the job's machines, or beside a standby's waiting worker."""
         name = str(body["operation"]).split("/")[0]
         if not leads:
-            self.fail("only who leads acts", f"{body['operation']} on {machine}")
+            self.fail("only the leader acts", f"{body['operation']} on {machine}")
         if body.get("beside"):  # a standby's test: nothing is acted on
             return
         if name not in self._intended:
@@ -176,7 +176,7 @@ class Watch:
         if not parts[0].startswith("stop-") and parts[0] not in self._intended:
             self.fail("an intent before each action", f"{body['operation_id']} on {machine}")
         if not leads:
-            self.fail("only who leads acts", f"{body['operation_id']} on {machine}")
+            self.fail("only the leader acts", f"{body['operation_id']} on {machine}")
 
     def tick(self) -> None:
         """At any moment."""

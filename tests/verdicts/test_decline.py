@@ -82,7 +82,7 @@ def test_a_decline_of_one_machine_asks_for_stacks_and_connections(watch: Watch, 
         ({TENSOR: 0.0}, 3.0, {}),  # no data
         ({TENSOR: 0.44}, 3.0, {}),  # little, and not hot
         ({}, 3.0, {TENSOR: 0.3}),  # all of them
-        ({HEAT: 85.0}, 4.0, {}),  # hot, and nothing suffers
+        ({HEAT: 85.0}, 4.0, {}),  # hot, and nothing slows down
         ({}, 3.0, {HEAT: 85.0, CLOCK: 1.4e9}),  # a warm day
     ],
 )

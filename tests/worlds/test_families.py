@@ -9,7 +9,7 @@ from minder.model.errors import ConfigError
 from minder.model.metrics import find_metric
 from minder.offline.worlds.window import peer_groups, recorded_truth, window_of
 from minder.simulate.worlds.catalogue import TUNED_ON, family_names, group_of, load_family
-from minder.simulate.worlds.world import NOBODY, World
+from minder.simulate.worlds.world import NO_FAULT, World
 
 SEED = 7  # has a fault in the families that are listed here
 
@@ -32,7 +32,7 @@ def test_the_same_arguments_give_the_same_world(family: str) -> None:
 
 def test_the_twin_is_the_same_until_the_onset_and_has_no_culprit(family: str) -> None:
     fault = next(name for name in load_family(family).FAULTS if name in ("hang", "gpu_lost"))
-    world, twin = small(family, fault=fault), small(family, fault=NOBODY)
+    world, twin = small(family, fault=fault), small(family, fault=NO_FAULT)
     assert world.truth.culprits and world.truth.onset_s is not None
     assert not twin.truth.culprits and twin.truth.fault is None
     assert set(world.truth.culprits) <= set(world.machines)
@@ -40,7 +40,7 @@ def test_the_twin_is_the_same_until_the_onset_and_has_no_culprit(family: str) ->
 
 def test_a_seed_s_own_world_and_its_twin_agree_before_the_onset(family: str) -> None:
     seed = next(seed for seed in range(1, 9) if load_family(family).draw(seed, machines=6).truth.onset_s is not None)
-    world, twin = (load_family(family).draw(seed, machines=6, fault=fault) for fault in (None, NOBODY))
+    world, twin = (load_family(family).draw(seed, machines=6, fault=fault) for fault in (None, NO_FAULT))
     one, other = window_of(world), window_of(twin)
     before = min(int(np.searchsorted(one.times_T, float(world.truth.onset_s or 0.0) - 20.0)), len(other.times_T))
     assert before > 5

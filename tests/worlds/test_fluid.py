@@ -13,7 +13,7 @@ from minder.simulate.worlds.families import fluid
 from minder.simulate.worlds.families.fluid.causes import draw_calendar, draw_cause
 from minder.simulate.worlds.families.fluid.nuisances import draw_nuisances
 from minder.simulate.worlds.families.fluid.site import draw_site
-from minder.simulate.worlds.world import NOBODY, World
+from minder.simulate.worlds.world import NO_FAULT, World
 
 SEED = 463  # its site exports what every kind of fault needs
 
@@ -50,7 +50,7 @@ def moved(drawn: World, twin: World) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:Mean of empty slice:RuntimeWarning")  # a metric that this exporter's rows do not carry
 @pytest.mark.parametrize("fault", fluid.FAULTS)
 def test_a_fault_moves_its_culprits_and_nothing_before_its_onset(fault: str) -> None:
-    drawn, twin = world(fault), world(NOBODY)
+    drawn, twin = world(fault), world(NO_FAULT)
     truth = drawn.truth
     hit = {*truth.culprits, *truth.group}
     assert truth.fault == fault and hit and hit <= set(drawn.machines) and not (truth.culprits and truth.group)

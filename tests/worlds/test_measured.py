@@ -12,14 +12,14 @@ from minder.model.metrics import find_metric
 from minder.simulate.worlds.families import measured
 from minder.simulate.worlds.families.measured.profiles import load_quantiles
 from minder.simulate.worlds.families.measured.sketch import OF_GPU, Happening, Sketch, sketch
-from minder.simulate.worlds.world import NOBODY, Family, World
+from minder.simulate.worlds.world import NO_FAULT, Family, World
 
 FAMILY: Family = measured  # checked by mypy: the module is a family
 _HOST = ("cpu_usage_ratio", "disk_usage_ratio", "memory_usage_ratio", "rdma_throughput_bytes_per_second", "rdma_xmit_wait_per_second")
 ALL_METRICS = tuple(sorted({*OF_GPU, *_HOST, "link_downs_total", "link_errors_per_second", "tcp_throughput_bytes_per_second"}))
 
 
-def plain(fault: str = NOBODY, **change: object) -> Sketch:
+def plain(fault: str = NO_FAULT, **change: object) -> Sketch:
     """A small and quick world that exports everything, with nothing in it but what is asked for."""
     made = sketch(4, fault=fault, machines=12, duration_s=900.0)
     quiet = {"metrics": ALL_METRICS, "cards": 1, "interval_s": 10.0, "kind": "ddp", "site": "h100", "cause": None, "exchanged": None}

@@ -11,13 +11,13 @@ import pytest
 from minder.model.metrics import find_metric
 from minder.simulate.worlds.families import queue
 from minder.simulate.worlds.families.queue.layout import GPU_METRICS, HOST_METRICS
-from minder.simulate.worlds.world import NOBODY, Family, World
+from minder.simulate.worlds.world import NO_FAULT, Family, World
 
 ALL_METRICS = tuple(sorted(GPU_METRICS | HOST_METRICS))
 FAMILY: Family = queue  # checked by mypy: the module is a family
 
 
-def plan(seed: int, fault: str = NOBODY, nuisance: str | None = None, cause: str | None = None) -> queue.Plan:
+def plan(seed: int, fault: str = NO_FAULT, nuisance: str | None = None, cause: str | None = None) -> queue.Plan:
     """A small and quick world that exports everything, with nothing in it but what is asked for."""
     made = queue.plan(seed, fault=fault, machines=12, duration_s=900.0)
     shape = {"gpus": 1, "step_s": 5.0, "interval_s": 10.0, "windows_s": (1.0, 10.0, 10.0), "metrics": ALL_METRICS, "loss": 0.0}

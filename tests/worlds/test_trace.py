@@ -11,7 +11,7 @@ from minder.model.errors import ConfigError
 from minder.model.metrics import find_metric
 from minder.simulate.worlds.families import trace
 from minder.simulate.worlds.families.trace.job import draw_job
-from minder.simulate.worlds.world import NOBODY, World
+from minder.simulate.worlds.world import NO_FAULT, World
 
 SEED = 2  # its site exports what every kind of fault needs
 
@@ -48,7 +48,7 @@ def moved(drawn: World, twin: World) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:Mean of empty slice:RuntimeWarning")  # a metric that this exporter's rows do not carry
 @pytest.mark.parametrize("fault", trace.FAULTS)
 def test_a_fault_moves_its_culprits_and_nothing_before_its_onset(fault: str) -> None:
-    drawn, twin = world(fault), world(NOBODY)
+    drawn, twin = world(fault), world(NO_FAULT)
     truth = drawn.truth
     hit = {*truth.culprits, *truth.group}
     assert truth.fault == fault and hit and hit <= set(drawn.machines) and not (truth.culprits and truth.group)

@@ -287,7 +287,7 @@ class Diagnosing:
         detail = f"ended before its time: {why}" if why else found.words()
         self._complete(run, "failed" if why else "done", detail)
         verdicts = self._verdicts(run, found)
-        if verdicts or why:  # a person who ends the tests ends the climb: only what was found by then is decided on
+        if verdicts or why:  # the person that ends the tests ends the climb: only what was found by then is decided on
             run.items = [(verdict, run.incident) for verdict in verdicts]
         run.over, self._state.phase = True, "suspended"
         self.on_say(f"tests of {self._state.name}: {detail}")

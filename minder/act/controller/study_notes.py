@@ -25,10 +25,10 @@ _LONG = frozenset({"workers", "time_s"})  # no part of a ledger's line
 
 
 class StudyNotes:
-    """`note` once per tick. folder: where status.json is; tell: the ledger's backlog."""
+    """`note` once per tick. folder: where status.json is; note_down: the ledger's backlog."""
 
-    def __init__(self, folder: Path, tell: Callable[[str, dict[str, Any]], None]) -> None:
-        self._path, self._tell = folder / FILE, tell
+    def __init__(self, folder: Path, note_down: Callable[[str, dict[str, Any]], None]) -> None:
+        self._path, self._note_down = folder / FILE, note_down
         self._cause, self._noted_s = "", -math.inf
 
     def note(self, studies: Sequence[StepStudy], job: str, generation: int) -> None:
@@ -38,7 +38,7 @@ class StudyNotes:
             changed = study.cause != self._cause
             if not 0.0 <= since_s < (_SOONEST_S if changed else _EVERY_S):
                 self._cause, self._noted_s = study.cause, study.time_s
-                self._tell(kinds.STEP_STUDY, {"generation": generation, **_short(study)})
+                self._note_down(kinds.STEP_STUDY, {"generation": generation, **_short(study)})
         for study in studies[-1:]:
             replace_private(self._path, json.dumps({"job": job, "generation": generation, **to_json(study)}))
 

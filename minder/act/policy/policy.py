@@ -60,24 +60,16 @@ TRIAL_STAGES: tuple[tuple[str, Stage], ...] = (
     ("max_restarts", timing.restarts_left),
     ("dry_run", trial.dry_run),
 )
-DIAGNOSE_STAGES: tuple[tuple[str, Stage], ...] = (
+_WHOLE_JOB: tuple[tuple[str, Stage], ...] = (  # no machine goes
     ("tier", timing.tier),
     ("in_progress", timing.in_progress),
     ("approval", approval.restart_waits),
     ("pause", timing.paused),
     ("cooldown", timing.cooldown),
     ("max_restarts", timing.restarts_left),
-    ("dry_run", limits.would_diagnose),
 )
-RESTART_STAGES: tuple[tuple[str, Stage], ...] = (
-    ("tier", timing.tier),
-    ("in_progress", timing.in_progress),
-    ("approval", approval.restart_waits),
-    ("pause", timing.paused),
-    ("cooldown", timing.cooldown),
-    ("max_restarts", timing.restarts_left),
-    ("dry_run", limits.would_restart),
-)
+DIAGNOSE_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_diagnose))
+RESTART_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_restart))
 _RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt", "diagnose": "diagnose"}  # of old decisions
 _MEANWHILE = Rung(rung="reattempt", on=("standstill",))
 _STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES, "diagnose": DIAGNOSE_STAGES}

@@ -56,7 +56,7 @@ class Cache:
     # What ranks ask
 
     def hello(self, flush_dir: str = "") -> dict[str, Any]:
-        """Who this is, and what lies here and in the flush folder, which other machines may share. Raises OSError."""
+        """Name and address, and what lies here and in the flush folder, which other machines may share. Raises OSError."""
         disk = RecordFolder(Path(flush_dir)) if flush_dir else None
         with self._lock:
             self._heard_s = self._now_s()
@@ -191,7 +191,7 @@ class Cache:
         self.memory.remove()
 
     def _back_up(self, name: RecordName, member: Member, wait_s: float) -> str:
-        """Ask the peer once, who pulls it. Another try would hold newer steps up; asked again for this one, it goes on where it was."""
+        """Ask the peer once; it pulls the record. Another try would hold newer steps up; asked again, it goes on where it was."""
         try:
             why = self._ask_peer(member.backup_url, member.token, {"name": str(name), "url": self.url}, wait_s)
         except NoAnswerError as error:

@@ -17,6 +17,7 @@ from minder.edge.cache.cache import Cache
 from minder.edge.cache.members import Member
 from minder.edge.cache.record import RecordName
 from minder.model.errors import MinderError, WireError
+from minder.model.log import event
 from minder.wire.codec import from_json
 
 __all__ = ["serve_ranks"]
@@ -38,8 +39,8 @@ async def serve_ranks(cache: Cache) -> asyncio.Server:
                 answer = await asyncio.get_running_loop().run_in_executor(pool, partial(_answer, cache, line))
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
-        except (OSError, ValueError):
-            pass  # the rank went, or sent a line without end: what it had handed over stays
+        except (OSError, ValueError) as error:
+            event(_log, logging.INFO, "rank went", why=type(error).__name__)  # or sent a line without end: what it had handed over stays
         finally:
             writer.close()
 

@@ -122,7 +122,7 @@ def _answer_pings(link: Link) -> float:
 
 
 def _send_rounds(link: Link, size: int, corrupt: bool) -> list[tuple[float, bool]]:
-    """Who sends says whether another round follows."""
+    """The sender says whether another round follows."""
     found, end_s = [], time.monotonic() + _ALL_S
     for number in range(_MOST_ROUNDS):
         found.append(_send(link, size, corrupt))

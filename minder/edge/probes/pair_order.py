@@ -1,4 +1,4 @@
-"""What an order of the probe `pair` carries beside its id and hash: where the two meet, who listens, and the secret of this one meeting."""
+"""What an order of the probe `pair` carries beside its id and hash: where the two meet, which listens, and the secret of this meeting."""
 
 from __future__ import annotations
 

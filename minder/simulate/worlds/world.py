@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["NOBODY", "Family", "Truth", "World"]
+__all__ = ["NO_FAULT", "Family", "Truth", "World"]
 
-NOBODY = "none"  # draw(seed, fault=NOBODY): the same world, seed for seed and number for number, without its fault
+NO_FAULT = "none"  # draw(seed, fault=NO_FAULT): the same world, seed for seed and number for number, without its fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Family(Protocol):
     NUISANCES: Mapping[str, str]
 
     def draw(self, seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
-        """One world. fault: one of FAULTS, NOBODY, or None for the seed's own choice; so with the number of machines and seconds.
+        """One world. fault: one of FAULTS, NO_FAULT, or None for the seed's own choice; so with the number of machines and seconds.
 
-        Same arguments, same world, bit for bit. With NOBODY all random numbers but the fault's own are the same as without it.
+        Same arguments, same world, bit for bit. With NO_FAULT all random numbers but the fault's own are the same as without it.
         """
         ...

@@ -316,7 +316,7 @@ class FeatureStream:
             known = known[~np.isnan(known)]
             if len(known):
                 common_P[i], has_P[i] = known.mean(), 1.0
-        falls = np.nan_to_num(common_P[:5], nan=0.0).min()  # congestion rises where training suffers
+        falls = np.nan_to_num(common_P[:5], nan=0.0).min()  # congestion rises where training slows down
         state.slowed_s = np.where(falls < -0.2, state.slowed_s + dt_s, 0.0)
         odd_M = odd_PM.sum(axis=0)
         flags = (odd_M >= 1, odd_M >= 2, state.silent_s_M > 0)

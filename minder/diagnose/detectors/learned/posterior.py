@@ -1,4 +1,4 @@
-"""A posterior over {nobody, machine 1, ..., machine n}, bin by bin: a Shiryaev recursion, normalised over all of them.
+"""A posterior over {no machine, machine 1, ..., machine n}, bin by bin: a Shiryaev recursion, normalised over all of them.
 
     p_m  <- p_m (1 - dt/`fades_s`) + p_0 (dt/`between_s`) / n        a fault may begin, or end
     p_m  <- p_m exp(`gamma` min(dt, 15)/10 (L_m - `bias`))             what the bin says; L: trees.Margin
@@ -41,7 +41,7 @@ class Accumulation:
 
 
 class Posterior:
-    """p_M of the machines, by name; what is left to 1 is nobody's."""
+    """p_M of the machines, by name; what is left to 1 is that no machine is at fault."""
 
     def __init__(self, accumulation: Accumulation | None = None) -> None:
         self.accumulation = accumulation or Accumulation()
@@ -49,7 +49,7 @@ class Posterior:
         self.p_M = np.zeros(0)
 
     def follow(self, machines: Sequence[str]) -> None:
-        """These machines from now on; what a machine that left had goes to nobody."""
+        """These machines from now on; what a machine that left had goes to "no machine"."""
         if tuple(machines) == self.machines:
             return
         old = dict(zip(self.machines, self.p_M.tolist(), strict=True))
@@ -59,13 +59,13 @@ class Posterior:
     def update(self, dt_s: float, margin_M: np.ndarray) -> np.ndarray:
         """The posterior after a bin of dt_s seconds whose log likelihood ratios are margin_M. Returns p_M."""
         rules, count = self.accumulation, max(len(self.p_M), 1)
-        nobody = max(1.0 - float(self.p_M.sum()), _TINY)
+        none = max(1.0 - float(self.p_M.sum()), _TINY)
         begins = min(dt_s / rules.between_s, 0.5)
-        prior_M = self.p_M * (1.0 - min(dt_s / rules.fades_s, 0.5)) + nobody * begins / count
-        nobody = max(1.0 - float(prior_M.sum()), _TINY)
+        prior_M = self.p_M * (1.0 - min(dt_s / rules.fades_s, 0.5)) + none * begins / count
+        none = max(1.0 - float(prior_M.sum()), _TINY)
         factor_M = np.exp(rules.gamma * min(dt_s, _LONGEST_S) / 10.0 * (margin_M - rules.bias))
         joint_M = prior_M * factor_M
-        self.p_M = joint_M / (nobody + joint_M.sum())
+        self.p_M = joint_M / (none + joint_M.sum())
         return self.p_M
 
     def state(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Posterior:
 
 
 def spread_margins(machines: int, candidates_C: np.ndarray, margin_C: np.ndarray) -> np.ndarray:
-    """margin_M of all machines: who is too quiet to be a candidate is no more suspect than the least suspect candidate."""
+    """margin_M of all machines: one that is too quiet to be a candidate is no more suspect than the least suspect candidate."""
     margin_M = np.full(machines, float(margin_C.min()) if len(margin_C) else 0.0)
     margin_M[candidates_C] = margin_C
     return margin_M

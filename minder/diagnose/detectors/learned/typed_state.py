@@ -35,7 +35,7 @@ def fresh(kind: type[S], sizes: Mapping[str, int]) -> S:
 
 
 def moved(state: S, old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]], sizes: Mapping[str, int]) -> S:
-    """The state for other machines or series (axes K, M by name); who stays keeps what was learned."""
+    """The state for other machines or series (axes K, M by name); those that stay keep what was learned."""
     there = fresh(type(state), sizes)
     kept = {}
     for axis, names in new.items():

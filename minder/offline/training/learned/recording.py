@@ -27,7 +27,7 @@ from minder.offline.worlds.shown import is_shown
 from minder.offline.worlds.trace import Said, trace_detector
 from minder.offline.worlds.window import peer_groups, window_of
 from minder.simulate.worlds.catalogue import load_family
-from minder.simulate.worlds.world import NOBODY, World
+from minder.simulate.worlds.world import NO_FAULT, World
 
 __all__ = ["Recording", "made", "read_recording"]
 
@@ -98,7 +98,7 @@ def _write_features(path: Path, world: World, window: Window) -> None:
     truth, twin = world.truth, None
     culprits = truth.culprits or truth.group
     if truth.fault is not None and truth.onset_s is not None:
-        twin = window_of(load_family(world.family).draw(world.seed, fault=NOBODY))
+        twin = window_of(load_family(world.family).draw(world.seed, fault=NO_FAULT))
     shown = twin is not None and is_shown(window, twin, culprits, float(truth.onset_s or 0.0), truth.end_s)
     about = {
         "family": world.family, "seed": world.seed, "machines": window.machines, "interval_s": world.interval_s, "culprits": culprits,

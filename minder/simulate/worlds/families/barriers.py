@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minder.ingest.sources.frames import Frames
-from minder.simulate.worlds.world import NOBODY, Truth, World
+from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
 NAME = "barriers"
 
@@ -152,16 +152,16 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     """One world (see world.py): two of three seeds have a fault, one of four is plain. Worlds last 1,560 s, whatever duration_s says."""
     rng = np.random.default_rng([seed, 94])
     recipe = (barriers if rng.random() < 0.75 else barriers_plain)(seed)
-    if fault not in (None, NOBODY):
+    if fault not in (None, NO_FAULT):
         kept = {METRICS.index(name) for name in recipe.metrics} | set(TELLS[fault][:2])
         onset_s = recipe.onset_s or float(rng.uniform(400, 1000))
         recipe = replace(recipe, fault=fault, onset_s=onset_s, metrics=tuple(METRICS[k] for k in sorted(kept)))
     if machines is not None:
         recipe = replace(recipe, machines=max(1, machines // recipe.pipeline) * recipe.pipeline)
-    columns = generate(replace(recipe, without_fault=fault == NOBODY))
+    columns = generate(replace(recipe, without_fault=fault == NO_FAULT))
     cause = next((name for name in recipe.nuisances if name in CAUSES), None)
     truth = Truth(cause=cause, nuisances=recipe.nuisances)
-    if columns.culprit is not None and fault != NOBODY:
+    if columns.culprit is not None and fault != NO_FAULT:
         truth = Truth((columns.culprit,), (), columns.fault, columns.onset_s, None, recipe.weak, cause, recipe.nuisances)
     return World(
         NAME, seed, columns.machines, columns.metrics, columns.interval_s, 0.0, columns.times_N, columns.machine_N, columns.device_N,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from minder.simulate.worlds.world import NOBODY, Truth, World
+from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
 NAME = "classic"
 
@@ -186,14 +186,14 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     """One world (see world.py): two of three seeds have a fault, seven of ten are hard."""
     rng = np.random.default_rng([seed, 4])
     kind = str(rng.choice(KINDS)) if seed % 3 else None
-    recipe = (hard if rng.random() < 0.7 else plain)(seed, kind if fault in (None, NOBODY) else fault)
+    recipe = (hard if rng.random() < 0.7 else plain)(seed, kind if fault in (None, NO_FAULT) else fault)
     if machines is not None:
         recipe = replace(recipe, machines=max(1, machines // recipe.pipeline) * recipe.pipeline)
     if duration_s is not None:
         onset_s = None if recipe.onset_s is None else min(recipe.onset_s, 0.6 * duration_s)
         recipe = replace(recipe, duration_s=int(duration_s), onset_s=onset_s)
-    columns = generate(replace(recipe, without_fault=fault == NOBODY))
-    faulty = columns.fault is not None and fault != NOBODY
+    columns = generate(replace(recipe, without_fault=fault == NO_FAULT))
+    faulty = columns.fault is not None and fault != NO_FAULT
     cause = next((name for name in recipe.nuisances if name in CAUSES), None)
     truth = Truth(cause=cause, nuisances=recipe.nuisances)
     if faulty and columns.culprit is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minder.simulate.worlds.world import NOBODY, Truth, World
+from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
 NAME = "foreign"
 
@@ -152,20 +152,20 @@ def skewed(seed: int) -> Recipe:
 def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
     """One world (see world.py): one of five seeds is of a site with little but its network and a clock that is off."""
     rng = np.random.default_rng([seed, 80])
-    if seed % 5 == 4 and fault in (None, NOBODY):
+    if seed % 5 == 4 and fault in (None, NO_FAULT):
         recipe = skewed(seed)
     else:
-        kind = str(rng.choice(KINDS)) if fault in (None, NOBODY) else fault
-        recipe = foreign(seed, kind if seed % 3 or fault not in (None, NOBODY) else None)
+        kind = str(rng.choice(KINDS)) if fault in (None, NO_FAULT) else fault
+        recipe = foreign(seed, kind if seed % 3 or fault not in (None, NO_FAULT) else None)
     if machines is not None:
         recipe = replace(recipe, machines=max(1, machines // recipe.pipeline) * recipe.pipeline)
     if duration_s is not None:
         onset_s = None if recipe.onset_s is None else min(recipe.onset_s, 0.6 * duration_s)
         recipe = replace(recipe, duration_s=int(duration_s), onset_s=onset_s)
-    columns = generate(replace(recipe, without_fault=fault == NOBODY))
+    columns = generate(replace(recipe, without_fault=fault == NO_FAULT))
     cause = next((name for name in recipe.nuisances if name in CAUSES), None)
     truth = Truth(cause=cause, nuisances=recipe.nuisances)
-    if columns.culprit is not None and fault != NOBODY:
+    if columns.culprit is not None and fault != NO_FAULT:
         truth = Truth((columns.culprit,), (), columns.fault, columns.onset_s, None, recipe.weak, cause, recipe.nuisances)
     return World(
         NAME, seed, columns.machines, columns.metrics, columns.interval_s, 0.0, columns.times_N, columns.machine_N, columns.device_N,

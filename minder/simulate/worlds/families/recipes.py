@@ -11,7 +11,7 @@ from minder.model.errors import ConfigError
 from minder.simulate.cluster.faults import FAULTS as _KNOWN
 from minder.simulate.cluster.recipe import NUISANCE_KINDS, Recipe, load_recipe
 from minder.simulate.cluster.simulate import Made, make
-from minder.simulate.worlds.world import NOBODY, Truth, World
+from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
 NAME = "recipes"
 FAULTS: Mapping[str, str] = {
@@ -32,13 +32,13 @@ _SHARE = (0.15, 0.3, 0.2, 0.1, 0.1, 0.05, 0.1)
 def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
     """One world (see world.py). Raises ConfigError for a fault that recipes do not have."""
     recipe = load_recipe(str(np.random.default_rng([seed, 5]).choice(_USED, p=_SHARE)))
-    made = make(_asked(recipe, fault, machines, duration_s), recipe.seed, seed + 1, without_fault=fault == NOBODY)
-    return _world(made, seed, fault == NOBODY)
+    made = make(_asked(recipe, fault, machines, duration_s), recipe.seed, seed + 1, without_fault=fault == NO_FAULT)
+    return _world(made, seed, fault == NO_FAULT)
 
 
 def _asked(recipe: Recipe, fault: str | None, machines: int | None, duration_s: float | None) -> Recipe:
     changed: dict[str, object] = {}
-    if fault not in (None, NOBODY):
+    if fault not in (None, NO_FAULT):
         if fault not in FAULTS:
             raise ConfigError(f'recipes have no fault "{fault}": use one of {", ".join(sorted(FAULTS))}')
         changed["faults"] = recipe.faults.model_copy(update={"kinds": (fault,), "healthy_share": 0.0, "even": True})

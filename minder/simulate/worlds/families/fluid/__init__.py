@@ -11,7 +11,7 @@ from minder.simulate.worlds.families.fluid.faults import FAULTS, GROUPS, Fault, 
 from minder.simulate.worlds.families.fluid.nuisances import NUISANCES, Nuisances, draw_nuisances
 from minder.simulate.worlds.families.fluid.plant import Plant
 from minder.simulate.worlds.families.fluid.site import Site, draw_site, stream
-from minder.simulate.worlds.world import NOBODY, Truth, World
+from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
 __all__ = ["CAUSES", "FAULTS", "NAME", "NUISANCES", "draw", "is_faulty"]
 
@@ -72,10 +72,10 @@ def _record(site: Site, calendar: Calendar, cause: Cause, nuisances: Nuisances, 
 def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
     """One world of this family; see `world.Family`.
 
-    fault: one of FAULTS, NOBODY, or None for the seed's own choice. machines: 4 and more. duration_s: 400 and more, in seconds.
+    fault: one of FAULTS, NO_FAULT, or None for the seed's own choice. machines: 4 and more. duration_s: 400 and more, in seconds.
     Raises ConfigError for what it cannot draw.
     """
-    if fault is not None and fault != NOBODY and fault not in FAULTS:
+    if fault is not None and fault != NO_FAULT and fault not in FAULTS:
         raise ConfigError(f"fluid: no fault {fault!r}; it has {', '.join(FAULTS)}")
     if (machines is not None and machines < 4) or (duration_s is not None and duration_s < 400):
         raise ConfigError("fluid: a world has 4 or more machines and 400 or more seconds")
@@ -84,8 +84,8 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     calendar = draw_calendar(site)
     cause = draw_cause(site, chance=0.3 if faulty else 2 / 3, terminal=not faulty)
     nuisances = draw_nuisances(site, calendar, cause)
-    wanted = fault or (_own_kind(seed, site) if faulty else NOBODY)
-    drawn = None if wanted == NOBODY else draw_fault(wanted, site, stream(seed, 9), _times(site, calendar, cause, nuisances))
+    wanted = fault or (_own_kind(seed, site) if faulty else NO_FAULT)
+    drawn = None if wanted == NO_FAULT else draw_fault(wanted, site, stream(seed, 9), _times(site, calendar, cause, nuisances))
     names = tuple(f"node-{m:04d}" for m in range(site.machines))
     times_N, machine_N, device_N, values_NK, metrics = _record(site, calendar, cause, nuisances, drawn)
     off = np.abs(nuisances.clock_off_M) > 0

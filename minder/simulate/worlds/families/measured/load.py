@@ -1,4 +1,4 @@
-"""How happenings move the load of a job: its pace, and who waits or idles for what share of the time.
+"""How happenings move the load of a job: its pace, and which machines wait or idle for what share of the time.
 
 Legend: M machines, U units, T scrapes, G seconds of the world's grid.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minder.simulate.worlds.families.measured.kinds import CAUSES, ENDING, FAULTS, GREY, NEEDS, NUISANCES
-from minder.simulate.worlds.world import NOBODY
+from minder.simulate.worlds.world import NO_FAULT
 
 __all__ = ["OF_GPU", "Happening", "Sketch", "rng_for", "sketch"]
 
@@ -190,7 +190,7 @@ def _fault(plain: Sketch, name: str) -> Sketch:
 
 def sketch(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> Sketch:
     """Everything that `draw` would compute, as choices only. Raises ValueError for an unknown fault."""
-    if fault is not None and fault != NOBODY and fault not in FAULTS:
+    if fault is not None and fault != NO_FAULT and fault not in FAULTS:
         raise ValueError(f"fault: no {fault!r} in this family; it has {', '.join(FAULTS)}")
     plain = _plain(seed, machines, duration_s)
     rng = rng_for(seed, "own fault")
@@ -198,5 +198,5 @@ def sketch(seed: int, *, fault: str | None = None, machines: int | None = None, 
     own = str(rng.choice([name for name in seen if plain.count >= 8 or not name.startswith(("group", "two"))]))
     faulty = bool(rng.random() < 2 / 3)
     plain = _nuisances(_cause(plain, faulty))
-    chosen = fault or (own if faulty else NOBODY)
-    return plain if chosen == NOBODY else _fault(plain, chosen)
+    chosen = fault or (own if faulty else NO_FAULT)
+    return plain if chosen == NO_FAULT else _fault(plain, chosen)

@@ -19,7 +19,7 @@ from minder.simulate.worlds.families.queue.kinds import CAN_BE_GREY, CAUSES, FAU
 from minder.simulate.worlds.families.queue.layout import Layout, draw_layout, stream
 from minder.simulate.worlds.families.queue.moves import bring_cause, bring_nuisance
 from minder.simulate.worlds.families.queue.story import Mark, Story
-from minder.simulate.worlds.world import NOBODY, Truth, World
+from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
 __all__ = ["CAUSES", "FAULTS", "NAME", "NUISANCES", "Plan", "build", "draw", "plan"]
 
@@ -59,7 +59,7 @@ def _draw_cause(layout: Layout, faulty: bool) -> tuple[str | None, float]:
 
 def plan(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> Plan:
     """What `draw` would build, decided but not computed. Raises ValueError for a fault that is none of FAULTS."""
-    if fault not in (None, NOBODY, *FAULTS):
+    if fault not in (None, NO_FAULT, *FAULTS):
         raise ValueError(f"fault: {fault!r} is none of {', '.join(FAULTS)}")
     layout = draw_layout(seed, machines, duration_s)
     rng = stream(seed, "choice")
@@ -73,8 +73,8 @@ def plan(seed: int, *, fault: str | None = None, machines: int | None = None, du
     on = tuple(0 if name == "rank0_writes" else int(rng.integers(count)) for name in names)
     if layout.rollout_M.any():
         names, on = (*names, "unlike_roles"), (*on, -1)
-    chosen = fault or (own if faulty else NOBODY)
-    return Plan(layout, None if chosen == NOBODY else chosen, cause, cause_at_s, exchanged, names, on)
+    chosen = fault or (own if faulty else NO_FAULT)
+    return Plan(layout, None if chosen == NO_FAULT else chosen, cause, cause_at_s, exchanged, names, on)
 
 
 def _one_hot(count: int, chosen: Sequence[int] | np.ndarray) -> np.ndarray:

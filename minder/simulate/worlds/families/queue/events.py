@@ -15,7 +15,7 @@ from minder.simulate.worlds.families.queue.story import Service, Story
 
 __all__ = ["COMPUTE", "EXCHANGE", "HELD", "LOAD", "OFF", "REST", "STATES", "TAIL", "WAIT", "WRITE", "Timeline", "run"]
 
-# In this order within a step. REST is the compute after a hold; TAIL the wait for those who still exchange or write.
+# In this order within a step. REST is the compute after a hold; TAIL the wait for those that still exchange or write.
 LOAD, COMPUTE, HELD, REST, WAIT, EXCHANGE, WRITE, TAIL, OFF = range(9)
 STATES = 9
 _CHUNK = 32  # rows of random numbers drawn at a time
@@ -23,7 +23,7 @@ _CHUNK = 32  # rows of random numbers drawn at a time
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Who did what when. begin_K: of each step, length_KSR: seconds of each state. amount_KAR: what the step computes, exchanges
+    """What each did when. begin_K: of each step, length_KSR: seconds of each state. amount_KAR: what the step computes, exchanges
     and writes, in seconds at the healthy rate: a slow server takes longer for the same amount.
 
     steps_K: steps done before. train_K: whether it is a step of training. hung_s: when the write that never ends began, or None.

@@ -12,7 +12,7 @@ from minder.simulate.worlds.families.trace.oddities import NUISANCES, add_odditi
 from minder.simulate.worlds.families.trace.recording import record
 from minder.simulate.worlds.families.trace.scene import Scene, begin
 from minder.simulate.worlds.families.trace.tables import Phase
-from minder.simulate.worlds.world import NOBODY, Truth, World
+from minder.simulate.worlds.world import NO_FAULT, Truth, World
 
 __all__ = ["CAUSES", "FAULTS", "NAME", "NUISANCES", "draw"]
 
@@ -20,11 +20,11 @@ NAME = "trace"
 
 
 def _choose(job: Job) -> str:
-    """The seed's own choice: NOBODY in a third of the seeds."""
+    """The seed's own choice: NO_FAULT in a third of the seeds."""
     rng = job.random("choice")
     healthy, pick = rng.random() < 1 / 3, rng.random()
     kinds = shown_faults(job)
-    return NOBODY if healthy else kinds[int(pick * len(kinds))]
+    return NO_FAULT if healthy else kinds[int(pick * len(kinds))]
 
 
 def _break(scene: Scene, kind: str, chapter: Chapter, unfit: set[int]) -> Fault:
@@ -59,10 +59,10 @@ def _truth(job: Job, names: tuple[str, ...], fault: Fault | None, cause: str | N
 def draw(seed: int, *, fault: str | None = None, machines: int | None = None, duration_s: float | None = None) -> World:
     """One world of this family; see `world.Family`.
 
-    fault: one of FAULTS, NOBODY, or None for the seed's own choice. machines: at least 4. duration_s: at least 600 seconds.
+    fault: one of FAULTS, NO_FAULT, or None for the seed's own choice. machines: at least 4. duration_s: at least 600 seconds.
     Raises ConfigError where these are something else.
     """
-    if fault not in (None, NOBODY, *FAULTS):
+    if fault not in (None, NO_FAULT, *FAULTS):
         raise ConfigError(f"trace: unknown fault {fault!r}; one of {', '.join(FAULTS)}")
     if machines is not None and machines < 4:
         raise ConfigError(f"trace: {machines} machines are too few; ask for 4 or more")
@@ -71,11 +71,11 @@ def draw(seed: int, *, fault: str | None = None, machines: int | None = None, du
     job = draw_job(seed, machines, duration_s)
     own = _choose(job)
     scene = begin(job, draw_life(job))
-    chapter = draw_chapter(job, chance=2 / 3 if own == NOBODY else 0.3, final=own == NOBODY)
+    chapter = draw_chapter(job, chance=2 / 3 if own == NO_FAULT else 0.3, final=own == NO_FAULT)
     befall(scene, chapter)
     oddities, unfit = add_oddities(scene, chapter)
     wanted = own if fault is None else fault
-    broken = None if wanted == NOBODY else _break(scene, wanted, chapter, unfit)
+    broken = None if wanted == NO_FAULT else _break(scene, wanted, chapter, unfit)
     rows = record(scene)
     names = tuple(f"worker-{m:05d}" for m in range(job.machines))
     return World(
