@@ -15,6 +15,8 @@ from serve.state import Service
 
 __all__ = ["render_gauges"]
 
+_TRACK_S = 30 * 86_400.0
+
 
 def render_gauges(service: Service, sees: Callable[[str | None], bool]) -> bytes:
     """As Prometheus text; only of jobs that the caller sees. Raises LedgerError."""
@@ -41,6 +43,30 @@ class _Sight(CollectorRegistry):
             incidents.add_metric([job], count)
         yield incidents
         yield self._ages()
+        yield from self._track_record()
+
+    def _track_record(self) -> Iterable[Metric]:
+        """Five figures of the last thirty days; a share of which nothing is known is absent."""
+        until_s = self._service.clock.now_s()
+        seen = {job for job in self._service.jobs.pasts() if self._sees(job)}
+        found = self._service.track.record(until_s - _TRACK_S, until_s, seen)
+        times = GaugeMetricFamily(
+            "minder_service_detection_seconds", "From a fault to the verdict that names a machine; last 30 days.", labels=["quantile"]
+        )
+        for quantile in (0.5, 0.95):
+            if (seconds := found.detection_quantile(quantile)) is not None:
+                times.add_metric([f"{quantile:g}"], seconds)
+        yield times
+        shares = GaugeMetricFamily("minder_service_track_record_share", "Share of what is known; last 30 days.", labels=["figure"])
+        counts = GaugeMetricFamily("minder_service_track_record_known", "Of how many that share is.", labels=["figure"])
+        unknown = GaugeMetricFamily("minder_service_track_record_unknown", "Of how many it is not known yet.", labels=["figure"])
+        named = {"false_isolation": found.isolation, "recovery": found.recovery, "returned": found.returned, "signals": found.signals}
+        for figure, share in named.items():
+            if share.value is not None:
+                shares.add_metric([figure], share.value)
+            counts.add_metric([figure], share.whole)
+            unknown.add_metric([figure], share.unknown)
+        yield from (shares, counts, unknown)
 
     def _ages(self) -> Metric:
         """Of jobs whose job.toml the service was given and that are not over; +Inf where there is no status at all."""

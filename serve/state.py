@@ -36,6 +36,7 @@ from serve.settings import Settings
 from serve.shared_parts import SharedParts
 from serve.status_files import StatusFiles
 from serve.tail import Tail
+from serve.track_index import TrackIndex
 from serve.watching.known import KnownJobs
 
 __all__ = ["Service", "open_service", "service_of"]
@@ -55,6 +56,7 @@ class Service:
     jobs: JobIndex
     machines: MachineIndex
     questions: QuestionIndex
+    track: TrackIndex
     listening: Listening
     tail: Tail
     scoring: ScoringPool
@@ -98,6 +100,7 @@ class Service:
         next(self.incidents.unfinished(), None)
         next(self.incidents.newest_first(), None)
         self.machines.records(None)
+        self.track.record(0.0, 0.0)
         for name in self.jobs.pasts():
             if (shape := self.shape(name)) is not None:
                 shape.titles("pp")
@@ -125,6 +128,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         jobs=JobIndex(events),
         machines=MachineIndex(events),
         questions=QuestionIndex(events),
+        track=TrackIndex(events),
         listening=Listening(LeaseStore(settings.ledger), clock),
         tail=Tail(events),
         scoring=ScoringPool(limits),

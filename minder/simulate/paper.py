@@ -135,6 +135,9 @@ class PaperJob:
         found, self._signals = self._signals, []
         return found
 
+    def lost(self) -> dict[str, int]:
+        return {}
+
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
         return {"generation": self._launchers[machine].generation}
 

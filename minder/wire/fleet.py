@@ -7,6 +7,7 @@ moved to our clock: who failed first is decided on corrected clocks.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import ssl
 import threading
@@ -56,6 +57,7 @@ class Fleet:
         self._clients: dict[str, MachineClient] = {}
         self._polls: dict[str, list[asyncio.Task[None]]] = {}
         self._http: PlainHttp | None = None
+        self._lost: collections.Counter[str] = collections.Counter()
 
     def start(self) -> None:
         self._thread.start()
@@ -115,6 +117,12 @@ class Fleet:
                 found += contact.signals
                 contact.signals.clear()
         return sorted(found, key=lambda signal: signal.time_s)
+
+    def lost(self) -> dict[str, int]:
+        """Signals since the last call that were said and are lost, by why (minder.record.incidents.kinds.SIGNAL_COUNT)."""
+        with self._lock:
+            found, self._lost = dict(self._lost), collections.Counter()
+        return found
 
     def views(self) -> dict[str, MachineView]:
         now_s = time.monotonic()
@@ -296,10 +304,13 @@ class Fleet:
                 answer = dict(await call(since, wait_s))
                 restarted = self._note_answer(machine, part, answer) or int(answer["next"]) < since
                 left_out = 0 if restarted else self._accept(machine, answer.get("signals", ()))
+                if since and not restarted:  # what was lost before our first look is of before our time
+                    self._lose("machine", int(answer.get("dropped", 0)))
                 since, wait_s = (0, 0.0) if restarted else (int(answer["next"]), _POLL_S)
                 if part == "agent":
                     self._note_processes(machine, answer)
                 if left_out:
+                    self._lose("too_many", left_out)
                     self._note_refusal(machine, part, WireError(f"{part} of {machine} says too much: {left_out} signals were left out"))
             except (WireError, KeyError, TypeError, ValueError) as error:
                 self._note_refusal(machine, part, error)
@@ -408,6 +419,7 @@ class Fleet:
             try:
                 signal = from_json(Signal, item)
             except WireError:
+                self._lose("unreadable", 1)
                 continue
             if signal.kind != "order":  # operators alone give orders, and not through a machine
                 signals.append(signal)
@@ -416,9 +428,16 @@ class Fleet:
             with self._lock:
                 contact.ended |= exits  # a decision about a dead worker comes before the next look at its launcher's state
                 contact.workers = less_ended(contact.workers, contact.ended)
+                over = len(contact.signals) + len(signals) - (contact.signals.maxlen or 0)
                 contact.signals.extend(replace(item, time_s=item.time_s - contact.offset_s, machine=machine) for item in signals)
+            self._lose("queue", over)
             self._on_signal()
         return len(items) - taken
+
+    def _lose(self, why: str, count: int) -> None:
+        if count > 0:
+            with self._lock:
+                self._lost[why] += count
 
 
 def _age_s(view: MachineView, part: Literal["agent", "launcher"]) -> float | None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from serve.pages import fleet, incident, job, lists, operations, provider, sign_in
+from serve.pages import fleet, incident, job, lists, operations, provider, sign_in, track_record
 from serve.pages.errors import sign_in_first
 from serve.pages.session import SignInNeeded
 
@@ -29,7 +29,7 @@ class _Static(StaticFiles):
 
 def add_pages(app: FastAPI) -> None:
     """Pages lie beside /v1, and outside of its contract."""
-    for room in (sign_in, provider, fleet, lists, incident, job, operations):
+    for room in (sign_in, provider, fleet, lists, incident, job, operations, track_record):
         app.include_router(room.router, include_in_schema=False)
     app.add_exception_handler(SignInNeeded, sign_in_first)
     app.mount("/static", _Static(directory=_STATIC), name="static")

@@ -44,6 +44,7 @@ NAVIGATION = (
     ("/pauses", "Pauses"),
     ("/policy", "Policy"),
     ("/models", "Models"),
+    ("/track-record", "Track record"),
     ("/audit", "Audit"),
 )
 _FOLDER = Path(__file__).parent.parent / "templates"

@@ -104,6 +104,9 @@ class FakeFleet:
     def jobs(self) -> dict[str, tuple[str, ...]]:
         return {}
 
+    def lost(self) -> dict[str, int]:
+        return {}
+
     def drain(self) -> list[Signal]:
         found, self.signals = self.signals, []
         return found

@@ -182,3 +182,35 @@ def test_an_error_that_is_kept_and_raised_again_is_one_failure(world: Any) -> No
     world.tick(app, 1)
     app.close()
     assert len([event for event in world.events(kinds.DEGRADED) if event.payload["what"] == "capture"]) == 1
+
+
+def test_signals_that_no_rule_judged_are_counted_apart(world: Any) -> None:
+    """While a rule raises it sees no signal; what was judged and what was lost stands in the metrics, hourly in the ledger, and at the end."""
+    app = world.app()
+    app.begin()
+    raising = [False]
+
+    def script(observation: Observation) -> list[Any]:
+        if raising[0] and observation.signals:
+            raise IndexError("a field of another version")
+        return []
+
+    world.script = script
+    world.fleet.signals += [
+        Signal(world.clock.now_s(), "log", "m1", message="one"),
+        Signal(world.clock.now_s(), "log", "m1", message="two"),
+    ]
+    world.tick(app, 2)
+    raising[0] = True
+    world.fleet.signals.append(Signal(world.clock.now_s(), "log", "m1", message="three"))
+    world.tick(app, 1)
+    raising[0] = False
+    found = app.controller._stages.measures.registry.get_sample_value
+    judged, lost = (found("minder_controller_signals_total", {"outcome": outcome}) for outcome in ("judged", "rule"))
+    assert (judged, lost) == (2.0, 1.0)
+    assert app.ledger.events(kinds=[kinds.SIGNAL_COUNT]) == []
+    world.clock.sleep(3700.0)
+    world.tick(app, 1)
+    (event,) = app.ledger.events(kinds=[kinds.SIGNAL_COUNT])
+    app.close()
+    assert (event.payload["judged"], event.payload["lost"], event.job) == (2, {"rule": 1}, "llm")

@@ -45,6 +45,9 @@ class AgentFleet:
 
     def stop(self) -> None: ...
 
+    def lost(self) -> dict[str, int]:
+        return {}
+
     def drain(self) -> list[Any]:
         return []
 

@@ -226,6 +226,9 @@ class SimFleet:
     def names(self, machine: str) -> tuple[str, str]:
         return machine, machine
 
+    def lost(self) -> dict[str, int]:
+        return {}
+
     def drain(self) -> list[Signal]:
         """A launcher's log is read from its beginning, by every controller."""
         found: list[Signal] = []

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300), pytest.mark.skipif(n
 MEASURE = (Path(__file__).parent / "contrast.js").read_text()
 STATIC = Path(__file__).resolve().parents[2] / "serve" / "static"
 PAGES = ["/", "/incidents", "/incidents/llm-1", "/incidents/llm-2", "/jobs/llm", "/machines", "/machines/m2", "/machines/n3",
-         "/standbys", "/pauses", "/policy?job=llm", "/models", "/audit?kind=all", "/nothing"]  # fmt: skip
+         "/standbys", "/pauses", "/policy?job=llm", "/models", "/track-record", "/audit?kind=all", "/nothing"]  # fmt: skip
 SCORES = {"n0": 0.0, "n1": 0.3, "n2": 0.6, "n3": 1.4, "n4": None, "n5": 0.0}
 STOPS = """() => {
     const all = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";

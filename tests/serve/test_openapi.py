@@ -37,7 +37,7 @@ OPERATIONS = [
     "list_decisions", "show_decision", "approve_decision", "reject_decision",
     "list_pauses", "start_pause", "end_pause", "list_maintenance", "add_maintenance", "end_maintenance",
     "list_jobs", "show_job", "register_job", "end_job", "restart_job", "add_standby", "list_standbys", "list_models",
-    "show_policy", "try_settings",
+    "show_policy", "try_settings", "show_track_record",
     "score_upload", "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
     "analyse_stacks", "analyse_collectives",
     "report_signals", "report_alerts", "report_health_events", "report_gpud",

@@ -27,7 +27,8 @@ from tests.serve.browsing import field, send_token, token_of
 from tests.serve.conftest import NOW_S, TestClient, verdict_of
 
 PAGES = ["/", "/parts/fleet", "/incidents", "/incidents?state=open", "/incidents?job=llm&since=2020-01-01", "/machines",
-         "/machines?barred=true", "/pauses", "/standbys", "/policy", "/policy?job=llm", "/models", "/audit", "/audit?kind=all"]  # fmt: skip
+         "/machines?barred=true", "/pauses", "/standbys", "/policy", "/policy?job=llm", "/models", "/track-record", "/audit",
+         "/audit?kind=all"]  # fmt: skip
 OF_THE_PAST = ["/incidents/llm-1", "/incidents/llm-1/now", "/incidents/llm-1/report.txt", "/incidents/llm-1/bundle", "/incidents/llm-2",
                "/machines/m2", "/machines/m1", "/jobs/llm", "/jobs/llm/now?by=rack", "/jobs/llm/telemetry"]  # fmt: skip
 Enter = Callable[..., httpx.Client]

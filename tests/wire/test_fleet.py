@@ -204,9 +204,14 @@ def test_nonsense_from_one_machine_is_told_and_harms_no_other(peer: Make, fleet:
 def test_a_signal_of_a_newer_agents_kind_is_heard_as_it_is_and_the_others_count(peer: Make, fleet: Make, until: Make) -> None:
     agent = peer("m0")
     agent.signals.append({"time_s": time.time(), "kind": "telepathy", "machine": "m0"})
+    agent.signals.append({"time_s": "soon", "kind": "log"})
     agent.tell("log", message="known")
+    agent.extra = {"dropped": 7}  # before our first look: not ours to count
     watched = fleet([agent])
     assert [(signal.kind, signal.message) for signal in until(watched.drain)] == [("telepathy", ""), ("log", "known")]
+    assert until(watched.lost)["unreadable"] == 1
+    agent.tell("log", message="more")
+    assert until(watched.lost)["machine"] >= 7
 
 
 def test_a_machine_gives_no_operators_orders(peer: Make, fleet: Make, until: Make) -> None:

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
+from minder.act.controller.signal_count import WHYS
 from minder.act.controller.state import JobState, Phase
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.headroom import Headroom, headroom
@@ -66,6 +67,9 @@ class Measures:
         self._verdicts = self._counter("verdicts", "Verdicts concluded, those that close an episode too.", "kind", "tier", "cause")
         self._decisions = self._counter("decisions", "Decisions of the policy, by what they do and why.", "action", "reason")
         self._actions = self._counter("actions", "Evictions that were carried out, by what became of them.", "outcome")
+        self.signals = self._counter("signals", "Signals of machines and of other systems, by what became of them.", "outcome")
+        for outcome in ("judged", *WHYS):
+            self.signals.labels(outcome)
         for reason in get_args(Reason):  # a counter that appears with its first event shows no increase
             self._decisions.labels("page", reason)
         for action in ("evict", "trial", "diagnose", "restart"):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from minder.act.controller.stages import Guards, Stages, Tick
@@ -67,6 +68,12 @@ class Inbox:
         self._ledger, self._job, self._spoken = ledger, job, spoken
         self._since_id = 0
         self._begun_s = math.inf
+        self._unreadable = 0
+
+    def take_unreadable(self) -> int:
+        """Signals since the last call that this version cannot read."""
+        found, self._unreadable = self._unreadable, 0
+        return found
 
     def take(self, now_s: float) -> list[Signal]:
         """Raises LedgerError; then the next call hands out the same."""
@@ -79,6 +86,7 @@ class Inbox:
             try:
                 signal = from_json(Signal, event.payload.get("signal"))
             except WireError:  # written by a version that knows more than this one
+                self._unreadable += 1
                 continue
             if signal.kind in _INBOX_KINDS and signal.machine is not None:
                 found.append(signal)
@@ -92,6 +100,13 @@ class Hearing:
     def __init__(self, state: JobState, stages: Stages, tick: Tick, guards: Guards, clock_steps: ClockSteps) -> None:
         self._state, self._stages, self._tick, self._guards, self._clock_steps = state, stages, tick, guards, clock_steps
         self.on_say: Callable[[str], None] = lambda message: None
+        self._lost: Counter[str] = Counter()
+
+    def take_lost(self) -> Mapping[str, int]:
+        """Signals that were said and that no rule will see, since the last call, by why."""
+        inbox = 0 if self._stages.inbox is None else self._stages.inbox.take_unreadable()
+        found, self._lost = self._lost + Counter(self._stages.fleet.lost()) + Counter(unreadable=inbox), Counter()
+        return found
 
     def take(self, now_s: float, moved_s: float) -> None:
         """All that came since the last tick joins what is held."""
@@ -100,7 +115,9 @@ class Hearing:
             signals = self._clock_steps.move(signals, moved_s)
         if self._stages.inbox is not None:
             signals += self._guards.run("inbox", functools.partial(self._stages.inbox.take, now_s), nothing)
-        self._tick.held = [*self._tick.held, *signals][-_MOST_HELD:]
+        waiting = [*self._tick.held, *signals]
+        self._lost["queue"] += max(0, len(waiting) - _MOST_HELD)
+        self._tick.held = waiting[-_MOST_HELD:]
 
     def hear(self, now_s: float) -> tuple[list[Signal], dict[str, MachineView]]:
         """Signals, and what each machine shows. Of a job that we only watch: its own ranks, under our count of its restarts."""

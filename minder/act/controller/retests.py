@@ -144,7 +144,8 @@ class Retests:
         record = fold_machines(self._ledger.events(kinds=MACHINE_KINDS)).get(order.machine)
         if record is not None and record.evictions and record.outcome is None and (not answer.passed or order.untouched):
             outcome = "no-fault-found" if answer.passed else "confirmed"
-            payload = {"machine": order.machine, "outcome": outcome, "note": f"{order.operation_id}: {answer.detail}", "by": order.by}
+            payload = {"machine": order.machine, "outcome": outcome, "note": f"{order.operation_id}: {answer.detail}"}
+            payload |= {"by": order.by, "test": order.operation_id}
             self._ledger.append(kinds.OUTCOME, payload, job=record.job, incident=record.incident)
         if answer.passed and order.give_back:
             barred = find_barrings(self._ledger.events(kinds=[kinds.BARRED, kinds.UNBARRED]), order.machine)

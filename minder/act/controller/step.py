@@ -23,6 +23,7 @@ from minder.act.controller.milestones import Milestones, note_finished, started_
 from minder.act.controller.pool import Pool
 from minder.act.controller.retests import Retests
 from minder.act.controller.sight import SightNotes
+from minder.act.controller.signal_count import SignalCount
 from minder.act.controller.stages import Guards, Stages, Tick, rule_part
 from minder.act.controller.standby_tests import StandbyTests
 from minder.act.controller.state import JobState
@@ -73,6 +74,7 @@ class Controller:
         self._milestones = Milestones(state, ledger, stages.tracker, watches=stages.watched is not None)
         self._captures = Captures(stages.fleet, clock.now_s, stages.parallelism)
         self._study_notes = StudyNotes(state_dir, self._tick.backlog.tell)
+        self._signal_count = SignalCount(stages.measures.signals, functools.partial(ledger.append, job=state.name))
         self._retests = Retests(state, ledger, stages.fleet, clock.now_s)
         probing = stages.standby_probing
         self.pool = Pool(state, ledger, stages.fleet, clock, stages.admits, stages.policy.config, tested=probing.is_on)
@@ -144,11 +146,14 @@ class Controller:
             self.guard("pool_size", functools.partial(stages.pool_size.tick, len(self.standbys())), None, writes=True)
         self._keep_excerpts(now_s, in_job)  # pictures for people: after everything that must not wait
         self.guard("end", self._note_end, None, writes=True)
+        over = state.phase in ("finished", "failed")
+        self.guard("signals", lambda: self._signal_count.note(now_s, over), None, writes=True)
         self.write_status(now_s)
 
     def _look(self, now_s: float, window: Window | None, moved_s: float) -> Observation | None:
         """What this tick shows; None where that cannot be said. Then nothing is concluded, and the signals wait for the next tick."""
         self.guard("signals", lambda: self._hearing.take(now_s, moved_s), None)
+        self._signal_count.lost(self._hearing.take_lost())
         heard = self.guard("fleet", lambda: self._hearing.hear(now_s), None)
         if heard is None:
             return None
@@ -174,6 +179,10 @@ class Controller:
             judge.keep_open(now_s)
         verdicts, requests = self.guard("judge", lambda: judge.judge(seen), _NO_VERDICTS)
         self._guards.note_rules([rule.name for rule in judge.rules], judge.failures)
+        if judge.failures or "judge" in self._tick.failing:
+            self._signal_count.lost({"rule": len(seen.signals)})
+        else:
+            self._signal_count.judged(len(seen.signals))
         return [identify(verdict, self.state, tracker) for verdict in verdicts], requests
 
     def _tell(self, verdicts: Sequence[Verdict]) -> None:

@@ -20,6 +20,7 @@ __all__ = ["HourLine", "PlanPanel", "draw_hours", "draw_losses", "draw_plan"]
 _PHASES = {
     "start": (SILVER, ""),
     "detect": (RED, ""),
+    "localise": (RED, "xx"),
     "decide": (ORANGE, "//"),
     "restart": (BLUE, ""),
     "load": (LIGHT_BLUE, ".."),

@@ -20,10 +20,11 @@ from minder.offline.reliability.slow_steps import SlowSteps, add_up, count_slow_
 from minder.offline.reliability.stretches import Span, Stretch, clip, count_once, cut_out, fill_gaps, sum_spans
 from minder.record.incidents import Incident, fold_incident, kinds
 from minder.record.incidents.spans import format_span
+from minder.record.incidents.track_record import TRACK_KINDS, TrackRecord, TrackRecordFold
 
 __all__ = ["ACCOUNT_KINDS", "Account", "IncidentLoss", "JobAccount", "account_jobs", "newest_event_s"]
 
-ACCOUNT_KINDS = (
+_OWN_KINDS = (
     *RUN_KINDS,
     kinds.VERDICT,
     kinds.DECISION,
@@ -38,6 +39,7 @@ ACCOUNT_KINDS = (
     kinds.CLOSED,
     kinds.STEP_STUDY,
 )
+ACCOUNT_KINDS = tuple(dict.fromkeys((*_OWN_KINDS, *TRACK_KINDS)))
 _QUIET_S = 86_400.0
 
 
@@ -77,13 +79,14 @@ class JobAccount:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All jobs of a period. incidents: opened in it, oldest first. by_cause: cause to phase to seconds."""
+    """All jobs of a period. incidents: opened in it, oldest first. by_cause: cause to phase to seconds. track: the five figures."""
 
     since_s: float
     until_s: float
     jobs: tuple[JobAccount, ...]
     incidents: tuple[Incident, ...] = ()
     by_cause: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    track: TrackRecord | None = None
 
     @property
     def ettr(self) -> float | None:
@@ -127,7 +130,11 @@ def account_jobs(events: Sequence[LedgerEvent], since_s: float, until_s: float, 
         phases = by_cause.setdefault(stretch.cause, {})
         phases[stretch.phase] = phases.get(stretch.phase, 0.0) + stretch.seconds
     opened = [item for item, _ in folded if since_s <= item.opened_s <= until_s and job in (None, item.job)]
-    return Account(since_s, until_s, tuple(jobs), tuple(sorted(opened, key=lambda item: item.opened_s)), by_cause)
+    fold = TrackRecordFold()
+    for event in events:
+        fold.add(event)
+    track = fold.record(since_s, until_s, None if job is None else (job,))
+    return Account(since_s, until_s, tuple(jobs), tuple(sorted(opened, key=lambda item: item.opened_s)), by_cause, track)
 
 
 def _account_job(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minder.model.history import LedgerEvent
-from minder.offline.reliability.stretches import Stretch
+from minder.offline.reliability.stretches import Span, Stretch, rename
 from minder.record.incidents import Incident, kinds
 
 __all__ = ["IncidentTime", "time_incident"]
@@ -41,19 +42,22 @@ def time_incident(incident: Incident, events: Sequence[LedgerEvent], steps_s: Se
     times = incident.timings
     acted_s = times.acted_s if _acted(incident) else None
     before: list[Stretch] = []
+    named = _named(events)
     for begin_s, detected_s in _accusations(incident, events):
         if before and begin_s < before[-1].end_s and detected_s <= before[-1].end_s:
             continue  # the same trouble, accused again
         end_s = _end(incident, steps_s, detected_s, until_s)
         decided_s = end_s if acted_s is None else min(acted_s, end_s)
         begin_s = max([begin_s, *(item.end_s for item in before[-1:])])
-        before += _chain(begin_s, [("detect", detected_s), ("decide", decided_s)], decided_s, cause, incident.id)
+        named_s = min((time_s for time_s in named if time_s >= detected_s), default=detected_s)
+        milestones = [("detect", detected_s), ("localise", min(named_s, decided_s)), ("decide", decided_s)]
+        before += _chain(begin_s, milestones, decided_s, cause, incident.id)
     after: list[Stretch] = []
     known = True
     if acted_s is not None:
         end_s = _end(incident, steps_s, acted_s, until_s)
         restarted_s = times.restarted_s if times.restarted_s is not None and not _restarting(events) else end_s
-        after = _chain(acted_s, [("restart", restarted_s), ("load", end_s)], end_s, cause, incident.id)
+        after = rename(_chain(acted_s, [("restart", restarted_s), ("load", end_s)], end_s, cause, incident.id), _tests(events), "localise")
         repeated_s = _repeated(events)
         known = repeated_s is not None
         if repeated_s:
@@ -72,6 +76,28 @@ def _accusations(incident: Incident, events: Sequence[LedgerEvent]) -> list[tupl
             began_s = float(since_s) if isinstance(since_s, (int, float)) else event.time_s
             found.append((min(began_s, event.time_s), event.time_s))
     return found or [(incident.opened_s, incident.opened_s)]
+
+
+def _named(events: Sequence[LedgerEvent]) -> list[float]:
+    """When verdicts named a machine or a group."""
+    found = [event for event in events if event.kind == kinds.VERDICT and event.payload.get("kind") in ("machine", "group")]
+    return [event.time_s for event in found if event.payload.get("machines")]
+
+
+def _tests(events: Sequence[LedgerEvent]) -> list[Span]:
+    """When the job stood for tests of its machines; one that has not ended ends with the last event."""
+    found: list[Span] = []
+    begun_s = math.inf
+    for event in events:
+        if event.kind != kinds.RECOVERY_PHASE or event.payload.get("phase") != "diagnose":
+            continue
+        if event.payload.get("state") == "begin":
+            begun_s = event.time_s
+        elif event.time_s > begun_s:
+            found, begun_s = [*found, (begun_s, event.time_s)], math.inf
+    if begun_s < events[-1].time_s:
+        found.append((begun_s, events[-1].time_s))
+    return found
 
 
 def _acted(incident: Incident) -> bool:

@@ -18,11 +18,21 @@ from minder.offline.reliability.account import Account
 from minder.offline.reliability.advice import advice_notes, advice_rows, rate_from_account
 from minder.offline.reliability.failures import Departure, count_failures, find_departures, repeat_offenders
 from minder.offline.reliability.pictures import DEPARTURES, HOURS, LOSSES, POOL, account_pictures
+from minder.offline.reliability.scheduling import scheduling_times, weigh
 from minder.offline.reliability.slow_steps import SlowSteps
-from minder.offline.reliability.tables import cause_rows, describe_ettr, describe_slow_steps, incident_rows, job_rows, slow_step_tables
+from minder.offline.reliability.tables import (
+    cause_rows,
+    describe_ettr,
+    describe_slow_steps,
+    incident_rows,
+    job_rows,
+    slow_step_tables,
+    track_rows,
+)
 from minder.record.incidents import Incident
 from minder.record.incidents.report import describe_evidence
 from minder.record.incidents.spans import format_span
+from minder.record.incidents.track_record import TrackRecord
 
 __all__ = ["render_report", "write_report"]
 
@@ -61,6 +71,8 @@ def render_report(account: Account) -> str:
         _figure(pictures, LOSSES),
         _losses(account),
         _slow_steps(account.slow_steps),
+        _track_record(account.track),
+        _scheduling(account),
         _incidents(account.incidents),
         _departures(departures, _figure(pictures, DEPARTURES)),
         _standbys(account),
@@ -110,6 +122,35 @@ def _slow_steps(found: SlowSteps) -> str:
         return f"{heading}<p>Not judged: no job traced its steps, or no trace could be trusted. See docs/step-traces.md.</p>"
     tables = "".join(f"<h3>{_text(title)}</h3>{_table(rows, 'numbers')}" for title, rows in slow_step_tables(found))
     return f"{heading}<p>{_text(describe_slow_steps(found))}</p>{tables}"
+
+
+def _track_record(track: TrackRecord | None) -> str:
+    """The five figures, with what is not known of them."""
+    if track is None:
+        return ""
+    rows = [("figure", "value", "95 %", "not known"), *track_rows(track)]
+    return f"<h2>Track record</h2>{_table(rows, 'numbers')}<p>Each is defined in docs/reliability.md. What is not known is not counted.</p>"
+
+
+def _scheduling(account: Account) -> str:
+    """From detection to the first new step, for the sizes that the period's jobs had."""
+    times = scheduling_times(account.incidents)
+    if not times:
+        return "<h2>Scheduling time</h2><p>Not known: no recovery replaced a machine in this time.</p>"
+    rows: list[tuple[str, ...]] = [("machines replaced", "recoveries", "mean", "longest")]
+    for count, seconds in sorted(times.items()):
+        rows.append((str(count), str(len(seconds)), format_span(sum(seconds) / len(seconds)), format_span(max(seconds))))
+    sizes = sorted({item.machines for item in account.jobs if item.machines})
+    lines = []
+    for machines in sizes:
+        found = weigh(times, machines, DEFAULT_RATE)
+        if found.seconds is not None:
+            lines.append(
+                f"Weighted average of {machines} machines: {format_span(found.seconds)}; for {found.borrowed:.0%} of the weight no such "
+                "recovery was seen, and the nearest stands for it."
+            )
+    notes = "".join(f"<p>{_text(line)}</p>" for line in lines)
+    return f"<h2>Scheduling time</h2>{_table(rows, 'numbers')}{notes}"
 
 
 def _incidents(incidents: Sequence[Incident]) -> str:

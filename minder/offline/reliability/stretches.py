@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["PHASES", "Span", "Stretch", "clip", "count_once", "cut_out", "fill_gaps", "sum_spans"]
+__all__ = ["PHASES", "Span", "Stretch", "clip", "count_once", "cut_out", "fill_gaps", "rename", "sum_spans"]
 
 # Where lost time goes, in the order in which an incident runs through it; "start" and "stopped" belong to no incident.
-PHASES = ("start", "detect", "decide", "restart", "load", "recompute", "stopped")
+PHASES = ("start", "detect", "localise", "decide", "restart", "load", "recompute", "stopped")
 
 Span = tuple[float, float]
 
@@ -81,3 +81,17 @@ def fill_gaps(taken: Sequence[Stretch], others: Iterable[Stretch]) -> list[Stret
     edges = [float("-inf"), *(edge for item in taken for edge in (item.begin_s, item.end_s)), float("inf")]
     between = [(edges[index], edges[index + 1]) for index in range(0, len(edges), 2)]
     return sorted([*taken, *clip(count_once(others), between)], key=lambda item: item.begin_s)
+
+
+def rename(stretches: Iterable[Stretch], spans: Sequence[Span], phase: str) -> list[Stretch]:
+    """The same stretches; what of them lies inside the spans (in order, without overlaps) is of another phase.
+
+    >>> found = rename([Stretch(0, 9, "restart", "crash")], [(2, 4)], "localise")
+    >>> [(item.begin_s, item.end_s, item.phase) for item in found]
+    [(0, 2, 'restart'), (2, 4, 'localise'), (4, 9, 'restart')]
+    """
+    found = []
+    for stretch in stretches:
+        inside = [replace(item, phase=phase) for item in clip([stretch], spans)]
+        found += fill_gaps(inside, [stretch])
+    return found

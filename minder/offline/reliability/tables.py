@@ -10,6 +10,7 @@ from minder.offline.reliability.account import Account, IncidentLoss, JobAccount
 from minder.offline.reliability.slow_steps import AGES, CAUSES, NOT_JUDGED, SlowSteps, is_mostly_slow
 from minder.offline.reliability.stretches import PHASES
 from minder.record.incidents.spans import format_span
+from minder.record.incidents.track_record import TrackRecord
 
 __all__ = [
     "account_json",
@@ -20,6 +21,7 @@ __all__ = [
     "incident_rows",
     "job_rows",
     "slow_step_tables",
+    "track_rows",
 ]
 
 Rows = list[tuple[str, ...]]
@@ -140,6 +142,27 @@ def account_text(account: Account) -> list[Rows | str]:
     if losses:
         parts += ["", "By incident", incident_rows(losses)]
     return parts
+
+
+def track_rows(track: TrackRecord) -> Rows:
+    """Figure, value, interval, what is not known; without a header."""
+    median_s, late_s = track.detection_quantile(0.5), track.detection_quantile(0.95)
+    detection = "not known" if median_s is None or late_s is None else f"median {format_span(median_s)}, 95 % within {format_span(late_s)}"
+    rows: Rows = [("detection time", detection, "-", f"{track.undated} incidents do not date their fault")]
+    named = (
+        ("false isolations", track.isolation, "without an outcome"),
+        ("  by tests", track.by_test, "without a test's word"),
+        ("  by people", track.by_person, "without a person's word"),
+        ("automatic recoveries", track.recovery, "not over, or not seen to end"),
+        ("returns that held a week", track.returned, "returned less than a week ago"),
+        ("signals judged", track.signals, "lost while no controller ran: not known"),
+    )
+    for name, share, unknown in named:
+        low, high = share.bounds
+        value = "not known" if share.value is None else f"{share.value:.1%} ({share.part} of {share.whole})"
+        missing = unknown if name == "signals judged" else f"{share.unknown} {unknown}"
+        rows.append((name, value, "-" if share.value is None else f"{low:.1%} to {high:.1%}", missing))
+    return rows
 
 
 def job_rows(jobs: Sequence[JobAccount]) -> Rows:

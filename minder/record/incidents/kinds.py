@@ -42,6 +42,7 @@ __all__ = [
     "RULE_RESTORED",
     "SHADOW",
     "SIGNAL",
+    "SIGNAL_COUNT",
     "SIGNED_IN",
     "SOURCE_ERROR",
     "STANDBY_ADDED",
@@ -136,7 +137,7 @@ UNBARRED = "unbarred"
 PAUSE = "pause"
 # {scope, target}; {scope: "everything"} ends every pause
 UNPAUSE = "unpause"
-# Was the eviction right? {machine, outcome: "confirmed" | "no-fault-found", note?, by?}
+# Was the eviction right? {machine, outcome: "confirmed" | "no-fault-found", note?, by?, test?: the operation of the test that says so}
 OUTCOME = "outcome"
 # A person lets a rule evict again: it is counted anew. {rule, tier, reason, by}
 RULE_RESTORED = "rule_restored"
@@ -164,6 +165,10 @@ DRIFT = "drift"
 STEP_STUDY = "step_study"
 # Another system reported something of a machine of the job. {signal: Signal, id, by, token, role}
 SIGNAL = "signal"
+# How many signals the rules judged since the last count, and how many were lost on the way: every hour that had any, and at the job's
+# end. {since_s, judged, lost: {why: count}}; why: "machine" (its queue was full), "too_many" (more than one machine may say),
+# "unreadable", "queue" (too many waited here), "rule" (a rule raised)
+SIGNAL_COUNT = "signal_count"
 # A token of the service was made or revoked. {what: "created" | "revoked", token, name, role, jobs: [...] | null, machine?, by, reason?}
 TOKEN = "token"
 # A person signed in to the service's pages with the identity provider. {name, role, jobs: [...] | null, by, token, issuer, subject}

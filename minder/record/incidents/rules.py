@@ -56,7 +56,8 @@ class RuleFold:
             self._tests[name] = (str(payload.get("machine")), bool(str(payload.get("reason") or "").strip()))
         elif event.kind == kinds.OUTCOME and payload.get("outcome") in (_RIGHT, _WRONG):
             machine = str(payload.get("machine"))
-            self._judge(incident or self._newest.get(machine, ""), machine, str(payload["outcome"]), event.time_s, by_person=True)
+            by_person = not payload.get("test")
+            self._judge(incident or self._newest.get(machine, ""), machine, str(payload["outcome"]), event.time_s, by_person)
         elif event.kind == kinds.RULE_RESTORED:
             self._restored[str(payload.get("rule")), str(payload.get("tier") or "evict")] = (event.id, event.time_s)
             self._records = None
