@@ -185,7 +185,7 @@ def test_an_error_that_is_kept_and_raised_again_is_one_failure(world: Any) -> No
 
 
 def test_signals_that_no_rule_judged_are_counted_apart(world: Any) -> None:
-    """While a rule raises it sees no signal; what was judged and what was lost stands in the metrics, hourly in the ledger, and at the end."""
+    """While a rule raises it sees no signal. What was judged and what was lost stands in the metrics, and by the hour in the ledger."""
     app = world.app()
     app.begin()
     raising = [False]

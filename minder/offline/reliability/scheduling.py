@@ -1,8 +1,8 @@
 """Weighted average scheduling time: from detection to the first new step, weighted by how many machines fail at once (pure).
 
 ByteRobust (arXiv 2509.16293v4, section on warm standbys): the sum over k = 1 to N of w_k T(k), and one percent of T(32), the machines of
-a switch. N covers 99 % of days. The weights are the binomial's of k failures among the job's machines within a day, scaled so that they and the one
-percent make one: the paper does not print its weights, that is our reading.
+a switch. N covers 99 % of days. The weights are the binomial's of k failures among the job's machines within a day, scaled so that they
+and the one percent make one: the paper does not print its weights, that is our reading.
 """
 
 from __future__ import annotations
