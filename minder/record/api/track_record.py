@@ -11,11 +11,11 @@ from minder.record.api.fields import Answer
 __all__ = ["DEFINITIONS", "DetectionTimes", "KnownShare", "TrackRecordFigures"]
 
 DEFINITIONS: Mapping[str, str] = {
-    "detection": "From a fault, as the verdict dates it, to the first verdict of its incident that names a machine or group.",
-    "false_isolation": "Of the evicted machines whose outcome is known, those in which a test or a person found no fault. A person's "
-    "word goes before a test's.",
-    "recovery": "Of the recoveries that are over, those after which the job stepped again, with no approval or order of a person. One whose "
-    "generation never stepped has failed.",
+    "detection": "From a fault, as the verdict dates it, to the first verdict of its incident that names a machine or group, in seconds.",
+    "false_isolation": "Of the evicted machines whose outcome is known, those in which a test or a person found no fault. A person's word "
+    "goes first.",
+    "recovery": "Of the recoveries that are over, those after which the job stepped again, with no approval or order of a person. One "
+    "whose generation never stepped has failed.",
     "returned": "Of the machines that were given back after an eviction, a week ago or more, those that were not evicted again within a "
     "week; one that was evicted again counts at once.",
     "signals": "Of the signals that machines and other systems reported to controllers, those that every verdict rule judged.",
