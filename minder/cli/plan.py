@@ -57,25 +57,45 @@ def ettr(
     rates: Annotated[str, typer.Option(help="How often incidents come: byterobust or infinitehbd.")] = "byterobust",
     pool: Annotated[int | None, typer.Option("--standbys", help="Standbys. [default: the P99 rule's]", min=0)] = None,
     assume: Annotated[list[str] | None, typer.Option(help="Change an assumption: step_s=12; may be given several times.")] = None,
+    time: Annotated[
+        list[str] | None, typer.Option(help="A time that you measured yourself: in_place=40; may be given several times.")
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Leave a mechanism out: detection, over_eviction, diagnosis, standbys, in_place, every_step, update or shrink; "
+            "may be given several times."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A job.toml whose [policy] bounds the evictions. [default: minder's defaults]")
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Simulated runs per size and variant.", min=1)] = 10,
     seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.", min=0)] = 0,
     picture: Annotated[Path | None, typer.Option(help="Also draw it: a PNG file.")] = None,
     format_: FormatOption = "table",
 ) -> None:
-    """ETTR of simulated months, with and without each mechanism, from published incidents and recovery times.
+    """ETTR of simulated months with minder, and without each of its mechanisms: published incidents, and times measured in the lab, by you,
+    or published, each marked.
 
     Example: minder plan ettr --gpus 9600 --months 1
     """
     import json
+    from dataclasses import replace
 
+    from minder.act.policy.config import PolicyConfig
     from minder.cli.tables import check_choice, print_table
+    from minder.config import read_config
     from minder.offline.reliability.mix import load_published
     from minder.offline.reliability.plan import describe_scale, make_scale, plan_ettr, plan_json, plan_notes, plan_rows
+    from minder.offline.reliability.times import with_site_times
 
     check_choice("--format", format_, ("table", "json"))
     published = load_published().assuming(assume or [])
+    published = replace(published, times=with_site_times(published.times, time or []))
     scales = [make_scale(published, count, gpus_per_machine, months * 30.0, rates, pool) for count in gpus or [9600, 200_000]]
-    outcomes = plan_ettr(scales, published, seed, repeats)
+    policy = PolicyConfig() if config is None else read_config(config).policy_config(act=False)
+    outcomes = plan_ettr(scales, published, seed, repeats, without=without or [], policy=policy)
     if picture is not None:
         from minder.offline.plots.files import write_picture
         from minder.offline.reliability.pictures import plan_picture
@@ -88,7 +108,7 @@ def ettr(
         typer.echo(describe_scale(scale))
         print_table(plan_rows([item for item in outcomes if item.scale == scale]))
         typer.echo("")
-    for line in plan_notes(scales, published, repeats):
+    for line in plan_notes(scales, published, repeats, policy):
         typer.echo(line)
 
 

@@ -26,6 +26,7 @@ _PHASES = {
     "load": (LIGHT_BLUE, ".."),
     "recompute": (PINK, "\\\\"),
     "save": (GREEN, ""),
+    "shrunk": (GREEN, "xx"),
     "stopped": (DARK, ""),
 }
 _UNITS = ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))

@@ -1,4 +1,4 @@
-"""What minder's default limits let pass by itself, for simulated months (minder.act.policy.limits has the real stages)."""
+"""What the limits of a policy let pass by themselves, for simulated months (minder.act.policy.limits has the real stages)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Limits:
     """Counts evictions as the policy does. group: machines of a parallel group. response_s: until a person answers a page; one who finds
     the budget of the run spent raises it by as much again."""
 
-    def __init__(self, machines: int, group: int) -> None:
-        self._config = PolicyConfig()
+    def __init__(self, machines: int, group: int, config: PolicyConfig) -> None:
+        self._config = config
         self._breaker = breaker_limit(self._config, machines)
         self._per_hour = machine_limit(self._config, group if group <= self._breaker else 1)
         self._past: list[tuple[float, int]] = []  # time, machines

@@ -12,8 +12,9 @@ import numpy as np
 
 from minder.model.errors import BadInputError
 from minder.model.resources import find_resource
+from minder.offline.reliability.times import OwnTime, load_times
 
-__all__ = ["IncidentRate", "LabTime", "Published", "Symptom", "load_published", "restart_seconds"]
+__all__ = ["IncidentRate", "Published", "Symptom", "load_published", "restart_seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,10 @@ class IncidentRate:
 
 
 @dataclass(frozen=True, slots=True)
-class LabTime:
-    """Measured in our lab: seconds from the fault to the verdict, and from there to the end of the first new step."""
-
-    name: str
-    detect_s: float
-    beyond_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Published:
     """Everything that the simulation takes from papers, and what it assumes. Seconds; detect_s: (with, without) automatic detection.
 
-    lab: our own measurements, to be shown beside; nothing is computed from them.
+    times: what minder's own mechanisms take, by name.
     """
 
     symptoms: tuple[Symptom, ...]
@@ -66,8 +58,7 @@ class Published:
     checkpoint: Mapping[str, Any]
     assumed: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[tuple[str, str], ...] = ()
-    lab: tuple[LabTime, ...] = ()
-    lab_source: str = ""
+    times: Mapping[str, OwnTime] = field(default_factory=dict)
 
     def assuming(self, changes: Sequence[str]) -> Published:
         """The same with "name=value" changes to what is assumed. Raises BadInputError that names the option."""
@@ -91,7 +82,6 @@ def load_published() -> Published:
     folder = find_resource("datasets/incident_mix")
     mix = tomllib.loads((folder / "symptoms.toml").read_text(encoding="utf-8"))
     times = tomllib.loads((folder / "recovery.toml").read_text(encoding="utf-8"))
-    lab = tomllib.loads((folder / "lab.toml").read_text(encoding="utf-8"))
     symptoms = tuple(Symptom(**row.pop("localise"), **row) for row in mix["symptoms"])
     return Published(
         symptoms=symptoms,
@@ -102,8 +92,7 @@ def load_published() -> Published:
         checkpoint=times["checkpoint"],
         assumed=times["assumed"],
         sources=tuple(_sources(times)),
-        lab=tuple(LabTime(**row) for row in lab["faults"]),
-        lab_source=lab["source"],
+        times=load_times(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Months of a job that never ran: a discrete-event simulation of its incidents and recoveries, with and without each mechanism (pure).
+"""Months of a job that never ran: a discrete-event simulation of its incidents, with and without each of minder's mechanisms (pure).
 
 Faults come as a Poisson process, whether or not the job is up. One that comes during a recovery waits for its end. Every variant of
 one repeat meets the same faults with the same luck, so that what differs is the mechanism.
@@ -8,33 +8,57 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
 
 import numpy as np
 
+from minder.act.policy.config import PolicyConfig
+from minder.model.errors import BadInputError
 from minder.offline.reliability.limits import Limits
 from minder.offline.reliability.mix import IncidentRate, Published, Symptom, restart_seconds
 
 __all__ = ["LOST_PHASES", "Fault", "Mechanisms", "Month", "Scale", "draw_faults", "simulate"]
 
-LOST_PHASES = ("detect", "decide", "restart", "load", "recompute", "save")
+LOST_PHASES = ("detect", "localise", "decide", "restart", "load", "recompute", "save", "shrunk")
 DAY_S = 86_400.0
+_DEFAULT = PolicyConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """What the job has, as published: automatic detection and localisation, warm standbys, restart in place and hot update, a checkpoint
-    in every step beside the job, and eviction of whole groups. Minder lacks some of it: see plan.NOT_MINDERS."""
+    """What minder may be set to do: a mechanism without a field is one that minder does not have.
+
+    detection: it names machines, and recovers by itself. over_eviction: a hang that one group covers evicts the group. diagnosis: a job
+    whose second failure is unknown, or that got a NaN, stands while its machines are tested. standbys: they wait, warm. in_place:
+    workers start again on the machines that stay. every_step: a checkpoint in every step, in the machines' memory. update: code changes
+    go in at a restart in place. shrink: without a standby the job goes on with fewer machines.
+    """
 
     detection: bool = True
+    over_eviction: bool = True
+    diagnosis: bool = True
     standbys: bool = True
     in_place: bool = True
     every_step: bool = True
-    over_eviction: bool = True
+    update: bool = True
+    shrink: bool = True
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls))
 
     @classmethod
     def none(cls) -> Mechanisms:
-        return cls(**{item.name: False for item in fields(cls)})
+        return cls(**dict.fromkeys(cls.names(), False))
+
+    def without(self, *names: str) -> Mechanisms:
+        """Raises BadInputError for one that minder does not have."""
+        known = self.names()
+        for name in names:
+            if name not in known:
+                raise BadInputError(f'"{name}" is no mechanism of minder: it has {", ".join(known)}')
+        return replace(self, **dict.fromkeys(names, False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +85,8 @@ class Fault:
 
 @dataclass(slots=True)
 class Month:
-    """What came of it. Seconds lost by phase; shortfalls: recoveries that needed more standbys than there were; paged: evictions that
-    the default limits of the policy leave to a person."""
+    """What came of it. Seconds lost by phase ("shrunk": the share of machines that were missing); shortfalls: recoveries that needed more
+    standbys than there were; paged: what the limits of the policy, or a missing mechanism, leave to a person."""
 
     span_s: float
     lost: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOST_PHASES, 0.0))
@@ -93,24 +117,27 @@ def draw_faults(scale: Scale, published: Published, generator: np.random.Generat
     return sorted(found, key=lambda item: item.time_s)
 
 
-def simulate(scale: Scale, mechanisms: Mechanisms, faults: Sequence[Fault], published: Published) -> Month:
-    """Run the job through its faults."""
-    return _Run(scale, mechanisms, published).through(faults)
+def simulate(
+    scale: Scale, mechanisms: Mechanisms, faults: Sequence[Fault], published: Published, policy: PolicyConfig = _DEFAULT
+) -> Month:  # fmt: skip
+    """Run the job through its faults. policy: whose limits bound the evictions."""
+    return _Run(scale, mechanisms, published, policy).through(faults)
 
 
 class _Run:
     """The state between events: how many standbys wait, and until when the job is down."""
 
-    def __init__(self, scale: Scale, mechanisms: Mechanisms, published: Published) -> None:
+    def __init__(self, scale: Scale, mechanisms: Mechanisms, published: Published, policy: PolicyConfig) -> None:
         self._scale = scale
         self._has = mechanisms
         self._published = published
         self._pool = scale.pool if mechanisms.standbys else 0
         self._month = Month(scale.days * DAY_S)
-        self._limits = Limits(scale.machines, round(published.assumed["group_machines"]))
-        self._requeue_s = restart_seconds(published, "requeue_s", scale.machines)
-        self._update_s = restart_seconds(published, "hot_update_s", scale.machines)
-        self._wake_s = self._requeue_s / float(published.restart["standby_ratio"])
+        self._limits = Limits(scale.machines, round(published.assumed["group_machines"]), policy)
+        self._requeue_s = self._time("requeue", restart_seconds(published, "requeue_s", scale.machines))
+        self._in_place_s = self._time("in_place", restart_seconds(published, "hot_update_s", scale.machines))
+        self._wake_s = self._time("wake", self._requeue_s / float(published.restart["standby_ratio"]))
+        self._replace_s = self._time("replace", self._wake_s * float(published.restart["reschedule_ratio"]))
 
     def through(self, faults: Sequence[Fault]) -> Month:
         """The event loop: faults, the end of a search, the job's return, a standby's replacement."""
@@ -142,16 +169,33 @@ class _Run:
         return self._month
 
     def _search(self, fault: Fault, since_s: float, now_s: float) -> float:
-        """Detect and localise; returns when that is done. Of a fault that waited, the time since it came has been used."""
+        """Until it is known what to do; returns when. Of a fault that waited, the time since it came has been used."""
         self._month.incidents += 1
-        seen_s = self._detect_s(fault.symptom) - (now_s - since_s)
-        now_s = self._lose("detect", now_s, max(0.0, seen_s))
-        return self._lose("decide", now_s, self._localise_s(fault))
+        seen_s = self._detect_s(fault.symptom)
+        now_s = self._lose("detect", now_s, max(0.0, seen_s - (now_s - since_s)))
+        if not self._has.detection:
+            return self._lose("localise", now_s, self._by_hand_s(fault))
+        how = _answer_to(fault.symptom)
+        if how == "group" and not self._has.over_eviction:  # a hang whose group may not go is left to a person
+            self._month.paged += 1
+            return self._lose("localise", now_s, self._share("implicit_s"))
+        if how == "try" and fault.at_fault:  # restarted in place, where it fails again
+            now_s = self._back(now_s, self._in_place_s if self._has.in_place else self._requeue_s, fault)
+            now_s = self._lose("recompute", now_s + self._own("recur"), 0.0 if self._has.every_step else self._own("recur"))
+            now_s = self._lose("detect", now_s, seen_s)
+        if how == "test" or (how == "try" and fault.at_fault):
+            if self._has.diagnosis:
+                return self._lose("localise", now_s, self._own("diagnose"))
+            if how == "test" and fault.at_fault:  # the rank that shows it is not always the one that made it
+                self._month.paged += 1
+                return self._lose("localise", now_s, self._share("sdc_s"))
+        return now_s
 
     def _act(self, fault: Fault, now_s: float) -> list[tuple[float, str, Fault | None]]:
         """Evict, restart, load, do again; returns the job's return and the refills that are due."""
         leaving = self._leaving(fault)
-        if leaving and self._has.detection and not self._limits.allow(leaving, now_s, self._pool if self._has.standbys else leaving):
+        enough = leaving if self._has.shrink or not self._has.standbys else self._pool
+        if leaving and self._has.detection and not self._limits.allow(leaving, now_s, enough):
             self._month.paged += 1
             now_s = self._lose("decide", now_s, self._limits.response_s)
         used = min(leaving, self._pool)
@@ -159,12 +203,18 @@ class _Run:
         self._month.evicted += leaving
         self._month.shortfalls += self._has.standbys and used < leaving
         refill_s = now_s + float(self._published.assumed["refill_s"])
-        now_s = self._lose("restart", now_s, self._restart_s(leaving, used))
-        now_s = self._lose("load", now_s, 0.0 if self._has.every_step else float(self._published.assumed["remote_load_s"]))
-        interval_s = self._published.assumed["step_s"] if self._has.every_step else self._published.checkpoint["interval_s"]
-        again_s = 0.0 if fault.symptom.category == "manual" else fault.progress * float(interval_s)
-        now_s = self._lose("recompute", now_s, again_s)
+        if used < leaving and self._has.shrink:
+            lasts_s = max(0.0, min(refill_s, self._month.span_s) - now_s)
+            self._month.lost["shrunk"] += lasts_s * (leaving - used) / self._scale.machines
+        now_s = self._back(now_s, self._restart_s(fault, leaving, used), fault)
         return [(now_s, "back", None), *((refill_s, "refill", None) for _ in range(used))]
+
+    def _back(self, now_s: float, restart_s: float, fault: Fault) -> float:
+        """Restart, load, and take steps again; returns when the job is as far as it was."""
+        now_s = self._lose("restart", now_s, restart_s)
+        now_s = self._lose("load", now_s, self._own("restore") if self._has.every_step else self._published.assumed["remote_load_s"])
+        interval_s = self._published.assumed["step_s"] if self._has.every_step else self._published.checkpoint["interval_s"]
+        return self._lose("recompute", now_s, 0.0 if fault.symptom.category == "manual" else fault.progress * float(interval_s))
 
     def _lose(self, phase: str, now_s: float, seconds: float) -> float:
         """Count what lies within the simulated time; returns the phase's end."""
@@ -172,52 +222,60 @@ class _Run:
         return now_s + seconds
 
     def _detect_s(self, symptom: Symptom) -> float:
-        with_s, without_s = self._published.detect_s[symptom.detect]
-        return with_s if self._has.detection else without_s
+        """What makes a job slow is not counted: it still steps. A NaN shows at the end of its step."""
+        if not self._has.detection:
+            return self._published.detect_s[symptom.detect][1]
+        if symptom.detect in ("slow", "manual"):
+            return 0.0
+        steps = self._own("hang_steps") if symptom.detect == "hang" else 0.5 if symptom.detect == "nan" else 0.0
+        return self._own(f"detect_{symptom.detect}") + steps * self._published.assumed["step_s"]
 
-    def _localise_s(self, fault: Fault) -> float:
-        """The papers' times from localisation to restart, less the restart that they contain; else the search by hand."""
-        symptom, search = fault.symptom, self._published.search
-        share = float(self._published.assumed["search_share"])
+    def _by_hand_s(self, fault: Fault) -> float:
+        """The search of a person who has neither verdicts nor tests, as published."""
+        symptom = fault.symptom
         if symptom.category == "manual":
             return 0.0
         if symptom.evicts == "group":
-            return symptom.mean_s if self._has.over_eviction else share * float(search["implicit_s"])
-        contained_s = self._wake_s if fault.at_fault else self._update_s
-        if self._has.detection:
-            return max(0.0, _skewed(symptom.mean_s, symptom.max_s, fault.search) - contained_s)
+            return self._share("implicit_s")
         if symptom.category == "implicit":
-            return share * float(search["sdc_s"])
-        if symptom.tested_s is not None:
-            return max(0.0, symptom.tested_s - contained_s)
-        low_s, high_s = map(float, search["explicit_s"])
-        return share * (low_s + fault.search * (high_s - low_s))
+            return self._share("sdc_s")
+        low_s, high_s = map(float, self._published.search["explicit_s"])
+        return float(self._published.assumed["search_share"]) * (low_s + fault.search * (high_s - low_s))
 
     def _leaving(self, fault: Fault) -> int:
         if not fault.at_fault:
             return 0
-        whole_group = fault.symptom.evicts == "group" and self._has.over_eviction
+        whole_group = fault.symptom.evicts == "group" and self._has.detection and self._has.over_eviction
         return round(self._published.assumed["group_machines"]) if whole_group else 1
 
-    def _restart_s(self, leaving: int, used: int) -> float:
-        """Without a restart in place everything is queued again, standbys or not."""
-        if not self._has.in_place:
+    def _restart_s(self, fault: Fault, leaving: int, used: int) -> float:
+        """Without a restart in place everything is queued again, standbys or not. Who shrinks waits for no machine."""
+        if not self._has.in_place or (fault.symptom.category == "manual" and not self._has.update):
             return self._requeue_s
-        if not leaving:
-            return self._update_s
-        return self._wake_s * (1.0 if used == leaving else float(self._published.restart["reschedule_ratio"]))
+        if not leaving or (used < leaving and self._has.shrink and not used):
+            return self._in_place_s
+        return self._wake_s if used == leaving or self._has.shrink else self._replace_s
 
     def _saving_share(self) -> float:
         table = self._published.checkpoint
-        return float(table["every_step_overhead"] if self._has.every_step else table["blocking_s"] / table["interval_s"])
+        return self._own("save_share") if self._has.every_step else float(table["blocking_s"] / table["interval_s"])
+
+    def _share(self, search: str) -> float:
+        return float(self._published.assumed["search_share"]) * float(self._published.search[search])
+
+    def _own(self, name: str) -> float:
+        return self._time(name, 0.0)
+
+    def _time(self, name: str, otherwise_s: float) -> float:
+        """What is measured or given, else what follows from published tables."""
+        found = self._published.times[name].seconds
+        return otherwise_s if found is None else found
 
 
-def _skewed(mean_s: float, largest_s: float, luck: float) -> float:
-    """Beta(1, b) with the published mean and maximum: most searches are short. The shape is assumed.
-
-    >>> _skewed(60.0, 60.0, 0.3), round(_skewed(93.0, 600.0, 0.5), 1)
-    (60.0, 71.6)
-    """
-    if mean_s >= largest_s or largest_s <= 0.0:
-        return float(mean_s)
-    return float(largest_s * (1.0 - (1.0 - luck) ** (1.0 / (largest_s / mean_s - 1.0))))
+def _answer_to(symptom: Symptom) -> Literal["restart", "evict", "group", "try", "test"]:
+    """What the default ladder does first: machine evidence evicts, a hang evicts its group, a NaN is tested, an exit is tried again."""
+    if symptom.category == "manual":
+        return "restart"
+    if symptom.evicts == "group":
+        return "group"
+    return {"exit": "try", "nan": "test"}.get(symptom.detect, "evict")  # type: ignore[return-value]

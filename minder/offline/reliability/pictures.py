@@ -44,4 +44,4 @@ def plan_picture(outcomes: Sequence[Outcome]) -> bytes:
     for scale in dict.fromkeys(item.scale for item in outcomes):
         bars = tuple((item.variant, item.ettr, item.low, item.high, item.lost) for item in outcomes if item.scale == scale)
         panels.append(PlanPanel(f"{scale.gpus:,} GPUs, {scale.days:g} days, {scale.pool} standbys", bars))
-    return draw_plan(panels, "Simulated from published times: what each mechanism is worth")
+    return draw_plan(panels, "Simulated: what each mechanism is worth")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,10 @@ from minder.model.errors import BadInputError
 from minder.offline.reliability.mix import Published
 from minder.offline.reliability.months import LOST_PHASES, Mechanisms, Month, Scale, draw_faults, simulate
 
-__all__ = ["NOT_MINDERS", "VARIANTS", "Outcome", "describe_scale", "make_scale", "plan_ettr", "plan_json", "plan_notes", "plan_rows"]
+__all__ = ["Outcome", "describe_scale", "make_scale", "plan_ettr", "plan_json", "plan_notes", "plan_rows", "variants"]
 
-VARIANTS: Mapping[str, Mechanisms] = {
-    "everything": Mechanisms(),
-    "without detection": replace(Mechanisms(), detection=False),
-    "without standbys": replace(Mechanisms(), standbys=False),
-    "without restart in place": replace(Mechanisms(), in_place=False),
-    "without every-step checkpoints": replace(Mechanisms(), every_step=False),
-    "without over-eviction": replace(Mechanisms(), over_eviction=False),
-    "nothing of these": Mechanisms.none(),
-}
-# Counted in every variant that has the mechanism, because the published times include it.
-NOT_MINDERS = (
-    "hot update of the code",
-    "tests that localise a NaN (minder tries the machine in a swap)",
-    "checkpoints in the memory of peers outside the group (minder's go to a shared folder, for scripts that use its Checkpointer)",
-    "single machines that a scheduler hands to a running job when standbys run out",
-)
+_KINDS = {"lab": "measured in our lab", "site": "that you gave", "published": "that others published", "assumed": "that are assumed"}
+_DEFAULT = PolicyConfig()
 _LONGEST_DAYS = 3660.0
 _MOST_INCIDENTS = 3_000_000  # so many take a minute or two
 
@@ -66,18 +52,39 @@ def make_scale(published: Published, gpus: int, gpus_per_machine: int, days: flo
     return Scale(gpus, machines, days, advised if pool is None else pool, found)
 
 
-def plan_ettr(scales: Sequence[Scale], published: Published, seed: int, repeats: int) -> list[Outcome]:
-    """Every variant at every size. The same seed gives the same numbers. Raises BadInputError where it would take hours."""
+def variants(without: Sequence[str] = ()) -> dict[str, Mechanisms]:
+    """What is compared: everything but `without`, each mechanism left out, and none. Raises BadInputError for one that minder lacks."""
+    chosen = Mechanisms().without(*without)
+    left = [name for name in Mechanisms.names() if name not in without]
+    found = {"everything" if not without else f"without {', '.join(_words(name) for name in without)}": chosen}
+    found |= {f"{'and ' if without else ''}without {_words(name)}": chosen.without(name) for name in left}
+    return {**found, "nothing of these": Mechanisms.none()}
+
+
+def _words(name: str) -> str:
+    """A mechanism as people say it."""
+    words = {"in_place": "restart in place", "every_step": "every-step checkpoints", "update": "updates in place", "shrink": "shrinking"}
+    return words.get(name, name.replace("_", "-"))
+
+
+def plan_ettr(
+    scales: Sequence[Scale], published: Published, seed: int, repeats: int, *, without: Sequence[str] = (), policy: PolicyConfig = _DEFAULT
+) -> list[Outcome]:
+    """Every variant at every size. policy: whose limits bound the evictions. The same seed gives the same numbers.
+
+    Raises BadInputError for a mechanism that minder lacks, and where it would take hours.
+    """
+    chosen = variants(without)
     number = sum((item.machines * item.rate.per_machine_day + item.rate.manual_per_day) * item.days for item in scales) * repeats
-    if number * len(VARIANTS) > _MOST_INCIDENTS:
-        raise BadInputError(f"{number:.0f} incidents in {len(VARIANTS)} variants take too long: fewer --repeats, --months or --gpus")
+    if number * len(chosen) > _MOST_INCIDENTS:
+        raise BadInputError(f"{number:.0f} incidents in {len(chosen)} variants take too long: fewer --repeats, --months or --gpus")
     outcomes = []
     for index, scale in enumerate(scales):
-        months: dict[str, list[Month]] = {name: [] for name in VARIANTS}
+        months: dict[str, list[Month]] = {name: [] for name in chosen}
         for repeat in range(repeats):
             faults = draw_faults(scale, published, np.random.default_rng([seed, index, repeat]))
-            for name, mechanisms in VARIANTS.items():
-                months[name].append(simulate(scale, mechanisms, faults, published))
+            for name, mechanisms in chosen.items():
+                months[name].append(simulate(scale, mechanisms, faults, published, policy))
         outcomes += [_outcome(scale, name, found) for name, found in months.items()]
     return outcomes
 
@@ -120,29 +127,32 @@ def describe_scale(scale: Scale) -> str:
     )
 
 
-def plan_notes(scales: Sequence[Scale], published: Published, repeats: int) -> list[str]:
+def plan_notes(scales: Sequence[Scale], published: Published, repeats: int, policy: PolicyConfig = _DEFAULT) -> list[str]:
     """What is measured, by whom, and what is assumed."""
     largest = max(scale.machines for scale in scales)
     measured = max(published.restart["machines"])
     lines = [
         f"Simulated, not measured: means of {repeats} repeats that meet the same faults in every variant. Shares are of the whole time.",
         f"Incidents: {scales[0].rate.source}. BR is {published.sources[0][1]}.",
-        "Recovery times: measured by the authors of the papers at their own scale; the JSON names the table of each.",
     ]
-    lines.append(f"'everything' is what ByteRobust published, not what minder does: not yet in minder are {'; '.join(NOT_MINDERS)}.")
-    if largest > measured:
+    for kind, about in _KINDS.items():
+        of_kind = [item for item in published.times.values() if item.kind == kind]
+        if of_kind:
+            named = ", ".join(item.name if item.seconds is None else f"{item.name} {item.seconds:g}" for item in of_kind)
+            lines.append(f"Times {about}: {named}. The JSON says where each is from; --time NAME=SECONDS gives your own.")
+    lines.append("Without detection: a search by hand, by the times that ByteRobust's authors report.")
+    if largest > measured and any(item.kind == "published" and item.seconds is None for item in published.times.values()):
         lines.append(f"Restart times beyond {measured:,} machines are a line drawn on over log2 of machines: none have been published.")
     lines.append(
-        "Evictions are bounded by the default limits of [policy]: what passes them, or finds fewer standbys than members of a group, waits "
-        f"{PolicyConfig().response_s:g} s for a person. Racks and switches are not simulated."
+        f"Evictions are bounded by [policy] ({policy.max_evictions_per_job} in a run, {policy.max_evictions_per_hour} in an hour; --config "
+        "takes a job.toml's): what passes that, or, where the job does not shrink, finds fewer standbys than machines that leave, waits "
+        f"{policy.response_s:g} s for a person. Racks and switches are not simulated."
     )
     lines.append("Assumed: " + ", ".join(f"{name} {value:g}" for name, value in published.assumed.items()) + " (--assume NAME=VALUE).")
     lines.append(
         "To compare: ByteRobust reports up to 0.97 for its job of 9,600 GPUs. The model is kinder than life: one job, faults "
-        "that do not depend on each other, no fault that comes back, no checkpoint that is lost."
+        "that do not depend on each other, no second machine with the same fault, no checkpoint that is lost."
     )
-    lab = "; ".join(f"{item.name} {item.detect_s:g} s to detect and {item.beyond_s:g} s beyond" for item in published.lab)
-    lines.append(f"In our own lab, and in no number above: {lab}. {published.lab_source}: a loopback restart says nothing about this size.")
     return lines
 
 
@@ -154,7 +164,7 @@ def plan_json(outcomes: Sequence[Outcome], published: Published, seed: int, repe
         "assumed": dict(published.assumed),
         "borrowed": {item.name: item.borrowed for item in published.symptoms if item.borrowed},
         "sources": dict(published.sources),
-        "lab": {"source": published.lab_source, "used": False, "faults": [asdict(item) for item in published.lab]},
+        "times": [asdict(item) for item in published.times.values()],
         "outcomes": [
             {
                 "gpus": item.scale.gpus,
