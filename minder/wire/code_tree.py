@@ -19,7 +19,9 @@ __all__ = ["MOST_BYTES", "MOST_FILES", "CodeFile", "CodeTree", "read_tree", "tre
 MOST_FILES, MOST_BYTES = 5000, 256 << 20  # of one version
 _LONGEST_PATH = 300
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+_LEFT_OUT = frozenset(
+    {".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ def _walk(folder: Path) -> Iterator[Path]:
         if entry.name in _LEFT_OUT or entry.name.endswith(".pyc"):
             continue
         if entry.is_symlink():
-            raise BadInputError(f"--code: {entry.path} is a symbolic link: an update holds regular files only, so put the file itself there")
+            raise BadInputError(
+                f"--code: {entry.path} is a symbolic link: an update holds regular files only, so put the file itself there"
+            )
         if entry.is_dir():
             yield from _walk(Path(entry.path))
         elif entry.is_file():

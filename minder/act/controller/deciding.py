@@ -89,11 +89,18 @@ class Deciding:
             backlog.unrecorded.pop(0)
             if verdict.kind != "recovered":
                 backlog.put([(verdict, incident)])
+                self._note_first_failure(verdict, incident, now_s)
                 self._tick.opened.append((verdict, incident))
         if backlog.dropped:
             text = f"{backlog.dropped} conclusions are lost: more than {MOST} waited for the ledger"
             self._ledger.append(kinds.DEGRADED, {"what": "backlog", "detail": text}, job=name)
             backlog.dropped = 0
+
+    def _note_first_failure(self, verdict: Verdict, incident: str, now_s: float) -> None:
+        """That it is the first one since an update began to run."""
+        note = None if self._stages.updates is None else self._stages.updates.first_failure(verdict, now_s)
+        if note is not None:
+            self._ledger.append(kinds.NOTE, note, job=self._state.name, incident=incident)
 
     def _decide(self, now_s: float) -> None:
         """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart. What a

@@ -14,7 +14,11 @@ _FOREIGN = ("site-packages", ".venv", "venv", "node_modules", "__pycache__", ".g
 
 
 def code_version(
-    command: Sequence[str], environment: Mapping[str, str], update: int = 0, changed: Mapping[str, str] | None = None, root: Path | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    update: int = 0,
+    changed: Mapping[str, str] | None = None,
+    root: Path | None = None,
 ) -> str:
     """Twelve characters; $MINDER_CODE_VERSION of the job's environment where the site knows better; "" where nothing can be read.
 

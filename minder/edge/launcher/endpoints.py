@@ -93,17 +93,6 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
         received_s, wanted = time.time(), _order(await request.body())
         return JSONResponse({**about(), **await probing.ask(wanted, supervisor.ranks_here(), received_s)})
 
-    async def updates(request: Request) -> JSONResponse:
-        body = _json(await request.body(), _LARGEST_LIST_BYTES)
-        answer = await asyncio.to_thread(supervisor.updates.prepare, body)
-        if answer["ready"]:
-            event(_log, logging.INFO, "update ready", job=settings.job, update=body.get("update"), code=str(body.get("code"))[:12])
-        return JSONResponse({**about(), **answer})
-
-    async def pieces(request: Request) -> JSONResponse:
-        body = _json(await request.body(), _LARGEST_BODY_BYTES)
-        return JSONResponse({**about(), **await asyncio.to_thread(supervisor.updates.receive, body)})
-
     async def metrics(request: Request) -> Response:
         return Response(render(supervisor.figures()), media_type=CONTENT_TYPE)
 
@@ -114,13 +103,32 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
             Route("/v1/traces", _told(traced), methods=["GET"]),
             Route("/v1/workers", _told(workers), methods=["POST"]),
             Route("/v1/probes", _told(probes), methods=["POST"]),
-            Route("/v1/updates", _told(updates), methods=["POST"]),
-            Route("/v1/updates/pieces", _told(pieces), methods=["POST"]),
+            *_update_routes(supervisor),
             Route("/metrics", _told(metrics), methods=["GET"]),
         ]
     )
     refusal = JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
     return TokenGuard(app, refusal, RefusedCallers(_log), token, metrics_token)
+
+
+def _update_routes(supervisor: Supervisor) -> list[Route]:
+    """Versions of the job's code: offered, and what is missing of them in pieces."""
+    settings, found = supervisor.settings, supervisor.updates
+
+    async def updates(request: Request) -> JSONResponse:
+        body = _json(await request.body(), _LARGEST_LIST_BYTES)
+        answer = await asyncio.to_thread(found.prepare, body)
+        if answer["ready"]:
+            event(_log, logging.INFO, "update ready", job=settings.job, update=body.get("update"), code=str(body.get("code"))[:12])
+        return JSONResponse({"machine": settings.machine, "job": settings.job, **answer})
+
+    async def pieces(request: Request) -> JSONResponse:
+        return JSONResponse(await asyncio.to_thread(found.receive, _json(await request.body(), _LARGEST_BODY_BYTES)))
+
+    return [
+        Route("/v1/updates", _told(updates), methods=["POST"]),
+        Route("/v1/updates/pieces", _told(pieces), methods=["POST"]),
+    ]
 
 
 def _told(answer: Answer) -> Answer:

@@ -34,7 +34,8 @@ class Exit:
 
 
 class WorkerProcess:
-    """Started on construction, with the program that `settings` name. `on_message(worker, message)` and `on_exit(worker, exit)` are called in the event loop."""
+    """Started on construction, with the program that `settings` name. `on_message(worker, message)` and `on_exit(worker, exit)` are called
+    in the event loop."""
 
     def __init__(
         self,

@@ -22,8 +22,8 @@ __all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_liste
 class LaunchSettings:
     """One launcher: `slots` workers of `job` on `machine`. Times in seconds, sizes in bytes. allow_env: patterns of variables that a
     request may set besides those of minder.edge.launcher.variables. probe_folder: where the disk probe writes, the temporary folder if not
-    given. allow_updates: where updates of the job's code are kept; None: none is taken. update, update_env, code_root: of the version that a
-    worker is started with (minder.edge.launcher.updates); 0 for the launcher's own command."""
+    given. allow_updates: where updates of the job's code are kept; None: none is taken. update, update_env, code_root: of the version that
+    a worker is started with (minder.edge.launcher.updates); 0 for the launcher's own command."""
 
     job: str
     machine: str

@@ -117,7 +117,9 @@ class Updates:
         if order.update < 1:
             raise WireError(f"update is {order.update}: a number from 1 on")
         if len(args) > _MOST_ARGUMENTS or any("\0" in text or len(text) > _LONGEST for text in args):
-            raise WireError(f"update {order.update}: at most {_MOST_ARGUMENTS} arguments of {_LONGEST} characters, without a null character")
+            raise WireError(
+                f"update {order.update}: at most {_MOST_ARGUMENTS} arguments of {_LONGEST} characters, without a null character"
+            )
         if len(order.env) > _MOST_VARIABLES or any(len(value) > _LONGEST for value in order.env.values()):
             raise WireError(f"update {order.update}: at most {_MOST_VARIABLES} variables of {_LONGEST} characters")
         if why := refused_variable(order.env, self._settings.allow_env):
