@@ -33,6 +33,7 @@ from serve.routes import (
     scores,
     signals,
     standbys,
+    updates,
 )
 from serve.state import Service
 from serve.watching.watchers import Watchers
@@ -98,6 +99,7 @@ def build_app(service: Service) -> FastAPI:
         score_sessions,
         signals,
         standbys,
+        updates,
     ):
         app.include_router(
             room.router, responses=_PROBLEMS, dependencies=[Depends(refuse_unknown)], generate_unique_id_function=operation_id

@@ -54,6 +54,10 @@ class CodeStore:
         is checked. Raises WireError for a piece that does not follow, and for a content with another hash."""
         if self._has(item):
             return item.size_bytes
+        if not offset and self._size_bytes() + item.size_bytes > self._most_bytes:
+            raise WireError(
+                f"{item.path}: the store of code is full ({self._most_bytes >> 20} MiB): take old versions out of {self.folder}"
+            )
         part = make_private(self._parts) / item.sha256
         here = part.stat().st_size if offset and part.exists() else 0
         if offset != here or offset + len(data) > item.size_bytes or (not data and item.size_bytes):

@@ -95,9 +95,9 @@ class Watch:
         if any(until_s > event.time_s for until_s in self._paused.values()):
             self.fail("nothing is done during a pause", f"{name} at {event.time_s:.0f}")
         self._climb(name, decision)
-        if decision["rung"] == "rollback":
-            if event.payload["action"] != "restart" or event.payload["machines"] or self._schedule.rollback != "auto":
-                self.fail("a rollback never evicts, and is the site's wish", name)
+        alone = event.payload["action"] == "restart" and not event.payload["machines"] and self._schedule.rollback == "auto"
+        if decision["rung"] == "rollback" and not alone:
+            self.fail("a rollback never evicts, and is the site's wish", name)
         if event.payload["action"] != "evict":
             return
         self._evictions[name] = tuple(event.payload["machines"])

@@ -37,6 +37,7 @@ OPERATIONS = [
     "list_decisions", "show_decision", "approve_decision", "reject_decision",
     "list_pauses", "start_pause", "end_pause", "list_maintenance", "add_maintenance", "end_maintenance",
     "list_jobs", "show_job", "register_job", "end_job", "restart_job", "add_standby", "list_standbys", "list_models",
+    "update_job", "roll_back_job", "offer_code", "send_code_piece",
     "show_policy", "try_settings",
     "score_upload", "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
     "analyse_stacks", "analyse_collectives",
@@ -44,7 +45,8 @@ OPERATIONS = [
 ]  # fmt: skip
 # In this order, since one makes what the next one ends; the others may come in any.
 IN_ORDER = [
-    "start_pause", "end_pause", "add_maintenance", "end_maintenance", "return_machine", "evict_machine", "restart_job", "register_job",
+    "start_pause", "end_pause", "add_maintenance", "end_maintenance", "return_machine", "evict_machine", "restart_job", "update_job",
+    "roll_back_job", "register_job",
     "end_job", "retest_machine",
     "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
 ]  # fmt: skip

@@ -7,9 +7,12 @@ names it, so at most once; a newer order takes the place of one that waits.
 
 from __future__ import annotations
 
+import shlex
+import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from minder.model.clock import format_time
@@ -17,7 +20,9 @@ from minder.model.errors import BadInputError
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
 from minder.record.incidents.ledger import Ledger
+from minder.record.incidents.location import code_folder
 from minder.record.incidents.orders import demand_running
+from minder.wire.code_store import CodeStore
 
 __all__ = [
     "UPDATE_KINDS",
@@ -25,12 +30,18 @@ __all__ = [
     "UpdateFold",
     "Version",
     "check_rollback",
+    "demand_launched",
     "fold_updates",
+    "needed_code",
     "new_update",
     "order_rollback",
     "order_update",
+    "order_words",
+    "store_code",
     "update_payload",
     "version_rows",
+    "version_table",
+    "wait_for_update",
 ]
 
 UPDATE_KINDS = (
@@ -41,6 +52,8 @@ UPDATE_KINDS = (
     kinds.GENERATION_STARTED,
 )
 _MOST_NOTE = 400
+_KEPT = 20  # versions of each job whose code stays in the store
+_LOOK_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +253,64 @@ def demand_launched(ledger: Ledger, job: str) -> None:
     begun = ledger.events(job=job, kinds=(kinds.JOB_REGISTERED,))
     if begun and "run" in begun[-1].payload:
         raise BadInputError(f"job {job} is only watched: its owner changes its code")
+
+
+def store_code(ledger: Ledger, job: str, folder: Path) -> tuple[str, tuple[int, int]]:
+    """A folder into the store beside the ledger: (its digest, (files, bytes)). Raises BadInputError, also where the job does not run."""
+    demand_launched(ledger, job)
+    store = CodeStore(code_folder(ledger.location))
+    try:
+        tree = store.add_folder(folder)
+        store.prune({tree.digest, *needed_code(ledger.events(kinds=(kinds.UPDATE_ASKED,)))})
+    except OSError as error:
+        raise BadInputError(f"the code cannot be kept in {store.folder}: {error.strerror}") from error
+    return tree.digest, (len(tree.files), tree.size_bytes)
+
+
+def needed_code(events: Iterable[LedgerEvent]) -> set[str]:
+    """Digests of the newest versions of every job, from events of UPDATE_ASKED: what the store keeps whatever its size."""
+    found: dict[str | None, list[str]] = {}
+    for event in events:
+        if event.payload.get("code"):
+            found.setdefault(event.job, []).append(str(event.payload["code"]))
+    return {digest for digests in found.values() for digest in digests[-_KEPT:]}
+
+
+def wait_for_update(read: Callable[..., Sequence[LedgerEvent]], job: str, operation_id: str, seconds: float) -> Order:
+    """The order, as soon as something came of it or the time is over. read: as Ledger.events."""
+    end_s = time.monotonic() + seconds
+    while True:
+        orders = fold_updates(read(job=job, kinds=UPDATE_KINDS)).orders
+        found = next(item for item in orders if item.operation_id == operation_id)
+        if found.state != "asked" or time.monotonic() >= end_s:
+            return found
+        time.sleep(_LOOK_S)
+
+
+def order_words(order: Order, job: str) -> str:
+    """How an order stands, one line for a terminal."""
+    what = f"the rollback to version {order.to}" if order.back else f"update {order.to}"
+    if order.state == "asked":
+        return f"{what} of {job} waits for its controller: the order stands, and `minder job updates {job}` says what comes of it"
+    if order.state == "ready":
+        when = "its job is started again for it now" if order.urgent else "it comes with the next restart, after a day at the latest"
+        return f"{what} of {job} is with all its launchers: {when}"
+    if order.state == "applied":
+        return f"{what} of {job} runs"
+    return f"{what} of {job}: {order.detail}"
+
+
+def version_table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """The rows of version_rows for a terminal, header first."""
+    header = ("version", "state", "code", "variables", "arguments", "by", "when", "note")
+    return [header, *(_table_row(row) for row in rows)]
+
+
+def _table_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    variables = " ".join(f"{name}={value}" for name, value in row["env"].items())
+    arguments = "" if row["args"] is None else shlex.join(row["args"])
+    said = (row["state"], row["code"] or "-", variables or "-", arguments or "-", row["by"] or "-", (row["time"] or "-")[:19])
+    return (str(row["update"]), *said, row["detail"] or row["note"] or "-")
 
 
 def version_rows(found: UpdateFold) -> list[dict[str, Any]]:
