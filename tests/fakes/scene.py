@@ -387,10 +387,11 @@ class Scene:
         self.people.append(kinds.RETEST_ASKED, payload, job=JOB, operation_id=f"retest-{next(self._names)}")
 
     def _do_update(self, action: Action) -> None:
-        """amount: 1: urgent. flag: a bad one fails a few steps in."""
+        """amount: 1: urgent. flag: a bad one fails a few steps in, a broken one before the barrier."""
         payload = update_payload("", (0, 0), {"NCCL_DEBUG": f"X{next(self._names)}"}, None, bool(action.amount), "another rate")
         number = order_update(self.people, JOB, payload, "ann").to
         self.world.bad |= {number} if action.flag == "bad" else set()
+        self.world.broken |= {number} if action.flag == "broken" else set()
 
     def _do_take_back(self, action: Action) -> None:
         """An operator's rollback; amount: 1: urgent."""

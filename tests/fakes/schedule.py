@@ -83,7 +83,10 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "evict": (1, lambda dice, at_s: Action(at_s, "evict", _machine(dice))),
     "return": (2, lambda dice, at_s: Action(at_s, "return", dice.choice(MACHINES + STANDBYS))),
     "retest": (1, lambda dice, at_s: Action(at_s, "retest", dice.choice(MACHINES + STANDBYS))),
-    "update": (2, lambda dice, at_s: Action(at_s, "update", amount=dice.choice([0, 0, 1]), flag=dice.choice(["good", "good", "bad"]))),
+    "update": (
+        2,
+        lambda dice, at_s: Action(at_s, "update", amount=dice.choice([0, 0, 1]), flag=dice.choice(["good", "good", "bad", "broken"])),
+    ),
     "take_back": (1, lambda dice, at_s: Action(at_s, "take_back", amount=dice.choice([0, 1]))),
     "refuses": (1, lambda dice, at_s: Action(at_s, "refuses", dice.choice(MACHINES + STANDBYS), dice.choice([20.0, 60.0]))),
     "clock": (1, lambda dice, at_s: Action(at_s, "clock", "", dice.choice([-3600.0, -30.0, 30.0, 3600.0]))),

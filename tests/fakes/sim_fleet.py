@@ -96,13 +96,14 @@ class SimMachine:
 
 class SimMachines:
     """All machines of one job, one rank on each. rank_faults: rank to how many more generations its program fails in. bad: versions of the
-    code whose rank 0 fails a few steps in. refused: machines whose launchers take no version of the code."""
+    code whose rank 0 fails a few steps in. broken: versions whose processes end before they reach the barrier. refused: machines whose launchers take no version of the code."""
 
     def __init__(self, clock: SimClock, names: Iterable[str]) -> None:
         self.clock = clock
         self.by_name = {name: SimMachine(name) for name in names}
         self.rank_faults: dict[int, int] = {}
         self.bad: set[int] = set()
+        self.broken: set[int] = set()
         self.refused: set[str] = set()
         self.step, self.stands = 0, False  # stands: a deadlock of the program holds the present generation
         self.stepped_s = 0.0
@@ -342,5 +343,7 @@ class SimFleet:
             return WireError("HTTP 400: the code is not here")
         item.operations.add(operation)
         item.aim(body, self._world.clock.steady_s())
+        if update in self._world.broken and body["desired"] == "run":
+            item.state, item.rank, item.launcher_back_s = "starting", None, None
         self._world.stands = False if body["desired"] == "run" else self._world.stands
         return {"outcome": "done"}

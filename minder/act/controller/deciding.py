@@ -266,7 +266,13 @@ class Deciding:
     def blame_missing(self, result: StartResult) -> None:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""
         now_s, since_s = self._clock.now_s(), self._state.generation_start_s
-        for machine, why in result.missing.items():
+        missing, updates = dict(result.missing), self._stages.updates
+        excused = None if updates is None or not missing else updates.excused(missing, now_s)
+        if updates is not None and excused is not None:  # a version that never ran anywhere: who answers is no worse for it
+            missing = {machine: why for machine, why in missing.items() if not updates.answers(machine)}
+            self._tick.backlog.note([excused])
+            self._stages.measures.concluded([excused])
+        for machine, why in missing.items():
             evidence = (Evidence("launcher", machine, why, since_s=since_s),)
             verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
             self._tick.backlog.note([verdict])

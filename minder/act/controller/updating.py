@@ -22,7 +22,7 @@ from minder.act.policy.limits import UPDATE
 from minder.model.clock import Clock
 from minder.model.decision import Decision
 from minder.model.errors import NoAnswerError, RecoveryError, WireError
-from minder.model.evidence import Evidence, Verdict
+from minder.model.evidence import Evidence, Failure, Verdict
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.location import code_folder
 from minder.record.incidents.updates import UPDATE_KINDS, Order, UpdateFold, Version
@@ -33,6 +33,7 @@ __all__ = ["Choice", "Updating"]
 
 _AGAIN_S = 10.0  # a launcher that was silent is sent the code again
 _NEXT_S = 20.0  # so long a generation waits for code that is not there yet
+_ANSWERS_S = 3.0
 _SURE = 0.99
 
 
@@ -173,6 +174,29 @@ class Updating:
             return replace(context, rollback=rollback, offers=offers, update_waits="" if order is None else order.operation_id)
 
         return made
+
+    def excused(self, missing: Mapping[str, str], now_s: float) -> Verdict | None:
+        """Of machines whose workers did not start: those that answer, where the update that they were to run has never made a step. That is
+        the program's failure, on whichever machine it shows first; None where nothing is to excuse."""
+        found = self.known
+        if not found.running or found.running in found.stepped:
+            return None
+        here = [machine for machine in missing if self.answers(machine)]
+        if not here:
+            return None
+        state, text = self._state, f"workers of update {found.running} do not start: {missing[here[0]]}"
+        ranks = tuple(rank for rank, machine in state.rank_machine.items() if machine == here[0])
+        failure = Failure(
+            now_s, here[0], ranks, "crash", "program", f"start of update {found.running}", generation=state.generation, text=text
+        )  # fmt: skip
+        evidence = (Evidence("launcher", here[0], text, since_s=state.generation_start_s),)
+        since_s = state.generation_start_s
+        return Verdict(now_s, "job", "evict", (), "explicit", 0.9, since_s, evidence, (), ("start",), failures=(failure,))
+
+    def answers(self, machine: str) -> bool:
+        """Whether its launcher was heard within the last seconds."""
+        view = self._fleet.views().get(machine)
+        return view is not None and view.launcher_age_s is not None and view.launcher_age_s <= _ANSWERS_S
 
     def first_failure(self, verdict: Verdict, now_s: float) -> dict[str, Any] | None:
         """What an incident's note says, where its failure is the first one since the running version began."""

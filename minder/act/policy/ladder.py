@@ -29,7 +29,7 @@ TROUBLES: dict[Trouble, str] = {
     "hang": "the job hangs, and the analysis names a machine or a parallel group",
     "slow": "the job is slow, and the analysis names a machine or a parallel group",
     "standstill": "the job stands as a whole, or lost its workers, and no machine is named",
-    "order": "a person orders the restart, or a job that runs on fewer machines is to grow again",
+    "order": "a person orders the restart, an update waits no longer, or a job that runs on fewer machines is to grow again",
 }
 # What a rung has done. Rungs without an action of their own are passed over until they are offered (PolicyContext.offers).
 ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "diagnose", "page"]] = {

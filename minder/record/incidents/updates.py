@@ -50,6 +50,7 @@ UPDATE_KINDS = (
     kinds.UPDATE_READY,
     kinds.UPDATE_FAILED,
     kinds.GENERATION_STARTED,
+    kinds.FIRST_STEP,
 )
 _MOST_NOTE = 400
 _KEPT = 20  # versions of each job whose code stays in the store
@@ -103,7 +104,7 @@ class Order:
 
 class UpdateFold:
     """Feed it one job's events of UPDATE_KINDS in ledger order; others change nothing. running: the version of the present generation;
-    since_s, since_generation: when it began to run, first_generation. versions: by number, 0 among them."""
+    since_s, since_generation: when it began to run. versions: by number, 0 among them. stepped: those of this run that have made a step."""
 
     def __init__(self) -> None:
         self.versions: dict[int, Version] = {0: Version(0)}
@@ -111,6 +112,7 @@ class UpdateFold:
         self.running = 0
         self.since_s = float("-inf")
         self.since_generation = 0
+        self.stepped: set[int] = set()
         self._ran: list[int] = [0]  # versions of this run, oldest first, without repetition in a row
 
     @property
@@ -144,6 +146,7 @@ class UpdateFold:
         if event.kind == kinds.JOB_REGISTERED:  # another run begins with the launchers' own command
             self._settle("replaced", "the job was begun anew")
             self.running, self.since_s, self.since_generation, self._ran = 0, float("-inf"), 0, [0]
+            self.stepped.clear()
         elif event.kind == kinds.UPDATE_ASKED and event.operation_id:
             self._ask(event, event.operation_id)
         elif event.kind == kinds.UPDATE_READY:
@@ -153,6 +156,8 @@ class UpdateFold:
             self._replace(event.operation_id, lambda order: replace(order, state="failed", detail=detail))
         elif event.kind == kinds.GENERATION_STARTED:
             self._begin(event)
+        elif event.kind == kinds.FIRST_STEP:
+            self.stepped.add(self.running)
 
     def _ask(self, event: LedgerEvent, name: str) -> None:
         payload, back = event.payload, "to" in event.payload
