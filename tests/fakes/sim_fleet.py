@@ -96,7 +96,8 @@ class SimMachine:
 
 class SimMachines:
     """All machines of one job, one rank on each. rank_faults: rank to how many more generations its program fails in. bad: versions of the
-    code whose rank 0 fails a few steps in. broken: versions whose processes end before they reach the barrier. refused: machines whose launchers take no version of the code."""
+    code whose rank 0 fails a few steps in. broken: versions whose processes end before they reach the barrier. refused: machines whose
+    launchers take no version of the code."""
 
     def __init__(self, clock: SimClock, names: Iterable[str]) -> None:
         self.clock = clock
@@ -256,6 +257,8 @@ class SimFleet:
     def _receive(self, item: SimMachine, update: int) -> Any:
         if not self._answers(item):
             return NoAnswerError(f"{item.name} does not answer")
+        if not update:
+            return WireError("HTTP 400: update is 0: a number from 1 on")
         if item.name in self._world.refused:
             return WireError(f'launcher of {item.name} at http://m:1: HTTP 400 on /v1/updates: {{"error":"it takes no updates"}}')
         item.here.add(update)

@@ -264,6 +264,8 @@ class Updating:
 
     def _deliver(self, version: Version, machines: frozenset[str], timeout_s: float) -> dict[str, Any]:
         """Machine to its launcher's answer, or to the WireError."""
+        if not version.number:  # what launchers were started with is theirs
+            return {machine: {} for machine in machines}
         body = version.program()
         try:
             tree = self._store.tree(version.code) if version.code else None

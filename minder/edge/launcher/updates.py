@@ -135,7 +135,7 @@ def entry_in(command: Sequence[str], tree: CodeTree, root: Path | None = None) -
     among them. Raises WireError where it is not.
 
     >>> from minder.wire.code_tree import CodeFile
-    >>> entry_in(("/home/ann/llm/src/train.py", "--lr", "1"), CodeTree((CodeFile("src/train.py", 0, ""),)), Path("/u"))
+    >>> entry_in(("/data/llm/src/train.py", "--lr", "1"), CodeTree((CodeFile("src/train.py", 0, ""),)), Path("/u"))
     ('/u/src/train.py', '--lr', '1')
     """
     if command[0] == "-m":
