@@ -130,6 +130,7 @@ def _requeued(watch: Watch, seed: int, pids: dict[str, int]) -> Played:
     load, stage = os.getloadavg()[0], watch.stage
     last, asked_s, step = watch.events()[-1].id, time.time(), watch.step()
     stage.stop_controller()
+    stage.recording_path.rename(stage.folder / "recording-before")  # a new controller writes into a new one
     for machine in stage.lab.machines:
         if machine.launcher is not None:
             machine.launcher.terminate()
