@@ -230,6 +230,8 @@ class JobConfig(_Strict):
     set: it waits for a standby. checkpoints_any_size: whether the job's checkpoints can be read by another number of ranks; not set: as the
     newest one in checkpoint_dir says, and where none says it the job keeps its size. grow_after_s: a job that is short is started again
     once a standby has been ready for so long; 0: it grows with its next eviction or restart.
+    checkpoints_compatible: whether a version of the job's code reads the checkpoints of a later one, for a rollback; not set: not known, so
+    that minder takes an update back only where no such checkpoint was written; false: a rollback goes on from one that is older.
     total_steps: the step at which the job is done; a slow machine can cost no more than what is left until then.
     rendezvous_address: this host, as the machines reach it. machine_token_dir: a folder with one file for each machine, called as the
     machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
@@ -250,6 +252,7 @@ class JobConfig(_Strict):
     checkpoint_dir: str | None = None
     checkpoints: Literal["shared", "local", "memory"] = "shared"
     checkpoints_any_size: bool | None = None
+    checkpoints_compatible: bool | None = None
     min_machines: int | None = Field(default=None, ge=1)
     grow_after_s: float = Field(default=0.0, ge=0)
     total_steps: int | None = Field(default=None, ge=1)

@@ -34,6 +34,7 @@ from serve.routes import (
     signals,
     standbys,
     track_record,
+    updates,
 )
 from serve.state import Service
 from serve.watching.watchers import Watchers
@@ -100,6 +101,7 @@ def build_app(service: Service) -> FastAPI:
         signals,
         standbys,
         track_record,
+        updates,
     ):
         app.include_router(
             room.router, responses=_PROBLEMS, dependencies=[Depends(refuse_unknown)], generate_unique_id_function=operation_id

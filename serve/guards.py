@@ -17,6 +17,7 @@ UPLOAD_PATHS = ("/v1/scores", "/v1/stacks", "/v1/collectives")
 SESSIONS_PATH = "/v1/scores/sessions"
 SIGNALS_PATH = "/v1/signals"
 JOBS_PATH = "/v1/jobs"
+CODE_ENDS = ("/code", "/code/pieces", "/updates")
 
 
 class BodyBounds:
@@ -41,7 +42,7 @@ class BodyBounds:
     def _most(self, path: str) -> int:
         if path in UPLOAD_PATHS or path.startswith(f"{SESSIONS_PATH}/"):
             return self._limits.upload_bytes
-        if path == JOBS_PATH:
+        if path == JOBS_PATH or (path.startswith(f"{JOBS_PATH}/") and path.endswith(CODE_ENDS)):
             return self._limits.job_bytes
         return self._limits.signal_bytes if path.startswith(SIGNALS_PATH) else self._limits.body_bytes
 

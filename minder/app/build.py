@@ -32,6 +32,7 @@ from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState, fold_job
 from minder.act.controller.step import Controller
 from minder.act.controller.tracing import StepTraces
+from minder.act.controller.updating import Updating
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.context import Sizes
 from minder.act.policy.policy import Policy
@@ -147,6 +148,7 @@ class _Action:
     growth: Growth | None
     diagnosing: Diagnosing | None
     beside: Beside | None
+    updates: Updating | None
 
 
 def build(
@@ -187,6 +189,7 @@ def build(
         unscored=scoring.trouble if scoring is not None else str,
         hung=action.hung,
         growth=action.growth,
+        updates=action.updates,
         pool_size=_pool_size(base) if launched else None,
         sizes=(base.sizes.least, base.sizes.full) if base.sizes is not None else (0, 0),
         diagnosing=action.diagnosing,
@@ -258,8 +261,14 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     work = JobWork(config.checkpoint_dir, config.total_steps, config.checkpoints, base.sizes, config.checkpoints_any_size)
     context = context_maker(config.name, base.topology, policy.config, (diagnosis.tracker, base.fleet, base.ledger), base.watched, work)
     watch = None if base.engine is None else base.engine.watch
+    updates = None
+    if base.launched:
+        updates = Updating(base.state, base.ledger, base.fleet, policy.config, base.clock, work, config.checkpoints_compatible)
+        context = updates.in_context(context)
     context = whole_context(context, watch, not base.launched, policy.config, standing_of(diagnosis.judge))
     recovery = _recovery(base) if base.launched else None
+    if recovery is not None:
+        recovery.updates = updates
     requeue = None if base.launched else _requeue(base)
     restarts = base.launched or (requeue is not None and config.requeues)
     hung = HungJob(base.state, base.ledger, policy.config) if restarts else None
@@ -268,7 +277,7 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     if recovery is not None:
         beside = Beside(base.state, base.ledger, base.fleet, base.clock)
         diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery)
-    return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, beside)
+    return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, beside, updates)
 
 
 def _is_launched(config: JobConfig) -> bool:

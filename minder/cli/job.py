@@ -1,4 +1,4 @@
-"""`minder job`: restart a job in place, give it another standby; have a service watch jobs that minder did not start."""
+"""`minder job`: restart a job in place, update its code, give it another standby; have a service watch jobs that minder did not start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import Annotated
 
 import typer
 
+from minder.cli import job_update
 from minder.cli.probes import AgentToken, ProbeNames
 
 __all__ = ["add_standby", "app", "diagnose", "end", "list_jobs", "register", "restart"]
 
 app = typer.Typer(
-    help="Jobs: restart one in place, give it a standby; register, list and end those that a service watches.", no_args_is_help=True
+    help="Jobs: restart one in place, update its code, give it a standby; register, list and end those that a service watches.",
+    no_args_is_help=True,
 )
+app.command("update")(job_update.update)
+app.command("updates")(job_update.list_updates)
+app.command("rollback")(job_update.rollback)
 
 LedgerOption = Annotated[str | None, typer.Option("--ledger", help="Ledger file or URL. [default: $MINDER_LEDGER or the state folder's]")]
 

@@ -43,6 +43,9 @@ def command(
     ] = "",
     cache_folder: Annotated[Path | None, typer.Option(help="Where they lie (default: /dev/shm/minder-UID/JOB/MACHINE).")] = None,
     cache_listen: Annotated[str, typer.Option(help="ADDRESS:PORT for other machines' caches (default: a free port of --listen).")] = "",
+    allow_updates: Annotated[
+        Path | None, typer.Option(help="Take updates of the job's code from its controller, and keep them in this folder. [default: none]")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_client_ca: Annotated[
@@ -83,6 +86,7 @@ def command(
         cache_bytes=cache_bytes,
         cache_folder=None if cache_folder is None else cache_folder.absolute(),
         cache_listen=cache_listen,
+        allow_updates=None if allow_updates is None else allow_updates.absolute(),
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )
     settings = dataclasses.replace(settings, token=check_settings(settings, token_file))

@@ -108,6 +108,7 @@ class Decision:
     rung: of the ladder; of a "none" the one that waits. trouble: what kind it is for (minder.act.policy.ladder). passed_over: rungs that
     could not be used. climbed: what this job has climbed before, within the ladder's window, newest last. beside: what runs with it.
     size: how many machines the job goes on with, where that changes. joins: standbys that make the job larger, in no machine's place.
+    update: the version of the job's code that a rollback leads to; None where nothing is taken back.
     """
 
     operation_id: str
@@ -128,6 +129,7 @@ class Decision:
     beside: tuple[str, ...] = ()
     size: Size | None = None
     joins: tuple[str, ...] = ()
+    update: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

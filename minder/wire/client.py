@@ -100,6 +100,14 @@ class MachineClient:
     async def workers(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         return await self._call("launcher", "POST", "/v1/workers", timeout_s, body=body)
 
+    async def offer_update(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+        """A version of the job's code: laid out by the launcher, or which contents it misses (minder.edge.launcher.updates)."""
+        return await self._call("launcher", "POST", "/v1/updates", timeout_s, body=body)
+
+    async def send_piece(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+        """One piece of a file that the launcher misses."""
+        return await self._call("launcher", "POST", "/v1/updates/pieces", timeout_s, body=body)
+
     async def _call(
         self, part: str, method: str, path: str, timeout_s: float, params: Mapping[str, float] | None = None, body: Any = None
     ) -> Mapping[str, Any]:

@@ -21,9 +21,11 @@ from minder.model.evidence import Signal
 from minder.model.observation import MachineView, WorkerView
 from minder.wire.allowance import MOST_PROCESSES, rest_s
 from minder.wire.client import MachineClient, MachineEndpoints
+from minder.wire.code_tree import CodeFile
 from minder.wire.codec import from_json
 from minder.wire.contact_log import ContactLog
 from minder.wire.contacts import Contact, as_worker, less_ended, shift_worker
+from minder.wire.delivery import deliver
 from minder.wire.plain import PlainHttp
 
 __all__ = ["Fleet"]
@@ -32,6 +34,7 @@ T = TypeVar("T")
 _POLL_S = 1.0
 _CLOCK_S = 5.0
 _SILENT_S = 2.5
+_AT_ONCE = 32  # launchers that code is sent to at the same time
 _KNOWN_S = 1.0  # an answer that took longer measured no clock
 
 
@@ -226,6 +229,24 @@ class Fleet:
         silent = {machine for machine, view in views.items() if view.launcher_age_s is None or view.launcher_age_s > _SILENT_S}
         calls = {machine: self._clients[machine].workers(body, 1.0 if machine in silent else timeout_s) for machine, body in bodies.items()}
         return self._together(calls, timeout_s + 2.0)
+
+    def deliver(
+        self, machines: Iterable[str], body: Mapping[str, Any], read: Callable[[CodeFile, int], bytes], timeout_s: float = 60.0
+    ) -> dict[str, Mapping[str, Any] | WireError]:
+        """A version of the job's code to these launchers, all at once: what each of them misses is sent in pieces. read: a file's next
+        bytes from an offset. A launcher that has it already answers at once; one that is silent gets a second."""
+        views, wanted = self.views(), [machine for machine in machines if machine in self._clients]
+        silent = {machine for machine, view in views.items() if view.launcher_age_s is None or view.launcher_age_s > _SILENT_S}
+        turns = asyncio.Semaphore(_AT_ONCE)
+        calls = {
+            machine: self._bounded(deliver(self._clients[machine], body, read, turns), 1.0 if machine in silent else timeout_s)
+            for machine in wanted
+        }
+        found = self._together(calls, timeout_s + 2.0)
+        return {  # no answer in time is silence, and says nothing of what the launcher takes
+            machine: NoAnswerError(str(answer)) if isinstance(answer, WireError) and "no answer within" in str(answer) else answer
+            for machine, answer in found.items()
+        }
 
     def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None:
         """Ask these launchers for their state now."""

@@ -18,6 +18,7 @@ from minder.edge.agent.options import AgentOptions
 from minder.edge.agent.service import build_application
 from minder.edge.launcher.endpoints import build_endpoints
 from minder.edge.launcher.events import EventRing
+from minder.edge.launcher.updates import Updates
 from minder.record.incidents import Ledger
 from minder.record.store.tokens import TokenRecord, new_id
 from minder.wire.machine_tokens import give_token
@@ -94,8 +95,10 @@ class Supervisor:
     events, started_s, generation = EventRing(), 0.0, 0
 
     class settings:
-        probe_folder = None
+        probe_folder = allow_updates = None
         job, machine, slots, allow_env, env, run_dir = "demo", "m1", 1, (), {}, Path("no-such-run")
+
+    updates, update = Updates(settings), 0  # type: ignore[arg-type]
 
     def views(self) -> list[Any]:
         return []

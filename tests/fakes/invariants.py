@@ -46,6 +46,9 @@ class Watch:
         self._placed: set[str] = set()
         self._diagnosis = ""  # the one that holds the job
         self._held_s = 0.0  # since when, by the clock that cannot be set
+        self._asked: set[str] = set()  # orders of another version of the code
+        self._applied: dict[str, int] = {}  # of those: the generation that applied it
+        self._update: dict[int, int] = {}  # generation to the version that it runs, as the ledger says
         self._faulty: dict[str, float] = {}  # standby to when a probe of it failed; none has passed since
 
     def fail(self, invariant: str, detail: str) -> None:
@@ -82,12 +85,19 @@ class Watch:
                 where.add(str(event.operation_id))
         elif event.kind == kinds.SIGNAL:
             self._ordered.add(str(event.payload["signal"]["machine"]))
+        elif event.kind == kinds.UPDATE_ASKED:
+            self._asked.add(str(event.operation_id))
+        elif event.kind == kinds.UPDATE_FAILED and event.operation_id in self._applied:
+            self.fail("an update is whole, or it is not applied", str(event.operation_id))
 
     def _act(self, event: LedgerEvent) -> None:
         name, decision = str(event.operation_id), event.payload["decision"]
         if any(until_s > event.time_s for until_s in self._paused.values()):
             self.fail("nothing is done during a pause", f"{name} at {event.time_s:.0f}")
         self._climb(name, decision)
+        alone = event.payload["action"] == "restart" and not event.payload["machines"] and self._schedule.rollback == "auto"
+        if decision["rung"] == "rollback" and not alone:
+            self.fail("a rollback never evicts, and is the site's wish", name)
         if event.payload["action"] != "evict":
             return
         self._evictions[name] = tuple(event.payload["machines"])
@@ -151,6 +161,7 @@ class Watch:
     def _generation(self, event: LedgerEvent) -> None:
         placed: Mapping[str, str] = event.payload["rank_machine"]
         self.generations.append(placed)
+        self._version(event)
         entered = set(placed.values()) - self._placed
         self._placed = set(placed.values())
         doubted = sorted(machine for machine in entered if self._gone[machine] >= TWICE)
@@ -170,6 +181,16 @@ class Watch:
         if before != str(event.payload["generation"]):
             self.fail("an operation starts one generation", str(event.operation_id))
 
+    def _version(self, event: LedgerEvent) -> None:
+        generation, order = int(event.payload["generation"]), event.payload.get("update_operation")
+        self._update[generation] = int(event.payload.get("update") or 0)
+        if order is None:
+            return
+        if order not in self._asked:
+            self.fail("an order before each update", f"{order} in generation {generation}")
+        if self._applied.setdefault(str(order), generation) != generation:
+            self.fail("an update is applied at most once", f"{order} in generations {self._applied[str(order)]} and {generation}")
+
     def effect(self, machine: str, body: Mapping[str, Any], leads: bool) -> None:
         """A launcher is asked for something. leads: whether the controller that asks holds the lease."""
         parts = str(body["operation_id"]).split("/")
@@ -184,6 +205,11 @@ class Watch:
         twice = [rank for rank, count in ranks.items() if count > 1]
         if twice:
             self.fail("at most one owner of a rank", f"rank {twice[0]} at {self._world.clock.steady_s():.0f}")
+
+        versions = {item.update for item in self._world.running()}
+        generation = next((item.generation for item in self._world.running()), 0)
+        if len(versions) > 1 or (versions and generation in self._update and versions != {self._update[generation]}):
+            self.fail("never two versions in one generation", f"{sorted(versions)} in generation {generation}")
 
     def held_s(self) -> float:
         """For how long a diagnosis has held the job."""

@@ -32,6 +32,7 @@ from minder.model.evidence import Evidence, Statement, Suspect
 from minder.model.observation import Observation
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.orders import order_eviction, order_restart
+from minder.record.incidents.updates import order_rollback, order_update, update_payload
 from minder.record.store.leases import LeaseStore
 
 __all__ = ["Scene", "play", "simulated"]
@@ -124,8 +125,9 @@ class Scene:
         at = {"agent": "http://127.0.0.1:9", "launcher": "http://127.0.0.1:9"}
         machines = tuple(MachineConfig(name=name, standby=name in STANDBYS, **at) for name in (*MACHINES, *STANDBYS))
         policy = {**POLICY, "approval": schedule.approval, "approval_on_timeout": schedule.on_timeout}
-        policy["ladder"] = {"order": schedule.ladder}
+        policy["ladder"], policy["rollback"] = {"order": schedule.ladder}, schedule.rollback
         sizes = {"min_machines": schedule.least or None, "grow_after_s": schedule.grow_s, "checkpoints_any_size": True}
+        sizes["checkpoints_compatible"] = True  # there are none
         standby = StandbyConfig(probe_every_s=30.0, probes=("links",), alignment=False)
         self._config = JobConfig(
             name=JOB, machines=machines, state_dir=str(folder), policy=policy, start_deadline_s=30.0, standby=standby, **sizes
@@ -142,6 +144,7 @@ class Scene:
         self._starts_s = math.inf
         self._unwritable_until_s = 0.0
         self._names = itertools.count(1)
+        self._takes_s: dict[str, float] = {}  # machine to when its launcher takes updates again
         self.phase = "starting"
         self.trace: list[str] = []  # one line a verdict, a decision, an action
 
@@ -170,6 +173,7 @@ class Scene:
         while self.clock.steady_s() < end_s and self.phase not in ("finished", "failed"):
             pace_s = TICK_S if self.clock.steady_s() < begun_s + BUSY_S else REST_S
             self.clock.sleep(min(pace_s, end_s - self.clock.steady_s()))
+            self.world.refused = {name for name in self.world.refused if self.clock.steady_s() < self._takes_s[name]}
             if self.clock.steady_s() >= self._starts_s:
                 self._starts_s = math.inf
                 self._start()
@@ -196,6 +200,7 @@ class Scene:
         app = self.app = minder.app.build.build(self._config, act=True, clock=self.clock, ledger=ledger)
         app.controller._retests._threads = Inline()  # type: ignore[assignment]
         app.controller._standby_tests._threads = Inline()  # type: ignore[assignment]
+        app.controller._stages.updates._threads = Inline()  # type: ignore[union-attr]
         app.controller.on_say = self._say
         self._run(app, app.begin, begins=True)
 
@@ -381,6 +386,22 @@ class Scene:
         payload = {"machine": action.machine, "reason": "a look", "by": "ann"}
         self.people.append(kinds.RETEST_ASKED, payload, job=JOB, operation_id=f"retest-{next(self._names)}")
 
+    def _do_update(self, action: Action) -> None:
+        """amount: 1: urgent. flag: a bad one fails a few steps in, a broken one before the barrier."""
+        payload = update_payload("", (0, 0), {"NCCL_DEBUG": f"X{next(self._names)}"}, None, bool(action.amount), "another rate")
+        number = order_update(self.people, JOB, payload, "ann").to
+        self.world.bad |= {number} if action.flag == "bad" else set()
+        self.world.broken |= {number} if action.flag == "broken" else set()
+
+    def _do_take_back(self, action: Action) -> None:
+        """An operator's rollback; amount: 1: urgent."""
+        order_rollback(self.people, JOB, None, bool(action.amount), "it was no good", "ann")
+
+    def _do_refuses(self, action: Action) -> None:
+        """Its launcher takes no version of the code for so long; what runs on it runs on."""
+        self.world.refused.add(action.machine)
+        self._takes_s[action.machine] = self.clock.steady_s() + action.amount
+
     def _do_clock(self, action: Action) -> None:
         self.clock.set_forward(action.amount)
 
@@ -389,6 +410,7 @@ class Scene:
         self._say("all is calm")
         self._unwritable_until_s = 0.0
         self._dies = None
+        self.world.refused.clear()
         self.world.probes_s = PROBES_S
         for item in self.world.by_name.values():
             item.agent_silent_until_s = 0.0

@@ -11,7 +11,7 @@ __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
 SPARE = frozenset({"standby_died", "no_standby", "agent_silent", "standby_fails"})  # what can neither end nor delay a job
-FAULTS = frozenset({"disk", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
+FAULTS = frozenset({"update", "disk", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Action:
 @dataclass(frozen=True)
 class Schedule:
     """approval: as in policy.approval; on_timeout: what the site wants then. ladder: as policy.ladder.order. least: min_machines, 0: not
-    set. grow_s: as grow_after_s."""
+    set. grow_s: as grow_after_s. rollback: as policy.rollback."""
 
     seed: int
     actions: tuple[Action, ...]
@@ -37,6 +37,7 @@ class Schedule:
     ladder: str = "default"
     least: int = 0
     grow_s: float = 0.0
+    rollback: str = "auto"
 
     @property
     def only_spares(self) -> bool:
@@ -82,6 +83,12 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "evict": (1, lambda dice, at_s: Action(at_s, "evict", _machine(dice))),
     "return": (2, lambda dice, at_s: Action(at_s, "return", dice.choice(MACHINES + STANDBYS))),
     "retest": (1, lambda dice, at_s: Action(at_s, "retest", dice.choice(MACHINES + STANDBYS))),
+    "update": (
+        2,
+        lambda dice, at_s: Action(at_s, "update", amount=dice.choice([0, 0, 1]), flag=dice.choice(["good", "good", "bad", "broken"])),
+    ),
+    "take_back": (1, lambda dice, at_s: Action(at_s, "take_back", amount=dice.choice([0, 1]))),
+    "refuses": (1, lambda dice, at_s: Action(at_s, "refuses", dice.choice(MACHINES + STANDBYS), dice.choice([20.0, 60.0]))),
     "clock": (1, lambda dice, at_s: Action(at_s, "clock", "", dice.choice([-3600.0, -30.0, 30.0, 3600.0]))),
 }
 
@@ -104,7 +111,8 @@ def draw(seed: int) -> Schedule:
     on_timeout = dice.choice(["page", "reject", "approve"])
     ladder = dice.choice(["default", "default", "default", "published"])
     least = dice.choice([0, 0, 2, 3])
-    return Schedule(seed, tuple(actions), approval, on_timeout, ladder, least, dice.choice([0.0, 20.0]) if least else 0.0)
+    grow_s = dice.choice([0.0, 20.0]) if least else 0.0
+    return Schedule(seed, tuple(actions), approval, on_timeout, ladder, least, grow_s, dice.choice(["auto", "auto", "off"]))
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

@@ -21,6 +21,7 @@ __all__ = ["SimClock", "SimFleet", "SimMachine", "SimMachines"]
 
 STEP_S, LOAD_S, RETURN_S, ECHO_S, PROBES_S, BESIDE_S = 1.0, 4.0, 2.0, 0.5, 12.0, 6.0
 ECC = ("RuntimeError", "CUDA error: uncorrectable ECC error encountered")
+BUG = ("KeyError", "'loss_scale'")
 _SLICE_S = 1.0
 
 
@@ -66,6 +67,8 @@ class SimMachine:
     loaded_s: float = 0.0  # when its worker has loaded its checkpoint
     probe_fails_until_s: float = 0.0
     probe_ran_s: float | None = None  # what its launcher runs now began then
+    update: int = 0  # the version of the code that its worker runs
+    here: set[int] = field(default_factory=set)  # versions that lie on its disk
 
     @property
     def has_full_disk(self) -> bool:
@@ -86,17 +89,23 @@ class SimMachine:
         self.pid += 1
         self.state, self.rank = {"parked": "waiting"}.get(str(body["desired"]), "ended"), None
         if body["desired"] == "run":
+            self.update = int((body.get("program") or {}).get("update") or 0)
             self.state, self.rank = "running", int(body["assignments"][0]["env"]["RANK"])
             self.world = int(body["world_size"])
 
 
 class SimMachines:
-    """All machines of one job, one rank on each. rank_faults: rank to how many more generations its program fails in."""
+    """All machines of one job, one rank on each. rank_faults: rank to how many more generations its program fails in. bad: versions of the
+    code whose rank 0 fails a few steps in. broken: versions whose processes end before they reach the barrier. refused: machines whose
+    launchers take no version of the code."""
 
     def __init__(self, clock: SimClock, names: Iterable[str]) -> None:
         self.clock = clock
         self.by_name = {name: SimMachine(name) for name in names}
         self.rank_faults: dict[int, int] = {}
+        self.bad: set[int] = set()
+        self.broken: set[int] = set()
+        self.refused: set[str] = set()
         self.step, self.stands = 0, False  # stands: a deadlock of the program holds the present generation
         self.stepped_s = 0.0
         self.on_effect: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
@@ -163,6 +172,8 @@ class SimMachines:
             elif item.rank is not None and self.rank_faults.get(item.rank, 0) > 0:
                 self.rank_faults[item.rank] -= 1
                 self.fail(item, {"code": 3})
+            elif item.rank == 0 and item.update in self.bad:
+                self.fail(item, {}, BUG)
             else:
                 continue
             return
@@ -241,7 +252,20 @@ class SimFleet:
         return sorted(found, key=lambda signal: signal.time_s)
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {"generation": self._world.by_name[machine].generation, "offers": ["probes", "probes beside"]}
+        return {"generation": self._world.by_name[machine].generation, "offers": ["probes", "probes beside", "updates"]}
+
+    def deliver(self, machines: Iterable[str], body: Mapping[str, Any], read: Any, timeout_s: float = 60.0) -> dict[str, Any]:
+        return {name: self._receive(self._world.by_name[name], int(body["update"])) for name in machines}
+
+    def _receive(self, item: SimMachine, update: int) -> Any:
+        if not self._answers(item):
+            return NoAnswerError(f"{item.name} does not answer")
+        if not update:
+            return WireError("HTTP 400: update is 0: a number from 1 on")
+        if item.name in self._world.refused:
+            return WireError(f'launcher of {item.name} at http://m:1: HTTP 400 on /v1/updates: {{"error":"it takes no updates"}}')
+        item.here.add(update)
+        return {"ready": True}
 
     def probes(self, bodies: Mapping[str, Mapping[str, Any]], part: str = "launcher", wait_s: float = 0.0) -> dict[str, Any]:
         return {name: self._probe(self._world.by_name[name], body, part) for name, body in bodies.items()}
@@ -320,7 +344,12 @@ class SimFleet:
             return {"outcome": "already_done"}
         if generation < item.generation:
             return WireError("HTTP 409: a generation that is over")
+        update = int((body.get("program") or {}).get("update") or 0)
+        if update and (update not in item.here or item.name in self._world.refused):
+            return WireError("HTTP 400: the code is not here")
         item.operations.add(operation)
         item.aim(body, self._world.clock.steady_s())
+        if update in self._world.broken and body["desired"] == "run":
+            item.state, item.rank, item.launcher_back_s = "starting", None, None
         self._world.stands = False if body["desired"] == "run" else self._world.stands
         return {"outcome": "done"}

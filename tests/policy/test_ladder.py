@@ -52,7 +52,8 @@ def test_an_unknown_failure_climbs_from_restart_to_trial_and_says_what_it_passes
     assert passed(first) == [("probes", "not_available")] and first.price is not None
     second = decide(crash(fail()), History(failures=(fail(ago_s=60.0),)), running)
     assert (second.rung, second.action, second.machines) == ("trial", "trial", ("m1",))
-    assert passed(second) == [("reattempt", "used_up"), ("diagnose", "not_available")] and second.price is not None
+    before = [("reattempt", "used_up"), ("rollback", "not_available"), ("diagnose", "not_available")]
+    assert passed(second) == before and second.price is not None
 
 
 def test_probes_run_beside_the_restart_where_they_are_offered(running: PolicyContext) -> None:
@@ -104,9 +105,9 @@ def test_where_ranks_are_fixed_every_rung_is_passed_over_and_a_person_is_called(
     restart, page = Policy(PolicyConfig(dry_run=False)).decide([crash(fail())], history, fixed)
     assert (page.action, page.rung, page.reason) == ("page", "page", "no_trial")
     assert passed(page)[1:] == [
+        ("rollback", "not_available"),
         ("diagnose", "not_available"),
         ("trial", "no_trial"),
-        ("rollback", "not_available"),
         ("replay", "not_available"),
     ]
     assert (restart.action, restart.rung) == ("restart", "reattempt"), "the job does not wait for the person"
@@ -223,7 +224,9 @@ def test_every_trouble_ends_with_a_person(order: str) -> None:
 def test_the_table_shows_what_is_not_available_and_where_network_alerts_lead() -> None:
     rows = ladder_rows(PolicyConfig())
     assert rows[0][:2] == ("rank", "rung") and rows[-1][1] == "page"
-    assert {row[1] for row in rows if row[-1] == "not available"} == {"rollback", "replay"}
+    assert {row[1] for row in rows if row[-1] == "not available"} == {"replay"}
+    assert {row[1] for row in rows if "rollback =" in row[-1]} == {"rollback"}
+    assert {row[-1] for row in ladder_rows(PolicyConfig(rollback="auto")) if row[1] == "rollback"} == {"with updates"}
     assert {row[1] for row in rows if row[-1] == "with launchers"} == {"diagnose"}
     climbs = {item["trouble"]: item["climb"] for item in ladder_json(PolicyConfig())["troubles"]}
     assert climbs["network"] == ["page"] and climbs["nan"] == ["diagnose", "trial", "rollback", "replay", "page"]

@@ -14,23 +14,25 @@ from minder.edge.checkpoint.manifest import (
     complete_checkpoints,
     newest_generation,
     newest_step,
+    own_version,
     prune,
     publish,
+    readable_checkpoints,
     verify,
 )
 from minder.model.errors import CheckpointError
 
 
-def _write(directory: Path, step: int, generation: int = 0, content: bytes = b"weights") -> Manifest:
+def _write(directory: Path, step: int, generation: int = 0, content: bytes = b"weights", update: int = 0) -> Manifest:
     path = checkpoint_path(directory, step, generation)
     path.mkdir(parents=True)
     (path / "part").write_bytes(content)
     file = ManifestFile("part", len(content), hashlib.sha256(content).hexdigest())
-    return Manifest(path, step, generation, 2, 1.5, (file,))
+    return Manifest(path, step, generation, 2, 1.5, (file,), update=update, code_version="v" if update else "")
 
 
-def _published(directory: Path, step: int, generation: int = 0) -> Manifest:
-    manifest = _write(directory, step, generation)
+def _published(directory: Path, step: int, generation: int = 0, update: int = 0) -> Manifest:
+    manifest = _write(directory, step, generation, update=update)
     publish(manifest)
     return manifest
 
@@ -125,3 +127,32 @@ def test_a_manifest_of_a_newer_format_is_left_alone(tmp_path: Path) -> None:
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     file.write_text(json.dumps({**content, "sha256": digest}))
     assert complete_checkpoints(tmp_path) == []
+
+
+def test_a_version_goes_on_from_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MINDER_CHECKPOINTS_NOT_OF", raising=False)
+    older, newer = _published(tmp_path, 40, 1), _published(tmp_path, 45, 2, update=7)
+    assert readable_checkpoints(tmp_path) == [newer, older] and newest_step(tmp_path) == 45
+    monkeypatch.setenv("MINDER_CHECKPOINTS_NOT_OF", "7")
+    assert readable_checkpoints(tmp_path) == [older] and newest_step(tmp_path, {7}) == 40
+    monkeypatch.setenv("MINDER_CHECKPOINTS_NOT_OF", "0,7")
+    with pytest.raises(CheckpointError, match="written by updates that this version does not read"):
+        readable_checkpoints(tmp_path)
+
+
+def test_the_last_checkpoint_of_the_version_before_stays(tmp_path: Path) -> None:
+    for step in (10, 11):
+        _published(tmp_path, step, 1)
+    for step in (12, 13, 14, 15):
+        newest = _published(tmp_path, step, 2, update=7)
+    prune(tmp_path, newest, keep=3)
+    assert [item.step for item in complete_checkpoints(tmp_path)] == [15, 14, 13, 11]
+
+
+def test_a_process_knows_its_version_from_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINDER_UPDATE", "7")
+    monkeypatch.setenv("MINDER_CODE_VERSION", "abc")
+    assert own_version() == (7, "abc")
+    monkeypatch.setenv("MINDER_UPDATE", "")
+    monkeypatch.delenv("MINDER_CODE_VERSION")
+    assert own_version() == (0, "")

@@ -224,3 +224,52 @@ def test_probes_of_standbys_neither_end_nor_delay_a_job(scene: Any, schedule: An
     assert any("probes of standby s0: fail" in line for line in played.trace) and any(
         "passed its probes" in line or ": pass" in line for line in played.trace
     )
+
+
+def versions(played: Any) -> list[int]:
+    """Of each generation, in order."""
+    return [number for _, number in sorted(played.watch._update.items())]
+
+
+def test_an_update_waits_for_the_next_restart_and_an_urgent_one_does_not(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    act = schedule.Action
+    lazy = (act(5.0, "update", "", 0, "good"), act(60.0, "crash", "m1", 1), act(120.0, "update", "", 1, "good"))
+    played = scene.play(schedule.Schedule(0, lazy), empty_ledger)
+    assert played.watch.broken == [] and versions(played) == [0, 1, 2]
+
+
+def test_an_update_that_one_launcher_refuses_leaves_the_version_before(scene: Any, schedule: Any, empty_ledger: Path) -> None:
+    act = schedule.Action
+    actions = (act(1.0, "refuses", "m2", 30.0), act(5.0, "update", "", 1, "good"), act(40.0, "crash", "m1", 1))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert played.watch.broken == [] and versions(played) == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["bad", "broken"])
+@pytest.mark.parametrize(("rollback", "ends"), [("auto", 0), ("off", 1)])
+def test_a_bad_update_is_taken_back_where_the_site_says_so(
+    scene: Any, schedule: Any, empty_ledger: Path, rollback: str, ends: int, kind: str
+) -> None:
+    """It fails a few steps in, or before the barrier, in every generation. Without the setting the ladder climbs on with the version that
+    fails. Whatever it does, no machine is blamed for a version that ran nowhere."""
+    played = scene.play(schedule.Schedule(0, (schedule.Action(5.0, "update", "", 1, kind),), rollback=rollback), empty_ledger)
+    assert played.watch.broken == []
+    assert kind == "bad" or not any("is evicted" in line or "goes on trial" in line for line in played.trace)
+    assert (versions(played)[-1], set(versions(played)[1:3])) == (ends, {1})
+    assert (played.phase == "running") is (rollback == "auto")
+
+
+KILLED_IN_UPDATE = [("write", 4), ("effect", 2)]
+MORE_IN_UPDATE = [*(("write", place) for place in range(1, 34)), *(("effect", place) for place in range(1, 12))]
+
+
+@pytest.mark.parametrize(
+    ("what", "place"), [*KILLED_IN_UPDATE, *(pytest.param(*item, marks=pytest.mark.release) for item in MORE_IN_UPDATE)]
+)
+def test_a_controller_killed_anywhere_in_an_update_and_its_rollback(
+    scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int
+) -> None:
+    actions = (schedule.Action(5.0, "kill", "", place, what), schedule.Action(5.0, "update", "", 1, "bad"))
+    played = scene.play(schedule.Schedule(0, actions), empty_ledger)
+    assert played.watch.broken == [], "\n".join(played.trace)
+    assert any("killed" in line for line in played.trace) and (played.phase, versions(played)[-1]) == ("running", 0)

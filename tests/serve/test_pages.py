@@ -20,6 +20,7 @@ from minder.model.decision import Decision
 from minder.model.pairs import PairEdge, PairGraph, PairNode
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.pairs import pairs_payload
+from minder.record.incidents.updates import order_update, update_payload
 from serve.app import build_app
 from serve.settings import Settings
 from serve.state import Service, open_service
@@ -304,6 +305,19 @@ def test_other_settings_are_tried_on_the_past_and_nothing_is_written(enter: Ente
 def test_an_accused_machine_stands_out_among_its_jobs_machines(reader: httpx.Client) -> None:
     shown = reader.get("/jobs/llm").text
     assert 'title="m1: accused in llm-2"' in shown and "s1: accused" not in shown
+
+
+def test_a_jobs_page_says_which_code_runs_what_waits_and_what_failed_first(enter: Enter, ledger: Ledger) -> None:
+    pages = enter()
+    assert "<dt>code</dt>" not in pages.get("/jobs/llm").text
+    order = order_update(ledger, "llm", update_payload("", (0, 0), {"X": "1"}, None, False, "lower rate"), "ann")
+    begun = {"generation": 9, "update": 1, "update_operation": order.operation_id, "rank_machine": {"0": "m1"}}
+    ledger.append(kinds.GENERATION_STARTED, begun, job="llm", operation_id="restart-1")
+    ledger.append(kinds.NOTE, {"text": "first failure after update 1", "update": 1}, job="llm", incident="llm-2")
+    order_update(ledger, "llm", update_payload("", (0, 0), {"X": "2"}, None, False, ""), "bob")
+    shown = re.sub(r"<[^>]+>", "", pages.get("/jobs/llm").text)
+    assert "update 1 by ann (lower rate)" in shown and "first failure after update 1: llm-2" in shown
+    assert "update 2 by bob: with the next restart" in shown
 
 
 def test_telemetry_around_the_fault_is_drawn_and_goes_to_the_vendor(enter: Enter, ledger: Ledger) -> None:

@@ -207,6 +207,7 @@ class CheckpointLook:
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self._folder = None if folder is None else Path(folder)
         self._step: int | None = None
+        self._written_by: list[tuple[int, int]] | None = None
         self._same_size = "where the job saves is not known: set checkpoint_dir, or checkpoints_any_size"
         if folder is not None:
             self._same_size = f"its checkpoints in {folder} could not be looked at yet"
@@ -216,6 +217,11 @@ class CheckpointLook:
         """None: no complete checkpoint is known."""
         self._look()
         return self._step
+
+    def written_by(self) -> list[tuple[int, int]] | None:
+        """(step, number of the version that wrote it) of each complete checkpoint, newest first; None where that is not known."""
+        self._look()
+        return self._written_by
 
     def why_same_size(self) -> str:
         """Why the job cannot be resumed by another number of ranks, "" if it can; as of the last look."""
@@ -232,9 +238,10 @@ class CheckpointLook:
             self._thread.join(_FOLDER_ANSWERS_S)
 
     def _read(self, folder: Path) -> None:
-        from minder.edge.checkpoint.manifest import newest_step, why_same_size
+        from minder.edge.checkpoint.manifest import complete_checkpoints, newest_step, why_same_size
 
         try:
+            self._written_by = [(item.step, item.update) for item in complete_checkpoints(folder)]
             self._step, self._same_size = newest_step(folder), why_same_size(folder)
         except (CheckpointError, OSError) as error:
             self._same_size = f"its checkpoints in {folder} cannot be looked at: {error}"

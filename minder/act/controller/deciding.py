@@ -89,11 +89,18 @@ class Deciding:
             backlog.unrecorded.pop(0)
             if verdict.kind != "recovered":
                 backlog.put([(verdict, incident)])
+                self._note_first_failure(verdict, incident, now_s)
                 self._tick.opened.append((verdict, incident))
         if backlog.dropped:
             text = f"{backlog.dropped} conclusions are lost: more than {MOST} waited for the ledger"
             self._ledger.append(kinds.DEGRADED, {"what": "backlog", "detail": text}, job=name)
             backlog.dropped = 0
+
+    def _note_first_failure(self, verdict: Verdict, incident: str, now_s: float) -> None:
+        """That it is the first one since an update began to run."""
+        note = None if self._stages.updates is None else self._stages.updates.first_failure(verdict, now_s)
+        if note is not None:
+            self._ledger.append(kinds.NOTE, note, job=self._state.name, incident=incident)
 
     def _decide(self, now_s: float) -> None:
         """All verdicts that stand go to the policy together: faults at the same time are one decision, and one restart. What a
@@ -259,7 +266,13 @@ class Deciding:
     def blame_missing(self, result: StartResult) -> None:
         """Machines that do not start their workers are the next suspects, all at once: a standby can be bad too."""
         now_s, since_s = self._clock.now_s(), self._state.generation_start_s
-        for machine, why in result.missing.items():
+        missing, updates = dict(result.missing), self._stages.updates
+        excused = None if updates is None or not missing else updates.excused(missing, now_s)
+        if updates is not None and excused is not None:  # a version that never ran anywhere: who answers is no worse for it
+            missing = {machine: why for machine, why in missing.items() if not updates.answers(machine)}
+            self._tick.backlog.note([excused])
+            self._stages.measures.concluded([excused])
+        for machine, why in missing.items():
             evidence = (Evidence("launcher", machine, why, since_s=since_s),)
             verdict = Verdict(now_s, "machine", "evict", (machine,), "absence", 0.9, since_s, evidence, (), ("start",))
             self._tick.backlog.note([verdict])

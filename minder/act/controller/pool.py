@@ -92,7 +92,13 @@ class Pool:
         """The same, also with a probe that failed, in configured order."""
         views, now_s = self._fleet.views(), self._clock.now_s()
         waiting = [machine for machine in self._outside() if is_waiting(views.get(machine), now_s)]
-        return [machine for machine in waiting if machine not in self._unproven]
+        return [machine for machine in waiting if machine not in self._unproven and not self._takes_no_updates(machine)]
+
+    def _takes_no_updates(self, machine: str) -> str:
+        """Why it could not run the job's present version, "" if it can."""
+        if not self._state.update or "updates" in (self._fleet.launcher_state(machine).get("offers") or ()):
+            return ""
+        return f"its launcher takes no updates, and the job runs update {self._state.update}: start it with --allow-updates DIR"
 
     def proven(self) -> dict[str, Proof]:
         """Machines outside the job to what their probes prove; empty where standbys are not tested and none ever was."""
@@ -104,7 +110,10 @@ class Pool:
         views, now_s = self._fleet.views(), self._clock.now_s()
         out = self._outside()
         reasons = {
-            machine: why_not_waiting(views.get(machine), now_s) or self._unproven.get(machine, "") or self.proofs.of(machine).keeps_out
+            machine: why_not_waiting(views.get(machine), now_s)
+            or self._takes_no_updates(machine)
+            or self._unproven.get(machine, "")
+            or self.proofs.of(machine).keeps_out
             for machine in out
         }
         return {machine: why for machine, why in {**reasons, **self._ordered()}.items() if why}

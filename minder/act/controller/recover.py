@@ -5,7 +5,7 @@ can be done twice, so a controller that starts again in the middle simply does i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.state import JobState, bar_machines, placement_payload
+from minder.act.controller.updating import Updating
 from minder.act.recovery.generation_plan import GenerationPlan, exchange_machines, machine_order, replace_machines
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
@@ -59,6 +60,7 @@ class Recovery:
         self._actuator = actuator
         self._settings = settings
         self._clock = clock
+        self.updates: Updating | None = None  # of the job's code; None: it has one version
         self.on_phase: Callable[[str], None] = lambda text: None
         self.on_result: Callable[[ActionResult], None] = lambda result: None
 
@@ -84,7 +86,10 @@ class Recovery:
         self._capture(decision, incident)
         if decision.action == "evict":
             self._evict(decision, incident)
+        if self.updates is not None:
+            self.updates.order_back(decision, incident)
         reason = f"{decision.action} {', '.join(decision.machines)}".strip()
+        reason = reason if decision.update is None else f"rollback to update {decision.update}"
         reason += "" if decision.size is None else f": {decision.size.words}"
         result = self.bring_up(self._place(decision), decision.operation_id, incident, reason)
         self._park(decision)
@@ -214,37 +219,61 @@ class Recovery:
         placed = {int(rank): machine for rank, machine in plan_event.payload["rank_machine"].items()}
         generation = int(plan_event.payload["generation"])
         self._adopt(generation, placed, plan_event.time_s, operation_id, incident)
+        self._state.update = int(plan_event.payload.get("update") or 0)
         # what an earlier controller began resumed from what was there then: the generation may have saved newer ones since
-        self._state.resumed_from = plan_event.payload.get("resumed_from") if again else self._newest_checkpoint()
+        self._state.resumed_from = plan_event.payload.get("resumed_from") if again else self._newest_checkpoint(self._state.update)
         self.on_phase(f"starting generation {generation}")
         host = RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
         address, port = host.open(generation)
         self._phase("restart", "begin", operation_id, incident)
         plan = GenerationPlan(
-            self._state.name, generation, placed, address, port, operation_id, self._settings.environment, self._settings.max_restarts,
-            self._settings.machine_environment,
+            self._state.name, generation, placed, address, port, operation_id, self._environment(), self._settings.max_restarts,
+            self._settings.machine_environment, self._program(),
         )  # fmt: skip
         self._ledger.check_fence()
-        result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._clock, self._settings.grace_s)
+        deliver = None if plan.program is None else self._deliver
+        result = start_generation(self._fleet, plan, self._settings.start_deadline_s, self._clock, self._settings.grace_s, deliver)
         self._phase("restart", "end", operation_id, incident, "; ".join(f"{m}: {why}" for m, why in result.missing.items()))
         host.close_before(generation)
         return result
+
+    def _environment(self) -> Mapping[str, str]:
+        found = {} if self.updates is None else self.updates.environment(self._state.update)
+        return {**self._settings.environment, **found}
+
+    def _program(self) -> Mapping[str, Any] | None:
+        """Raises RecoveryError where the ledger does not know the version that this generation runs."""
+        return None if self.updates is None or not self._state.update else self.updates.version(self._state.update).program()
+
+    def _deliver(self, machines: Sequence[str]) -> dict[str, Any]:
+        return {} if self.updates is None else dict(self.updates.deliver(self._state.update, machines))
 
     def _begin_generation(self, rank_machine: Mapping[int, str], operation_id: str, incident: str | None, reason: str) -> Any:
         known = [int(self._fleet.launcher_state(machine).get("generation") or 0) for machine in set(rank_machine.values())]
         generation = max([self._state.generation, *known]) + 1
         last_step = self._state.last_step
+        update = {} if self.updates is None else self._choose(set(rank_machine.values()))
         payload = {
             "generation": generation,
             **placement_payload(rank_machine, self._state.sized(generation, rank_machine)),
             "reason": reason,
             "last_step": None if math.isinf(last_step) else last_step,
-            "resumed_from": self._newest_checkpoint(),
+            "resumed_from": self._newest_checkpoint(int(update.get("update") or 0)),
+            **update,
             **({"full_machines": self._settings.full_machines} if self._settings.full_machines else {}),
         }
         return self._ledger.append(
             kinds.GENERATION_STARTED, payload, job=self._state.name, incident=incident, operation_id=operation_id
         )  # fmt: skip
+
+    def _choose(self, machines: set[str]) -> dict[str, Any]:
+        """The version of the next generation, as its event names it."""
+        if self.updates is None:
+            return {}
+        choice = self.updates.choose(machines)
+        if choice.order is not None:
+            self.on_phase(f"applying update {choice.version.number}" + (f": {choice.order.note}" if choice.order.note else ""))
+        return choice.payload()
 
     def _adopt(self, generation: int, placed: dict[int, str], started_s: float, operation_id: str, incident: str | None) -> None:
         state = self._state
@@ -254,14 +283,15 @@ class Recovery:
         state.phase, state.first_step_seen = "starting", False
         state.operation_id, state.incident = operation_id, incident
 
-    def _newest_checkpoint(self) -> int | None:
+    def _newest_checkpoint(self, update: int) -> int | None:
+        """Of those that this version reads."""
         folder = self._settings.checkpoint_dir
         if folder is None or not folder.is_dir():
             return None
         from minder.edge.checkpoint.manifest import newest_step
 
         try:
-            return newest_step(folder)
+            return newest_step(folder, frozenset() if self.updates is None else self.updates.foreign(update))
         except (CheckpointError, OSError):
             return None
 

@@ -27,6 +27,7 @@ from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState
 from minder.act.controller.tracing import StepTraces
+from minder.act.controller.updating import Updating
 from minder.act.controller.watched import WatchedJob
 from minder.act.policy.config import PolicyConfig
 from minder.act.policy.context import PolicyContext
@@ -172,6 +173,7 @@ class Stages:
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     pool_size: PoolSize | None = None  # how many standbys the job should have; None of a job that is only watched
     sizes: tuple[int, int] = (0, 0)  # machines that the job has at least, and at full size; (0, 0): its size never changes
+    updates: Updating | None = None  # of the job's code; None of a job that is only watched
     growth: Growth | None = None  # lets a job that is short grow again; None where its size never changes
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is

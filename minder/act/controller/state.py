@@ -35,6 +35,7 @@ class JobState:
     operation_id: str = ""
     first_step_seen: bool = False
     resumed_from: int | None = None
+    update: int = 0  # the version of its code that the present generation runs; 0: as its launchers were started
     sized_in: int = 0  # the generation in which the job last got another number of ranks; 0: it never did
     full_machines: int = 0  # at full size, where the job may go on with fewer; 0: its size never changes
     ended_because: str = ""  # of a failed job, one line
@@ -45,7 +46,7 @@ class JobState:
         """The job is begun anew: its generations count from 1 again (above what a launcher remembers that outlived the last run)."""
         self.run += 1
         self.generation, self.phase, self.rank_machine, self.incident = 0, "starting", {}, None
-        self.sized_in = 0
+        self.sized_in = self.update = 0
         self.last_step, self.resumed_from, self.first_step_seen = -math.inf, None, False
 
     def sized(self, generation: int, rank_machine: Mapping[int, str]) -> int:
@@ -133,6 +134,7 @@ def _begin_generation(state: JobState, event: LedgerEvent) -> None:
     placed: Mapping[str, str] = event.payload.get("rank_machine", {})
     state.generation, state.rank_machine = int(event.payload["generation"]), {int(rank): machine for rank, machine in placed.items()}
     state.sized_in = int(event.payload.get("sized_in") or 0)  # the newest event says it all: not every reader has those before it
+    state.update = int(event.payload.get("update") or 0)
     state.generation_start_s = event.time_s
     state.phase, state.first_step_seen = "starting", False
     state.full_machines = int(event.payload.get("full_machines") or 0)

@@ -116,6 +116,7 @@ class Controller:
             verdicts = [*(self._tick.end_standing(now_s) if state.generation > generation > 0 else ()), *verdicts]
             self._tick.note_standing(verdicts)
         verdicts = [*verdicts, *self.guard("hang", lambda: self._end_hang(now_s), _NO_VERDICTS[0])]
+        verdicts = [*verdicts, *self.guard("updates", lambda: self._update(now_s), _NO_VERDICTS[0])]
         verdicts = [*verdicts, *self.guard("growth", lambda: self._grow(now_s), _NO_VERDICTS[0])]
         self._deciding.note(verdicts)  # nothing below this line may lose what was concluded
         stages.measures.concluded(verdicts)
@@ -132,10 +133,9 @@ class Controller:
         if note:
             self.guard("first_step", functools.partial(self._milestones.end_start, note), None, writes=True)
         in_job = () if observation is None or observation.job is None else observation.job.machines
-        if stages.diagnosing is not None:
-            self.guard("diagnosis", stages.diagnosing.tick, None, writes=True)
-        if stages.beside is not None:
-            self.guard("beside", stages.beside.tick, None, writes=True)
+        for name, part in (("diagnosis", stages.diagnosing), ("beside", stages.beside), ("updates", stages.updates)):
+            if part is not None:
+                self.guard(name, part.tick, None, writes=True)
         self._deciding.turn(now_s)
         self.guard("retests", self._retests.tick, None, writes=True)
         self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)
@@ -257,6 +257,8 @@ class Controller:
             stack.callback(self._stages.source.close)
             stack.callback(self._retests.close)
             stack.callback(self._standby_tests.close)
+            if self._stages.updates is not None:
+                stack.callback(self._stages.updates.close)
             if self._stages.traces is not None:
                 stack.callback(self._stages.traces.close)
             self._captures.close()
@@ -289,6 +291,7 @@ class Controller:
             "proven": self.pool.proven() if self._stages.watched is None else {},
             "dry_run": self._stages.policy.config.dry_run,
             "size": self._size(),
+            "update": None if self._stages.updates is None else self._stages.updates.status(),
             "scores": self._stages.scores(),
             "errors": dict(self._tick.errors),
             "failing": dict(self._tick.failing),
@@ -354,6 +357,10 @@ class Controller:
         standing, context = stages.standing(), functools.partial(stages.context, state, self.standbys())
         found = [*stages.hung.orders(now_s), *stages.hung.look(standing, context, now_s, stages.tracker.steps.typical_s)]
         return [identify(verdict, state, stages.tracker) for verdict in found]
+
+    def _update(self, now_s: float) -> list[Verdict]:
+        """What an update that must not wait any longer asks for."""
+        return [] if self._stages.updates is None else self._stages.updates.orders(now_s)
 
     def _grow(self, now_s: float) -> list[Verdict]:
         """What a job that is short asks for, once a standby is ready to join it."""

@@ -66,7 +66,7 @@ def attribute(verdict: Verdict, history: History, context: PolicyContext) -> Bla
 def _plain(verdict: Verdict) -> Trouble:
     """By the verdict alone."""
     if verdict.kind == "job":
-        return "order" if {"order", "grow"} & set(verdict.sources) else "standstill"
+        return "order" if {"order", "grow", "update"} & set(verdict.sources) else "standstill"
     return _OF_CAUSE.get(verdict.cause) or _machines_own(verdict)
 
 

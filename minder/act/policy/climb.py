@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minder.act.policy.blame import Blame
-from minder.act.policy.context import PolicyContext
+from minder.act.policy.context import PolicyContext, Rollback
 from minder.act.policy.ladder import ACTION_OF, Rung
 from minder.model.decision import Climb, PassedOver, Reason
 from minder.model.evidence import Failure, Verdict
@@ -18,7 +18,7 @@ __all__ = ["PASSED_ON", "climbed", "is_for", "passed_beside", "why_not"]
 PASSED_ON: frozenset[Reason] = frozenset({"no_trial", "no_standby"})
 _WORDS = {
     "diagnose": "stop-time diagnosis",
-    "rollback": "the rollback of the last change of code or data",
+    "rollback": "the rollback of the last update of the job's code",
     "replay": "dual-phase replay",
     "probes": "probes beside the restart",
 }
@@ -34,6 +34,8 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
     """Why this rung cannot be used now, or None."""
     if item.rung not in context.offers:
         return PassedOver(item.rung, "not_available", f"{_WORDS.get(item.rung, item.rung)} is not available here")
+    if item.rung == "rollback" and (why := _kept(blame, verdict, history, context)):
+        return PassedOver(item.rung, "not_available", why)
     action, named = ACTION_OF.get(item.rung), len(blame.machines)
     if action in ("evict", "trial") and not named:
         return PassedOver(item.rung, "no_machine_to_blame", "no machine is named")
@@ -49,6 +51,32 @@ def why_not(item: Rung, blame: Blame, verdict: Verdict, history: History, contex
         found = next((climb.finding for climb in reversed(past) if climb.finding), "")
         return PassedOver(item.rung, "used_up", f"{used} of {item.times} for this trouble already" + (f": {found}" if found else ""))
     return None
+
+
+def _kept(blame: Blame, verdict: Verdict, history: History, context: PolicyContext) -> str:
+    """Why the last update is not taken back for this trouble, "" where it is: it may be, and the failure was first seen after it."""
+    last = context.rollback
+    if last is None:
+        return "no update of the job's code to take back"
+    if last.refused:
+        return last.refused
+    if not verdict.failures:
+        return "no failure with an identity that could be new"
+    first = verdict.failures[0]
+    before = [item for item in history.failures if _is_before(item, last) and _is_known(item, first)]
+    return f"the failure is older than update {last.of}: seen on {before[-1].machine}" if before else ""
+
+
+def _is_before(item: Failure, last: Rollback) -> bool:
+    """By the generation where it is of this run; the clock may have been set since."""
+    return item.time_s < last.since_s or 0 < item.generation < last.since_generation
+
+
+def _is_known(item: Failure, first: Failure) -> bool:
+    """The same failure by its fingerprint; one without is the same where it was on that machine or of those ranks."""
+    if item.kind == "machine" or item.sort != first.sort or item.fingerprint != first.fingerprint:
+        return False
+    return bool(first.fingerprint) or item.machine == first.machine or bool(set(item.ranks) & set(first.ranks))
 
 
 def passed_beside(item: Rung, context: PolicyContext) -> tuple[PassedOver, ...]:

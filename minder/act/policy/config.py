@@ -29,8 +29,10 @@ _SECONDS = (
     "start_limit_s",
     "diagnose_limit_s",
     "alignment_after_s",
+    "rollback_within_s",
+    "update_within_s",
 )
-_WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve")}
+_WORDS = {"approval": ("none", "required"), "approval_on_timeout": ("page", "reject", "approve"), "rollback": ("off", "auto")}
 _CAUSES = ("stall", "slowdown", "absence", "explicit", "numeric", "unknown")
 
 
@@ -93,6 +95,13 @@ class PolicyConfig:
     approval: str = "none"
     approval_timeout_s: float = 900.0
     approval_on_timeout: str = "page"
+    # "auto": the rung `rollback` takes the last update of the job's code back, for a failure that was first seen after it; "off": a person
+    # does (`minder job rollback`).
+    rollback: str = "off"
+    # So long after an update a new failure may be taken for its.
+    rollback_within_s: float = 3600.0
+    # An update that waits for a restart gets one of its own after so long.
+    update_within_s: float = 86_400.0
     # The rungs, in order: the table [policy.ladder], below.
     ladder: LadderConfig = field(default_factory=LadderConfig)
 

@@ -9,7 +9,7 @@ from minder.act.policy.ladder import OFFERED
 from minder.model.observation import JobView
 from minder.model.topology import Parallelism
 
-__all__ = ["PolicyContext", "Sizes"]
+__all__ = ["PolicyContext", "Rollback", "Sizes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,20 @@ class Sizes:
     full: int
     parallelism: Parallelism
     refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The last change of the job's code, and what it is taken back to. of, to: versions; since_s, since_generation: when `of` began to run.
+    refused: why minder does not take it back by itself, "" where it may. unreadable: why `to` has no checkpoint to go on from, "" where it
+    has one."""
+
+    of: int
+    to: int
+    since_s: float
+    since_generation: int
+    refused: str = ""
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,8 @@ class PolicyContext:
     `engine_refuses`: machine to why the engine that owns it does not let it be taken now.
     `parallelism`: the job's axes, for the spread of its groups; None: not known, or minder only watches.
     `sizes`: how small the job may become; None: it never goes on with fewer machines.
+    `rollback`: what can be taken back of the job's code; None: it runs what its launchers were started with.
+    `update_waits`: the order of an update that the next generation applies, "" for none.
     `offers`: rungs of the ladder, and what runs beside them, that this job's actuator or engine can do: OFFERED everywhere, WITH_LAUNCHERS
     too where its launchers run probes.
     """
@@ -72,3 +88,5 @@ class PolicyContext:
     parallelism: Parallelism | None = None
     sizes: Sizes | None = None
     offers: frozenset[str] = OFFERED
+    rollback: Rollback | None = None
+    update_waits: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from minder.act.policy.config import PolicyConfig
-from minder.act.policy.ladder import ACTION_OF, TROUBLES, WITH_LAUNCHERS, Rung
+from minder.act.policy.ladder import ACTION_OF, TROUBLES, WITH_LAUNCHERS, WITH_UPDATES, Rung
 from minder.act.policy.trust import Standing, demoted_since, standing_of
 from minder.model.clock import format_time
 from minder.model.history import RuleRecord
@@ -17,7 +17,7 @@ _DOES = {
     "reattempt": "restart the job in place",
     "diagnose": "test all machines while the job stands",
     "trial": "give the suspect's ranks to another machine",
-    "rollback": "undo the last change of code or data",
+    "rollback": "take the last update of the job's code back",
     "replay": "replay the job on groups that cross",
     "over_evict": "evict the whole parallel group",
     "evict": "evict the machine",
@@ -55,8 +55,12 @@ def _rung(rank: int, item: Rung, config: PolicyConfig) -> dict[str, Any]:
         "after": item.after,
         "beside": list(item.beside),
         "available": item.rung in ACTION_OF,
-        "needs": "launchers" if item.rung in WITH_LAUNCHERS else None,
+        "needs": "launchers" if item.rung in WITH_LAUNCHERS else _needs_setting(config) if item.rung in WITH_UPDATES else None,
     }
+
+
+def _needs_setting(config: PolicyConfig) -> str:
+    return "updates" if config.rollback == "auto" else 'rollback = "auto"'
 
 
 def ladder_rows(config: PolicyConfig) -> list[tuple[str, ...]]:
@@ -69,7 +73,7 @@ def _row(item: dict[str, Any]) -> tuple[str, ...]:
     if item["after"]:
         often += f", once it came back {'again' if item['after'] == 1 else str(item['after']) + ' times'}"
     troubles = "every trouble" if item["rung"] == "page" else ", ".join(item["on"])
-    available = ("with launchers" if item["needs"] else "yes") if item["available"] else "not available"
+    available = (f"with {item['needs']}" if item["needs"] else "yes") if item["available"] else "not available"
     does = item["does"] + (f", {', '.join(item['beside'])} beside it" if item["beside"] else "")
     return (str(item["rank"]), item["rung"], does, troubles, often, available)
 

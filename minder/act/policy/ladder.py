@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from minder.model.decision import RungName
 from minder.model.errors import ConfigError
 
-__all__ = ["ACTION_OF", "OFFERED", "PERSON", "TROUBLES", "WITH_LAUNCHERS", "LadderConfig", "Rung", "Trouble", "read_ladder"]
+__all__ = ["ACTION_OF", "OFFERED", "PERSON", "TROUBLES", "WITH_LAUNCHERS", "WITH_UPDATES", "LadderConfig", "Rung", "Trouble", "read_ladder"]
 
 Trouble = Literal["machine", "network", "program", "unknown", "nan", "hang", "slow", "standstill", "order"]
 TROUBLES: dict[Trouble, str] = {
@@ -29,7 +29,7 @@ TROUBLES: dict[Trouble, str] = {
     "hang": "the job hangs, and the analysis names a machine or a parallel group",
     "slow": "the job is slow, and the analysis names a machine or a parallel group",
     "standstill": "the job stands as a whole, or lost its workers, and no machine is named",
-    "order": "a person orders the restart, or a job that runs on fewer machines is to grow again",
+    "order": "a person orders the restart, an update waits no longer, or a job that runs on fewer machines is to grow again",
 }
 # What a rung has done. Rungs without an action of their own are passed over until they are offered (PolicyContext.offers).
 ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "diagnose", "page"]] = {
@@ -37,11 +37,13 @@ ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "diagnose", "page
     "over_evict": "evict",
     "trial": "trial",
     "reattempt": "restart",
+    "rollback": "restart",
     "diagnose": "diagnose",
     "page": "page",
 }
 WITH_LAUNCHERS = frozenset({"diagnose", "probes"})  # only where the job's launchers run probes
-OFFERED: frozenset[str] = frozenset(ACTION_OF) - WITH_LAUNCHERS  # everywhere
+WITH_UPDATES = frozenset({"rollback"})  # only after an update, where the site lets minder take it back
+OFFERED: frozenset[str] = frozenset(ACTION_OF) - WITH_LAUNCHERS - WITH_UPDATES  # everywhere
 
 
 class _Strict(BaseModel):
@@ -80,9 +82,10 @@ _ORDERS: dict[str, tuple[Rung, ...]] = {
         Rung(rung="rollback", on=("program",), times=1, after=1),
         _GO_ON,
         Rung(rung="reattempt", on=("unknown",), times=1, beside=("probes",)),
+        Rung(rung="rollback", on=("unknown",), times=1, after=1),
         Rung(rung="diagnose", on=("unknown", "nan"), times=1),
         Rung(rung="trial", on=("unknown", "nan")),
-        Rung(rung="rollback", on=("unknown", "nan"), times=1),
+        Rung(rung="rollback", on=("nan",), times=1),
         Rung(rung="replay", on=("unknown", "nan"), times=1),
         *_ISOLATE,
     ),

@@ -15,6 +15,7 @@ __all__ = [
     "GROW",
     "HANG",
     "ORDER",
+    "UPDATE",
     "breaker",
     "budgets",
     "dry_run",
@@ -29,8 +30,8 @@ __all__ = [
 
 HOUR_S = 3600.0
 # sources of verdicts that ask for the restart of a job whose workers may live: it hangs, a person orders it, it is to grow again
-HANG, ORDER, GROW = "hang", "order", "grow"
-ASKED = frozenset({ORDER, GROW})  # of them those that are asked of a job that works
+HANG, ORDER, GROW, UPDATE = "hang", "order", "grow", "update"
+ASKED = frozenset({ORDER, GROW, UPDATE})  # of them those that are asked of a job that works
 _MOST_TOLD = 4
 
 
@@ -158,6 +159,8 @@ def would_restart(case: Case) -> Ruling:
         return passes()
     if GROW in case.verdict.sources and not joining(case, ready_standbys(case)):
         return stops("none", "tier_too_low", "no standby is ready to join: nothing to restart for")
+    if UPDATE in case.verdict.sources and not case.context.update_waits:
+        return stops("none", "tier_too_low", "the update is applied already: nothing to restart for")
     if HANG in case.verdict.sources and not case.context.hangs:
         return stops("none", "tier_too_low", "the job moves again: nothing to restart")
     if case.config.dry_run:

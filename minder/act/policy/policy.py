@@ -21,7 +21,16 @@ from minder.model.decision import Climb, Decision, PassedOver, Price, Reason, Ru
 from minder.model.evidence import TIER_ORDER, Verdict
 from minder.model.history import History
 
-__all__ = ["DIAGNOSE_STAGES", "EVICT_STAGES", "RESTART_STAGES", "RETRY_REASONS", "TRIAL_STAGES", "Policy", "operation_name"]
+__all__ = [
+    "DIAGNOSE_STAGES",
+    "EVICT_STAGES",
+    "RESTART_STAGES",
+    "RETRY_REASONS",
+    "ROLLBACK_STAGES",
+    "TRIAL_STAGES",
+    "Policy",
+    "operation_name",
+]
 
 _Act = Literal["evict", "trial", "restart", "diagnose"]
 _ACTS = get_args(_Act)
@@ -70,6 +79,7 @@ _WHOLE_JOB: tuple[tuple[str, Stage], ...] = (  # no machine goes
 )
 DIAGNOSE_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_diagnose))
 RESTART_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_restart))
+ROLLBACK_STAGES = (*_WHOLE_JOB, ("checkpoint", timing.readable), ("dry_run", limits.would_restart))
 _RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt", "diagnose": "diagnose"}  # of old decisions
 _MEANWHILE = Rung(rung="reattempt", on=("standstill",))
 _STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES, "diagnose": DIAGNOSE_STAGES}
@@ -138,7 +148,8 @@ class Policy:
                 continue
             decision = self._on(item, action, blame, around, passed)
             if decision.action != "page" or decision.reason not in PASSED_ON:
-                return action, decision
+                stopped = item.rung == "rollback" and decision.reason == "not_available"
+                return "page" if stopped else action, decision  # a person is called, and dead workers are started again as they were
             tried[action] = decision
             passed = [*decision.passed_over]
         if tried:
@@ -149,11 +160,15 @@ class Policy:
     def _on(self, item: Rung, action: _Act, blame: Blame, around: Case, passed: Sequence[PassedOver]) -> Decision:
         """The decision of one rung, by its stages."""
         machines = () if action in ("restart", "diagnose") else blame.machines
-        name = operation_name(replace(around.verdict, machines=machines), action, around.context)
+        back = around.context.rollback if item.rung == "rollback" else None
+        name = operation_name(replace(around.verdict, machines=machines), action if back is None else "rollback", around.context)
         case = replace(around, action=action, operation_id=name, machines=machines, rung=item.rung, trouble=blame.trouble)
         beside = passed_beside(item, around.context) if item.beside else ()
         missing = {skipped.rung for skipped in beside}
         decision = replace(_run(case, blame), beside=tuple(name for name in item.beside if name not in missing))
+        if back is not None and decision.action == action:
+            said = f"update {back.of} is taken back to {back.to}: first seen after it; {blame.say}"
+            decision = replace(decision, update=back.to, detail=said)
         return _placed(decision, (*passed, *beside), self._climbed(around))
 
     def _climbed(self, around: Case) -> tuple[Climb, ...]:
@@ -261,7 +276,7 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
     action: Literal["evict", "trial", "restart", "diagnose", "page", "none"] = case.action
     reason: Reason = "act"
     detail = f"every stage passed: {case.action}" if blame is None or not case.verdict.failures else f"{case.action}: {blame.say}"
-    for name, stage in _STAGES[case.action]:
+    for name, stage in ROLLBACK_STAGES if case.rung == "rollback" else _STAGES[case.action]:
         ruling = stage(case)
         lines.append(f"{name}: {ruling.say}")
         cost, size = ruling.price or cost, ruling.size or size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minder.act.policy.case import Case, Ruling, passes, stops
 from minder.model.history import Maintenance, Pause
 
-__all__ = ["barred_yet_inside", "cooldown", "in_progress", "membership", "paused", "restarts_left", "tier"]
+__all__ = ["barred_yet_inside", "cooldown", "in_progress", "membership", "paused", "readable", "restarts_left", "tier"]
 
 
 def tier(case: Case) -> Ruling:
@@ -126,6 +126,16 @@ def cooldown(case: Case) -> Ruling:
     if case.context.now_s < until_s:
         return stops("none", "cooldown", f"quiet phase for another {until_s - case.context.now_s:.0f} s: asked again then")
     return passes()
+
+
+def readable(case: Case) -> Ruling:
+    """A version that is gone back to must have a checkpoint to go on from: without one the work of days would begin anew."""
+    last = case.context.rollback
+    if last is None or last.refused:
+        return stops("page", "not_available", "no update of the job's code to take back" if last is None else last.refused)
+    if last.unreadable:
+        return stops("page", "not_available", f"update {last.of} cannot be taken back: {last.unreadable}")
+    return passes(f"pass, update {last.to} goes on from a checkpoint that it reads")
 
 
 def restarts_left(case: Case) -> Ruling:

@@ -18,7 +18,7 @@ __all__ = ["GenerationPlan", "exchange_machines", "machine_order", "replace_mach
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
     """One generation of a job: ranks on machines, the store's address, and what else each worker's environment holds, on any machine
-    and on one."""
+    and on one. program: the version of the job's code that it runs, as launchers read it; None: as they were started."""
 
     job: str
     generation: int
@@ -29,6 +29,7 @@ class GenerationPlan:
     environment: Mapping[str, str] = field(default_factory=dict)
     max_restarts: int = 0
     machine_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    program: Mapping[str, Any] | None = None
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -45,6 +46,7 @@ class GenerationPlan:
             "world_size": len(self.rank_machine),
             "assignments": assignments,
             "grace_s": grace_s,
+            **({} if self.program is None else {"program": dict(self.program)}),
         }
 
     def _worker_environment(self, machine: str, rank: int, local_rank: int, local_size: int) -> dict[str, str]:

@@ -6,8 +6,9 @@ A launcher that was restarted meanwhile has forgotten its ranks: it gets them ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from minder.act.recovery.generation_plan import GenerationPlan
 from minder.diagnose.verdicts.absence import is_unmanned
@@ -18,6 +19,7 @@ from minder.wire.fleet import Fleet
 
 __all__ = ["StartResult", "await_waiting", "start_generation"]
 
+Deliver = Callable[[Sequence[str]], dict[str, Any]]
 _POLL_S = 0.05
 _SILENT_S = 3.0
 _RETURNS_S = 5.0  # a launcher that is started again answers by then
@@ -72,10 +74,13 @@ def why_not_waiting(view: MachineView | None, now_s: float) -> str:
     return "its worker stands still at the barrier, as if stopped" if frozen else ""
 
 
-def start_generation(fleet: Fleet, plan: GenerationPlan, deadline_s: float, clock: Clock, grace_s: float = 5.0) -> StartResult:
-    """Tell every machine its ranks and wait until all its workers run them. Idempotent: the launchers know the operation."""
+def start_generation(
+    fleet: Fleet, plan: GenerationPlan, deadline_s: float, clock: Clock, grace_s: float = 5.0, deliver: Deliver | None = None
+) -> StartResult:
+    """Tell every machine its ranks and wait until all its workers run them. Idempotent: the launchers know the operation. deliver: brings
+    the generation's code to launchers that do not have it, and returns machine to why it cannot."""
     started_s = clock.steady_s()
-    telling = _Telling(fleet, plan, clock, grace_s)
+    telling = _Telling(fleet, plan, clock, grace_s, deliver)
     telling.tell(plan.machines)
     while (pending := telling.pending()) and clock.steady_s() - started_s < deadline_s:
         fleet.refresh(pending)
@@ -92,8 +97,9 @@ def start_generation(fleet: Fleet, plan: GenerationPlan, deadline_s: float, cloc
 class _Telling:
     """Whom a generation's request has reached. missing: machine to why it cannot; errors: the same, of those that are asked again."""
 
-    def __init__(self, fleet: Fleet, plan: GenerationPlan, clock: Clock, grace_s: float) -> None:
+    def __init__(self, fleet: Fleet, plan: GenerationPlan, clock: Clock, grace_s: float, deliver: Deliver | None) -> None:
         self._fleet, self._plan, self._clock, self._grace_s = fleet, plan, clock, grace_s
+        self._deliver = deliver
         self._told_s: dict[str, float] = {}
         self.missing: dict[str, str] = {}
         self.errors: dict[str, str] = {}
@@ -102,7 +108,8 @@ class _Telling:
         requests = {machine: self._plan.request_for(machine, self._grace_s) for machine in machines}
         if not requests:
             return
-        answers = self._fleet.post_workers(requests)
+        without = {} if self._deliver is None else self._deliver(list(requests))
+        answers = without | self._fleet.post_workers({machine: body for machine, body in requests.items() if machine not in without})
         now_s, views = self._clock.steady_s(), self._fleet.views()
         for machine, answer in answers.items():
             self._told_s[machine] = now_s

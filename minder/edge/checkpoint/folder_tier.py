@@ -124,7 +124,7 @@ class FolderTier:
         return chosen.step
 
     def _choose(self) -> Manifest | None:
-        candidates: list[Manifest] = self._ranks.from_first(lambda: manifests.complete_checkpoints(self.directory))
+        candidates: list[Manifest] = self._ranks.from_first(lambda: manifests.readable_checkpoints(self.directory))
         for candidate in candidates:
             share = candidate.files[self._ranks.rank :: self._ranks.size]
             problems = [problem for found in self._ranks.gather_all(manifests.verify(candidate, share)) for problem in found]
@@ -176,7 +176,8 @@ class FolderTier:
             try:
                 shares = written or [self._write_files(path, staged, alone=True)]
                 files = tuple(sorted((file for share in shares for file in share), key=lambda file: file.name))
-                manifest = Manifest(path, step, self.generation, self._ranks.size, time.time(), files, self._any_size)
+                about = (path, step, self.generation, self._ranks.size, time.time(), files, self._any_size)
+                manifest = Manifest(*about, *manifests.own_version())
                 manifests.publish(manifest)
                 manifests.prune(self.directory, manifest, self._keep)
             except _SAVE_FAILURES as error:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ __all__ = [
     "complete_checkpoints",
     "newest_generation",
     "newest_step",
+    "own_version",
     "prune",
     "publish",
+    "readable_checkpoints",
     "verify",
     "why_same_size",
 ]
@@ -49,7 +51,7 @@ class ManifestFile:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A complete checkpoint: the state after `step` steps, written by `world_size` ranks of `generation`. any_size: another number of ranks
-    can read it."""
+    can read it. update, code_version: the version of the job's code that wrote it; 0 and "" where none is known."""
 
     path: Path
     step: int
@@ -58,6 +60,8 @@ class Manifest:
     time_s: float
     files: tuple[ManifestFile, ...]
     any_size: bool = True
+    update: int = 0
+    code_version: str = ""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -80,9 +84,30 @@ def complete_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
     return sorted(manifests, key=lambda manifest: manifest.order, reverse=True)
 
 
-def newest_step(directory: str | os.PathLike[str]) -> int | None:
-    """The step of the checkpoint that a new generation would resume from; None where none is complete. Raises CheckpointError, OSError."""
+def readable_checkpoints(directory: str | os.PathLike[str]) -> list[Manifest]:
+    """The complete ones without those of versions whose checkpoints this process does not read (MINDER_CHECKPOINTS_NOT_OF). Raises
+    CheckpointError where only such are left: to begin anew in silence would lose the run."""
     found = complete_checkpoints(directory)
+    not_of = {int(text) for text in os.environ.get("MINDER_CHECKPOINTS_NOT_OF", "").split(",") if text.isdigit()}
+    left = [manifest for manifest in found if manifest.update not in not_of]
+    if found and not left:
+        raise CheckpointError(
+            f"all {len(found)} complete checkpoints in {directory} were written by updates that this version does not read: "
+            "move them away to start again, or set checkpoints_compatible = true"
+        )
+    return left
+
+
+def own_version() -> tuple[int, str]:
+    """(update, code version) of the code that runs in this process, as its launcher says."""
+    number = os.environ.get("MINDER_UPDATE", "")
+    return int(number) if number.isdigit() else 0, os.environ.get("MINDER_CODE_VERSION", "")[:64]
+
+
+def newest_step(directory: str | os.PathLike[str], not_of: Collection[int] = ()) -> int | None:
+    """The step of the checkpoint that a new generation would resume from; None where none is complete. not_of: updates whose checkpoints it
+    does not read. Raises CheckpointError, OSError."""
+    found = [manifest for manifest in complete_checkpoints(directory) if manifest.update not in not_of]
     return found[0].step if found else None
 
 
@@ -144,9 +169,11 @@ def publish(manifest: Manifest) -> None:
 
 
 def prune(directory: str | os.PathLike[str], published: Manifest, keep: int) -> None:
-    """After `published` counts: remove all but the newest `keep` complete ones, and unfinished ones older than it."""
+    """After `published` counts: remove all but the newest `keep` complete ones, and unfinished ones older than it. The newest one that
+    another version of the job's code wrote stays: a rollback may have nothing else to go on from."""
     complete = complete_checkpoints(directory)
     kept = {manifest.path for manifest in complete[:keep]}
+    kept |= {manifest.path for manifest in [item for item in complete if item.update != published.update][:1]}
     for path in _folders(directory):
         step, generation = _identity(path)
         if path not in kept and (generation, step) < published.order:
@@ -177,7 +204,9 @@ def _read(path: Path) -> Manifest | None:
         digest = content.pop("sha256")
         files = tuple(ManifestFile(name, int(size), sha256) for name, (size, sha256) in content["files"].items())
         any_size = bool(content.get("any_size", True))
-        manifest = Manifest(path, content["step"], content["generation"], content["world_size"], content["time_s"], files, any_size)
+        update, version = int(content.get("update", 0)), str(content.get("code_version", ""))
+        about = (content["step"], content["generation"], content["world_size"], content["time_s"])
+        manifest = Manifest(path, *about, files, any_size, update, version)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # absent, cut off, or nonsense: not complete
     fits = content.get("format") == _FORMAT and digest == _digest(content) and (manifest.step, manifest.generation) == _identity(path)
@@ -194,6 +223,8 @@ def _content(manifest: Manifest) -> dict[str, Any]:
         "time_s": manifest.time_s,
         "files": {file.name: [file.size_bytes, file.sha256] for file in manifest.files},
         **({} if manifest.any_size else {"any_size": False}),
+        **({"update": manifest.update} if manifest.update else {}),
+        **({"code_version": manifest.code_version} if manifest.code_version else {}),
     }
 
 

@@ -13,19 +13,32 @@ _MOST_FILES, _MOST_BYTES = 500, 20 << 20
 _FOREIGN = ("site-packages", ".venv", "venv", "node_modules", "__pycache__", ".git")
 
 
-def code_version(command: Sequence[str], environment: Mapping[str, str]) -> str:
+def code_version(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    update: int = 0,
+    changed: Mapping[str, str] | None = None,
+    root: Path | None = None,
+) -> str:
     """Twelve characters; $MINDER_CODE_VERSION of the job's environment where the site knows better; "" where nothing can be read.
+
+    update, changed, root: the number of the update that runs, the variables that it sets, and the folder of its files, which is named by
+    their hash. They make another version, with the same files too.
 
     The script's arguments count, and the Python files in its folder and below (500 of them, 20 MiB). An editor's save between two starts
     is another version; libraries that are installed elsewhere are not looked at.
     """
     known = environment.get("MINDER_CODE_VERSION")
     if known:
-        return known[:64]
-    folder = _folder(command)
+        return f"{known[:50]}+update{update}" if update else known[:64]
+    folder = _folder(command) if root is None else root
     if folder is None:
         return ""
-    digest = hashlib.sha256("\0".join([Path(command[0]).name, *command[1:]]).encode())
+    variables = [f"{name}={value}" for name, value in sorted((changed or {}).items())]
+    digest = hashlib.sha256("\0".join([Path(command[0]).name, *command[1:], *variables]).encode())
+    if root is not None:
+        digest.update(root.name.encode())
+        return digest.hexdigest()[:12]
     read = 0
     for path in _sources(folder):
         try:

@@ -1,4 +1,5 @@
-"""The launcher's HTTP: GET /v1/state, /v1/events, /v1/traces, /metrics, POST /v1/workers, /v1/probes; a bearer token on all of them."""
+"""The launcher's HTTP: GET /v1/state, /v1/events, /v1/traces, /metrics, POST /v1/workers, /v1/probes, /v1/updates, /v1/updates/pieces; a
+bearer token on all of them."""
 
 from __future__ import annotations
 
@@ -33,6 +34,7 @@ __all__ = ["build_endpoints"]
 _log = logging.getLogger("minder.launcher")
 _LONGEST_WAIT_S = 60.0
 _LARGEST_BODY_BYTES = 1 << 20
+_LARGEST_LIST_BYTES = 4 << 20  # of an update's files
 Answer = Callable[[Request], Awaitable[Response]]
 
 
@@ -49,7 +51,9 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
     async def state(request: Request) -> JSONResponse:
         workers = to_json(supervisor.views())
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
-        return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": ["probes", "probes beside"]})
+        offers = ["probes", "probes beside", *(["updates"] if supervisor.updates.offered else [])]
+        found |= {"update": supervisor.update}
+        return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": offers})
 
     async def events(request: Request) -> JSONResponse:
         since, wait_s = int(_number(request, "since")), min(_number(request, "wait"), _LONGEST_WAIT_S)
@@ -99,11 +103,32 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
             Route("/v1/traces", _told(traced), methods=["GET"]),
             Route("/v1/workers", _told(workers), methods=["POST"]),
             Route("/v1/probes", _told(probes), methods=["POST"]),
+            *_update_routes(supervisor),
             Route("/metrics", _told(metrics), methods=["GET"]),
         ]
     )
     refusal = JSONResponse({"error": "wrong or missing token: send Authorization: Bearer TOKEN"}, 401)
     return TokenGuard(app, refusal, RefusedCallers(_log), token, metrics_token)
+
+
+def _update_routes(supervisor: Supervisor) -> list[Route]:
+    """Versions of the job's code: offered, and what is missing of them in pieces."""
+    settings, found = supervisor.settings, supervisor.updates
+
+    async def updates(request: Request) -> JSONResponse:
+        body = _json(await request.body(), _LARGEST_LIST_BYTES)
+        answer = await asyncio.to_thread(found.prepare, body)
+        if answer["ready"]:
+            event(_log, logging.INFO, "update ready", job=settings.job, update=body.get("update"), code=str(body.get("code"))[:12])
+        return JSONResponse({"machine": settings.machine, "job": settings.job, **answer})
+
+    async def pieces(request: Request) -> JSONResponse:
+        return JSONResponse(await asyncio.to_thread(found.receive, _json(await request.body(), _LARGEST_BODY_BYTES)))
+
+    return [
+        Route("/v1/updates", _told(updates), methods=["POST"]),
+        Route("/v1/updates/pieces", _told(pieces), methods=["POST"]),
+    ]
 
 
 def _told(answer: Answer) -> Answer:
@@ -118,6 +143,16 @@ def _told(answer: Answer) -> Answer:
             return JSONResponse({"error": str(error)}, 400)
 
     return telling
+
+
+def _json(body: bytes, most_bytes: int) -> Any:
+    """Raises WireError."""
+    if len(body) > most_bytes:
+        raise WireError(f"the body has {len(body)} bytes: at most {most_bytes}")
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise WireError(f"the body is no JSON: {error}") from error
 
 
 def _order(body: bytes) -> ProbeRequest:

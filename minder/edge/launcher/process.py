@@ -34,7 +34,8 @@ class Exit:
 
 
 class WorkerProcess:
-    """Started on construction. `on_message(worker, message)` and `on_exit(worker, exit)` are called in the event loop."""
+    """Started on construction, with the program that `settings` name. `on_message(worker, message)` and `on_exit(worker, exit)` are called
+    in the event loop."""
 
     def __init__(
         self,
@@ -61,8 +62,9 @@ class WorkerProcess:
         self._kill_time_s = math.inf  # of the event loop's clock
         self._timers: list[asyncio.TimerHandle] = []
         self._loop = asyncio.get_running_loop()
-        self.code_version = code_version(settings.command, settings.env)
-        spawned = spawn_worker(settings, heartbeat, log, low_priority)
+        self.program = settings
+        self.code_version = code_version(settings.command, settings.env, settings.update, settings.update_env, settings.code_root)
+        spawned = spawn_worker(settings, heartbeat, log, low_priority, self.code_version)
         self.pid = spawned.process.pid
         self._process, self._channel, self._pidfd = spawned.process, spawned.channel, spawned.pidfd
         self._loop.add_reader(self._channel, self._read)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from minder.edge.launcher.updates import ProgramOrder
 from minder.edge.launcher.variables import refused_variable
 from minder.model.errors import WireError
 from minder.wire.codec import from_json
@@ -23,7 +24,8 @@ class SlotAssignment:
 
 @dataclass(frozen=True, slots=True)
 class WorkersRequest:
-    """What the controller wants of this machine's workers. grace_s: seconds from the request to SIGKILL; 0: at once."""
+    """What the controller wants of this machine's workers. grace_s: seconds from the request to SIGKILL; 0: at once. program: the version
+    that workers run; None: the launcher's own command."""
 
     operation_id: str
     generation: int
@@ -31,6 +33,7 @@ class WorkersRequest:
     world_size: int = 0
     assignments: tuple[SlotAssignment, ...] = ()
     grace_s: float = 5.0
+    program: ProgramOrder | None = None
 
 
 def parse_request(data: Any, slots: int, allow_env: Sequence[str] = ()) -> WorkersRequest:

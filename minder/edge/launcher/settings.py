@@ -22,7 +22,8 @@ __all__ = ["LaunchSettings", "check_settings", "parse_environment", "parse_liste
 class LaunchSettings:
     """One launcher: `slots` workers of `job` on `machine`. Times in seconds, sizes in bytes. allow_env: patterns of variables that a
     request may set besides those of minder.edge.launcher.variables. probe_folder: where the disk probe writes, the temporary folder if not
-    given."""
+    given. allow_updates: where updates of the job's code are kept; None: none is taken. update, update_env, code_root: of the version that
+    a worker is started with (minder.edge.launcher.updates); 0 for the launcher's own command."""
 
     job: str
     machine: str
@@ -48,6 +49,10 @@ class LaunchSettings:
     spare_delay_s: float = 5.0
     log_limit_bytes: int = 64 * 1024 * 1024
     grace_s: float = 10.0  # that the workers have when the launcher is asked to end
+    allow_updates: Path | None = None
+    update: int = 0
+    update_env: dict[str, str] = field(default_factory=dict)
+    code_root: Path | None = None
 
     @property
     def heartbeat_dir(self) -> Path:

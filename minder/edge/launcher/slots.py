@@ -52,6 +52,7 @@ class Slot:
         self.spare: WorkerProcess | None = None
         self.heartbeat = settings.heartbeat_dir / f"{settings.job}-{index}"
         self.log = settings.log_dir / f"{settings.job}-{index}.log"
+        self.program = settings  # of the workers that are started from now on; set it before `aim`
         self._settings, self._witness = settings, witness
         self._failures = 0
         self._started = False
@@ -81,6 +82,9 @@ class Slot:
         if self.worker is None or not self.worker.alive:
             self._fill()
             return
+        if self.worker.program != self.program:
+            self.worker.end(self.target.grace_s)  # what is loaded in a process stays: another version gets a fresh one
+            return
         wants_run = self.target.desired == "run"
         if self.worker.state == "waiting" and wants_run and not self.target.taken:
             self.target.taken = True
@@ -95,7 +99,9 @@ class Slot:
             return
         if "start" in self._timers:
             return
-        if self.spare is not None and self.spare.alive:
+        if self.spare is not None and self.spare.alive and self.spare.program != self.program:
+            self.spare.end(self.target.grace_s)
+        elif self.spare is not None and self.spare.alive:
             self.worker, self.spare = self.spare, None
             self._witness.changed()
             if self.worker.state == "waiting":
@@ -131,7 +137,7 @@ class Slot:
                 print(f"minder launch: slot {self.index} has no spare: {error}", file=sys.stderr, flush=True)
 
     def _spawn(self, heartbeat: Path, low_priority: bool) -> WorkerProcess:
-        return WorkerProcess(self._settings, heartbeat, self.log, self._hear, self._bury, low_priority)
+        return WorkerProcess(self.program, heartbeat, self.log, self._hear, self._bury, low_priority)
 
     def _hear(self, worker: WorkerProcess, message: Mapping[str, Any]) -> None:
         kind = message.get("kind")

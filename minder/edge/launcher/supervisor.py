@@ -24,6 +24,7 @@ from minder.edge.launcher.register import Register
 from minder.edge.launcher.requests import WorkersRequest
 from minder.edge.launcher.settings import LaunchSettings
 from minder.edge.launcher.slots import Slot, Target
+from minder.edge.launcher.updates import Updates
 from minder.model.errors import BadInputError, WireError
 from minder.model.evidence import Signal
 from minder.model.log import event
@@ -56,6 +57,8 @@ class Supervisor:
         self._slots = [Slot(index, settings, self) for index in range(settings.slots)]
         self._logs = [LogFollower(slot.log, settings.log_limit_bytes, settings.step_pattern) for slot in self._slots]
         self._cache = CacheProcess(settings)
+        self.updates = Updates(settings)
+        self.update = 0  # that workers are started with
         self._ending = False
         self.tally = Tally()
 
@@ -66,11 +69,17 @@ class Supervisor:
             slot.converge()
 
     def apply(self, request: WorkersRequest) -> Literal["done", "already_done"]:
-        """Aim the slots. Raises StaleGenerationError for a generation that is over; a known operation changes nothing."""
+        """Aim the slots. Raises StaleGenerationError for a generation that is over, WireError for a version that cannot be run here; a
+        known operation changes nothing."""
         if request.operation_id in self._operations:
             return "already_done"
         if request.generation < self.generation:
             raise StaleGenerationError(f"generation {request.generation} is over: this launcher is in {self.generation}")
+        if request.desired == "run":  # what waits or ends keeps its version
+            program = self.updates.program(request.program)
+            self.update = program.update
+            for slot in self._slots:
+                slot.program = program
         self._operations[request.operation_id] = None
         while len(self._operations) > _REMEMBERED_OPERATIONS:
             self._operations.popitem(last=False)

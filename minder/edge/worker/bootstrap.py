@@ -80,7 +80,7 @@ def _run_script(control: Control | None, assignment: Assignment | None, argument
 def _execute(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.insert(0, os.environ.get("MINDER_CODE_DIR") or str(Path.cwd()))
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return
     sys.argv = list(arguments)

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from minder.record.api.fields import Answer, MachineName, Request, Text
 
-__all__ = ["Job", "JobDetail", "RestartRequest", "StandbyRequest"]
+__all__ = ["CodeList", "CodePiece", "CodeState", "Job", "JobDetail", "RestartRequest", "RollbackRequest", "StandbyRequest", "UpdateRequest"]
 
 
 class Job(Answer):
@@ -64,6 +64,73 @@ class StandbyRequest(Request):
     reason: Text = Field(description="Why; the next person reads it.")
     rack: MachineName | None = Field(default=None, description="Rack that it shares with other machines.")
     switch: MachineName | None = Field(default=None, description="Switch that it shares with other machines.")
+
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_PRINT = "cc42155088fca5730758db72b2a5bca33112a941dfaa2d43098ec422ce4ea213"  # of print(1)
+_EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+class CodeFileEntry(Request):
+    """One file of a version of a job's code."""
+
+    path: Annotated[str, StringConstraints(min_length=1, max_length=300)] = Field(
+        description="Path below the code's folder, with slashes; no `..`, no absolute path."
+    )
+    size_bytes: int = Field(ge=0, description="Its size in bytes.")
+    sha256: Sha256 = Field(description="SHA-256 of its content, in hexadecimal digits.")
+    executable: bool = Field(default=False, description="Whether its owner may run it.")
+
+
+class CodeList(Request):
+    """All files of a version of a job's code. Symbolic links are no files."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"files": [{"path": "train.py", "size_bytes": 0, "sha256": _EMPTY}]}]})
+
+    files: tuple[CodeFileEntry, ...] = Field(min_length=1, max_length=5000, description="Its files, in any order.")
+
+
+class CodePiece(Request):
+    """A piece of one file, after those that were sent before."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"file": {"path": "train.py", "size_bytes": 9, "sha256": _PRINT}, "offset": 0, "data": "cHJpbnQoMSkK"}]
+        }
+    )
+
+    file: CodeFileEntry = Field(description="The file that it belongs to.")
+    offset: int = Field(ge=0, description="Where it begins, in bytes.")
+    data: Annotated[str, StringConstraints(max_length=700_000)] = Field(description="Its bytes, as base64.")
+
+
+class CodeState(Answer):
+    """What the service has of a version of a job's code."""
+
+    code: str = Field(description="Digest of the whole version; an update names it.")
+    missing: tuple[str, ...] = Field(description="SHA-256 of the contents that it does not have yet; empty: the version can be used.")
+
+
+class UpdateRequest(Request):
+    """Give a running job another version of its code, arguments or variables; what is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"args": ["--lr", "1e-4"], "reason": "the loss oscillates", "urgent": True}]})
+
+    code: Sha256 | None = Field(default=None, description="Digest of its files, as `POST /v1/jobs/{name}/code` says; null: as they are.")
+    env: Mapping[str, str] = Field(default_factory=dict, max_length=200, description="Variables of the ranks that are set besides.")
+    args: tuple[str, ...] | None = Field(default=None, max_length=1000, description="Arguments of the script; null: as they are.")
+    urgent: bool = Field(default=False, description="Whether the job is started again for it now; else it comes with its next restart.")
+    reason: Text = Field(description="Why; the next person reads it.")
+
+
+class RollbackRequest(Request):
+    """Go back to an earlier version of a job's code, on the path of an update."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "the loss is worse"}]})
+
+    to: int | None = Field(default=None, ge=0, description="Number of the version, 0: as its launchers were started; null: the one before.")
+    urgent: bool = Field(default=True, description="Whether the job is started again for it now; else it comes with its next restart.")
+    reason: Text = Field(description="Why; the next person reads it.")
 
 
 class JobDetail(Job):

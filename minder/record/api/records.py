@@ -66,6 +66,7 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "beside": "What runs with it, such as `probes`.",
         "size": "How many machines the job goes on with, where that changes; else null.",
         "joins": "Standbys that make the job larger, without taking another machine's place.",
+        "update": "Version of the job's code that a rollback leads to, 0: as its launchers were started; null where nothing is taken back.",
     },
     "Size": {
         "machines": "Machines that the job goes on with.",

@@ -24,6 +24,7 @@ from minder.record.api.policy import DryRun, PolicySettings
 from minder.record.api.scores import PARTS, ScoreResult
 from minder.record.api.standbys import Models, Standby
 from minder.record.client.calls import Calls
+from minder.record.client.code import send_code
 from minder.record.client.dumps import send_dumps
 
 __all__ = ["Client"]
@@ -176,6 +177,22 @@ class Client:
     def restart_job(self, job: str, reason: str) -> Recorded:
         """Have a job started again in place. The controller's policy still says whether: restarts that are left, pauses, dry run."""
         return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/restart", {"reason": reason}))
+
+    def send_code(self, job: str, folder: str | Path) -> str:
+        """A version of a job's code into the service's store; its digest, for `update_job`. Nothing runs of it."""
+        return send_code(self.calls, job, Path(folder))
+
+    def update_job(
+        self, job: str, reason: str, *, code: str = "", env: Mapping[str, str] | None = None, args: Sequence[str] | None = None,
+        urgent: bool = False,
+    ) -> Recorded:  # fmt: skip
+        """Give a running job another version of its code, arguments or variables; its next generation runs it, an urgent one now."""
+        body = {"code": code or None, "env": dict(env or {}), "args": None if args is None else list(args), "urgent": urgent}
+        return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/updates", {**body, "reason": reason}))
+
+    def roll_back_job(self, job: str, reason: str, *, to: int | None = None, urgent: bool = True) -> Recorded:
+        """Take the last update of a job back, or go back to an earlier version."""
+        return Recorded.model_validate(self.calls.act(f"/v1/jobs/{job}/rollback", {"to": to, "urgent": urgent, "reason": reason}))
 
     def add_standby(self, job: str, standby: StandbyRequest) -> Recorded:
         """Give a running job one more standby, where the service's settings allow its hosts."""

@@ -51,6 +51,9 @@ __all__ = [
     "TRIAL_ENDED",
     "UNBARRED",
     "UNPAUSE",
+    "UPDATE_ASKED",
+    "UPDATE_FAILED",
+    "UPDATE_READY",
     "VERDICT",
 ]
 
@@ -71,6 +74,7 @@ JOB_UNWATCHED = "job_unwatched"
 # A controller took over the job. {version?, pid?}
 CONTROLLER_STARTED = "controller_started"
 # {generation, machines: [...], rank_machine?: {rank: machine}, standbys?: [...], reason?,
+# update?: the number of the job's version, 0 or absent: as its launchers were started, update_operation?: of the order that it applies,
 # full_machines?: how many the job has at full size, where it may go on with fewer,
 # sized_in?: the generation in which it last got another number of ranks}
 GENERATION_STARTED = "generation_started"
@@ -114,6 +118,14 @@ STANDBY_ADDED = "standby_added"
 # An operator wants the job started again in place. The controller of the job does it (INTENT with action "restart").
 # {reason, by, token?}
 RESTART_ASKED = "restart_asked"
+# An operator, or the ladder's rung "rollback", wants the job to run another version from its next generation on.
+# {code?: digest of its files, files?, size_bytes?, env?: {name: value}, args?: [...]}: what is new; or {to: number}: back to that version.
+# And {urgent?, note, by, token?}. Each order without `to` is the job's next version (minder.record.incidents.updates).
+UPDATE_ASKED = "update_asked"
+# Every launcher of the job has the version and would run it. {machines: [...]}
+UPDATE_READY = "update_ready"
+# A launcher does not take it: nothing of it is applied, and the version before it runs on. {detail}
+UPDATE_FAILED = "update_failed"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 # what "telemetry" is no capture: data is a minder.model.telemetry.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from minder.model.errors import BadInputError
 
-__all__ = ["find_ledger"]
+__all__ = ["code_folder", "find_ledger"]
 
 
 def find_ledger(given: str | None = None, beside: Path | None = None) -> str:
@@ -23,5 +23,14 @@ def find_ledger(given: str | None = None, beside: Path | None = None) -> str:
         return os.environ["MINDER_LEDGER"]
     if beside is not None:
         return str(beside / "ledger.db")
-    folder = os.environ.get("MINDER_STATE_DIR") or str(Path.home() / ".local" / "state" / "minder")
-    return str(Path(folder) / "ledger.db")
+    return str(_state_folder() / "ledger.db")
+
+
+def code_folder(location: str) -> Path:
+    """Where the code of updates lies: beside the ledger's file; of a database in $MINDER_STATE_DIR or ~/.local/state/minder, which
+    controller and service share then."""
+    return _state_folder() / "code" if "://" in location or location == ":memory:" else Path(location).absolute().parent / "code"
+
+
+def _state_folder() -> Path:
+    return Path(os.environ.get("MINDER_STATE_DIR") or Path.home() / ".local" / "state" / "minder")

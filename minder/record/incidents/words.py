@@ -69,6 +69,8 @@ def verdict_words(verdict: Verdict, rank_machine: Mapping[int, str]) -> str:
     if verdict.kind == "recovered":
         return f"{who} has recovered"
     why = _why(verdict)
+    if "update" in verdict.sources:
+        return f"the job is to run another version of its code: {why}"
     what = f"{who} {cause_words(verdict.cause, bool(verdict.machines))}{f': {why}' if why else ''}"
     return f"{what}; {TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f}"
 

@@ -175,7 +175,12 @@ class Stage:
     def _start_launcher(self, machine: LabMachine) -> None:
         options = self.options
         flags = ["--job", self.job, "--slots", "1", "--barrier", "script" if options.in_place else "bootstrap"]
-        flags += ["--env", f"GLOO_SOCKET_IFNAME={machine.place.data_interface}"]
+        flags += [
+            "--env",
+            f"GLOO_SOCKET_IFNAME={machine.place.data_interface}",
+            "--allow-updates",
+            str(self.folder / "updates" / machine.name),
+        ]
         if not options.in_place:
             flags += ["--warm-spares", "--env", "MINDER_PRELOAD=torch.distributed.checkpoint,torch.nn.parallel"]
         if options.fault in ("exception", "nan"):
