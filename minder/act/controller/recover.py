@@ -5,8 +5,8 @@ can be done twice, so a controller that starts again in the middle simply does i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from minder.act.actuators.contract import Actuator
 from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.recovery.generation_plan import GenerationPlan, exchange_machines, machine_order, replace_machines
+from minder.act.recovery.groups import plan_groups
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
 from minder.model.clock import Clock
@@ -27,6 +28,8 @@ from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
 __all__ = ["Recovery", "RecoverySettings"]
+
+_HOLDS = ("diagnose", "replay")  # actions after which the job stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,10 @@ class Recovery:
         RendezvousHost(self._settings.state_dir, self._settings.rendezvous_address).stop()
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
-        """Evict (if the decision says so) and restart; of a diagnosis suspend the job, which minder.act.controller.diagnosing goes on
-        with. Raises RecoveryError if the next generation cannot be placed."""
+        """Evict (if the decision says so) and restart; of a diagnosis or a replay suspend the job, which
+        minder.act.controller.diagnosing or .replaying goes on with. Raises RecoveryError if the next generation cannot be placed."""
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
-        if decision.action == "diagnose":
+        if decision.action in _HOLDS:
             self.suspend(decision, incident)
             return StartResult(self._state.generation, {}, 0.0)
         self._state.phase = "recovering"
@@ -111,6 +114,29 @@ class Recovery:
     def resume_suspended(self, operation_id: str, incident: str | None, reason: str) -> StartResult:
         """Start a job again as it was that stood to be tested, where nothing else did. Raises RecoveryError."""
         return self.bring_up(self._state.rank_machine, operation_id, incident, reason)
+
+    def open_groups(
+        self, operation_id: str, groups: Mapping[str, Mapping[int, str]], after: int, runs: int
+    ) -> dict[str, list[GenerationPlan]]:
+        """Group to a plan for each of so many meetings, each with a generation and a store of its own, numbered from `after` on. The same
+        call gives the same plans. Raises RecoveryError."""
+        settings = self._settings
+        host = RendezvousHost.ensure(settings.state_dir, settings.rendezvous_address)
+        found: dict[str, list[GenerationPlan]] = {name: [] for name in groups}
+        for run in range(runs):
+            begin, name = after + run * len(groups), f"{operation_id}/{run}"
+            plans = plan_groups(
+                self._state.name, groups, after=begin, open_store=host.open, operation_id=name, environment=settings.environment
+            )
+            for group, plan in plans.items():
+                found[group].append(replace(plan, machine_environment=settings.machine_environment))
+        return found
+
+    def close_groups(self, generations: Iterable[int]) -> None:
+        """Their stores: a late rank of theirs meets no other. Raises RecoveryError."""
+        host = RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
+        for generation in generations:
+            host.close(generation)
 
     def _place(self, decision: Decision) -> dict[int, str]:
         if decision.size is not None:
@@ -232,7 +258,7 @@ class Recovery:
 
     def _begin_generation(self, rank_machine: Mapping[int, str], operation_id: str, incident: str | None, reason: str) -> Any:
         known = [int(self._fleet.launcher_state(machine).get("generation") or 0) for machine in set(rank_machine.values())]
-        generation = max([self._state.generation, *known]) + 1
+        generation = max([self._state.generation, self._state.lent_generation, *known]) + 1
         last_step = self._state.last_step
         payload = {
             "generation": generation,
@@ -292,7 +318,7 @@ class Recovery:
                     self._park(decision)
                 self._finish(decision)
                 continue
-            if decision.action == "diagnose":  # minder.act.controller.diagnosing goes on with it, or something else came after it
+            if decision.action in _HOLDS:  # minder.act.controller.diagnosing or .replaying goes on with it, or something else came after it
                 continue
             line, again = self._again(decision, event.incident)
             lines.append(line)

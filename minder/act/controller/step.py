@@ -83,8 +83,8 @@ class Controller:
         self.says_verdicts = True  # False: the receiver of `on_verdict` says them
         if stages.recovery is not None:
             stages.recovery.on_phase, stages.recovery.on_result = self.say, stages.measures.acted
-        if stages.diagnosing is not None:
-            stages.diagnosing.on_say = self.say
+        for hold in stages.holds:
+            hold.on_say = self.say
 
     def accused(self) -> tuple[str, ...]:
         """Whom verdicts named last, for some minutes."""
@@ -130,8 +130,8 @@ class Controller:
         if note:
             self.guard("first_step", functools.partial(self._milestones.end_start, note), None, writes=True)
         in_job = () if observation is None or observation.job is None else observation.job.machines
-        if stages.diagnosing is not None:
-            self.guard("diagnosis", stages.diagnosing.tick, None, writes=True)
+        for hold in stages.holds:
+            self.guard(hold.part, hold.tick, None, writes=True)
         if stages.beside is not None:
             self.guard("beside", stages.beside.tick, None, writes=True)
         self._deciding.turn(now_s)
@@ -327,9 +327,9 @@ class Controller:
         """What an earlier controller left waiting for the end of a pause. Raises LedgerError."""
         self._deciding.take_up()
 
-    def take_up_diagnosis(self) -> str:
-        """The tests that an earlier controller had begun; one line, "" for none. Raises LedgerError."""
-        return "" if self._stages.diagnosing is None else self._stages.diagnosing.take_up()
+    def take_up_held(self) -> str:
+        """The tests, or the replay, that an earlier controller had begun; one line, "" for none. Raises LedgerError."""
+        return "; ".join(line for line in [hold.take_up() for hold in self._stages.holds] if line)
 
     def take_up_incidents(self) -> None:
         """Of a watched job: what an earlier watcher left open ends with the job's next restart as well. Raises LedgerError."""

@@ -22,7 +22,7 @@ from typing import Literal
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup, ReplayLayout
 from minder.diagnose.diagnostics.replay_runs import GroupOutcome, chance_missed
 
-__all__ = ["ReplayFinding", "ReplayPhase", "ReplayPrice", "advance", "price_of"]
+__all__ = ["Order", "ReplayFinding", "ReplayPhase", "ReplayPrice", "advance", "price_of", "usual_order"]
 
 Order = Literal["dual", "bisection"]
 PhaseKind = Literal["horizontal", "vertical", "halves", "suspects"]
@@ -69,6 +69,12 @@ def price_of(layout: ReplayLayout, run_s: float, *, repeats: int = 2, start_s: f
     phases = 2 + math.ceil(math.log(suspects, max(2, layout.n)) - 1e-9) if order == "dual" else math.ceil(math.log2(machines))
     wall_s = phases * (start_s + repeats * run_s)
     return ReplayPrice(phases, wall_s, wall_s * machines)
+
+
+def usual_order(layout: ReplayLayout) -> Order:
+    """Dual where groups can cross. Groups of one machine exchange nothing and cross nowhere (pure data parallelism on few machines, or on
+    a prime number of them): then the replicas are halved instead."""
+    return "dual" if layout.m > 1 else "bisection"
 
 
 def advance(
