@@ -98,7 +98,8 @@ class Recovery:
         """Evidence, then the end of every worker: one that waits holds the device too. A launcher that is asked twice does it once."""
         self._state.phase = "suspended"
         self._capture(decision, incident)
-        self.on_phase(f"suspending {self._state.name}: its machines are tested")
+        why = "groups of its machines replay it" if decision.action == "replay" else "its machines are tested"
+        self.on_phase(f"suspending {self._state.name}: {why}")
         body = {"operation_id": f"{decision.operation_id}/suspend", "generation": self._state.generation, "desired": "ended"}
         body |= {"world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
         if not any(event.payload.get("phase") == "suspend" for event in self._phases(decision.operation_id)):

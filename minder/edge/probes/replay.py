@@ -172,7 +172,8 @@ def _start(order: ReplayOrder, index: int, number: int, around: Mapping[str, str
         "MINDER_REPLAY_FILE": str(folder / f"{number}-{index}"),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }
-    return Started(command, {**own, **around, **order.environment(index, number)}, folder / f"{number}-{index}.log")
+    kept = {"MINDER_CHECKPOINT_DIR": str(folder / "checkpoints")}  # not the job's
+    return Started(command, {**own, **around, **order.environment(index, number), **kept}, folder / f"{number}-{index}.log")
 
 
 def _await(children: Sequence[Child], end_s: float) -> bool:
