@@ -133,7 +133,7 @@ def _order(body: bytes) -> ProbeRequest:
 def _probe_options(settings: LaunchSettings) -> dict[str, Any]:
     """folder: where the disk probe writes. script, environment: what a replay runs, where the script is ordered."""
     folder = {} if settings.probe_folder is None else {"folder": str(settings.probe_folder)}
-    return {**folder, "script": list(settings.command), "environment": dict(settings.env)}
+    return {**folder, "script": list(settings.command), "environment": {**settings.env, "MINDER_MACHINE": settings.machine}}
 
 
 def _check_ranks(wanted: ProbeRequest, settings: LaunchSettings) -> None:
