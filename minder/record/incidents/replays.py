@@ -8,7 +8,10 @@ from typing import Any
 
 from minder.model.history import LedgerEvent
 
-__all__ = ["ReplayRecord", "ReplayedGroup", "ReplayedPhase", "fold_replays", "replay_payload"]
+__all__ = ["Crossing", "ReplayRecord", "ReplayedGroup", "ReplayedPhase", "fold_replays", "replay_payload"]
+
+
+_MOST_SHOWN = 8  # groups of a phase
 
 
 @dataclass(slots=True)
@@ -37,6 +40,20 @@ class ReplayedPhase:
     def is_over(self) -> bool:
         return bool(self.groups) and all(group.outcome for group in self.groups.values())
 
+    def shown(self, most: int = _MOST_SHOWN) -> list[ReplayedGroup]:
+        """All groups, or those that did not pass where there are many."""
+        groups = list(self.groups.values())
+        return groups if len(groups) <= most else [group for group in groups if group.outcome != "passed"][:most]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Groups of two phases, and the machines that each pair of them shares: cells[row][column]."""
+
+    rows: tuple[ReplayedGroup, ...]
+    columns: tuple[ReplayedGroup, ...]
+    cells: tuple[tuple[tuple[str, ...], ...], ...]
+
 
 @dataclass(slots=True)
 class ReplayRecord:
@@ -61,6 +78,15 @@ class ReplayRecord:
             for name in group.machines
         }
         return tuple(dict.fromkeys(name for group in self.failing for name in group.machines if name not in passed))
+
+    def crossing(self) -> Crossing | None:
+        """Horizontal groups against vertical ones; None where a phase of them is missing, or none of its groups would be shown."""
+        kinds = {phase.kind: phase.shown() for phase in self.phases.values()}
+        rows, columns = kinds.get("horizontal"), kinds.get("vertical")
+        if not rows or not columns:
+            return None
+        cells = tuple(tuple(tuple(name for name in row.machines if name in column.machines) for column in columns) for row in rows)
+        return Crossing(tuple(rows), tuple(columns), cells)
 
 
 def replay_payload(phase: int, kind: str, group: ReplayedGroup) -> dict[str, Any]:
