@@ -29,7 +29,7 @@ from minder.simulate.lab.machine import LabMachine
 
 MACHINES, VICTIM = 4, 1
 PHASES = ("decided", "replayed", "placed", "first step")
-_STEPS, _LIMIT_S = 4000, 240.0
+_STEPS, _LIMIT_S = 4000, 420.0
 _FLIPS = Path(__file__).with_name("replay_lab")
 _LADDER = """
 [[policy.ladder.rungs]]
