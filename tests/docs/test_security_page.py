@@ -94,7 +94,7 @@ class Supervisor:
     events, started_s, generation = EventRing(), 0.0, 0
 
     class settings:
-        probe_folder = None
+        probe_folder, command = None, ("train.py",)
         job, machine, slots, allow_env, env, run_dir = "demo", "m1", 1, (), {}, Path("no-such-run")
 
     def views(self) -> list[Any]:

@@ -474,5 +474,5 @@ def test_a_replay_stands_on_the_incident_with_the_groups_and_the_machine_where_t
         ledger.append(kinds.REPLAY, replay_payload(phase, kind, group), job="llm", incident="llm-1", operation_id="replay-1")
     page = enter().get("/incidents/llm-1").text
     part = page[page.index("Replay on groups of machines") :]
-    assert "Failing groups cross in" in part and re.search(r'<strong><a[^>]*/machines/m2', part) and "vertical v0" in part
+    assert "Failing groups cross in" in part and re.search(r"<strong><a[^>]*/machines/m2", part) and "vertical v0" in part
     assert "<b>two runs" not in part and "&lt;b&gt;two runs differ" in part
