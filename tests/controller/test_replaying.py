@@ -98,6 +98,16 @@ def test_a_failure_that_does_not_come_back_names_no_machine_and_the_job_goes_on(
     assert any("did not come back" in skipped["detail"] for skipped in paged[-1]["passed_over"])
 
 
+def test_without_a_standby_a_person_is_called_and_the_job_goes_on_as_it_was(make: Callable[..., Any]) -> None:
+    world = make("m2")
+    for name in ("s0", "s1"):
+        world.fleet.launchers[name].silent = True
+    app = world.life(TICKS)
+    assert app.state.phase == "running" and app.state.barred == set() and app.state.rank_machine[2] == "m2"
+    reasons = [event.payload["reason"] for event in world.events(kinds.DECISION) if event.payload["machines"] == ["m2"]]
+    assert "no_standby" in reasons
+
+
 def test_a_failure_of_every_group_evicts_nothing(make: Callable[..., Any]) -> None:
     world = make("m0")
     world.fleet.launchers["m2"].faults["replay"] = "flips a bit"
