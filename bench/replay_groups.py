@@ -3,7 +3,7 @@
 Four machines of the lab and a standby. One machine flips one bit in one of a hundred steps whenever the job is replayed; nothing else shows
 it. A training process of another machine is killed, which names no machine, and the site's ladder begins with the replay. The controller
 suspends the job, orders the groups of two phases, and evicts the machine where the failing groups cross. Seconds are from the kill on.
-Beside it, in the same layout without controller and launchers: dual-phase replay and plain bisection, by their runs and seconds.
+Beside it, on eight machines (PP 2, DP 4) without controller and launchers: dual-phase replay and plain bisection, by runs and seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from minder.model.history import LedgerEvent
+from minder.model.topology import Parallelism
 from minder.record.incidents import kinds
 from minder.record.incidents.replays import ReplayRecord, fold_replays
 from minder.simulate.demo.options import DemoOptions
@@ -28,6 +29,7 @@ from minder.simulate.demo.stage import Stage
 from minder.simulate.lab.machine import LabMachine
 
 MACHINES, VICTIM = 4, 1
+SEARCHED = Parallelism(pipeline=2, data=4)  # eight machines of one rank, in processes of this host alone
 PHASES = ("decided", "replayed", "placed", "first step")
 _STEPS, _LIMIT_S = 4000, 420.0
 _FLIPS = Path(__file__).with_name("replay_lab")
@@ -146,15 +148,14 @@ def _runs(record: ReplayRecord) -> int:
 
 def bisection(seeds: int) -> list[tuple[str, int, int, float, bool]]:
     """(search, phases, runs, seconds, right) of each seed, in processes of this host alone."""
-    from minder.model.topology import Parallelism
     from minder.simulate.lab.replayed import Trial, replay
 
     rows: list[tuple[str, int, int, float, bool]] = []
     for seed in range(seeds):
         for order in ("dual", "bisection"):
-            faulty = f"m{(VICTIM + 1 + seed % (MACHINES - 1)) % MACHINES}"
+            faulty = f"m{(5 + seed) % SEARCHED.world_size}"
             with tempfile.TemporaryDirectory() as folder:
-                done = replay(Trial(Parallelism(data=MACHINES), 1, faulty, seed=seed), Path(folder), order)
+                done = replay(Trial(SEARCHED, 1, faulty, seed=seed), Path(folder), order)
             runs = sum(group["runs"] for phase in done.phases for group in phase["groups"])
             rows.append((order, len(done.phases), runs, done.wall_s, done.finding.machines == (faulty,)))
     return rows

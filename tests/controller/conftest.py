@@ -51,7 +51,7 @@ from minder.wire.codec import to_json
 sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
 
 from rendezvous_fake import FakeHost
-from replay_groups import ReplayGroups
+from replay_fake import ReplayGroups
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1")
 

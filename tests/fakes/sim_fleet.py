@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from replay_groups import ReplayGroups
+from replay_fake import ReplayGroups
 
 from minder.model.clock import FakeClock
 from minder.model.errors import NoAnswerError, WireError
