@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from minder.act.actuators.kubernetes.config import KubernetesConfig
 from minder.act.actuators.slurm.config import SlurmConfig
+from minder.act.controller.replaying import ReplaySettings
 from minder.act.policy.config import PolicyConfig
 from minder.act.recovery.pool_size import PoolConfig
 from minder.diagnose.scoring.config import ScoringConfig, scoring_of
@@ -38,6 +39,7 @@ __all__ = [
     "LocalHandle",
     "MachineConfig",
     "MetricsConfig",
+    "ReplayConfig",
     "SignalsConfig",
     "StandbyConfig",
     "TelemetryConfig",
@@ -218,6 +220,23 @@ class StandbyConfig(_Strict):
         return tuple(dict.fromkeys((*self.probes, *(("alignment",) if self.alignment else ()))))
 
 
+class ReplayConfig(_Strict):
+    """What groups of machines run when the job is replayed while it stands (docs/replay.md). command: "script" is the job's own script, the
+    one that its launchers were started with, under MINDER_REPLAY=steps,seed,layers; "reference" a small model that comes with minder.
+    steps: of each run. runs: of each group in each phase; more of them find a fault that comes and goes. seed: of weights and data. layers:
+    of the job's model, of which the replay keeps one a pipeline stage; 0: not known."""
+
+    command: Literal["reference", "script"] = "reference"
+    steps: int = Field(default=100, ge=1, le=10_000)
+    runs: int = Field(default=2, ge=1, le=100)
+    seed: int = Field(default=0, ge=0)
+    layers: int = Field(default=0, ge=0)
+
+    @property
+    def settings(self) -> ReplaySettings:
+        return ReplaySettings(self.command, self.steps, self.runs, self.seed, self.layers)
+
+
 class JobConfig(_Strict):
     """A whole job: who runs it, where it is watched from, and what may be done to it. name: the job's, in the ledger and in metrics.
     machines: a [[machines]] table for each. engine: an [engine] table where Slurm or Kubernetes owns the machines. ranks_per_machine:
@@ -237,9 +256,9 @@ class JobConfig(_Strict):
     machine: the token that its agent and launcher want, as `minder token machine` makes it. launcher_token_dir: the same for launchers,
     where they have tokens of their own. agent_token_file, launcher_token_file: a file with one token for all machines, as before; it is
     read for one more version, with a warning. state_dir: where the controller keeps its status, and the ledger if no
-    other is named. telemetry, detector, scoring, metrics, signals, tls, pool, standby, policy: a table of its own, below. start_deadline_s:
-    so long machines are waited for at the start; what is not ready then is replaced by a standby. evidence_deadline_s: so long an eviction
-    waits for evidence to be captured. record_dir: write a recording into this folder.
+    other is named. telemetry, detector, scoring, metrics, signals, tls, pool, standby, replay, policy: a table of its own, below.
+    start_deadline_s: so long machines are waited for at the start; what is not ready then is replaced by a standby.
+    evidence_deadline_s: so long an eviction waits for evidence to be captured. record_dir: write a recording into this folder.
     """
 
     name: str = Field(pattern=JOB_NAME)
@@ -270,6 +289,7 @@ class JobConfig(_Strict):
     tls: TlsConfig = TlsConfig()
     pool: PoolConfig = PoolConfig()
     standby: StandbyConfig = StandbyConfig()
+    replay: ReplayConfig = ReplayConfig()
     policy: dict[str, Any] = {}  # minder.act.policy.config.PolicyConfig
     start_deadline_s: float = Field(default=120.0, gt=0)
     evidence_deadline_s: float = Field(default=10.0, gt=0, le=60)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from minder.act.controller.replaying import ReplaySettings
 from minder.config import JobConfig, load_config
 from minder.model.errors import BadInputError, ConfigError
 from minder.wire.machine_tokens import give_token
@@ -70,7 +71,14 @@ def test_a_good_file_gives_machines_ranks_and_endpoints(write: Callable[..., Pat
     assert first.launcher is not None and (first.launcher.url, first.launcher.token) == ("http://10.0.0.1:9402", "launcher-token")
 
 
+def test_what_a_replay_runs_is_a_table_of_its_own(write: Callable[..., Path]) -> None:
+    assert load_config(write()).replay.settings == ReplaySettings("reference", 100, 2, 0, 0)
+    settings = load_config(write(new='[replay]\ncommand = "script"\nruns = 5\nlayers = 80\n')).replay.settings
+    assert (settings.program, settings.runs, settings.layers, settings.meetings) == ("script", 5, 80, 5)
+
+
 BAD = {
+    "a command of a replay": ("[parallelism]", '[replay]\ncommand = "rm -rf /"\n[parallelism]', "replay.command"),
     "unknown key": ('name = "llm-70b"', 'name = "llm-70b"\nnoise = 3', "noise"),
     "unknown key of a machine": ('rack = "r1"', 'rak = "r1"', "machines.0.rak"),
     "unknown table": ("[parallelism]", "[telemetri]\nurl = 'x'\n[parallelism]", "telemetri"),

@@ -22,10 +22,12 @@ from minder.act.controller.engine_work import EngineActuator, EngineRecovery
 from minder.act.controller.exporter import Collects, Exporter, Gauges, Sight
 from minder.act.controller.growth import Growth
 from minder.act.controller.hearing import Inbox
+from minder.act.controller.held import HeldJob
 from minder.act.controller.hung import HungJob
 from minder.act.controller.live import LiveWindows
 from minder.act.controller.pool_size import PoolSize
 from minder.act.controller.recover import Recovery, RecoverySettings
+from minder.act.controller.replaying import Replaying
 from minder.act.controller.shadow import Part, Shadow, ShadowRule, watch_drift
 from minder.act.controller.stages import Stages
 from minder.act.controller.standby_tests import StandbyProbing
@@ -147,6 +149,7 @@ class _Action:
     hung: HungJob | None
     growth: Growth | None
     diagnosing: Diagnosing | None
+    replaying: Replaying | None
     beside: Beside | None
     updates: Updating | None
 
@@ -193,6 +196,7 @@ def build(
         pool_size=_pool_size(base) if launched else None,
         sizes=(base.sizes.least, base.sizes.full) if base.sizes is not None else (0, 0),
         diagnosing=action.diagnosing,
+        replaying=action.replaying,
         beside=action.beside,
         standing=standing_of(diagnosis.judge),
     )
@@ -273,11 +277,13 @@ def _build_action(base: _Base, diagnosis: _Diagnosis) -> _Action:
     restarts = base.launched or (requeue is not None and config.requeues)
     hung = HungJob(base.state, base.ledger, policy.config) if restarts else None
     growth = None if base.sizes is None else Growth(base.state, base.ledger, policy.config, config.grow_after_s)
-    diagnosing, beside = None, None
+    diagnosing, replaying, beside = None, None, None
     if recovery is not None:
         beside = Beside(base.state, base.ledger, base.fleet, base.clock)
         diagnosing = Diagnosing(base.state, base.ledger, base.fleet, policy.config, base.clock, context, recovery)
-    return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, beside, updates)
+        held = HeldJob(base.state, base.ledger, policy.config, base.clock, context)
+        replaying = Replaying(held, base.fleet, recovery, base.topology.parallelism, config.replay.settings)
+    return _Action(policy, context, recovery, requeue, hung, growth, diagnosing, replaying, beside, updates)
 
 
 def _is_launched(config: JobConfig) -> bool:

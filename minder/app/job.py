@@ -99,7 +99,7 @@ class App:
         self._take_up_engine()
         lines, result = recovery.resume()
         self.controller.take_up_paused()
-        lines += [line for line in [self.controller.take_up_diagnosis()] if line]
+        lines += [line for line in [self.controller.take_up_held()] if line]
         for line in lines:
             self.controller.say(line)
         if result is not None:

@@ -86,7 +86,7 @@ class PassedOver:
 class Climb:
     """One rung that a job has climbed. outcome: "" while it is under way, then the result's word ("done", "failed", "ambiguous"), "held"
     once the job made progress after it, "came back" where the same trouble did. failures: what it was climbed for. finding: what a
-    diagnosis found, "" of other rungs."""
+    diagnosis or a replay found, "" of other rungs."""
 
     rung: str
     time_s: float
@@ -101,8 +101,8 @@ class Climb:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the policy wants done. `evict` and `trial` include the restart that follows; after `diagnose` the job is started again too, with
-    or without one of its machines.
+    """What the policy wants done. `evict` and `trial` include the restart that follows; after `diagnose` and `replay` the job is started
+    again too, with or without one of its machines.
 
     trial: `replacements` takes the ranks of the machine, which is neither barred nor evicted; a member of the job gets that one's in turn.
     rung: of the ladder; of a "none" the one that waits. trouble: what kind it is for (minder.act.policy.ladder). passed_over: rungs that
@@ -113,7 +113,7 @@ class Decision:
 
     operation_id: str
     time_s: float
-    action: Literal["evict", "trial", "restart", "diagnose", "page", "none"]
+    action: Literal["evict", "trial", "restart", "diagnose", "replay", "page", "none"]
     machines: tuple[str, ...]
     reason: Reason
     detail: str

@@ -27,13 +27,13 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class PastEviction:
-    """One eviction, trial, diagnosis or restart that the ledger knows of. event_id: of its intent; the order of the ledger, which no clock
-    changes. resumed: of a diagnosis that started the job again itself; otherwise what followed it did."""
+    """One eviction, trial, diagnosis, replay or restart that the ledger knows of. event_id: of its intent; the order of the ledger, which
+    no clock changes. resumed: of a diagnosis or a replay that started the job again itself; otherwise what followed it did."""
 
     time_s: float
     job: str
     machines: tuple[str, ...]
-    action: Literal["evict", "trial", "restart", "diagnose"]
+    action: Literal["evict", "trial", "restart", "diagnose", "replay"]
     operation_id: str
     finished: bool
     event_id: int = field(default=0, compare=False)

@@ -55,7 +55,7 @@ class JobView:
 
     name: str
     generation: int
-    phase: Literal["starting", "running", "recovering", "suspended", "diagnosing", "finished", "failed"]
+    phase: Literal["starting", "running", "recovering", "suspended", "diagnosing", "replaying", "finished", "failed"]
     machines: tuple[str, ...]
     standbys: tuple[str, ...]
     barred: tuple[str, ...]

@@ -27,6 +27,7 @@ from minder.record.incidents.excerpts import TELEMETRY
 from minder.record.incidents.outlook import cost_per_minute, outlook
 from minder.record.incidents.pairs import PairRun, fold_pairs
 from minder.record.incidents.places import find_gpus
+from minder.record.incidents.replays import fold_replays
 from minder.record.incidents.report import AFTERWARDS, describe_evidence, incident_report, left_to_a_person
 from minder.record.store.events import EventQuery
 from serve.bundles import places_of, registered_of
@@ -181,6 +182,7 @@ def _rest(service: Service, visitor: Visitor, found: Incident) -> dict[str, Any]
         "collectives": [describe_evidence(item) for item in collectives],
         "people": _people(service, found),
         "pair_runs": _pair_runs(service, found),
+        "replays": fold_replays(service.events.select(EventQuery(incident=found.id, kinds=(kinds.REPLAY,)))),
     }
 
 

@@ -24,6 +24,7 @@ _PHASES = {
     "recovering": "recovering",
     "suspended": "suspended, to be tested",
     "diagnosing": "standing, its machines are tested",
+    "replaying": "standing, groups of its machines replay it",
     "finished": "finished",
     "failed": "failed",
 }

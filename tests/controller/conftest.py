@@ -23,7 +23,9 @@ from minder.act.controller import recover
 from minder.act.controller.beside import Beside
 from minder.act.controller.diagnosing import Diagnosing
 from minder.act.controller.exporter import Gauges, Sight
+from minder.act.controller.held import HeldJob
 from minder.act.controller.recover import Recovery, RecoverySettings
+from minder.act.controller.replaying import Replaying
 from minder.act.controller.stages import Stages
 from minder.act.controller.state import fold_job
 from minder.act.controller.step import Controller
@@ -41,6 +43,7 @@ from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Evidence, Signal, Verdict
 from minder.model.observation import MachineView, Observation, WorkerView
 from minder.model.probes import Measurement, ProbeResult
+from minder.model.topology import Parallelism
 from minder.record.incidents import Ledger
 from minder.simulate.paper import PaperFault, PaperJob
 from minder.wire.codec import to_json
@@ -48,6 +51,7 @@ from minder.wire.codec import to_json
 sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
 
 from rendezvous_fake import FakeHost
+from replay_fake import ReplayGroups
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1")
 
@@ -84,6 +88,7 @@ class FakeFleet:
         self.signals: list[Signal] = []
         self.captured: list[str] = []
         self.offers: list[str] = []  # of each launcher
+        self.groups = ReplayGroups()
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -115,7 +120,17 @@ class FakeFleet:
         return {"generation": max(0, self.launchers[machine].generation), "offers": self.offers}
 
     def probes(self, bodies: Mapping[str, Any], part: str = "launcher", wait_s: float = 0.0) -> dict[str, Any]:
+        for name, body in bodies.items():
+            if body["probes"][0]["id"] == "replay" and not self.launchers[name].silent:
+                self.groups.note(str(body["operation"]), name, body["probes"][0]["replay"])
         return {name: self._probe(self.launchers[name], body) for name, body in bodies.items()}
+
+    def _result(self, item: Launcher, probe: Mapping[str, Any]) -> ProbeResult:
+        now_s = self._clock.now_s()
+        if probe["id"] != "replay":
+            return probe_result(str(probe["id"]), item, now_s)
+        faulty = [name for name, launcher in self.launchers.items() if "replay" in launcher.faults]
+        return self.groups.result(probe["replay"], faulty, now_s)
 
     def _probe(self, item: Launcher, body: Mapping[str, Any]) -> Any:
         if item.silent:
@@ -124,7 +139,7 @@ class FakeFleet:
             return {"state": "refused", "detail": "ranks run on this machine", "results": []}
         operation = str(body["operation"])
         item.probed[operation] = item.probed.get(operation, 0) + 1
-        results = [to_json(probe_result(str(probe["id"]), item, self._clock.now_s())) for probe in body["probes"]]
+        results = [to_json(self._result(item, probe)) for probe in body["probes"]]
         done = item.probed[operation] >= item.probes_take
         return {"state": "done" if done else "running", "results": results if done else results[:1]}
 
@@ -270,16 +285,19 @@ class World:
 
         def context(state: Any, standbys: Sequence[str], now_s: float) -> PolicyContext:
             facts = {"workers_dead": self.workers_dead or state.phase == "suspended", "hangs": self.hangs}
-            offers = OFFERED | (WITH_LAUNCHERS if self.fleet.offers else frozenset())
+            probing, replays = (WITH_LAUNCHERS - {"replay"} if self.fleet.offers else frozenset()), {"replay"} & set(self.fleet.offers)
+            offers = OFFERED | probing | replays
             return PolicyContext(now_s, state.view(standbys), tuple(standbys), gpus=4, expected_restart_s=1.0, offers=offers, **facts)
 
         diagnosing = Diagnosing(state, ledger, self.fleet, self.policy, self.clock, context, recovery)  # type: ignore[arg-type]
+        held = HeldJob(state, ledger, self.policy, self.clock, context)
+        replaying = Replaying(held, self.fleet, recovery, Parallelism(data=len(MACHINES)))  # type: ignore[arg-type]
         judge = ScriptedJudge(lambda observation: self.script(observation))
         stages = Stages(
             self.fleet, self.source, self.windows, judge, Policy(self.policy), recovery, tracker, context  # type: ignore[arg-type]
         )  # fmt: skip
         beside = Beside(state, ledger, self.fleet, self.clock)  # type: ignore[arg-type]
-        stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing, beside=beside)
+        stages = replace(stages, admits=getattr(self, "admits", None), diagnosing=diagnosing, beside=beside, replaying=replaying)
         controller = Controller(state, stages, ledger, self.clock, self.folder)
         return App(self.config(), controller, self.fleet, ledger, recovery, state, threading.Event(), self.clock)  # type: ignore[arg-type]
 

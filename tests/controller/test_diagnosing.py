@@ -9,34 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from held_job import acted, fails, result_of, rungs, until
 
 from minder.act.controller.state import fold_job
-from minder.model.decision import Decision
 from minder.model.errors import LedgerError
-from minder.model.evidence import Failure, Verdict
 from minder.record.incidents import kinds
 from minder.record.incidents.ascent import ASCENT_KINDS, fold_ascent
 from minder.record.incidents.outlook import outlook
 from minder.record.incidents.report import incident_report
-from minder.wire.codec import from_json
 
 TICKS = 16
 PARTS = 5  # of the places to die at
 KILLED_TICKS = 10  # of a life that a kill ends, and of the one after it
-
-
-def fails(world: Any, sort: str = "crash") -> Callable[[Any], list[Verdict]]:
-    """Rank 1 fails where m1 runs it, twice, for a reason that is not known."""
-
-    def script(observation: Any) -> list[Verdict]:
-        job = observation.job
-        if job.phase != "running" or job.rank_machine.get(1) != "m1" or job.generation > 2:
-            return []
-        failure = Failure(job.generation_start_s, "m1", (1,), sort, generation=job.generation, text="ended by SIGKILL")
-        verdict = world.accuse(kind="job", cause="numeric" if sort == "nonfinite" else "explicit")
-        return [replace(verdict, since_s=job.generation_start_s, sources=("crash",), failures=(failure,))]
-
-    return script
 
 
 @pytest.fixture
@@ -52,22 +36,8 @@ def make(new_world: Callable[[], Any]) -> Callable[..., Any]:
     return build
 
 
-def acted(world: Any) -> list[Decision]:
-    return [from_json(Decision, event.payload["decision"]) for event in world.events(kinds.INTENT)]
-
-
 def probed(world: Any, why: str = "diagnose") -> list[Any]:
     return [event for event in world.events(kinds.PROBES) if event.payload["why"] == why]
-
-
-def rungs(world: Any) -> list[str]:
-    return [item.rung for item in acted(world)]
-
-
-def result_of(world: Any, action: str = "diagnose") -> dict[str, Any]:
-    names = [item.operation_id for item in acted(world) if item.action == action]
-    (found,) = [event.payload for event in world.events(kinds.RESULT) if event.operation_id == names[0]]
-    return found
 
 
 def test_the_second_unknown_failure_is_diagnosed_and_the_climb_goes_on_where_all_tests_passed(make: Callable[..., Any]) -> None:
@@ -152,14 +122,6 @@ def test_a_launcher_that_never_answers_is_not_tested_and_the_job_goes_on(make: C
     until(world, app, lambda: bool(world.events(kinds.RESULT)[1:]), 60)
     app.close()
     assert "not tested: m3 (does not answer)" in result_of(world)["detail"]
-
-
-def until(world: Any, app: Any, what: Callable[[], bool], most: int = 20) -> None:
-    for _ in range(most):
-        if what():
-            return
-        world.tick(app)
-    raise AssertionError(f"phase {app.state.phase}, {[event.kind for event in world.events()][-12:]}")
 
 
 @pytest.mark.parametrize("how", ["pause", "maintenance", "order"])

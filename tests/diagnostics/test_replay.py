@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minder.diagnose.diagnostics.replay import ReplayFinding, ReplayPhase, advance, price_of
+from minder.diagnose.diagnostics.replay import ReplayFinding, ReplayPhase, advance, price_of, usual_order
 from minder.diagnose.diagnostics.replay_layout import ReplayLayout, fewer_layers, lay_out
 from minder.diagnose.diagnostics.replay_runs import GroupOutcome
 from minder.model.errors import BadInputError
@@ -159,6 +159,25 @@ def test_a_job_of_one_group_is_searched_with_spares_only() -> None:
     assert search(layout, ["m2"], spares=["s0"])[0].machines == ()
     for machine in layout.machines:
         assert search(layout, [machine], spares=["s0", "s1", "s2"])[0].machines == (machine,)
+
+
+@pytest.mark.parametrize("machines", range(2, 14))
+def test_where_no_groups_cross_the_replicas_are_halved(machines: int) -> None:
+    """Pure data parallelism: a prime number of machines makes groups of one, which exchange nothing."""
+    layout = lay_out(topology(1, 1, machines, 1))
+    order = usual_order(layout)
+    assert order == ("bisection" if machines in (2, 3, 5, 7, 11, 13) else "dual")
+    for machine in layout.machines:
+        finding, _ = search(layout, [machine], order=order)
+        assert finding.machines == (machine,)
+
+
+@pytest.mark.parametrize("order", ["dual", "bisection"])
+def test_two_faulty_machines_never_blame_a_healthy_one(order: str) -> None:
+    for layout in [layout for layout in LAYOUTS if layout.n > 1 and len(layout.machines) <= 8]:
+        for pair in itertools.combinations(layout.machines, 2):
+            finding, _ = search(layout, pair, order=order)
+            assert set(finding.machines) <= set(pair), layout
 
 
 def test_a_failure_of_every_group_or_of_none_names_no_machine() -> None:

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup
-from minder.diagnose.diagnostics.replay_runs import GroupOutcome, ReplayRun, chance_missed, judge_group, judge_phase, repeats_for
+from minder.diagnose.diagnostics.replay_runs import GroupOutcome, ReplayRun, chance_missed, join_runs, judge_group, judge_phase, repeats_for
 from minder.model.errors import BadInputError
+from minder.model.replay import RankRun
 from minder.model.topology import Parallelism
 
 GOOD = tuple(f"s{step}" for step in range(100))
@@ -100,3 +101,36 @@ def test_a_chance_that_no_number_of_runs_reaches_is_refused() -> None:
             repeats_for(rate, missed)
     with pytest.raises(BadInputError, match="the rate of failure is 2"):
         chance_missed(1, rate=2.0)
+
+
+DONE = RankRun("finished", True, ("a", "b"))
+
+
+LATE, LOST = RankRun("hang", True, (), "late"), RankRun("crash", True, ("a",), "its peer is gone")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "silent", "ends", "said"),
+    [
+        ({0: [DONE, DONE], 1: [DONE, DONE]}, {}, ["finished", "finished"], ""),
+        ({0: [DONE, LOST], 1: [DONE, RankRun("nan", True, (), "step 2")]}, {}, ["finished", "nan"], "rank 1: step 2"),
+        ({0: [LATE], 1: [RankRun("crash", True, (), "ended by signal 11")]}, {}, ["crash"], "rank 1: ended by signal 11"),
+        ({0: [LATE], 1: [LATE]}, {}, ["hang"], "rank 0: late"),
+        ({0: [LATE], 1: [RankRun("crash", False, (), "no route")]}, {}, ["not run"], "rank 1 on m1 did not begin: no route"),
+        ({0: [DONE, DONE]}, {}, ["not run"], "rank 1 on m1 did not begin"),
+        ({0: [DONE]}, {"m1": "does not answer"}, ["not run"], "m1: does not answer"),
+        ({0: [DONE], 1: [RankRun("finished", True, ("a",))]}, {}, ["not run"], "different numbers of steps"),
+    ],
+)
+def test_a_run_of_a_group_is_what_all_of_its_ranks_made_of_it(
+    ranks: dict[int, list[RankRun]], silent: dict[str, str], ends: list[str], said: str
+) -> None:
+    found = join_runs(group(), 2, ranks, silent)
+    assert [run.end for run in found] == ends and said in found[-1].detail
+
+
+def test_hashes_of_a_group_are_those_of_all_its_ranks_in_their_order() -> None:
+    other = RankRun("finished", True, ("a", "c"))
+    pairs = ((DONE, DONE), (DONE, other), (other, DONE))
+    (one,), (two,), (three,) = (join_runs(group(), 1, {0: [first], 1: [second]}, {}) for first, second in pairs)
+    assert one.hashes[0] == two.hashes[0] == three.hashes[0] and len({one.hashes[1], two.hashes[1], three.hashes[1]}) == 3

@@ -63,6 +63,7 @@ KEPT = {
     ): f"{SNIPPETS}::test_the_guard_of_the_quickstart_names_the_rank_that_computes_nonsense",
     ("docs/recordings.md", '{"recording": "r0001", "fault"'): f"{SNIPPETS}::test_a_truth_is_read_as_the_page_writes_it",
     ("docs/recordings.md", '{"recording": "r0001", "time"'): OUTPUT,
+    ("docs/replay.md", "asked = minder.replay()"): f"{SNIPPETS}::test_a_script_of_the_job_answers_a_replay_as_the_page_says",
     ("docs/service.md", "from minder.record.api.notices"): f"{SNIPPETS}::test_a_webhook_checks_its_signature_as_the_page_says",
     ("docs/service.md", "from minder.record.client"): "tests/docs/test_service_page.py::test_the_client_of_the_page_asks_a_real_service",
     ("docs/service.md", "receivers:"): f"{SNIPPETS}::test_alertmanager_takes_the_receiver_of_the_page",

@@ -96,6 +96,7 @@ class Supervisor:
 
     class settings:
         probe_folder = allow_updates = None
+        command = ("train.py",)
         job, machine, slots, allow_env, env, run_dir = "demo", "m1", 1, (), {}, Path("no-such-run")
 
     updates, update = Updates(settings), 0  # type: ignore[arg-type]

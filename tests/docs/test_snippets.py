@@ -189,3 +189,26 @@ def test_the_ledger_in_postgresql_is_backed_up_as_the_page_says(block: Callable[
         subprocess.run(["bash", "-c", typed], env=environment, check=True, timeout=120)
     with contextlib.closing(Ledger(empty)) as ledger:
         assert [event.kind for event in ledger.events()] == ["pause"]
+
+
+def test_a_script_of_the_job_answers_a_replay_as_the_page_says(block: Callable[[str, str], str], tmp_path: Path) -> None:
+    """docs/replay.md: the block in a script without torch, which is asked by the environment."""
+    given = """
+import sys
+import minder
+
+class build:
+    def __init__(self, layers):
+        self.layers = layers
+    def parameters(self):
+        return [b"as it stands"] * self.layers
+
+def train(step, seed):
+    print(step, seed)
+"""
+    wanted = {"MINDER_REPLAY": "2,7,4", "MINDER_REPLAY_FILE": str(tmp_path / "lines")}
+    done = run(given + block("replay.md", "asked = minder.replay()") + "\nprint('trains as ever')\n", tmp_path, **wanted)
+    assert (done.returncode, done.stdout.split()) == (0, ["1", "7", "2", "7"]), done.stderr
+    words = [line.split()[0] for line in (tmp_path / "lines").read_text().splitlines()]
+    assert words == ["begin", "1", "2"]
+    assert "trains as ever" in run(given + block("replay.md", "asked = minder.replay()") + "\nprint('trains as ever')\n", tmp_path).stdout

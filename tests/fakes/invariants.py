@@ -20,6 +20,7 @@ from minder.record.incidents import kinds
 __all__ = ["Watch"]
 
 HOUR_S, STANDS_S = 3600.0, 30.0
+HELD_UP_S = 240.0  # controllers that die, and ledgers that are full, delay the end
 LATE_S = 60.0  # a decision that was made before may wait for its answer
 TWICE, SHOWN = 2, 12  # evictions of a machine that is to be tested first; climbs that a decision shows
 
@@ -33,6 +34,7 @@ class Watch:
         self.generations: list[Mapping[str, str]] = []  # rank to machine of each
         self.wrote_s = 0.0  # the newest event, by the clock that cannot be set
         self._intended: set[str] = set()
+        self._numbers: set[int] = set()  # of the job's generations, in this run
         self._started: dict[str, str] = {}
         self._paused: dict[tuple[Any, Any], float] = {}
         self._ordered: set[str] = set()  # machines that an operator ordered out
@@ -45,6 +47,9 @@ class Watch:
         self._gone: Counter[str] = Counter()  # machine to its evictions since it last passed a test
         self._placed: set[str] = set()
         self._diagnosis = ""  # the one that holds the job
+        self._over: set[str] = set()  # operations with a result
+        self._groups: dict[tuple[str, str], str] = {}  # operation of a replay's phase, and machine, to its group
+        self._meetings: dict[tuple[int, int], tuple[str, str]] = {}  # generation and port to the phase and the group that meets there
         self._held_s = 0.0  # since when, by the clock that cannot be set
         self._asked: set[str] = set()  # orders of another version of the code
         self._applied: dict[str, int] = {}  # of those: the generation that applied it
@@ -58,11 +63,14 @@ class Watch:
         """One event is in the ledger."""
         if event.kind != kinds.PROBES:  # standbys are tested for ever
             self.wrote_s = self._world.clock.steady_s()
+        if event.kind == kinds.JOB_REGISTERED:  # another run numbers its generations anew
+            self._numbers.clear()
+            self._meetings.clear()
         if event.kind == kinds.INTENT:
             self._intended.add(str(event.operation_id))
             if event.payload.get("action") in kinds.ACTS:
                 self._act(event)
-            if event.payload.get("action") == "diagnose":
+            if event.payload.get("action") in ("diagnose", "replay"):
                 self._hold(str(event.operation_id))
         elif event.kind == kinds.GENERATION_STARTED:
             self._intended.add(str(event.operation_id))
@@ -104,13 +112,16 @@ class Watch:
         gone = [self._world.by_name[machine] for machine in event.payload["machines"]]
         if decision["verdict"]["sources"] == ["probes"] and not all(item.has_full_disk for item in gone):
             self.fail("no eviction by a probe that said nothing", f"{name} of {event.payload['machines']}")
+        if decision["verdict"]["sources"] == ["replay"] and not all("bits" in item.faults for item in gone):
+            self.fail("no eviction by a replay of a machine that computes right", f"{name} of {event.payload['machines']}")
         if name in self._rejected:
             self.fail("a rejection is honoured", name)
         if self._policy.approval == "required" and name not in self._approved and not self._ordered & set(decision["machines"]):
             self.fail("no eviction without the approval that the site wants", name)
 
     def _hold(self, name: str) -> None:
-        if self._diagnosis not in ("", name):
+        """What is over may be followed by another while the job stands."""
+        if self._diagnosis not in ("", name) and self._diagnosis not in self._over:
             self.fail("at most one diagnosis at a time", f"{name} during {self._diagnosis}")
         self._diagnosis, self._held_s = name, self._world.clock.steady_s()
 
@@ -125,6 +136,22 @@ class Watch:
             self.fail("an intent before each action", f"{body['operation']} on {machine}")
         if name != self._diagnosis and not body.get("force"):
             self.fail("only a job that stands for it is tested", f"{body['operation']} on {machine}")
+        if "replay" in body["probes"][0]:
+            self._replays(str(body["operation"]), machine, body["probes"][0]["replay"])
+
+    def _replays(self, phase: str, machine: str, order: Mapping[str, Any]) -> None:
+        """A machine is ordered into a group: of one phase into one, which meets where nothing else does."""
+        if self._groups.setdefault((phase, machine), str(order["group"])) != order["group"]:
+            self.fail("a machine belongs to one group at a time", f"{machine} in {phase}")
+        for at in order["meetings"]:
+            where = (int(at["generation"]), int(at["port"]))
+            if self._meetings.setdefault(where, (phase, str(order["group"]))) != (phase, order["group"]):
+                self.fail("each group has stores of its own", f"{where} of {phase} {order['group']}")
+            if where[0] in self._numbers:
+                self.fail("no group has a generation of the job", f"{where} of {phase} {order['group']}")
+        running = self._world.running()
+        if running and len(running) == running[0].world:
+            self.fail("no job trains while it is replayed", f"{len(running)} ranks during {phase}")
 
     def _climb(self, name: str, decision: Mapping[str, Any]) -> None:
         """A climb's state is in the ledger, for each controller that leads; and an unknown failure is restarted in place once."""
@@ -143,6 +170,7 @@ class Watch:
                 self.fail("no rung is climbed for ever", f"{name} restarts {key} in place again")
 
     def _ended(self, event: LedgerEvent) -> None:
+        self._over.add(str(event.operation_id))
         name, happened = str(event.operation_id), event.payload["outcome"] in ("done", "already_done")
         for machine in self._evictions.pop(name, ()) if happened else ():
             self._gone[machine] += 1
@@ -162,6 +190,9 @@ class Watch:
         placed: Mapping[str, str] = event.payload["rank_machine"]
         self.generations.append(placed)
         self._version(event)
+        self._numbers.add(int(event.payload["generation"]))
+        if any(generation >= int(event.payload["generation"]) for generation, _ in self._meetings):
+            self.fail("no group has a generation of the job", f"generation {event.payload['generation']}")
         entered = set(placed.values()) - self._placed
         self._placed = set(placed.values())
         doubted = sorted(machine for machine in entered if self._gone[machine] >= TWICE)
@@ -205,6 +236,8 @@ class Watch:
         twice = [rank for rank, count in ranks.items() if count > 1]
         if twice:
             self.fail("at most one owner of a rank", f"rank {twice[0]} at {self._world.clock.steady_s():.0f}")
+        if self.held_s() > max(self._policy.diagnose_limit_s, self._policy.replay_limit_s) + HELD_UP_S and not self.broken:
+            self.fail("a job stands no longer than its limit for tests", f"{self._diagnosis}, for {self.held_s():.0f} s")
 
         versions = {item.update for item in self._world.running()}
         generation = next((item.generation for item in self._world.running()), 0)

@@ -17,6 +17,8 @@ class FakeHost:
     def open(self, generation: int) -> tuple[str, int]:
         return "127.0.0.1", 20_000 + generation
 
+    def close(self, generation: int) -> None: ...
+
     def close_before(self, generation: int) -> None: ...
 
     def generations(self) -> tuple[int, ...]:

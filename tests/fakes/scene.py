@@ -40,7 +40,7 @@ __all__ = ["Scene", "play", "simulated"]
 JOB = "llm"
 POLICY: dict[str, Any] = {
     "cooldown_s": 10.0, "breaker_share": 0.5, "breaker_window_s": 120.0, "restart_hung_after_s": 60.0, "start_limit_s": 120.0,
-    "trial_s": 120.0, "diagnose_limit_s": 60.0, "progress_steps": 10, "progress_s": 30.0,
+    "trial_s": 120.0, "diagnose_limit_s": 60.0, "replay_limit_s": 90.0, "progress_steps": 10, "progress_s": 30.0,
     "approval_timeout_s": 45.0, "operation_timeout_s": 300.0,
 }  # fmt: skip
 CALM_S, QUIET_S = 600.0, 45.0  # after the last action at most, and without anything new
@@ -306,6 +306,11 @@ class Scene:
         """Full: only its test shows it. Its processes die of it, once or twice, and say nothing of the reason."""
         self._give(action, "crash")
         self.world.by_name[action.machine].faults["disk"] = 1
+
+    def _do_bits(self, action: Action) -> None:
+        """Computes other bits: only a replay shows it. Its processes die of it, so many times, and say nothing of the reason."""
+        self._give(action, "crash")
+        self.world.by_name[action.machine].faults["bits"] = 1
 
     def _do_slow_probes(self, action: Action) -> None:
         """Beyond the limit of a diagnosis, with 100 s."""

@@ -11,7 +11,7 @@ __all__ = ["MACHINES", "STANDBYS", "Action", "Schedule", "draw", "shrink"]
 
 MACHINES, STANDBYS = ("m0", "m1", "m2", "m3"), ("s0", "s1", "s00")
 SPARE = frozenset({"standby_died", "no_standby", "agent_silent", "standby_fails"})  # what can neither end nor delay a job
-FAULTS = frozenset({"update", "disk", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
+FAULTS = frozenset({"update", "disk", "bits", "hang", "deadlock", "crash", "rank_crash", "ecc", "lost", "launcher", "evict", "order"})
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, float], Action]]] = {
     "rank_crash": (1, lambda dice, at_s: Action(at_s, "rank_crash", amount=dice.randrange(4), flag=dice.choice(["1", "2", "50"]))),
     "ecc": (2, lambda dice, at_s: Action(at_s, "ecc", _machine(dice), 1)),
     "disk": (2, lambda dice, at_s: Action(at_s, "disk", _machine(dice), dice.choice([2, 2, 50]))),
+    "bits": (2, lambda dice, at_s: Action(at_s, "bits", _machine(dice), dice.choice([3, 3, 50]))),
     "slow_probes": (1, lambda dice, at_s: Action(at_s, "slow_probes", amount=dice.choice([3.0, 40.0, 100.0]))),
     "lost": (3, lambda dice, at_s: Action(at_s, "lost", _machine(dice), dice.choice([5.0, 20.0, 90.0, 1e9]))),
     "launcher": (2, lambda dice, at_s: Action(at_s, "launcher", dice.choice(MACHINES + STANDBYS))),

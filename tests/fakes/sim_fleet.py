@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from replay_fake import ReplayGroups
+
 from minder.model.clock import FakeClock
 from minder.model.errors import NoAnswerError, WireError
 from minder.model.evidence import Signal
@@ -41,8 +43,8 @@ class SimClock(FakeClock):
 
 @dataclass
 class SimMachine:
-    """One machine with its agent, its launcher and one worker. faults: "hang", "crash", "ecc", with how many of them are left; "disk",
-    which stays. tests: operation to when its probes began, in this launcher's life."""
+    """One machine with its agent, its launcher and one worker. faults: "hang", "crash", "ecc", with how many of them are left; "disk" and
+    "bits", which stay. tests: operation to when its probes began, in this launcher's life."""
 
     name: str
     pid: int = 1
@@ -111,6 +113,7 @@ class SimMachines:
         self.on_effect: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
         self.on_probes: Callable[[str, Mapping[str, Any]], None] = lambda machine, body: None
         self.probes_s = PROBES_S
+        self.groups = ReplayGroups()
         self._at_s, self._part, self._echo_s = clock.steady_s(), 0.0, None
         self._echo_s: float | None
         clock.on_passed = self.advance
@@ -252,7 +255,7 @@ class SimFleet:
         return sorted(found, key=lambda signal: signal.time_s)
 
     def launcher_state(self, machine: str) -> Mapping[str, Any]:
-        return {"generation": self._world.by_name[machine].generation, "offers": ["probes", "probes beside", "updates"]}
+        return {"generation": self._world.by_name[machine].generation, "offers": ["probes", "probes beside", "replay", "updates"]}
 
     def deliver(self, machines: Iterable[str], body: Mapping[str, Any], read: Any, timeout_s: float = 60.0) -> dict[str, Any]:
         return {name: self._receive(self._world.by_name[name], int(body["update"])) for name in machines}
@@ -282,15 +285,21 @@ class SimFleet:
         if part == "launcher" and operation in item.tests and item.probe_ran_s != item.tests[operation]:
             return {"state": "refused", "detail": "the probes were ended before their time", "results": []}
         begun_s = item.tests.setdefault(operation, steady_s)
+        if "replay" in body["probes"][0]:
+            self._world.groups.note(operation, item.name, body["probes"][0]["replay"])
         item.probe_ran_s = begun_s if part == "launcher" else item.probe_ran_s
         if steady_s - begun_s < (BESIDE_S if body.get("beside") else self._world.probes_s):
             return {"state": "running", "results": []}
-        results = [self._result(item, str(probe["id"])) for probe in body["probes"]]
+        results = [self._result(item, probe) for probe in body["probes"]]
         return {"state": "done", "results": [to_json(result) for result in results]}
 
-    def _result(self, item: SimMachine, probe: str) -> ProbeResult:
-        """A full disk is seen, and a fault of the links while it lasts; what kills a job's processes is not."""
-        clock = self._world.clock
+    def _result(self, item: SimMachine, asked: Mapping[str, Any]) -> ProbeResult:
+        """A full disk is seen, and a fault of the links while it lasts; what kills a job's processes is not. What computes other bits is
+        seen by a replay."""
+        clock, probe = self._world.clock, str(asked["id"])
+        if probe == "replay":
+            faulty = [name for name, other in self._world.by_name.items() if "bits" in other.faults]
+            return self._world.groups.result(asked["replay"], faulty, clock.now_s())
         full = probe in ("disk", "space") and "disk" in item.faults
         failed = full or (probe == "links" and clock.steady_s() < item.probe_fails_until_s)
         return ProbeResult(probe, 1, "failed" if failed else "measured", "it found a fault" if failed else "", started_s=clock.now_s())

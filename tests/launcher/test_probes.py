@@ -32,7 +32,7 @@ def order(operation: str, *names: str, wait_s: float = 30.0) -> dict[str, Any]:
 def test_waiting_workers_end_for_the_probes_and_start_again(launch: Start) -> None:
     launcher = launch("idle.py", env=PLAIN).connect()
     [before] = launcher.wait_states("waiting")
-    assert launcher.get("/v1/state")["offers"] == ["probes", "probes beside"]
+    assert launcher.get("/v1/state")["offers"] == ["probes", "probes beside", "replay"]
     found = launcher.http.post("/v1/probes", json=order("a", "links")).json()
     assert (found["machine"], found["state"]) == ("m1", "done"), found
     [after] = launcher.wait_states("waiting")

@@ -224,10 +224,10 @@ def test_every_trouble_ends_with_a_person(order: str) -> None:
 def test_the_table_shows_what_is_not_available_and_where_network_alerts_lead() -> None:
     rows = ladder_rows(PolicyConfig())
     assert rows[0][:2] == ("rank", "rung") and rows[-1][1] == "page"
-    assert {row[1] for row in rows if row[-1] == "not available"} == {"replay"}
+    assert {row[1] for row in rows if row[-1] == "not available"} == set()
     assert {row[1] for row in rows if "rollback =" in row[-1]} == {"rollback"}
     assert {row[-1] for row in ladder_rows(PolicyConfig(rollback="auto")) if row[1] == "rollback"} == {"with updates"}
-    assert {row[1] for row in rows if row[-1] == "with launchers"} == {"diagnose"}
+    assert {row[1] for row in rows if row[-1] == "with launchers"} == {"diagnose", "replay"}
     climbs = {item["trouble"]: item["climb"] for item in ladder_json(PolicyConfig())["troubles"]}
     assert climbs["network"] == ["page"] and climbs["nan"] == ["diagnose", "trial", "rollback", "replay", "page"]
     own = ladder_json(PolicyConfig(ladder={"network_alerts": "evict"}))  # type: ignore[arg-type]

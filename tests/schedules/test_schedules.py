@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from minder.act.policy.ladder import LadderConfig
 from minder.model.probes import ProbeJudgement
 
-SLOW = {"tests for ever", "evicts for a test that said nothing"}
+SLOW = {"tests for ever", "evicts for a test that said nothing", "evicts for a replay that said nothing"}
 FIRST, COUNT, PARTS = 1, 16, 3  # more of them: bench/schedules.py
 
 
@@ -43,7 +44,27 @@ def test_a_controller_killed_anywhere_in_a_diagnosis(scene: Any, schedule: Any, 
     assert any("its machines are tested" in line for line in played.trace) and played.phase == "running"
 
 
+@pytest.mark.parametrize(
+    ("what", "place"),
+    [
+        ("write", 14),
+        *(pytest.param("write", place, marks=pytest.mark.release) for place in range(1, 44)),
+        *(pytest.param("probe", place, marks=pytest.mark.release) for place in range(1, 90, 9)),
+    ],
+)
+def test_a_controller_killed_anywhere_in_a_replay(scene: Any, schedule: Any, empty_ledger: Path, what: str, place: int) -> None:
+    """m1 computes other bits, of which its process dies three times: the published ladder tests, restarts, then replays."""
+    drawn = schedule.Schedule(
+        0, (schedule.Action(1.0, "bits", "m1", 3), schedule.Action(24.0, "kill", "", place, what)), ladder="published"
+    )  # fmt: skip
+    played = scene.play(drawn, empty_ledger)
+    assert played.watch.broken == [], "\n".join(played.trace)
+    assert any("is replayed on groups" in line for line in played.trace) and played.phase == "running"
+    assert sum(line.endswith("m1 is evicted") for line in played.trace) == 1, "\n".join(played.trace)
+
+
 INVARIANT = {
+    "evicts for a replay that said nothing": "no eviction by a replay of a machine that computes right",
     "tests for ever": "no job is tested for ever",
     "evicts for a test that said nothing": "no eviction by a probe that said nothing",
     "acts without an intent": "an intent before each action",
@@ -89,6 +110,7 @@ def test_a_schedule_shrinks_to_what_is_needed(schedule: Any, fails: Callable[[st
 
 
 NEEDED: dict[str, Any] = {
+    "evicts for a replay that said nothing": lambda action: (action(5.0, "crash", "m1", 3),),
     "tests for ever": lambda action: (action(5.0, "crash", "m1", 2),),
     "evicts for a test that said nothing": lambda action: (action(5.0, "crash", "m1", 2),),
     "acts without an intent": lambda action: (action(5.0, "crash", "m1", 1),),
@@ -157,7 +179,22 @@ def accuse_by_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosing, "conclude", concluded)
 
 
+def accuse_where_nothing_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure that did not come back on any group is taken for a machine's."""
+    from minder.act.controller import replaying
+
+    def looked(self: Any, run: Any) -> Any:
+        found = look(self, run)
+        return found if found.next is not None else replace(found, state="found", machines=("m1",), confidence=0.9)
+
+    look = replaying.Replaying._look
+    monkeypatch.setattr(replaying.Replaying, "_look", looked)
+    monkeypatch.setattr("minder.act.policy.ladder._ORDERS", {"default": PUBLISHED, "published": PUBLISHED})
+
+
+PUBLISHED = LadderConfig(order="published").steps[:-1]
 BREAKS: dict[str, Any] = {
+    "evicts for a replay that said nothing": accuse_where_nothing_came_back,
     "tests for ever": never_end,
     "evicts for a test that said nothing": accuse_by_silence,
     "forgets what was climbed": forget_climbs,

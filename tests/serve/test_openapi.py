@@ -39,7 +39,6 @@ OPERATIONS = [
     "list_jobs", "show_job", "register_job", "end_job", "restart_job", "add_standby", "list_standbys", "list_models",
     "show_policy", "try_settings", "show_track_record",
     "update_job", "roll_back_job", "offer_code", "send_code_piece",
-    "show_policy", "try_settings",
     "score_upload", "begin_session", "list_sessions", "show_session", "append_rows", "score_session", "end_session",
     "analyse_stacks", "analyse_collectives",
     "report_signals", "report_alerts", "report_health_events", "report_gpud",

@@ -20,6 +20,7 @@ from minder.model.decision import Decision
 from minder.model.pairs import PairEdge, PairGraph, PairNode
 from minder.record.incidents import Ledger, kinds
 from minder.record.incidents.pairs import pairs_payload
+from minder.record.incidents.replays import ReplayedGroup, replay_payload
 from minder.record.incidents.updates import order_update, update_payload
 from serve.app import build_app
 from serve.settings import Settings
@@ -478,3 +479,15 @@ def test_pair_tests_are_drawn_on_the_incident_and_on_each_machine(enter: Enter, 
         assert 'aria-label="2 machines in 1 test; m2 is slow"' in page and "slow from m2 to m1 only" in page, path
         assert "<b>it took" not in page and "&lt;b&gt;it took" in page
     assert "Pair tests" not in reader.get("/machines/s1").text
+
+
+def test_a_replay_stands_on_the_incident_with_the_groups_and_the_machine_where_they_cross(enter: Enter, ledger: Ledger) -> None:
+    rows = [(1, "horizontal", "h0", ("m0", "m1"), "passed"), (1, "horizontal", "h1", ("m2", "m3"), "failed")]
+    rows += [(2, "vertical", "v0", ("m0", "m2"), "failed"), (2, "vertical", "v1", ("m1", "m3"), "passed")]
+    for phase, kind, name, machines, outcome in rows:
+        group = ReplayedGroup(name, machines, (2, 2), outcome, "<b>two runs differ</b>", 2, 1)
+        ledger.append(kinds.REPLAY, replay_payload(phase, kind, group), job="llm", incident="llm-1", operation_id="replay-1")
+    page = enter().get("/incidents/llm-1").text
+    part = page[page.index("Replay on groups of machines") :]
+    assert "Failing groups cross in" in part and re.search(r"<strong><a[^>]*/machines/m2", part) and "vertical v0" in part
+    assert "<b>two runs" not in part and "&lt;b&gt;two runs differ" in part

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from minder.act.actuators.contract import Engine, EngineSnapshot
+from minder.act.controller.replaying import can_replay
 from minder.act.controller.standby_tests import Proofs
 from minder.act.controller.state import JobState
 from minder.act.controller.watched import WatchedJob
@@ -29,7 +30,7 @@ from minder.diagnose.verdicts.hang import HangRule, Standing
 from minder.diagnose.verdicts.judge import Judge
 from minder.model.errors import CheckpointError, MinderError
 from minder.model.observation import MachineView
-from minder.model.topology import Topology
+from minder.model.topology import Parallelism, Topology
 from minder.record.incidents import Ledger
 from minder.wire.fleet import Fleet
 
@@ -106,6 +107,7 @@ def context_maker(
     tracker, fleet, ledger = sources
     domains, group = topology.domains, isolated_group(topology, config)
     proofs = Proofs(ledger)
+    offered = _Offered(fleet, topology.parallelism)
 
     def unproven(now_s: float) -> Mapping[str, str]:
         proofs.refresh()
@@ -143,15 +145,30 @@ def context_maker(
             ranks_fixed=_fixed(watched, work),
             parallelism=topology.parallelism if watched is None else None,
             sizes=work.sizes() if watched is None else None,
-            offers=OFFERED | (WITH_LAUNCHERS if watched is None and _run_probes(fleet, in_job) else frozenset()),
+            offers=OFFERED | (offered(state, in_job) if watched is None else frozenset()),
         )
 
     return make
 
 
-def _run_probes(fleet: Fleet, machines: Set[str]) -> bool:
-    """Whether every launcher of the job says that it runs probes: one of an earlier version does not."""
-    return all("probes" in (fleet.launcher_state(machine).get("offers") or ()) for machine in machines)
+class _Offered:
+    """What of WITH_LAUNCHERS every launcher of the job says that it does: one of an earlier version does not. A replay also needs machines
+    that make groups."""
+
+    def __init__(self, fleet: Fleet, parallelism: Parallelism) -> None:
+        self._fleet, self._parallelism = fleet, parallelism
+        self._groups: tuple[int, bool] = (0, False)  # generation, and whether its machines make some
+
+    def __call__(self, state: JobState, machines: Set[str]) -> frozenset[str]:
+        said = [set(self._fleet.launcher_state(machine).get("offers") or ()) for machine in machines]
+        every = set.intersection(*said) if said else set()
+        found = WITH_LAUNCHERS - {"replay"} if "probes" in every else frozenset()
+        return found | {"replay"} if "replay" in every and self._makes_groups(state) else found
+
+    def _makes_groups(self, state: JobState) -> bool:
+        if self._groups[0] != state.generation:
+            self._groups = (state.generation, can_replay(self._parallelism, state.rank_machine))
+        return self._groups[1]
 
 
 def _fixed(watched: WatchedJob | None, work: JobWork) -> str:

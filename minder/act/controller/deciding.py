@@ -55,7 +55,6 @@ class Deciding:
         self._tick = tick
         self._voice = voice
         self._approvals = Approvals(state, ledger, stages.policy.config, clock)
-        self._diagnosing = stages.diagnosing
         self._told: set[str] = set()  # approved operations that wait for the end of a pause
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
@@ -72,7 +71,7 @@ class Deciding:
         """Write down what was concluded, hear what operators answered, decide, act."""
         self._open_incidents(now_s)
         self._take_answers(now_s)
-        for part in (self._diagnosing, self._stages.beside):
+        for part in (*self._stages.holds, self._stages.beside):
             self._tick.backlog.put(() if part is None else part.take_items())
         self._decide(now_s)
         self._resume()
@@ -197,20 +196,18 @@ class Deciding:
 
     def _resume(self) -> None:
         """A job whose machines were tested stands no longer than that: where nothing else started it again, it goes on as it was."""
-        diagnosing = self._diagnosing
-        if diagnosing is None:
-            return
-        diagnosing.give_up_overdue()
-        if not diagnosing.is_over:
-            return
-        try:
-            result = diagnosing.resume()
-        except LedgerError:
-            raise
-        except MinderError as error:
-            self.give_up(str(error), diagnosing.incident)
-            return
-        self.blame_missing(result)
+        for hold in self._stages.holds:
+            hold.give_up_overdue()
+            if not hold.is_over:
+                continue
+            try:
+                result = hold.resume()
+            except LedgerError:
+                raise
+            except MinderError as error:
+                self.give_up(str(error), hold.incident)
+                return
+            self.blame_missing(result)
 
     def _recheck(self, decision: Decision) -> Decision:
         if decision.action not in kinds.ACTS:
@@ -244,11 +241,18 @@ class Deciding:
         except MinderError as error:
             self.give_up(str(error), incidents[0])
             return
-        if decision.action == "diagnose" and self._diagnosing is not None:
-            self._diagnosing.begin(decision, items, incidents[0])
+        self._hold(decision, items, incidents[0])
         if self._stages.beside is not None:
             self._stages.beside.begin(decision, incidents[0])
         self.blame_missing(result)
+
+    def _hold(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
+        """What was decided may hold the job: then nothing else does any more."""
+        for hold in self._stages.holds:
+            if decision.action == hold.action:
+                hold.begin(decision, items, incident)
+            elif self._state.is_held:
+                hold.let_go()
 
     def _note_decision(self, decision: Decision, incidents: Iterable[str]) -> None:
         incidents = list(dict.fromkeys(incidents))

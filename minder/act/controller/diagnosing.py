@@ -14,21 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.state import JobState, open_diagnosis
-from minder.act.policy import timing
-from minder.act.policy.case import Case
+from minder.act.controller.held import HeldJob, MakeContext, Suspends
+from minder.act.controller.state import JobState, open_hold
 from minder.act.policy.config import PolicyConfig
-from minder.act.policy.context import PolicyContext
 from minder.act.recovery.generation_plan import machine_order
 from minder.act.recovery.restart import StartResult
 from minder.diagnose.diagnostics.diagnosis import Diagnosis, TestRound, conclude, doubtful
 from minder.diagnose.diagnostics.judgement import judge_machines
 from minder.edge.probes.contract import PROBES, find_programs
 from minder.model.clock import Clock
-from minder.model.decision import ActionResult, Decision
+from minder.model.decision import Decision
 from minder.model.errors import WireError
 from minder.model.evidence import Evidence, Verdict
 from minder.model.history import LedgerEvent
@@ -41,7 +39,6 @@ from minder.wire.fleet import Fleet
 __all__ = ["SOURCE", "Diagnosing", "probe_evidence", "probe_verdict"]
 
 SOURCE = "probes"  # of verdicts
-_SUSPEND_S = 15.0  # by then a launcher has ended its workers
 _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
 _OVERDUE_S = 30.0  # past the limit: then the job goes on, whatever holds the end of its tests up
 _SURE = 0.95
@@ -75,23 +72,19 @@ class _Run:
         return self.decision.operation_id
 
 
-class Suspends(Protocol):
-    """Ends a job's workers, and starts them again."""
-
-    def suspend(self, decision: Decision, incident: str | None) -> None: ...
-
-    def resume_suspended(self, operation_id: str, incident: str | None, reason: str) -> StartResult: ...
-
-
 class Diagnosing:
     """`tick` once per tick, before the decisions; then `take_items` are to be decided on. Every method raises LedgerError."""
 
+    action: Literal["diagnose"] = "diagnose"
+    part = "diagnosis"  # of a tick
+
     def __init__(
         self, state: JobState, ledger: Ledger, fleet: Fleet, config: PolicyConfig, clock: Clock,
-        context: Callable[[JobState, Sequence[str], float], PolicyContext], recovery: Suspends,
+        context: MakeContext, recovery: Suspends,
     ) -> None:  # fmt: skip
         self._state, self._ledger, self._fleet = state, ledger, fleet
-        self._config, self._clock, self._context, self._recovery = config, clock, context, recovery
+        self._config, self._clock, self._recovery = config, clock, recovery
+        self._held = HeldJob(state, ledger, config, clock, context)
         self._run: _Run | None = None
         self.on_say: Callable[[str], None] = lambda text: None
 
@@ -109,12 +102,12 @@ class Diagnosing:
 
     def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
         """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
-        intent = next(event for event in self._events(kinds.INTENT) if event.operation_id == decision.operation_id)
+        intent = self._held.intent(decision.operation_id)
         self._run = self._new_run(decision, list(items), incident, intent, self._clock.steady_s())
 
     def take_up(self) -> str:
         """What an earlier controller had begun; one line, "" for nothing."""
-        intent = open_diagnosis(self._ledger.events(job=self._state.name, kinds=_ORDERS))
+        intent = open_hold(self._ledger.events(job=self._state.name, kinds=_ORDERS), "diagnose")
         if intent is None or not self._state.is_held:
             return ""
         decision = from_json(Decision, intent.payload["decision"])
@@ -134,13 +127,17 @@ class Diagnosing:
             self.take_up()
         if run is None or run.over:
             return
-        why = self._ended_because(run)
+        why = self._held.ended_because(run, "diagnose")
         if why or self._passed_s(run) >= self._config.diagnose_limit_s:
             self._end(run, why)
         elif self._state.phase == "suspended":
             self._begin_tests(run)
         else:
             self._ask(run)
+
+    def let_go(self) -> None:
+        """Another operation holds the job from now on."""
+        self._run = None
 
     def take_items(self) -> list[Item]:
         """What is to be decided now that the tests are over; once."""
@@ -160,7 +157,7 @@ class Diagnosing:
         """A fault of ours must not keep a job standing: far beyond the limit its tests are over."""
         run = self._present()
         if run is not None and not run.over and self._passed_s(run) > self._config.diagnose_limit_s + _OVERDUE_S:
-            self._complete(run, "failed", "not judged: the tests could not be brought to an end")
+            self._held.complete(run, "failed", "not judged: the tests could not be brought to an end")
             run.over, self._state.phase = True, "suspended"
 
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
@@ -186,34 +183,20 @@ class Diagnosing:
 
     def _is_alignment_due(self, machines: Sequence[str]) -> bool:
         since_s = self._clock.now_s() - self._config.alignment_after_s
-        begun_s = max((event.time_s for event in self._events(kinds.JOB_REGISTERED)), default=since_s)
+        begun_s = max((event.time_s for event in self._held.events(kinds.JOB_REGISTERED)), default=since_s)
         aligned = (
             run
-            for run in fold_probes(self._events(kinds.PROBES))
+            for run in fold_probes(self._held.events(kinds.PROBES))
             if run.machine in machines and run.time_s > since_s and any(item.probe == "alignment" for item in run.results)
         )
         return begun_s <= since_s and next(aligned, None) is None
 
-    def _ended_because(self, run: _Run) -> str:
-        """What a person did that ends it; "" for nothing."""
-        now_s = self._clock.now_s()
-        context = self._context(self._state, (), now_s)
-        history = self._ledger.history(self._state.name, now_s)
-        ruling = timing.paused(Case(run.decision.verdict, "diagnose", run.operation_id, history, context, self._config))
-        if ruling.action is not None:
-            return ruling.say
-        asked = self._ledger.events(since_id=run.event_id, job=self._state.name, kinds=(kinds.RESTART_ASKED,))
-        return f"{asked[-1].payload.get('by') or 'an operator'} ordered a restart" if asked else ""
-
     def _begin_tests(self, run: _Run) -> None:
-        """As soon as no rank runs any more, or could have ended by now: a launcher refuses as long as one does."""
-        self._fleet.refresh(run.machines)
-        views = self._fleet.views()
-        busy = [name for name in run.machines if name in views and any(worker.state == "running" for worker in views[name].workers)]
-        if busy and self._passed_s(run) < _SUSPEND_S:
+        """As soon as no rank runs any more, or could have ended by now."""
+        if self._held.still_runs(self._fleet, run.machines, self._passed_s(run)):
             return
-        self._phase(run, "suspend", "end")
-        self._phase(run, "diagnose", "begin", ", ".join(run.names))
+        self._held.phase(run, "suspend", "end")
+        self._held.phase(run, "diagnose", "begin", ", ".join(run.names))
         self._state.phase = "diagnosing"
         self.on_say(f"testing {len(run.machines)} machines of {self._state.name} while it stands: {', '.join(run.names)}")
         self._ask(run)
@@ -273,59 +256,35 @@ class Diagnosing:
         """Each machine's once, with the judgement beside all others."""
         past = read_past(self._ledger.events, self._clock.now_s())
         judged = judge_machines(run.answers, lambda probe: past_results(past, probe))
-        written = {(event.payload.get("machine"), event.payload.get("round")) for event in self._own(run, kinds.PROBES)}
+        written = {(event.payload.get("machine"), event.payload.get("round")) for event in self._held.own(run, kinds.PROBES)}
         for machine, results in run.answers.items():
             if results and (machine, run.number) not in written:
                 payload = probes_payload(machine, results, judged[machine], by="minder", why="diagnose") | {"round": run.number}
-                self._append(run, kinds.PROBES, payload)
+                self._held.append(run, kinds.PROBES, payload)
 
     def _settle(self, run: _Run, why: str) -> None:
         """From what is in the ledger, so that a controller that takes over comes to the same. why: what ended it before its time."""
         found = conclude(run.machines, self._rounds(run), run.untested)
         for phase in ("suspend", "diagnose"):
-            self._phase(run, phase, "end")
+            self._held.phase(run, phase, "end")
         detail = f"ended before its time: {why}" if why else found.words()
-        self._complete(run, "failed" if why else "done", detail)
+        self._held.complete(run, "failed" if why else "done", detail)
         verdicts = self._verdicts(run, found)
         if verdicts or why:  # the person that ends the tests ends the climb: only what was found by then is decided on
             run.items = [(verdict, run.incident) for verdict in verdicts]
         run.over, self._state.phase = True, "suspended"
         self.on_say(f"tests of {self._state.name}: {detail}")
 
-    def _complete(self, run: _Run, outcome: str, detail: str) -> None:
-        if self._ledger.result(run.operation_id) is None:
-            result = ActionResult(run.operation_id, self._clock.now_s(), outcome, detail)  # type: ignore[arg-type]
-            self._ledger.complete(run.operation_id, result)
-
     def _verdicts(self, run: _Run, found: Diagnosis) -> list[Verdict]:
         """On each machine with a fault of its own, in the ledger once."""
-        events = self._ledger.events(since_id=run.event_id, incident=run.incident, kinds=[kinds.VERDICT])
-        known = {name for event in events if SOURCE in (event.payload.get("sources") or ()) for name in event.payload.get("machines") or ()}
         verdicts = [probe_verdict(name, items, self._clock.now_s(), run.since_s) for name, items in found.failed.items()]
-        for verdict in verdicts:
-            if not known & set(verdict.machines):
-                self._ledger.append(kinds.VERDICT, verdict, job=self._state.name, incident=run.incident)
+        self._held.say_verdicts(run, verdicts, SOURCE)
         return verdicts
 
     def _rounds(self, run: _Run) -> list[TestRound]:
-        events = self._own(run, kinds.PROBES)
+        events = self._held.own(run, kinds.PROBES)
         numbers = {event.id: int(event.payload.get("round") or 1) for event in events}
         return [TestRound(item.machine, numbers[item.event_id], item.results, item.judgements) for item in fold_probes(events)]
-
-    def _phase(self, run: _Run, phase: str, state: str, detail: str = "") -> None:
-        """Once; none ends that did not begin."""
-        seen = {(event.payload.get("phase"), event.payload.get("state")) for event in self._own(run, kinds.RECOVERY_PHASE)}
-        if (phase, state) not in seen and (state == "begin" or (phase, "begin") in seen):
-            self._append(run, kinds.RECOVERY_PHASE, {"phase": phase, "state": state, "detail": detail})
-
-    def _append(self, run: _Run, kind: str, payload: Mapping[str, Any]) -> None:
-        self._ledger.append(kind, payload, job=self._state.name, incident=run.incident, operation_id=run.operation_id)
-
-    def _own(self, run: _Run, kind: str) -> list[LedgerEvent]:
-        return [event for event in self._events(kind, run.event_id) if event.operation_id == run.operation_id]
-
-    def _events(self, kind: str, since_id: int = 0) -> list[LedgerEvent]:
-        return self._ledger.events(since_id=since_id, job=self._state.name, kinds=[kind])
 
 
 def probe_verdict(machine: str, faults: Sequence[ProbeJudgement], now_s: float, since_s: float) -> Verdict:

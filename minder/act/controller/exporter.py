@@ -72,7 +72,7 @@ class Measures:
             self.signals.labels(outcome)
         for reason in get_args(Reason):  # a counter that appears with its first event shows no increase
             self._decisions.labels("page", reason)
-        for action in ("evict", "trial", "diagnose", "restart"):
+        for action in ("evict", "trial", "diagnose", "replay", "restart"):
             self._decisions.labels(action, "act")
         for outcome in ("done", "already_done", "failed", "ambiguous", "dry_run"):
             self._actions.labels(outcome)

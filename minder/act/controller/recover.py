@@ -5,8 +5,8 @@ can be done twice, so a controller that starts again in the middle simply does i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from minder.act.controller.evidence import capture_evidence
 from minder.act.controller.state import JobState, bar_machines, placement_payload
 from minder.act.controller.updating import Updating
 from minder.act.recovery.generation_plan import GenerationPlan, exchange_machines, machine_order, replace_machines
+from minder.act.recovery.groups import plan_groups
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.act.recovery.restart import StartResult, start_generation
 from minder.model.clock import Clock
@@ -28,6 +29,8 @@ from minder.wire.codec import from_json
 from minder.wire.fleet import Fleet
 
 __all__ = ["Recovery", "RecoverySettings"]
+
+_HOLDS = ("diagnose", "replay")  # actions after which the job stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,10 @@ class Recovery:
         RendezvousHost(self._settings.state_dir, self._settings.rendezvous_address).stop()
 
     def carry_out(self, decision: Decision, incident: str | None) -> StartResult:
-        """Evict (if the decision says so) and restart; of a diagnosis suspend the job, which minder.act.controller.diagnosing goes on
-        with. Raises RecoveryError if the next generation cannot be placed."""
+        """Evict (if the decision says so) and restart; of a diagnosis or a replay suspend the job, which
+        minder.act.controller.diagnosing or .replaying goes on with. Raises RecoveryError if the next generation cannot be placed."""
         self._ledger.intend(decision.operation_id, decision, job=self._state.name, incident=incident)
-        if decision.action == "diagnose":
+        if decision.action in _HOLDS:
             self.suspend(decision, incident)
             return StartResult(self._state.generation, {}, 0.0)
         self._state.phase = "recovering"
@@ -100,7 +103,8 @@ class Recovery:
         """Evidence, then the end of every worker: one that waits holds the device too. A launcher that is asked twice does it once."""
         self._state.phase = "suspended"
         self._capture(decision, incident)
-        self.on_phase(f"suspending {self._state.name}: its machines are tested")
+        why = "groups of its machines replay it" if decision.action == "replay" else "its machines are tested"
+        self.on_phase(f"suspending {self._state.name}: {why}")
         body = {"operation_id": f"{decision.operation_id}/suspend", "generation": self._state.generation, "desired": "ended"}
         body |= {"world_size": 0, "assignments": [], "grace_s": self._settings.grace_s}
         if not any(event.payload.get("phase") == "suspend" for event in self._phases(decision.operation_id)):
@@ -116,6 +120,29 @@ class Recovery:
     def resume_suspended(self, operation_id: str, incident: str | None, reason: str) -> StartResult:
         """Start a job again as it was that stood to be tested, where nothing else did. Raises RecoveryError."""
         return self.bring_up(self._state.rank_machine, operation_id, incident, reason)
+
+    def open_groups(
+        self, operation_id: str, groups: Mapping[str, Mapping[int, str]], after: int, runs: int
+    ) -> dict[str, list[GenerationPlan]]:
+        """Group to a plan for each of so many meetings, each with a generation and a store of its own, numbered from `after` on. The same
+        call gives the same plans. Raises RecoveryError."""
+        settings = self._settings
+        host = RendezvousHost.ensure(settings.state_dir, settings.rendezvous_address)
+        found: dict[str, list[GenerationPlan]] = {name: [] for name in groups}
+        for run in range(runs):
+            begin, name = after + run * len(groups), f"{operation_id}/{run}"
+            plans = plan_groups(
+                self._state.name, groups, after=begin, open_store=host.open, operation_id=name, environment=settings.environment
+            )
+            for group, plan in plans.items():
+                found[group].append(replace(plan, machine_environment=settings.machine_environment))
+        return found
+
+    def close_groups(self, generations: Iterable[int]) -> None:
+        """Their stores: a late rank of theirs meets no other. Raises RecoveryError."""
+        host = RendezvousHost.ensure(self._settings.state_dir, self._settings.rendezvous_address)
+        for generation in generations:
+            host.close(generation)
 
     def _place(self, decision: Decision) -> dict[int, str]:
         if decision.size is not None:
@@ -250,7 +277,7 @@ class Recovery:
 
     def _begin_generation(self, rank_machine: Mapping[int, str], operation_id: str, incident: str | None, reason: str) -> Any:
         known = [int(self._fleet.launcher_state(machine).get("generation") or 0) for machine in set(rank_machine.values())]
-        generation = max([self._state.generation, *known]) + 1
+        generation = max([self._state.generation, self._state.lent_generation, *known]) + 1
         last_step = self._state.last_step
         update = {} if self.updates is None else self._choose(set(rank_machine.values()))
         payload = {
@@ -322,7 +349,7 @@ class Recovery:
                     self._park(decision)
                 self._finish(decision)
                 continue
-            if decision.action == "diagnose":  # minder.act.controller.diagnosing goes on with it, or something else came after it
+            if decision.action in _HOLDS:  # minder.act.controller.diagnosing or .replaying goes on with it, or something else came after it
                 continue
             line, again = self._again(decision, event.incident)
             lines.append(line)

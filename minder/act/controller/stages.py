@@ -24,6 +24,7 @@ from minder.act.controller.growth import Growth
 from minder.act.controller.hung import HungJob
 from minder.act.controller.pool import Admits
 from minder.act.controller.pool_size import PoolSize
+from minder.act.controller.replaying import Replaying
 from minder.act.controller.standby_tests import StandbyProbing
 from minder.act.controller.state import JobState
 from minder.act.controller.tracing import StepTraces
@@ -169,6 +170,7 @@ class Stages:
     measures: Measures = field(default_factory=Measures)
     alarm: Callable[[], str] = str  # what the job's own pace says to look closer for, one line; "" if nothing. It names no machine
     diagnosing: Diagnosing | None = None  # tests a job's machines while it stands; None where minder cannot
+    replaying: Replaying | None = None  # replays a job on groups of its machines while it stands
     beside: Beside | None = None  # quick probes beside a restart
     hung: HungJob | None = None  # restarts a job that stands; None where minder cannot
     pool_size: PoolSize | None = None  # how many standbys the job should have; None of a job that is only watched
@@ -178,6 +180,11 @@ class Stages:
     standing: Callable[[], Standing | None] = lambda: None  # for how long the job has stood as a whole
     unscored: Callable[[], str] = str  # why telemetry that is there is not scored, one line; "" if it is
     move_clock: Callable[[float], None] = lambda by_s: None  # the wall clock was set forward by so many seconds
+
+    @property
+    def holds(self) -> list[Diagnosing | Replaying]:
+        """What may hold the job while it stands."""
+        return [part for part in (self.diagnosing, self.replaying) if part is not None]
 
 
 @dataclass(slots=True)

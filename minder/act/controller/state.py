@@ -13,9 +13,10 @@ from minder.model.history import LedgerEvent
 from minder.model.observation import JobView
 from minder.record.incidents import Ledger, kinds
 
-__all__ = ["JobState", "bar_machines", "ended_runs", "fold_job", "open_diagnosis", "placement_payload"]
+__all__ = ["JobState", "bar_machines", "ended_runs", "fold_job", "open_hold", "placement_payload"]
 
-Phase = Literal["starting", "running", "recovering", "suspended", "diagnosing", "finished", "failed"]
+_HOLDS: dict[Any, Literal["diagnosing", "replaying"]] = {"diagnose": "diagnosing", "replay": "replaying"}  # action, and phase of the ledger
+Phase = Literal["starting", "running", "recovering", "suspended", "diagnosing", "replaying", "finished", "failed"]
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class JobState:
     update: int = 0  # the version of its code that the present generation runs; 0: as its launchers were started
     sized_in: int = 0  # the generation in which the job last got another number of ranks; 0: it never did
     full_machines: int = 0  # at full size, where the job may go on with fewer; 0: its size never changes
+    lent_generation: int = 0  # the newest that a group of a replay had: the job's next one is above it
     ended_because: str = ""  # of a failed job, one line
     finished: set[tuple[int, int | None]] = field(default_factory=set)  # (generation, rank) whose script returned; not in the ledger
     spoilt: dict[tuple[int, int], int] = field(default_factory=dict)  # of those, the step from which on the loss was not finite
@@ -46,7 +48,7 @@ class JobState:
         """The job is begun anew: its generations count from 1 again (above what a launcher remembers that outlived the last run)."""
         self.run += 1
         self.generation, self.phase, self.rank_machine, self.incident = 0, "starting", {}, None
-        self.sized_in = self.update = 0
+        self.sized_in = self.update = self.lent_generation = 0
         self.last_step, self.resumed_from, self.first_step_seen = -math.inf, None, False
 
     def sized(self, generation: int, rank_machine: Mapping[int, str]) -> int:
@@ -66,7 +68,7 @@ class JobState:
     @property
     def is_held(self) -> bool:
         """Its workers are ended so that its machines can be tested."""
-        return self.phase in ("suspended", "diagnosing")
+        return self.phase in ("suspended", "diagnosing", "replaying")
 
     def view(self, standbys: Iterable[str], quiet_until_s: float = 0.0) -> JobView:
         return JobView(
@@ -93,10 +95,12 @@ def fold_job(name: str, events: Iterable[LedgerEvent]) -> JobState:
             state.begin_run()
         elif event.kind == kinds.GENERATION_STARTED:
             _begin_generation(state, event)
-        elif event.kind == kinds.INTENT and event.payload.get("action") == "diagnose":
+        elif event.kind == kinds.INTENT and event.payload.get("action") in _HOLDS:
             state.phase = "suspended"
-        elif event.kind == kinds.RECOVERY_PHASE and event.payload.get("phase") == "diagnose" and state.is_held:
-            state.phase = "diagnosing" if event.payload.get("state") == "begin" else "suspended"
+        elif event.kind == kinds.RECOVERY_PHASE and event.payload.get("phase") in _HOLDS and state.is_held:
+            state.phase = _HOLDS[event.payload["phase"]] if event.payload.get("state") == "begin" else "suspended"
+        elif event.kind == kinds.REPLAY:
+            state.lent_generation = max(state.lent_generation, int(event.payload.get("last_generation") or 0))
         elif event.kind == kinds.FIRST_STEP and event.payload.get("generation") == state.generation:
             state.first_step_seen, state.phase, state.incident = True, "running", None
         elif event.kind == kinds.BARRED:
@@ -109,12 +113,13 @@ def fold_job(name: str, events: Iterable[LedgerEvent]) -> JobState:
     return state
 
 
-def open_diagnosis(events: Iterable[LedgerEvent]) -> LedgerEvent | None:
-    """The intent of the diagnosis that holds the job, from events of JOB_REGISTERED, JOB_ENDED, INTENT and GENERATION_STARTED of one job
-    (pure). A generation ends it, its own or that of what was decided after it."""
+def open_hold(events: Iterable[LedgerEvent], action: Literal["diagnose", "replay"]) -> LedgerEvent | None:
+    """The intent of the diagnosis, or of the replay, that holds the job, from events of JOB_REGISTERED, JOB_ENDED, INTENT and
+    GENERATION_STARTED of one job (pure). A generation ends it, its own or that of what was decided after it; so does what holds the job
+    next."""
     found: LedgerEvent | None = None
     for event in events:
-        if event.kind == kinds.INTENT and event.payload.get("action") == "diagnose":
+        if event.kind == kinds.INTENT and event.payload.get("action") == action:
             found = event
         elif event.kind != kinds.INTENT or event.payload.get("action") in kinds.ACTS:
             found = None

@@ -85,8 +85,8 @@ class Controller:
         self.says_verdicts = True  # False: the receiver of `on_verdict` says them
         if stages.recovery is not None:
             stages.recovery.on_phase, stages.recovery.on_result = self.say, stages.measures.acted
-        if stages.diagnosing is not None:
-            stages.diagnosing.on_say = self.say
+        for hold in stages.holds:
+            hold.on_say = self.say
 
     def accused(self) -> tuple[str, ...]:
         """Whom verdicts named last, for some minutes."""
@@ -133,9 +133,7 @@ class Controller:
         if note:
             self.guard("first_step", functools.partial(self._milestones.end_start, note), None, writes=True)
         in_job = () if observation is None or observation.job is None else observation.job.machines
-        for name, part in (("diagnosis", stages.diagnosing), ("beside", stages.beside), ("updates", stages.updates)):
-            if part is not None:
-                self.guard(name, part.tick, None, writes=True)
+        self._go_on_with()
         self._deciding.turn(now_s)
         self.guard("retests", self._retests.tick, None, writes=True)
         self.guard("blame", lambda: self._blame.tick(stages.tracker, now_s), None, writes=True)
@@ -149,6 +147,14 @@ class Controller:
         over = state.phase in ("finished", "failed")
         self.guard("signals", lambda: self._signal_count.note(now_s, over), None, writes=True)
         self.write_status(now_s)
+
+    def _go_on_with(self) -> None:
+        """What was begun at an earlier tick, and what waits for the job's next start."""
+        stages = self._stages
+        parts = [(hold.part, hold.tick) for hold in stages.holds]
+        parts += [(name, part.tick) for name, part in (("beside", stages.beside), ("updates", stages.updates)) if part is not None]
+        for name, tick in parts:
+            self.guard(name, tick, None, writes=True)
 
     def _look(self, now_s: float, window: Window | None, moved_s: float) -> Observation | None:
         """What this tick shows; None where that cannot be said. Then nothing is concluded, and the signals wait for the next tick."""
@@ -339,9 +345,9 @@ class Controller:
         """What an earlier controller left waiting for the end of a pause. Raises LedgerError."""
         self._deciding.take_up()
 
-    def take_up_diagnosis(self) -> str:
-        """The tests that an earlier controller had begun; one line, "" for none. Raises LedgerError."""
-        return "" if self._stages.diagnosing is None else self._stages.diagnosing.take_up()
+    def take_up_held(self) -> str:
+        """The tests, or the replay, that an earlier controller had begun; one line, "" for none. Raises LedgerError."""
+        return "; ".join(line for line in [hold.take_up() for hold in self._stages.holds] if line)
 
     def take_up_incidents(self) -> None:
         """Of a watched job: what an earlier watcher left open ends with the job's next restart as well. Raises LedgerError."""

@@ -38,7 +38,7 @@ class Case:
     """
 
     verdict: Verdict
-    action: Literal["evict", "trial", "restart", "diagnose"]
+    action: Literal["evict", "trial", "restart", "diagnose", "replay"]
     operation_id: str
     history: History
     context: PolicyContext

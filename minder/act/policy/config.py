@@ -28,6 +28,7 @@ _SECONDS = (
     "restart_hung_after_s",
     "start_limit_s",
     "diagnose_limit_s",
+    "replay_limit_s",
     "alignment_after_s",
     "rollback_within_s",
     "update_within_s",
@@ -68,6 +69,8 @@ class PolicyConfig:
     start_limit_s: float = 1800.0
     # A job that is tested while it stands goes on after so long at most, whatever is not judged by then.
     diagnose_limit_s: float = 180.0
+    # A job that is replayed on groups of its machines goes on after so long at most.
+    replay_limit_s: float = 1800.0
     # The tests of a job that computed wrong numbers include bit-wise alignment; those of another one only at its first stop after it has
     # run, and was not tested so, for this long; 0: at every stop.
     alignment_after_s: float = 86_400.0

@@ -32,16 +32,17 @@ TROUBLES: dict[Trouble, str] = {
     "order": "a person orders the restart, an update waits no longer, or a job that runs on fewer machines is to grow again",
 }
 # What a rung has done. Rungs without an action of their own are passed over until they are offered (PolicyContext.offers).
-ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "diagnose", "page"]] = {
+ACTION_OF: dict[RungName, Literal["evict", "trial", "restart", "diagnose", "replay", "page"]] = {
     "evict": "evict",
     "over_evict": "evict",
     "trial": "trial",
     "reattempt": "restart",
     "rollback": "restart",
     "diagnose": "diagnose",
+    "replay": "replay",
     "page": "page",
 }
-WITH_LAUNCHERS = frozenset({"diagnose", "probes"})  # only where the job's launchers run probes
+WITH_LAUNCHERS = frozenset({"diagnose", "probes", "replay"})  # only where the job's launchers run probes, and replay the job
 WITH_UPDATES = frozenset({"rollback"})  # only after an update, where the site lets minder take it back
 OFFERED: frozenset[str] = frozenset(ACTION_OF) - WITH_LAUNCHERS - WITH_UPDATES  # everywhere
 

@@ -25,6 +25,7 @@ __all__ = [
     "shared_machine",
     "standbys",
     "would_diagnose",
+    "would_replay",
     "would_restart",
 ]
 
@@ -147,6 +148,15 @@ def would_diagnose(case: Case) -> Ruling:
         name, machines = case.context.job.name, len(case.context.job.machines)
         return stops("page", "dry_run", f"dry run: would diagnose {name}: test its {machines} machines while it stands; --act turns it on")
     return passes()
+
+
+def would_replay(case: Case) -> Ruling:
+    """Last, as `would_diagnose`, whose reasons hold here too."""
+    ruling = would_diagnose(case)
+    if ruling.reason == "dry_run":
+        name, machines = case.context.job.name, len(case.context.job.machines)
+        return stops("page", "dry_run", f"dry run: would replay {name} on groups of its {machines} machines; --act turns it on")
+    return ruling
 
 
 def would_restart(case: Case) -> Ruling:

@@ -24,6 +24,7 @@ from minder.model.history import History
 __all__ = [
     "DIAGNOSE_STAGES",
     "EVICT_STAGES",
+    "REPLAY_STAGES",
     "RESTART_STAGES",
     "RETRY_REASONS",
     "ROLLBACK_STAGES",
@@ -32,8 +33,10 @@ __all__ = [
     "operation_name",
 ]
 
-_Act = Literal["evict", "trial", "restart", "diagnose"]
+_Act = Literal["evict", "trial", "restart", "diagnose", "replay"]
 _ACTS = get_args(_Act)
+_OF_THE_JOB = ("restart", "diagnose", "replay")  # no machine is exchanged
+_HOLD = ("evict", "trial", "diagnose", "replay")
 _OUTSIDE = ("already_barred", "not_in_job")  # what is said of a machine outside the job is no reason to restart it
 
 EVICT_STAGES: tuple[tuple[str, Stage], ...] = (
@@ -78,11 +81,12 @@ _WHOLE_JOB: tuple[tuple[str, Stage], ...] = (  # no machine goes
     ("max_restarts", timing.restarts_left),
 )
 DIAGNOSE_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_diagnose))
+REPLAY_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_replay))
 RESTART_STAGES = (*_WHOLE_JOB, ("dry_run", limits.would_restart))
 ROLLBACK_STAGES = (*_WHOLE_JOB, ("checkpoint", timing.readable), ("dry_run", limits.would_restart))
 _RUNG_OF: dict[str, RungName] = {"evict": "evict", "trial": "trial", "restart": "reattempt", "diagnose": "diagnose"}  # of old decisions
 _MEANWHILE = Rung(rung="reattempt", on=("standstill",))
-_STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES, "diagnose": DIAGNOSE_STAGES}
+_STAGES = {"evict": EVICT_STAGES, "trial": TRIAL_STAGES, "restart": RESTART_STAGES, "diagnose": DIAGNOSE_STAGES, "replay": REPLAY_STAGES}
 
 # A decision with one of these said "not now": ask again with the same verdict at the next tick.
 RETRY_REASONS: frozenset[Reason] = frozenset({"cooldown", "already_in_progress", "awaiting_approval"})
@@ -99,9 +103,9 @@ class Policy:
 
         Whose a trouble is, is a matter of its failures and of what is remembered (minder.act.policy.blame); what is done about it is the
         ladder's (minder.act.policy.ladder): the first rung for it that can be used.
-        At most one decision acts ("evict", "trial", "diagnose" or "restart"), the one of the highest rank; it comes first. Where another
-        than a restart was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where the day has
-        seen too many restarts.
+        At most one decision acts ("evict", "trial", "diagnose", "replay" or "restart"), the one of the highest rank; it comes first.
+        Where another than a restart was stopped although workers are dead, a "restart" of the job as it is may be added, and a page where
+        the day has seen too many restarts.
         """
         blamed = [(verdict, attribute(verdict, history, context)) for verdict in sorted(verdicts, key=_urgency)]
         blamed.sort(key=lambda item: -self._highest(item[1]))  # the highest rung takes standbys and budgets first
@@ -114,7 +118,7 @@ class Policy:
             taken = tuple(standby for decision in acting for standby in decision.replacements)
             around = Case(verdict, "evict", "", history, context, self.config, (), planned, taken, suspects)
             action, decision = self._climb(around, blame)
-            where = in_place if action == "restart" else acting if decision.action in ("evict", "trial", "diagnose") else others
+            where = in_place if action == "restart" else acting if decision.action in _HOLD else others
             where.append(decision)
         best = max(acting, key=self._rank, default=None)
         together = [item for item in acting if best is not None and item.action == best.action == "evict"]
@@ -159,7 +163,7 @@ class Policy:
 
     def _on(self, item: Rung, action: _Act, blame: Blame, around: Case, passed: Sequence[PassedOver]) -> Decision:
         """The decision of one rung, by its stages."""
-        machines = () if action in ("restart", "diagnose") else blame.machines
+        machines = () if action in _OF_THE_JOB else blame.machines
         back = around.context.rollback if item.rung == "rollback" else None
         name = operation_name(replace(around.verdict, machines=machines), action if back is None else "rollback", around.context)
         case = replace(around, action=action, operation_id=name, machines=machines, rung=item.rung, trouble=blame.trouble)
@@ -247,7 +251,7 @@ class Policy:
     def _too_often(self, decisions: Sequence[Decision], history: History) -> list[Decision]:
         """A job that is restarted all day makes progress, or it would have ended: it goes on, and a person should know."""
         limit = self.config.max_restarts_per_day
-        acting = [decision for decision in decisions if decision.action in ("restart", "trial", "diagnose")]
+        acting = [decision for decision in decisions if decision.action in ("trial", *_OF_THE_JOB)]
         if not acting or history.restarts_today < limit:
             return []
         detail = f"{history.restarts_today} restarts within 24 hours, {limit} are usual at most: look why the job keeps failing"
@@ -273,7 +277,7 @@ def _run(case: Case, blame: Blame | None = None) -> Decision:
     cost: Price | None = None
     size: Size | None = None
     replacements: tuple[str, ...] = ()
-    action: Literal["evict", "trial", "restart", "diagnose", "page", "none"] = case.action
+    action: Literal["evict", "trial", "restart", "diagnose", "replay", "page", "none"] = case.action
     reason: Reason = "act"
     detail = f"every stage passed: {case.action}" if blame is None or not case.verdict.failures else f"{case.action}: {blame.say}"
     for name, stage in ROLLBACK_STAGES if case.rung == "rollback" else _STAGES[case.action]:

@@ -24,7 +24,8 @@ def price(case: Case) -> Ruling:
 
 
 def price_of(case: Case) -> Price:
-    """Acting: restart plus the work since the last checkpoint, on every GPU of the job; a diagnosis stands as long as it may at most; a job
+    """Acting: restart plus the work since the last checkpoint, on every GPU of the job; a diagnosis or a replay
+    stands as long as it may at most; a job
     that goes on with fewer machines also loses their share of its speed, for as long as a slow machine would slow it down, or until a
     person brings a standby.
 
@@ -35,7 +36,7 @@ def price_of(case: Case) -> Price:
     context, config, confidence = case.context, case.config, case.verdict.confidence
     gpus = max(1, context.gpus)
     restart_s = context.expected_restart_s + context.since_checkpoint_s
-    test_s = config.diagnose_limit_s if case.action == "diagnose" else 0.0
+    test_s = {"diagnose": config.diagnose_limit_s, "replay": config.replay_limit_s}.get(case.action, 0.0)
     acting_s = restart_s + test_s + _missing_share(case) * (_slow_s(case) if _costs_by_speed(case) else config.response_s)
     if _costs_by_speed(case):
         waiting_s = speed_lost_share(case) * _slow_s(case) * confidence

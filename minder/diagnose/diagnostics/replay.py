@@ -22,7 +22,7 @@ from typing import Literal
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup, ReplayLayout
 from minder.diagnose.diagnostics.replay_runs import GroupOutcome, chance_missed
 
-__all__ = ["ReplayFinding", "ReplayPhase", "ReplayPrice", "advance", "price_of"]
+__all__ = ["Order", "ReplayFinding", "ReplayPhase", "ReplayPrice", "advance", "price_of", "usual_order"]
 
 Order = Literal["dual", "bisection"]
 PhaseKind = Literal["horizontal", "vertical", "halves", "suspects"]
@@ -71,6 +71,12 @@ def price_of(layout: ReplayLayout, run_s: float, *, repeats: int = 2, start_s: f
     return ReplayPrice(phases, wall_s, wall_s * machines)
 
 
+def usual_order(layout: ReplayLayout) -> Order:
+    """Dual where groups can cross. Groups of one machine exchange nothing and cross nowhere (pure data parallelism on few machines, or on
+    a prime number of them): then the replicas are halved instead."""
+    return "dual" if layout.m > 1 else "bisection"
+
+
 def advance(
     layout: ReplayLayout,
     history: Sequence[Sequence[GroupOutcome]],
@@ -97,7 +103,7 @@ def advance(
         return ReplayFinding("going_on", reason, suspects=sight.suspects, next=ReplayPhase(len(history) + 1, kind, groups))
     if not sight.suspects:
         return _found(history, sight, rate)
-    parts = sight.part(2 if order == "bisection" else len(layout.machines))
+    parts = sight.part(len(layout.machines), layout.m) if order == "dual" else sight.part(2, _half(layout))
     if not parts:
         why = "too few machines are proven good to fill a group with: test standbys, and give them as spares"
         return ReplayFinding("not_judged", why, sight.found, sight.suspects)
@@ -110,9 +116,14 @@ def _open(layout: ReplayLayout, order: Order, phase: int) -> tuple[PhaseKind, tu
     """The phases whose groups are known before any result."""
     if order == "dual":
         return ("vertical", layout.vertical()) if phase else ("horizontal", layout.horizontal())
-    middle = len(layout.machines) // layout.block // 2 * layout.block
+    middle = _half(layout)
     halves = (layout.machines[:middle], layout.machines[middle:])
     return "halves", tuple(layout.group(f"half{index}", machines) for index, machines in enumerate(halves))
+
+
+def _half(layout: ReplayLayout) -> int:
+    """Machines of half of the replicas, at least of one."""
+    return max(1, len(layout.machines) // layout.block // 2) * layout.block
 
 
 def _failing(phase: Sequence[GroupOutcome]) -> str:
@@ -164,11 +175,11 @@ class _Sight:
         self._sets = [machines for machines in left if len(machines) > 1 and not found & set(machines)]
         self._fill = [*(machine for machine in layout.machines if machine in self._cleared), *spares]
 
-    def part(self, most: int) -> list[list[str]]:
-        """Machines of at most `most` groups, in which as few suspects as possible stand together; none if no group can be filled. All
-        suspects are parted if each can have a group, else those of the smallest set that is known to hold a faulty machine; where two
-        groups cannot be filled, about half of them are tested and the others wait."""
-        for size in range(self._layout.m, 0, -self._layout.block):
+    def part(self, most: int, largest: int) -> list[list[str]]:
+        """Machines of at most `most` groups of at most `largest` machines, in which as few suspects as possible stand together; none if no
+        group can be filled. All suspects are parted if each can have a group, else those of the smallest set that is known to hold a faulty
+        machine; where two groups cannot be filled, about half of them are tested and the others wait."""
+        for size in range(largest, 0, -self._layout.block):
             if self._groups(self.suspects, 1, size) <= most and (parts := self._split(self.suspects, 1, size)):
                 return parts
             target = min(self._sets, key=len, default=list(self.suspects))

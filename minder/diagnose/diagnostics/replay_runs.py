@@ -7,6 +7,7 @@ That finds what two runs of one group cannot: a machine that is wrong in the sam
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,9 @@ from typing import Literal
 
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup
 from minder.model.errors import BadInputError
+from minder.model.replay import RankRun
 
-__all__ = ["GroupOutcome", "ReplayRun", "chance_missed", "judge_group", "judge_phase", "repeats_for"]
+__all__ = ["GroupOutcome", "ReplayRun", "chance_missed", "join_runs", "judge_group", "judge_phase", "repeats_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,42 @@ def judge_phase(
     if len(kinds) != 1 or "" in kinds or len(shapes) != 1:
         return tuple(alone)
     return _compare(alone, {group.name: _usual(runs.get(group.name, ())) for group in groups})
+
+
+def join_runs(group: ReplayGroup, runs: int, ranks: Mapping[int, Sequence[RankRun]], silent: Mapping[str, str]) -> list[ReplayRun]:
+    """The runs of a group, out of those of its ranks: up to the first that did not finish, since no rank can go on alone. silent: machines
+    of which nothing came back, and why: the others waited for them in vain, so nothing is known of any.
+    """
+    for machine in group.machines:
+        if machine in silent:
+            return [ReplayRun("not run", (), f"{machine}: {silent[machine]}")]
+    found: list[ReplayRun] = []
+    for index in range(runs):
+        of_run = {rank: own[index] for rank, own in ranks.items() if len(own) > index}
+        if not of_run and found:
+            break
+        found.append(_join(of_run, group))
+        if found[-1].end != "finished":
+            break
+    return found
+
+
+def _join(of_run: Mapping[int, RankRun], group: ReplayGroup) -> ReplayRun:
+    """A rank that never met the others says nothing of any machine: an address, a port or a library may be to blame as well."""
+    absent = next((rank for rank in group.rank_machine if rank not in of_run or not of_run[rank].begun), None)
+    broken = {run.end: f"rank {rank}: {run.detail}" for rank, run in reversed(list(of_run.items())) if run.end != "finished" and run.begun}
+    if "nan" in broken:
+        return ReplayRun("nan", (), broken["nan"])
+    if absent is not None:
+        why = of_run[absent].detail if absent in of_run else ""
+        return ReplayRun("not run", (), f"rank {absent} on {group.rank_machine[absent]} did not begin{': ' + why if why else ''}")
+    if broken:
+        end: Literal["crash", "hang"] = "crash" if "crash" in broken else "hang"
+        return ReplayRun(end, (), broken[end])
+    hashes = [of_run[rank].hashes for rank in sorted(of_run) if of_run[rank].hashes]
+    if len({len(own) for own in hashes}) > 1:
+        return ReplayRun("not run", (), "its ranks report different numbers of steps")
+    return ReplayRun("finished", tuple(hashlib.sha256("".join(step).encode()).hexdigest()[:16] for step in zip(*hashes, strict=True)))
 
 
 def judge_group(group: ReplayGroup, runs: Sequence[ReplayRun]) -> GroupOutcome:

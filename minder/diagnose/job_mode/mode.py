@@ -69,7 +69,7 @@ class ModeClock:
         now_s, job = observation.now_s, observation.job
         if tracker.outage.lasts:
             return _Guess("none", {"outage": 1.0})
-        if job is not None and job.phase in ("starting", "recovering", "suspended", "diagnosing"):
+        if job is not None and job.phase in ("starting", "recovering", "suspended", "diagnosing", "replaying"):
             return self._of_start(tracker, job)
         if tracker.phases.phase:
             stalled = self._sure((now_s - tracker.phases.since_s) / self._limits.phase_limit_s)

@@ -18,8 +18,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from minder.edge.launcher.metrics import CONTENT_TYPE, render
-from minder.edge.launcher.requests import parse_request
+from minder.edge.launcher.requests import parse_request, refused_ranks
+from minder.edge.launcher.settings import LaunchSettings
 from minder.edge.launcher.supervisor import StaleGenerationError, Supervisor
+from minder.edge.probes.contract import OF_LAUNCHERS, find_programs
 from minder.edge.probes.orders import ProbeRequest, Probing, parse_probes
 from minder.edge.signals.traced_steps import TraceFollower, trace_folder
 from minder.model.errors import BadInputError, WireError
@@ -42,8 +44,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
     """The ASGI application. metrics_token: opens /metrics and nothing else. Errors are {"error": one line} with 400, 401, 409 or 413."""
     settings = supervisor.settings
     traces = TraceFollower(trace_folder({**os.environ, **settings.env}, settings.run_dir))
-    options = {} if settings.probe_folder is None else {"folder": str(settings.probe_folder)}
-    probing = Probing(options, alone=lambda: supervisor.vacated())
+    probing = Probing(_probe_options(settings), find_programs(OF_LAUNCHERS), alone=lambda: supervisor.vacated())
 
     def about() -> dict[str, Any]:
         return {"machine": settings.machine, "job": settings.job, "now_s": time.time(), "started_s": supervisor.started_s}
@@ -51,7 +52,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
     async def state(request: Request) -> JSONResponse:
         workers = to_json(supervisor.views())
         found = {"slots": settings.slots, "generation": supervisor.generation, "workers": workers}
-        offers = ["probes", "probes beside", *(["updates"] if supervisor.updates.offered else [])]
+        offers = ["probes", "probes beside", "replay", *(["updates"] if supervisor.updates.offered else [])]
         found |= {"update": supervisor.update}
         return JSONResponse({**about(), **found, "next": supervisor.events.next, "offers": offers})
 
@@ -91,6 +92,7 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
 
     async def probes(request: Request) -> JSONResponse:
         received_s, wanted = time.time(), _order(await request.body())
+        _check_ranks(wanted, settings)
         return JSONResponse({**about(), **await probing.ask(wanted, supervisor.ranks_here(), received_s)})
 
     async def metrics(request: Request) -> Response:
@@ -161,6 +163,19 @@ def _order(body: bytes) -> ProbeRequest:
         return parse_probes(json.loads(body))
     except (ValueError, BadInputError) as error:
         raise WireError(f"the body is no order of probes: {error}") from error
+
+
+def _probe_options(settings: LaunchSettings) -> dict[str, Any]:
+    """folder: where the disk probe writes. script, environment: what a replay runs, where the script is ordered."""
+    folder = {} if settings.probe_folder is None else {"folder": str(settings.probe_folder)}
+    return {**folder, "script": list(settings.command), "environment": {**settings.env, "MINDER_MACHINE": settings.machine}}
+
+
+def _check_ranks(wanted: ProbeRequest, settings: LaunchSettings) -> None:
+    """The ranks of a replay get what workers may get. Raises WireError."""
+    for order in wanted.orders:
+        if order.replay is not None and (why := refused_ranks(order.replay.ranks, settings.slots, settings.allow_env)):
+            raise WireError(f"the group {order.replay.group}: {why}")
 
 
 def _number(request: Request, name: str) -> float:

@@ -11,7 +11,7 @@ from minder.edge.launcher.variables import refused_variable
 from minder.model.errors import WireError
 from minder.wire.codec import from_json
 
-__all__ = ["SlotAssignment", "WorkersRequest", "parse_request"]
+__all__ = ["SlotAssignment", "WorkersRequest", "parse_request", "refused_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +56,10 @@ def parse_request(data: Any, slots: int, allow_env: Sequence[str] = ()) -> Worke
     if request.desired == "run" and not named:
         raise WireError("desired is run without assignments: name at least one slot")
     return request
+
+
+def refused_ranks(ranks: Sequence[Mapping[str, str]], slots: int, allow_env: Sequence[str] = ()) -> str:
+    """Why these environments of ranks are not run here, "" if they are: as for workers."""
+    if len(ranks) > slots:
+        return f"it has {len(ranks)} ranks here: this machine has {slots} slots"
+    return next((why for env in ranks if (why := refused_variable(env, allow_env))), "")

@@ -17,11 +17,12 @@ from typing import Any, Literal
 from minder.model.errors import BadInputError
 from minder.model.probes import Measurement, ProbeState
 
-__all__ = ["ALONE", "PROBES", "Finding", "Need", "Probe", "Program", "find_program", "find_programs"]
+__all__ = ["ALONE", "OF_LAUNCHERS", "PROBES", "Finding", "Need", "Probe", "Program", "find_program", "find_programs"]
 
 # In the order in which they run: what is cheap and may explain the rest comes first.
 ALONE = ("links", "clock", "space", "device_health", "dcgm", "memory", "loopback", "gemm", "all_to_all", "disk", "alignment")
 PROBES = (*ALONE, "pair")  # the last is ordered on two machines at once
+OF_LAUNCHERS = (*PROBES, "replay")  # the last runs the job itself, on a group of its machines: a launcher's work, and no agent's
 
 Need = Literal["gpu", "peers", "root", "torch"]
 _ID = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -75,7 +76,7 @@ def find_programs(names: tuple[str, ...] = PROBES) -> dict[str, Program]:
 
 def find_program(name: str) -> Program:
     """Raises BadInputError for what is no probe of this package."""
-    if name not in PROBES or not _ID.fullmatch(name):
+    if name not in OF_LAUNCHERS or not _ID.fullmatch(name):
         raise BadInputError(f'no probe "{name}": this minder has {", ".join(PROBES)}')
     module = importlib.import_module(f"minder.edge.probes.{name}")
     return Program(module.PROBE, Path(str(module.__file__)))

@@ -17,6 +17,7 @@ from typing import Any
 
 from minder.edge.probes.contract import PROBES, Program, find_programs
 from minder.edge.probes.pair_order import PairOrder, parse_pair
+from minder.edge.probes.replay_order import ReplayOrder, parse_replay
 from minder.edge.probes.runner import run_probe
 from minder.edge.probes.settings import restore, save
 from minder.model.errors import BadInputError
@@ -36,16 +37,18 @@ _EXAMPLE = '{"operation": "probes-1", "probes": [{"id": "disk", "sha256": "..."}
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """limit_s: less than the probe's own, if given. pair: of the probe `pair`, and of no other."""
+    """limit_s: less than the probe's own, if given. pair: of the probe `pair`, and of no other; replay: of `replay`."""
 
     name: str
     sha256: str
     limit_s: float | None = None
     pair: PairOrder | None = None
+    replay: ReplayOrder | None = None
 
     def options(self) -> dict[str, Any]:
         """What only this probe gets."""
-        return {} if self.pair is None else {"pair": self.pair.options()}
+        found: dict[str, Any] = {} if self.pair is None else {"pair": self.pair.options()}
+        return found if self.replay is None else {**found, "replay": self.replay.options()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,18 @@ def parse_probes(body: Any) -> ProbeRequest:
 def _order(item: Any) -> ProbeOrder:
     if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not _HASH.fullmatch(str(item.get("sha256"))):
         raise BadInputError(f"a probe is ordered by its id and the SHA-256 of its file, as in {_EXAMPLE}")
-    limit_s, pair = item.get("limit_s"), item.get("pair")
+    limit_s, pair, replay = item.get("limit_s"), item.get("pair"), item.get("replay")
     if (item["id"] == "pair") != (pair is not None):
         raise BadInputError(
             f"probe {item['id']}: the object `pair` (addresses, port, role, secret) belongs to the probe pair, and to no other"
         )
+    if (item["id"] == "replay") != (replay is not None):
+        raise BadInputError(
+            f"probe {item['id']}: the object `replay` (group, ranks, meetings) belongs to the probe replay, and to no other"
+        )
     limit_s = None if limit_s is None else _number("limit_s", limit_s, 0.1, 3600.0)
-    return ProbeOrder(item["id"], item["sha256"], limit_s, None if pair is None else parse_pair(pair))
+    own = None if replay is None else parse_replay(replay)
+    return ProbeOrder(item["id"], item["sha256"], limit_s, None if pair is None else parse_pair(pair), own)
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:

@@ -18,6 +18,7 @@ __all__ = [
     "is_victim",
     "keep_dumps",
     "phase",
+    "replay",
     "run",
     "trace_step",
 ]
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     from minder.edge.worker.failures import Interrupted, NonFiniteGradient, fingerprint, is_victim
     from minder.edge.worker.gradients import check_gradient, install_gradient_guard
     from minder.edge.worker.pulse import heartbeat, phase
+    from minder.edge.worker.replay_plan import replay
     from minder.edge.worker.tracer import trace_step
 
 _HOME = {
     "heartbeat": "pulse",
     "phase": "pulse",
+    "replay": "replay_plan",
     "run": "barrier",
     "Interrupted": "failures",
     "NonFiniteGradient": "failures",

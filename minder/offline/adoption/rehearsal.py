@@ -27,6 +27,7 @@ __all__ = ["Cost", "Rehearsal", "Rehearsed", "RehearsedJob", "cost_of", "rehears
 
 _SORTS = {"stall": "hang", "unknown": "hang", "slowdown": "slow"}
 _RESTART_S = 30.0
+_TESTS = {"diagnose": "all tests passed, as is assumed", "replay": "the failure did not come back, as is assumed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Cost:
     diagnoses: int
     pages: int
     machine_minutes: float
+    replays: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,16 @@ def cost_of(items: Iterable[Rehearsed], config: PolicyConfig) -> Cost:
         found["machines"] += len(decision.machines) if decision.action == "evict" else 0
         if decision.action in kinds.ACTS:
             minutes += item.machines * _seconds(decision, item.gpus, config) / 60
-    return Cost(found["evict"], found["machines"], found["trial"], found["restart"], found["diagnose"], found["page"], round(minutes, 1))
+    return Cost(
+        found["evict"],
+        found["machines"],
+        found["trial"],
+        found["restart"],
+        found["diagnose"],
+        found["page"],
+        round(minutes, 1),
+        found["replay"],
+    )
 
 
 def _seconds(decision: Decision, gpus: int, config: PolicyConfig) -> float:
@@ -169,7 +180,7 @@ class _Stage:
             )  # fmt: skip
             if decision.action in kinds.ACTS:
                 self._carry_out(decision, incident)
-            if decision.action == "diagnose":  # it found nothing, so the job waits for the next rung
+            if decision.action in _TESTS:  # it found nothing, so the job waits for the next rung
                 decided += self._decide(verdict, now_s, suspended=True)
             yield decision
 
@@ -208,8 +219,8 @@ class _Stage:
         name, time_s, operation = self._job.name, decision.time_s, decision.operation_id
         if not self._ledger.intend(operation, decision, job=name, incident=incident, time_s=time_s).first:
             return
-        if decision.action == "diagnose":
-            found = "all tests passed, as is assumed"
+        if decision.action in _TESTS:
+            found = _TESTS[decision.action]
             self._ledger.complete(operation, ActionResult(operation, time_s, "done", found), time_s=time_s)
             return
         if decision.action == "evict":

@@ -65,6 +65,6 @@ def rehearsal_lines(found: Rehearsal) -> list[str]:
 
 def _cost(cost: Cost) -> str:
     evictions = f"{cost.evictions} evictions ({cost.machines_evicted} machines)"
-    tests = f", {cost.diagnoses} diagnoses" if cost.diagnoses else ""
+    tests = "".join(f", {count} {what}" for count, what in ((cost.diagnoses, "diagnoses"), (cost.replays, "replays")) if count)
     rest = f"{cost.restarts} restarts{tests}, {cost.pages} pages, {cost.machine_minutes:g} machine-minutes"
     return f"{evictions}, {cost.trials} trials, {rest}"

@@ -28,7 +28,7 @@ class IncidentSummary(Answer):
     tier: str | None = Field(description="How grave: `watch`, `page` or `evict`; null before the first verdict.")
     confidence: float | None = Field(description="Confidence of the newest verdict, 0 to 1; null before the first.")
     action: str | None = Field(
-        description="What the newest decision is: `evict`, `trial`, `diagnose`, `restart`, `page` or `none`; null before the first.",
+        description="What the newest decision is: `evict`, `trial`, `diagnose`, `replay`, `restart`, `page`, `none`; null before any.",
     )
     reason: str | None = Field(description="Word for the reason of that decision, such as `dry_run`; null before the first.")
     evicted: tuple[str, ...] = Field(description="Machines that were taken out.")

@@ -16,8 +16,8 @@ class Job(Answer):
     """A job of the ledger."""
 
     name: str = Field(description="Name of the job.")
-    phase: Literal["starting", "running", "recovering", "suspended", "diagnosing", "finished", "failed"] = Field(
-        description="What its newest run is doing: `suspended` and `diagnosing` stand so that its machines can be tested."
+    phase: Literal["starting", "running", "recovering", "suspended", "diagnosing", "replaying", "finished", "failed"] = Field(
+        description="What its newest run is doing: `suspended`, `diagnosing` and `replaying` stand so that its machines can be tested."
     )
     generation: int = Field(
         description="Generation that runs or ran last: 1 is the first start, each restart adds one; 0 before the first.",

@@ -86,7 +86,7 @@ RECORD_FIELDS: Mapping[str, Mapping[str, str]] = {
         "incident": "Incident that it belongs to; null for none.",
         "outcome": "What came of it: empty while it is under way, else `done`, `failed`, `ambiguous`, `held` or `came back`.",
         "failures": "What it was climbed for.",
-        "finding": "What a diagnosis found, in words; empty of other rungs.",
+        "finding": "What a diagnosis or a replay found, in words; empty of other rungs.",
     },
     "ActionResult": {
         "operation_id": "Id of the operation.",

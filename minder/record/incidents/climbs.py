@@ -36,7 +36,7 @@ class ClimbFold:
             if event.payload.get("outcome") == "dry_run":
                 del self._climbs[name]
             else:
-                found = str(event.payload.get("detail") or "") if self._climbs[name].rung == "diagnose" else ""
+                found = str(event.payload.get("detail") or "") if self._climbs[name].rung in ("diagnose", "replay") else ""
                 self._climbs[name] = replace(self._climbs[name], outcome=_word(str(event.payload.get("outcome"))), finding=found)
         elif event.kind == kinds.PROGRESS:
             self._climbs |= {key: replace(item, outcome="held") for key, item in self._climbs.items() if item.outcome == "done"}

@@ -93,8 +93,8 @@ def restarts_in_a_row(actions: Iterable[PastEviction], progress: Iterable[tuple[
 
 
 def is_restart(action: PastEviction) -> bool:
-    """Whether it counts as a restart. A diagnosis does where it started the job again itself: else what followed it counts."""
-    return action.action in ("restart", "trial") or (action.action == "diagnose" and action.resumed)
+    """Whether it counts as a restart. A diagnosis or a replay does where it started the job again itself: else what followed it counts."""
+    return action.action in ("restart", "trial") or (action.action in ("diagnose", "replay") and action.resumed)
 
 
 def _key(failure: Failure) -> tuple[str, tuple[int, ...], str, int]:

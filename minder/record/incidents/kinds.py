@@ -36,6 +36,7 @@ __all__ = [
     "PROBES",
     "PROGRESS",
     "RECOVERY_PHASE",
+    "REPLAY",
     "RESTART_ASKED",
     "RESULT",
     "RETEST_ASKED",
@@ -58,7 +59,7 @@ __all__ = [
 ]
 
 # What an intent may be that starts the job again.
-ACTS = ("evict", "trial", "restart", "diagnose")
+ACTS = ("evict", "trial", "restart", "diagnose", "replay")
 
 # A run of a job begins (once per run, not at each controller start: budgets and restart counts begin anew here).
 # {machines, standbys, domains?, serials?: {machine: text}, gpus?, agents?: {machine: url}, launchers?: {machine: url},
@@ -82,9 +83,10 @@ GENERATION_STARTED = "generation_started"
 VERDICT = "verdict"
 # Decision
 DECISION = "decision"
-# {action: "evict" | "trial" | "restart" | "diagnose" | any other word for a smaller step, machines: [...], decision?: Decision, ...}.
+# {action: "evict" | "trial" | "restart" | "diagnose" | "replay" | any other word for a smaller step, machines: [...],
+# decision?: Decision, ...}.
 # Written by Ledger.intend. Only "evict" counts against the budgets of evictions; "trial" and "restart" count as restarts, and
-# "diagnose" where it has a generation of its own.
+# "diagnose" and "replay" where the job was started again by it.
 INTENT = "intent"
 # ActionResult with outcome "ambiguous". A RESULT may still follow. Written by Ledger.complete.
 AMBIGUOUS = "ambiguous"
@@ -111,6 +113,10 @@ RETEST_ASKED = "retest_asked"
 PROBES = "probes"
 # Machines exchanged data by pairs, in rounds; an event of the incident where there is one. {by, why, note?, graph: PairGraph}
 PAIRS = "pairs"
+# One group of a dual-phase replay: written before its machines are asked, and again with what became of it.
+# {state: "begin" | "end", phase: number from 1, kind: "horizontal" | "vertical" | "halves" | "suspects", group, machines: [...],
+# generation, last_generation: its own, a store for each; outcome?: "passed" | "failed" | "unknown", reason?, runs?, failed?}
+REPLAY = "replay"
 # An operator gives a running job one more standby. The controller takes it in (INTENT with action "join", RESULT done or failed).
 # A machine that was returned becomes a standby again by an INTENT with action "rejoin".
 # {machine, agent: url, launcher: url, rack?, switch?, by, reason, token?}
@@ -129,7 +135,7 @@ UPDATE_FAILED = "update_failed"
 # What was captured before the kill. {machine, what: "stacks" | "flows" | "processes" | "kernel" | "logs" | ..., data}
 # what "telemetry" is no capture: data is a minder.model.telemetry.TelemetryExcerpt without its machine; of several the newest counts.
 EVIDENCE = "evidence"
-# {phase: "capture" | "evict" | "suspend" | "diagnose" | "restart" | "load" | ..., state: "begin" | "end", detail?}
+# {phase: "capture" | "evict" | "suspend" | "diagnose" | "replay" | "restart" | "load" | ..., state: "begin" | "end", detail?}
 RECOVERY_PHASE = "recovery_phase"
 # The job stepped again: closes the incident.
 # {step, generation?, resumed_from?, last_step?, steps_lost?, step_seconds?, gpus?, gpu_seconds_lost?}

@@ -69,6 +69,8 @@ def outlook(
     acted_s = incident.timings.acted_s
     if incident.state == "acting" and incident.decision is not None and incident.decision.action == "diagnose":
         return Outlook("The job stands while its machines are tested. Then it goes on, with or without one of them.")
+    if incident.state == "acting" and incident.decision is not None and incident.decision.action == "replay":
+        return Outlook("The job stands while groups of its machines replay it. Then it goes on, with or without one of them.")
     if incident.state == "acting":
         late_s = None if acted_s is None else acted_s + operation_timeout_s
         return Outlook("The action is under way. Without a result by then, a person is paged and nothing is tried again.", late_s)

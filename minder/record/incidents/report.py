@@ -177,7 +177,7 @@ def _time_lines(incident: Incident) -> list[str]:
         for label, seconds in durations
         if seconds is not None and (label != "evict" or incident.evicted)  # of a restart in place the same time is shown as restart
     ]
-    tested = (("end the workers for the tests", "suspend"), ("test all machines", "diagnose"))
+    tested = (("end the workers for the tests", "suspend"), ("test all machines", "diagnose"), ("replay on groups", "replay"))
     lines += [f"{label}: {format_span(seconds)}" for label, name in tested if (seconds := incident.timings.phases.get(name)) is not None]
     if incident.steps_lost is not None:
         lines.append(f"steps done twice: {incident.steps_lost}")

@@ -33,6 +33,8 @@ _PHASES = {
     ("suspend", "end"): "the job stands",
     ("diagnose", "begin"): "its machines are tested",
     ("diagnose", "end"): "the tests are over",
+    ("replay", "begin"): "groups of its machines replay the job",
+    ("replay", "end"): "the replay is over",
 }
 
 
@@ -115,6 +117,11 @@ def _pause(payload: Payload) -> str:
     return f"actions paused ({_scope(payload)}) until {until}{_tail(payload, 'reason')}"
 
 
+def _replay(payload: Payload) -> str:
+    group = f"replay, phase {payload.get('phase')}: group {payload.get('group')} ({_names(payload)})"
+    return f"{group} {payload['outcome']}{_tail(payload, 'reason')}" if payload.get("state") == "end" else f"{group} begins"
+
+
 def _scope(payload: Payload) -> str:
     return f"{payload.get('scope')} {payload.get('target') or ''}".strip()
 
@@ -167,6 +174,7 @@ _WRITERS: dict[str, Callable[[Payload], str]] = {
     kinds.RULE_RESTORED: lambda p: f"the rule {p.get('rule')} may evict again{_tail(p, 'reason', 'by')}",
     kinds.PROBES: _probes,
     kinds.PAIRS: _pairs,
+    kinds.REPLAY: _replay,
     kinds.RETEST_ASKED: lambda p: f"{p.get('machine')} is to be tested{_tail(p, 'reason')}",
     kinds.BARRED: lambda p: f"{p.get('machine')} is barred{_tail(p, 'reason')}",
     kinds.UNBARRED: lambda p: f"{p.get('machine')} is given back{_tail(p, 'by', 'note')}",

@@ -30,6 +30,7 @@ _MOST_NAMED = 3  # who stands out, in one line
 _WHOLE = {
     "restart": "the job is started again in place",
     "diagnose": "the job is diagnosed: its machines are tested while it stands",
+    "replay": "the job is replayed on groups of its machines while it stands",
 }
 _DONE = {"evict": "is evicted", "trial": "goes on trial", "page": "needs a person to look", "none": "stays: nothing is done"}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import multiprocessing
 import random
@@ -18,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from minder.act.recovery.groups import plan_groups
 from minder.act.recovery.rendezvous import RendezvousHost
 from minder.diagnose.diagnostics.replay import ReplayFinding, ReplayPhase, advance
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup, lay_out
-from minder.diagnose.diagnostics.replay_runs import GroupOutcome, ReplayRun, judge_phase
+from minder.diagnose.diagnostics.replay_runs import GroupOutcome, ReplayRun, join_runs, judge_phase
+from minder.edge.probes.replay_lines import read_run
+from minder.edge.probes.replay_model import RankTask, be_deterministic, play_rank
 from minder.model.topology import Parallelism, Topology
-from minder.simulate.lab.replay_job import Fault, RankTask, be_deterministic, play_rank
+from minder.simulate.lab.replay_faults import Fault, FaultyModel
 
 __all__ = ["Replayed", "Trial", "replay"]
 
@@ -127,37 +129,20 @@ def _start(trial: Trial, phase: int, group: ReplayGroup, plan: GenerationPlan, f
     for machine in group.machines:
         for local, assignment in enumerate(plan.request_for(machine, 0.0)["assignments"]):
             fault = trial.fault(phase) if machine == trial.faulty and not local else None
-            answers = folder / f"{group.name}-{assignment['env']['RANK']}.jsonl"
+            files = tuple(folder / f"{group.name}-{assignment['env']['RANK']}-{run}" for run in range(trial.runs))
             timeout_s = max(_SPARE_S, trial.limit_s - _SPARE_S)
-            task = RankTask(assignment["env"], group.parallelism, trial.steps, trial.runs, answers, fault, timeout_s)
-            children.append(forked.Process(target=play_rank, args=(task,), daemon=True))
+            environment = {**assignment["env"], "GLOO_SOCKET_IFNAME": "lo"}
+            task = RankTask(environment, group.parallelism, trial.steps, files, 0, timeout_s)
+            children.append(forked.Process(target=play_rank, args=(task, partial(FaultyModel, fault)), daemon=True))
             children[-1].start()
     return children
 
 
 def _read_runs(trial: Trial, group: ReplayGroup, folder: Path, late: bool) -> list[ReplayRun]:
-    """The runs of a group from what its ranks wrote. A rank that wrote less than its peers ended in that run."""
-    files = {rank: folder / f"{group.name}-{rank}.jsonl" for rank in group.rank_machine}
-    lines_of = {rank: [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else [] for rank, path in files.items()}
-    runs = []
-    for index in range(trial.runs):
-        of_run = {rank: lines[index] for rank, lines in lines_of.items() if len(lines) > index}
-        runs.append(_join(of_run, group, late))
-        if runs[-1].end != "finished":
-            break
-    return runs
-
-
-def _join(lines_of: Mapping[int, Mapping[str, Any]], group: ReplayGroup, late: bool) -> ReplayRun:
-    silent = [rank for rank in group.rank_machine if rank not in lines_of]
-    ends = {line["end"]: f"rank {rank}: {line['detail']}" for rank, line in lines_of.items()}
-    if "nan" in ends:
-        return ReplayRun("nan", (), ends["nan"])
-    if silent or ends.keys() - {"finished"}:
-        detail = f"rank {silent[0]} ended without a word" if silent and not late else next(iter(ends.values()), "no rank answered")
-        return ReplayRun("hang" if late or "hang" in ends else "crash", (), detail)
-    steps = zip(*(lines_of[rank]["hashes"] for rank in sorted(lines_of)), strict=True)
-    return ReplayRun("finished", tuple(hashlib.sha256("".join(hashes).encode()).hexdigest()[:16] for hashes in steps))
+    """The runs of a group from what its ranks wrote."""
+    files = {rank: [folder / f"{group.name}-{rank}-{run}" for run in range(trial.runs)] for rank in group.rank_machine}
+    ranks = {rank: [read_run(path, trial.steps, late=late) for path in paths] for rank, paths in files.items()}
+    return join_runs(group, trial.runs, ranks, {})
 
 
 def main() -> None:
