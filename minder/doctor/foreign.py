@@ -82,7 +82,9 @@ def _machine_clocks(proposal: Proposal) -> list[Finding]:
         return []
     off = sorted((item for item in proposal.clocks_s.items() if abs(item[1]) > _SKEW_S), key=lambda item: -abs(item[1]))
     if off:
-        seen = f"{len(off)} of {_counted(len(proposal.clocks_s), 'machine')} {'is' if len(off) == 1 else 'are'} off: " + ", ".join(f"{name} {value:+.1f} s" for name, value in off[:5])
+        seen = f"{len(off)} of {_counted(len(proposal.clocks_s), 'machine')} {'is' if len(off) == 1 else 'are'} off: " + ", ".join(
+            f"{name} {value:+.1f} s" for name, value in off[:5]
+        )
         return [Finding("clocks", "missing", seen, "let all machines follow one time source (chrony, systemd-timesyncd)")]
     return [Finding("clocks", "ok", f"{_counted(len(proposal.clocks_s), 'machine')} within {_SKEW_S:g} s of the server")]
 

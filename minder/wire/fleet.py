@@ -173,7 +173,9 @@ class Fleet:
         known = {machine: number for machine, number in since.items() if machine in self._clients}  # none before it polls
         if not known:
             return {}
-        return self._together({machine: partial(self._clients[machine].traces, number, timeout_s) for machine, number in known.items()}, timeout_s)
+        return self._together(
+            {machine: partial(self._clients[machine].traces, number, timeout_s) for machine, number in known.items()}, timeout_s
+        )
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:
         """Machine to (seconds by which its clock is ahead of ours, how sure that is)."""

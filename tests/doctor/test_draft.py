@@ -79,7 +79,7 @@ def test_nothing_is_written_over_and_nothing_is_half_written(proposal: Proposal,
 
 
 def test_a_folder_that_is_not_there_is_named_with_the_remedy(proposal: Proposal, tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="there is no folder .*elsewhere: make it"):
+    with pytest.raises(BadInputError, match=r"there is no folder .*elsewhere: make it"):
         Draft(tmp_path / "elsewhere" / "job.toml", proposal, SITE, "llm").write()
 
 
