@@ -11,6 +11,7 @@ from typing import Any
 
 from minder.act.controller.state import JobState, fold_job
 from minder.model.history import LedgerEvent
+from minder.model.rank_machines import RankMachines
 from minder.record.incidents import kinds
 from minder.record.store.events import EventQuery, EventStore
 from minder.record.store.follow import EventFollower
@@ -39,7 +40,7 @@ class _Kept:
     runs: list[LedgerEvent] = field(default_factory=list)
     registered: LedgerEvent | None = None
     newest: dict[str, LedgerEvent] = field(default_factory=dict)
-    bars: dict[str, LedgerEvent] = field(default_factory=dict)
+    bars: dict[str, tuple[int, bool]] = field(default_factory=dict)  # machine to its newest event's number, and whether it bars
     watched: LedgerEvent | None = None
 
     def add(self, event: LedgerEvent) -> None:
@@ -52,11 +53,12 @@ class _Kept:
             self.newest[event.kind] = _sharing(event)
         else:
             machine = sys.intern(str(event.payload["machine"]))
-            self.bars[machine] = dataclasses.replace(event, payload={"machine": machine})
+            if self.bars.get(machine, (0, False))[0] <= event.id:
+                self.bars[machine] = (event.id, event.kind == kinds.BARRED)
 
     def fold(self, name: str) -> JobPast:
-        events = sorted((*self.runs, *self.newest.values(), *self.bars.values()), key=lambda event: event.id)
-        state = fold_job(name, events)
+        state = fold_job(name, sorted((*self.runs, *self.newest.values()), key=lambda event: event.id))
+        state.barred |= {machine for machine, (_, is_barred) in self.bars.items() if is_barred}  # whichever run it was in
         machines = tuple(dict.fromkeys(machine for _, machine in sorted(state.rank_machine.items())))
         return JobPast(self.registered, state, machines, self.watched)
 
@@ -65,7 +67,7 @@ def _sharing(event: LedgerEvent) -> LedgerEvent:
     """With each text once in memory: decoded JSON has a machine's name anew for each of 200,000 ranks."""
     payload = _shared(event.payload)
     if "rank_machine" in payload:
-        payload["rank_machine"] = {int(rank): machine for rank, machine in payload["rank_machine"].items()}
+        payload["rank_machine"] = RankMachines.of({int(rank): machine for rank, machine in payload["rank_machine"].items()})
     return dataclasses.replace(event, payload=payload)
 
 

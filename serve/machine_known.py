@@ -25,10 +25,11 @@ _MOST_SIGNALS = 20
 _MOST_READ = 1000
 _MOST_RUNS = 5
 _KINDS = ("rack", "switch", "serial")
+_NOT_NOW = ("evicted", "not in it now")
 
 
 def jobs_of_machine(service: Service, caller: Caller, machine: str) -> list[MachineJob]:
-    """The jobs that run on it, keep it as a standby, or had it, by name; as far as the caller may see."""
+    """The jobs that run on it, keep it as a standby, or had it, those that have it now first; as far as the caller may see."""
     found = []
     for name, past in sorted(service.jobs.pasts().items()):
         if not sees(caller, name):
@@ -37,7 +38,7 @@ def jobs_of_machine(service: Service, caller: Caller, machine: str) -> list[Mach
         row = next((row for row in status.get("machines") or () if row.get("name") == machine), None)
         if row is not None or machine in shape.names:
             found.append(_job(name, shape, status, row or {}, machine))
-    return found
+    return sorted(found, key=lambda job: job.role in _NOT_NOW)  # stable: by name among themselves
 
 
 def peers_of_machine(service: Service, job: str, machine: str) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ def _job(name: str, shape: JobShape, status: Mapping[str, Any], row: Mapping[str
     past, place = shape.past, shape.places.get(machine, {})
     ranks = shape.ranks.get(machine, ()) if past.state.rank_machine else ()
     others = {str(other.get("name")) for other in status.get("machines") or ()}
-    role = "evicted" if machine in past.state.barred else "training" if ranks else str(row.get("role") or "not in it now")
+    role = _NOT_NOW[0] if machine in past.state.barred else "training" if ranks else str(row.get("role") or _NOT_NOW[1])
     seen_s = status.get("now_s") if row else None
     return MachineJob(
         name=name,

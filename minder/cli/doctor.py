@@ -141,6 +141,7 @@ def _print(found: list[Finding], format_: str, table: list[dict[str, Any]] | Non
         if item.mend and item.status != "ok":
             typer.echo(f"         -> {item.mend}")
     if table:
+        table = [{**row, "job": row["job"] or "(no job)"} for row in table]
         typer.echo("\nwhat could name the machines:")
         widths = [max(len(str(row[key])) for row in table) for key in ("job", "way", "machines")]
         for row in table:

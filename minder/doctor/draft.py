@@ -21,7 +21,7 @@ from minder.model.errors import BadInputError
 
 __all__ = ["Draft", "Reached", "draft_name"]
 
-_FIRST_PORT, _PORTS = 9403, 400
+_FIRST_PORT, _PORTS = 20000, 10000  # so many that two drafts hardly ever share one; below the ports of outgoing connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,8 @@ class Draft:
             if file.exists():
                 raise BadInputError(f"{file} is there already: give another --draft, or move it away")
         secret = {self.password_file, self.path} if self.reached.is_secret else set[Path]()
+        if not self.path.parent.is_dir():
+            raise BadInputError(f"--draft {self.path}: there is no folder {self.path.parent}: make it, or give another path")
         try:
             for file, text in texts.items():
                 handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file in secret else 0o644)

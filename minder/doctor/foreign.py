@@ -53,7 +53,15 @@ def _doubt(metric: str, series: str, why: str) -> Finding:
 
 
 def _exporters(proposal: Proposal) -> str:
-    return ", ".join(f"{job or '(no job)'} ({count} targets)" for job, count in proposal.exporters.items()) or "none that we know"
+    return ", ".join(f"{_job(job)} ({_counted(count, 'target')})" for job, count in proposal.exporters.items()) or "none that we know"
+
+
+def _job(name: str) -> str:
+    return name or "series without a job"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _guess(rule: Rule) -> str:
@@ -74,9 +82,11 @@ def _machine_clocks(proposal: Proposal) -> list[Finding]:
         return []
     off = sorted((item for item in proposal.clocks_s.items() if abs(item[1]) > _SKEW_S), key=lambda item: -abs(item[1]))
     if off:
-        seen = f"{len(off)} of {len(proposal.clocks_s)} machines are off: " + ", ".join(f"{name} {value:+.1f} s" for name, value in off[:5])
+        seen = f"{len(off)} of {_counted(len(proposal.clocks_s), 'machine')} {'is' if len(off) == 1 else 'are'} off: " + ", ".join(
+            f"{name} {value:+.1f} s" for name, value in off[:5]
+        )
         return [Finding("clocks", "missing", seen, "let all machines follow one time source (chrony, systemd-timesyncd)")]
-    return [Finding("clocks", "ok", f"{len(proposal.clocks_s)} machines within {_SKEW_S:g} s of the server")]
+    return [Finding("clocks", "ok", f"{_counted(len(proposal.clocks_s), 'machine')} within {_SKEW_S:g} s of the server")]
 
 
 def _mapping(proposal: Proposal) -> Finding:
@@ -109,7 +119,7 @@ def _identity(proposal: Proposal, expected: int | None) -> Finding:
         mend = "give every target of a machine the same label `machine` in the scrape configuration (relabel_configs)"
         return Finding("machines", "missing", "nothing names the machine of all series of an exporter", mend)
     shown = ", ".join(found.machines[:6]) + (" ..." if len(found.machines) > 6 else "")
-    seen = f"{len(found.machines)} machines by {found.description}: {shown}"
+    seen = f"{_counted(len(found.machines), 'machine')} by {found.description}: {shown}"
     if found.others:
         seen += f"; {len(found.others)} hosts without GPU metrics or an agent are left aside: {', '.join(found.others[:3])}"
     if expected is not None and expected != len(found.machines):
@@ -131,7 +141,7 @@ def look_at_families(families: Mapping[str, frozenset[str]]) -> Finding:
     every = frozenset[str]().union(*families.values())
     lacking = {machine: sorted(every - found) for machine, found in families.items() if every - found}
     if not lacking:
-        return Finding("families", "ok", f"each of {len(families)} machines has {', '.join(sorted(every)) or 'none'}")
+        return Finding("families", "ok", f"each of {_counted(len(families), 'machine')} has {', '.join(sorted(every)) or 'none'}")
     shown = "; ".join(f"{machine} lacks {', '.join(missing)}" for machine, missing in [*lacking.items()][:5])
     seen = f"{len(lacking)} of {len(families)} machines lack what the others have: {shown}{'; ...' if len(lacking) > 5 else ''}"
     return Finding("families", "missing", seen, "scrape the exporter there too, or start it; see the table below")
@@ -143,7 +153,7 @@ def _left_out(proposal: Proposal) -> list[Finding]:
         return []
     lines = []
     if found.left_out:
-        seen = f"{', '.join(job or '(no job)' for job in found.left_out)}: nothing joins its series to the machines, so they take no part"
+        seen = f"{', '.join(_job(job) for job in found.left_out)}: nothing joins its series to the machines, so they take no part"
         lines.append(Finding("left out", "note", seen, "give its targets a label with the machine's name (relabel_configs)"))
     if found.twice:
         seen = f"{', '.join(found.twice)}: asks exporters that another scrape job asks already, so it takes no part"

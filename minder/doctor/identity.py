@@ -19,7 +19,7 @@ from minder.ingest.sources.identity import Join, MachineMap
 from minder.model.errors import IdentityError
 from minder.model.metrics import find_metric
 
-__all__ = ["Identity", "Row", "families_of", "find_identity"]
+__all__ = ["Identity", "Row", "families_of", "find_identity", "resolved"]
 
 T = TypeVar("T")
 _MOST_ROWS, _MOST_ORDERS = 40, 24
@@ -224,11 +224,12 @@ def _misnamed(found: Identity, taken: Mapping[str, Way], jobs: Mapping[str, Sequ
         job
         for job, way in taken.items()
         for machine, item in zip(way.machines, jobs[job], strict=True)
-        if _resolved(machines, item.labels) != machine
+        if resolved(machines, item.labels) != machine
     }
 
 
-def _resolved(machines: MachineMap, labels: Mapping[str, str]) -> str | None:
+def resolved(machines: MachineMap, labels: Mapping[str, str]) -> str | None:
+    """The machine that these labels are of; None for none of ours."""
     try:
         return machines.resolve(labels)
     except IdentityError:

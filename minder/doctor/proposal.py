@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from minder.doctor.applications import Applications
 from minder.doctor.guess import Doubt, guess_rules
-from minder.doctor.identity import Identity, find_identity
+from minder.doctor.identity import Identity, find_identity, resolved
 from minder.doctor.series import Found, Server
 from minder.doctor.ways import INFO_SERIES
 from minder.ingest.sources.mapping import MetricMapping, Rule, default_mappings, load_mapping
@@ -35,7 +35,7 @@ class Proposal:
     interval_s: float
     offset_s: float
     exporters: Mapping[str, int] = field(default_factory=dict)  # scrape job to its targets
-    clocks_s: Mapping[str, float] = field(default_factory=dict)  # instance to its clock minus the server's, where node_exporter reports it
+    clocks_s: Mapping[str, float] = field(default_factory=dict)  # machine to its clock minus the server's, where node_exporter reports it
     doubts: tuple[Doubt, ...] = ()
     selector: str = ""
 
@@ -70,7 +70,7 @@ def propose(server: Server, now_s: float) -> Proposal:
     if identity is not None and identity.twice:
         selector = _joined(selector, f'job!~"{"|".join(re.escape(job) for job in identity.twice)}"')
     counts = reading.exporters()
-    clocks_s = server.clock_offsets_s() if "node_time_seconds" in names else {}
+    clocks_s = reading.clocks_s(identity) if "node_time_seconds" in names else {}
     interval_s = _interval_s(server, counts)
     return Proposal(
         tuple(mappings), guessed, reading.counts(), identity, interval_s, server_s - now_s, counts, clocks_s, guess.doubts, selector
@@ -86,6 +86,7 @@ class _Reading:
         self.known = load_mapping("+".join(_ORDER))
         self._by: dict[str, set[str]] = defaultdict(set)  # mapping to its metrics
         self._metric_of: dict[str, str] = {}
+        self._infos: list[Found] = []
 
     @property
     def series(self) -> list[Found]:
@@ -122,7 +123,20 @@ class _Reading:
         if selector != self._server.selector:  # of several replicas, one
             label, _, value = selector.rpartition(",")[2].partition("=")
             series = [item for item in series if item.labels.get(label) == value.strip('"')]
+        self._infos = found
         return find_identity(series, found, self._metric_of)
+
+    def clocks_s(self, identity: Identity | None) -> dict[str, float]:
+        """By machine; what is no machine's takes no part. Without an identity by instance."""
+        machines = None if identity is None else identity.machine_map(identity.machines)
+        if machines is not None:
+            machines.learn((item.name, item.labels, item.time_s) for item in self._infos)
+        found: dict[str, float] = {}
+        for labels, offset_s in self._server.clock_offsets_s():
+            name = labels.get("instance", "") if machines is None else resolved(machines, labels)
+            if name is not None:
+                found[name] = max(found.get(name, 0.0), offset_s, key=abs)
+        return found
 
     def leave_out(self, jobs: Sequence[str]) -> None:
         kept = {metric: [item for item in items if item.labels.get("job", "") not in jobs] for metric, items in self.used.items()}

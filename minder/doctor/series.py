@@ -78,12 +78,17 @@ class Server:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SourceError(f"Prometheus at {self.url} does not report its time ({type(error).__name__})") from error
 
-    def clock_offsets_s(self) -> dict[str, float]:
-        """Instance to its clock minus the time of its scrape, from node_exporter; empty where there is none. Raises SourceError."""
+    def clock_offsets_s(self) -> list[tuple[dict[str, str], float]]:
+        """Labels of a target and its clock minus the time of its scrape, from node_exporter; empty where there is none. Raises
+        SourceError."""
         name = "node_time_seconds" + (f"{{{self.selector}}}" if self.selector else "")
         found = self._get("query", {"query": f"{name} - timestamp({name})"})
         rows = found.get("result", []) if isinstance(found, dict) else []
-        return {str(row["metric"].get("instance", "")): float(row["value"][1]) for row in rows if "metric" in row and "value" in row}
+        return [
+            ({str(name): str(value) for name, value in row["metric"].items()}, float(row["value"][1]))
+            for row in rows
+            if "metric" in row and "value" in row
+        ]
 
     def intervals_s(self) -> dict[str, float]:
         """Scrape job to its interval, as the server's targets report it; empty where it does not say. Raises SourceError."""
@@ -109,7 +114,7 @@ class Server:
         if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") != "success":
             said = body.get("error") if isinstance(body, dict) else None
             reason = str(said) if said else "" if answer.status_code == 200 else answer.text
-            raise refusal_of_answer(self.url, answer.status_code, reason, answer.headers.get("location", ""))
+            raise refusal_of_answer(self.url, answer.status_code, reason, answer.headers.get("location", ""), self.access.identifies)
         return body.get("data")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minder.model.errors import BadInputError
+from minder.model.rank_machines import RankMachines
 
 __all__ = ["Parallelism", "Topology"]
 
@@ -130,8 +131,8 @@ class Topology:
                 f"{self.parallelism.world_size}: mend machines, gpus_per_machine or [parallelism]"
             )
         if not self.rank_machine:
-            placed = {rank: self.machines[rank // self.gpus_per_machine] for rank in range(slots)}
-            object.__setattr__(self, "rank_machine", placed)
+            placed = [self.machines[rank // self.gpus_per_machine] for rank in range(slots)]
+            object.__setattr__(self, "rank_machine", RankMachines(placed))
         ranks: dict[str, list[int]] = {}
         for rank, machine in sorted(self.rank_machine.items()):
             ranks.setdefault(machine, []).append(rank)

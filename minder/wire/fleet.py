@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from minder.model.errors import NoAnswerError, WireError
@@ -31,6 +32,7 @@ from minder.wire.plain import PlainHttp
 __all__ = ["Fleet"]
 
 T = TypeVar("T")
+_Call = Callable[[], Awaitable[T]]
 _POLL_S = 1.0
 _CLOCK_S = 5.0
 _SILENT_S = 2.5
@@ -61,6 +63,7 @@ class Fleet:
         self._polls: dict[str, list[asyncio.Task[None]]] = {}
         self._http: PlainHttp | None = None
         self._lost: collections.Counter[str] = collections.Counter()
+        self._is_stopping = False
 
     def start(self) -> None:
         self._thread.start()
@@ -68,6 +71,7 @@ class Fleet:
 
     def stop(self) -> None:
         """May be called twice, and without `start`."""
+        self._is_stopping = True
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cancel_all)
             self._thread.join(5.0)
@@ -180,7 +184,9 @@ class Fleet:
         known = {machine: number for machine, number in since.items() if machine in self._clients}  # none before it polls
         if not known:
             return {}
-        return self._together({machine: self._clients[machine].traces(number, timeout_s) for machine, number in known.items()}, timeout_s)
+        return self._together(
+            {machine: partial(self._clients[machine].traces, number, timeout_s) for machine, number in known.items()}, timeout_s
+        )
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:
         """Machine to (seconds by which its clock is ahead of ours, how sure that is)."""
@@ -189,7 +195,7 @@ class Fleet:
 
     def retest(self, machine: str, operation: str, wait_s: float) -> Mapping[str, Any] | WireError:
         """What came of the site's test of this machine so far; asked for the first time, it begins."""
-        return self._together({machine: self._clients[machine].retest(operation, wait_s)}, wait_s + 3.0)[machine]
+        return self._together({machine: partial(self._clients[machine].retest, operation, wait_s)}, wait_s + 3.0)[machine]
 
     def probes(
         self, bodies: Mapping[str, Mapping[str, Any]], part: Literal["agent", "launcher"] = "launcher", wait_s: float = 0.0
@@ -199,8 +205,10 @@ class Fleet:
         views = self.views()
         silent = {machine for machine, view in views.items() if (age_s := _age_s(view, part)) is None or age_s > _SILENT_S}
         calls = {
-            machine: self._bounded(
-                self._clients[machine].probes({**body, **self._our_time(machine)}, wait_s, part), 1.0 if machine in silent else wait_s + 3.0
+            machine: partial(
+                self._bounded,
+                partial(self._clients[machine].probes, {**body, **self._our_time(machine)}, wait_s, part),
+                1.0 if machine in silent else wait_s + 3.0,
             )
             for machine, body in bodies.items()
             if machine in self._clients
@@ -220,14 +228,18 @@ class Fleet:
         """A machine whose agent has been silent for some seconds gets one second: the evidence is that it does not answer."""
         silent = {machine for machine, view in self.views().items() if view.agent_age_s is None or view.agent_age_s > _SILENT_S}
         calls = {
-            machine: self._bounded(ask(self._clients[machine]), 1.0 if machine in silent else deadline_s + 2.0) for machine in machines
+            machine: partial(self._bounded, partial(ask, self._clients[machine]), 1.0 if machine in silent else deadline_s + 2.0)
+            for machine in machines
         }
         return self._together(calls, deadline_s + 2.0)
 
     def post_workers(self, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float = 5.0) -> dict[str, Mapping[str, Any] | WireError]:
         views = self.views()
         silent = {machine for machine, view in views.items() if view.launcher_age_s is None or view.launcher_age_s > _SILENT_S}
-        calls = {machine: self._clients[machine].workers(body, 1.0 if machine in silent else timeout_s) for machine, body in bodies.items()}
+        calls = {
+            machine: partial(self._clients[machine].workers, body, 1.0 if machine in silent else timeout_s)
+            for machine, body in bodies.items()
+        }
         return self._together(calls, timeout_s + 2.0)
 
     def deliver(
@@ -239,7 +251,7 @@ class Fleet:
         silent = {machine for machine, view in views.items() if view.launcher_age_s is None or view.launcher_age_s > _SILENT_S}
         turns = asyncio.Semaphore(_AT_ONCE)
         calls = {
-            machine: self._bounded(deliver(self._clients[machine], body, read, turns), 1.0 if machine in silent else timeout_s)
+            machine: partial(self._bounded, partial(deliver, self._clients[machine], body, read, turns), 1.0 if machine in silent else timeout_s)
             for machine in wanted
         }
         found = self._together(calls, timeout_s + 2.0)
@@ -250,9 +262,13 @@ class Fleet:
 
     def refresh(self, machines: Iterable[str], timeout_s: float = 1.0) -> None:
         """Ask these launchers for their state now."""
-        self._together({machine: self._read_state(machine, timeout_s) for machine in machines}, timeout_s + 1.0)
+        self._together({machine: partial(self._read_state, machine, timeout_s) for machine in machines}, timeout_s + 1.0)
 
-    def _together(self, calls: Mapping[str, Coroutine[Any, Any, T]], timeout_s: float) -> dict[str, T | WireError]:
+    def _together(self, calls: Mapping[str, _Call[T]], timeout_s: float) -> dict[str, T | WireError]:
+        """calls: each is begun in the thread that polls, so none is left half made where that has ended."""
+        if self._is_stopping:
+            return {machine: WireError("the controller stops: nothing is asked any more") for machine in calls}
+
         async def gather() -> dict[str, T | WireError]:
             results = await asyncio.gather(*(self._bounded(call, timeout_s) for call in calls.values()))
             return dict(zip(calls, results, strict=True))
@@ -260,9 +276,9 @@ class Fleet:
         return asyncio.run_coroutine_threadsafe(gather(), self._loop).result(timeout_s + 5.0)
 
     @staticmethod
-    async def _bounded(call: Awaitable[T], timeout_s: float) -> T | WireError:
+    async def _bounded(call: _Call[T], timeout_s: float) -> T | WireError:
         try:
-            return await asyncio.wait_for(call, timeout_s)
+            return await asyncio.wait_for(call(), timeout_s)
         except WireError as error:
             return error
         except TimeoutError:

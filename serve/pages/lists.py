@@ -33,7 +33,8 @@ __all__ = ["router"]
 router = APIRouter()
 Name = Annotated[MachineName, Path(pattern=NAME, max_length=255)]
 _ROWS = 50
-# What people and their tokens did (of signals, operators' orders); the controller's own events are on the incidents' pages.
+# What people and their tokens did (of signals, operators' orders), notes and endings; the controller's other events are on the incidents'
+# pages.
 _AUDIT = (kinds.PAUSE, kinds.UNPAUSE, kinds.OUTCOME, kinds.NOTE, kinds.UNBARRED, kinds.CLOSED, kinds.TOKEN, kinds.APPROVAL_SETTLED,
           kinds.SIGNED_IN, kinds.JOB_WATCHED, kinds.JOB_UNWATCHED, kinds.MAINTENANCE, kinds.MAINTENANCE_ENDED, kinds.RETEST_ASKED,
           kinds.RULE_RESTORED, kinds.SIGNAL)  # fmt: skip

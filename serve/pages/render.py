@@ -18,7 +18,7 @@ from minder.offline.plots.excerpt import describe_panel, describe_window, draw_p
 from minder.offline.plots.pair_graph import describe_edge, describe_pairs, draw_pairs
 from minder.record.incidents.spans import format_span
 from minder.record.incidents.timeline import describe
-from minder.record.incidents.words import TIERS, cause_words
+from minder.record.incidents.words import cause_words, tier_words
 from serve.pages.session import Visitor
 from serve.pages.words import clock_words, marked, phase_words, pretty, state_words
 from serve.shared_parts import Part
@@ -79,7 +79,7 @@ def _environment() -> Environment:
         "window_words": describe_window,
         "score_panel": lambda scores, machine: Markup(draw_scores(machine, scores)),
     }
-    found.globals |= {"version": __version__, "navigation": NAVIGATION, "tiers": TIERS}
+    found.globals |= {"version": __version__, "navigation": NAVIGATION, "tier_words": tier_words}
     found.globals["m"] = found.get_template("macros.html").module
     return found
 

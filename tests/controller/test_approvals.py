@@ -229,6 +229,16 @@ def test_a_controller_that_has_not_seen_it_for_itself_does_not_act_on_an_answer(
     app.close()
 
 
+def test_what_the_next_controller_sees_again_is_answered_by_the_eviction(asking: Any) -> None:
+    """Approved while no controller ran: the trouble is concluded anew, and its eviction is not followed by "nothing is done"."""
+    asking.life(3)
+    answer(asking)
+    app = begin(asking, 6)
+    assert app.state.barred == {"m1"} and app.state.generation == 2
+    assert reasons(asking) == [("none", "awaiting_approval"), ("evict", "act")]
+    app.close()
+
+
 def test_an_event_that_happened_needs_no_second_look(asking: Any) -> None:
     asking.script = accuses(asking, "m1", cause="explicit")
     asking.life(3)

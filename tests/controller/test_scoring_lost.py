@@ -37,6 +37,30 @@ def test_what_is_not_scored_is_told_once_and_shown_as_long_as_it_lasts(world: An
     assert not is_degraded(world, begun)
 
 
+def test_an_alarm_that_comes_again_is_noted_each_time_and_shown_once_in_ten_minutes(
+    world: Any, begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(begun.controller._sight, "on_say", shown.append)
+
+    def alarm(text: str) -> None:
+        begun.controller._stages.alarm = lambda: text
+        world.tick(begun, 1)
+        begun.controller._stages.alarm = str
+        world.tick(begun, 1)
+
+    for _ in range(3):
+        alarm("straggler alarm: steps twice as far apart")
+    alarm("failure alarm: no step completed")
+    assert [line.partition(":")[0] for line in shown] == ["straggler alarm", "failure alarm"]
+    assert all(line.endswith("no machine is named by this") for line in shown)
+    texts = [event.payload.get("text", "") for event in begun.ledger.events(kinds=[kinds.NOTE])]
+    assert sum("alarm" in text for text in texts) == 4
+    world.clock.sleep(600.0)
+    alarm("straggler alarm: steps twice as far apart")
+    assert len(shown) == 3
+
+
 def test_a_cluster_that_is_not_there_does_not_stop_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_scoring.importlib.util, "find_spec", lambda name: object())
     config = JobConfig(

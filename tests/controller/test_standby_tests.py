@@ -152,6 +152,14 @@ def test_one_that_was_never_judged_is_used_where_no_other_is_and_that_is_reporte
     assert site.notes() == ["s0 took ranks although no probe of it has been judged yet: no proven standby was ready before it"] == site.said
 
 
+def test_machines_that_a_job_begins_on_were_no_standbys(site: Site) -> None:
+    machines, site.state.rank_machine = site.state.rank_machine, {}
+    site.tick()
+    site.state.rank_machine = machines
+    site.tick(times=2)
+    assert site.notes() == [] == site.said
+
+
 def test_a_test_is_never_begun_beside_ranks_nor_while_the_job_recovers_and_one_that_was_ended_says_nothing(site: Site) -> None:
     site.state.phase = "recovering"
     site.tick(100.0, 2)

@@ -59,6 +59,7 @@ def test_each_site_has_its_machines_whole_and_live_collection_reads_them(
     assert identity.machines == tuple(machines.format(number) for number in range(first, first + 4))
     assert (identity.labels, identity.joins, identity.left_out) == (labels, joins, ())
     assert set(identity.families.values()) == {frozenset(families)}
+    assert set(proposal.clocks_s) in (set(), set(identity.machines))  # by machine, whatever a target is called
     assert is_fine(look_at_proposal(found.url, proposal, 4))
     assert not is_fine(look_at_proposal(found.url, proposal, 5))  # green only where the count is the job's
     values = read(found, proposal, tmp_path)

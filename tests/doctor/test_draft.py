@@ -76,3 +76,13 @@ def test_nothing_is_written_over_and_nothing_is_half_written(proposal: Proposal,
     assert not (tmp_path / "job.toml").exists() and (tmp_path / "job.password").read_text() == "old"
     with pytest.raises(BadInputError, match="nothing to draft"):
         Draft(tmp_path / "job.toml", replace(proposal, identity=None), SITE, "llm").write()
+
+
+def test_a_folder_that_is_not_there_is_named_with_the_remedy(proposal: Proposal, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"there is no folder .*elsewhere: make it"):
+        Draft(tmp_path / "elsewhere" / "job.toml", proposal, SITE, "llm").write()
+
+
+def test_ports_of_many_drafts_hardly_ever_meet(proposal: Proposal) -> None:
+    ports = {Draft(Path(f"/srv/job-{number}/job.toml"), proposal, SITE, "llm").port for number in range(40)}
+    assert len(ports) >= 39 and all(1024 < port < 32768 for port in ports)

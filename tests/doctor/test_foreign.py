@@ -42,7 +42,7 @@ def test_a_whole_set_up_is_fine() -> None:
         ),
         ({"offset_s": -30.0}, "prometheus clock", "30.0 s behind"),
         ({"interval_s": 60.0}, "interval", "every 60 s"),
-        ({"clocks_s": {"a:9100": 0.2, "b:9100": -40.0}}, "clocks", "1 of 2 machines are off: b:9100 -40.0 s"),
+        ({"clocks_s": {"a:9100": 0.2, "b:9100": -40.0}}, "clocks", "1 of 2 machines is off: b:9100 -40.0 s"),
     ],
 )
 def test_what_is_missing_is_told_with_how_to_mend_it(changes: dict[str, Any], check: str, expected: str) -> None:

@@ -47,6 +47,11 @@ def test_commands_work_where_the_reader_is(ledger: Ledger, recovered_incident: s
     assert "\n  stage " not in text and "\n  stage " in incident_report(found, stages=True)
 
 
+def test_a_machine_that_was_given_back_leaves_nothing_to_undo(ledger: Ledger, recovered_incident: str) -> None:
+    ledger.append(kinds.UNBARRED, {"machine": "m2"}, job="llm", incident=recovered_incident)
+    assert "Undo: Nothing is left that could be undone.\n" in incident_report(ledger.incident(recovered_incident))
+
+
 def test_an_incident_without_anything_is_still_readable(event: Callable[..., LedgerEvent]) -> None:
     text = incident_report(fold_incident([event(kinds.NOTE, {"text": "somebody looked"}, 5.0)]))
     assert "no verdict is recorded" in text and "Nothing was done that could be undone." in text and "somebody looked" in text

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from minder.record.incidents.pairs import pairs_payload
 from minder.record.incidents.replays import ReplayedGroup, replay_payload
 from minder.record.incidents.updates import order_update, update_payload
 from serve.app import build_app
+from serve.pages.render import _TEMPLATES
 from serve.settings import Settings
 from serve.state import Service, open_service
 from tests.serve.browsing import field, send_token, token_of
@@ -427,6 +429,18 @@ def test_a_cell_shows_what_differs_between_machines(names: list[str], short: str
     shared = _shared_length(names)
     assert [name[shared:] for name in names][:1] == ([] if short is None else [short])
     assert all(name[shared:] for name in names)
+
+
+@pytest.mark.parametrize(("heard", "shown"), [(True, "running"), (False, "running when last heard")])
+def test_a_job_whose_controller_is_silent_is_not_green(heard: bool, shown: str) -> None:
+    module: Any = _TEMPLATES.globals["m"]
+    badge = str(module.phase("running", False, heard))
+    assert shown in badge and ("good" in badge) is heard
+
+
+def test_a_verdict_on_the_job_asks_for_no_eviction() -> None:
+    module: Any = _TEMPLATES.globals["m"]
+    assert "evict (high confidence)" in module.tier("evict", ["m1"]) and "restart" in module.tier("evict", [])
 
 
 def test_every_machine_of_a_job_has_a_page(enter: Enter, ledger: Ledger, service: Service, tmp_path: Path) -> None:

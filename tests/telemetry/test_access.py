@@ -70,6 +70,13 @@ def test_each_answer_has_its_own_remedy(status: int, text: str, mend: str) -> No
     assert mend in refusal_of_answer("http://p", status, text).mend
 
 
+def test_a_password_that_is_not_taken_is_mended_and_not_given_again() -> None:
+    assert Access(username="obs", password="x").identifies and Access(headers={"authorization": "x"}).identifies
+    assert not Access(tenant="ml", headers={"X-A": "b"}).identifies
+    refusal = refusal_of_answer("http://p", 401, "Unauthorized", known=True)
+    assert "does not take this user" in str(refusal) and refusal.mend.startswith("mend --user")
+
+
 def test_a_redirection_names_where_to_ask() -> None:
     assert refusal_of_answer("http://p", 302, "", "https://p/pre/api/v1/query?query=x").mend == "use https://p/pre"
 

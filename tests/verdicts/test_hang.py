@@ -118,6 +118,14 @@ def test_half_an_hour_of_stacks_that_change_and_nothing_else_is_a_persons_to_loo
     assert "although the stacks of its ranks change" in suspect.evidence[0].message
 
 
+def test_idle_machines_on_which_no_rank_is_known_are_no_job_that_stands() -> None:
+    """Attached to a cluster without agents before the job begins: what does not begin does not stand."""
+    play = Play()
+    play.job = replace(play.job, rank_machine={})
+    play.run(lambda time_s: {TCP: 0.0, TENSOR: 0.0}, 600, lambda time_s: None)
+    assert play.said == []
+
+
 def test_stacks_that_cannot_be_read_are_told_and_the_hang_is_not_certain() -> None:
     play = Play().run(stopping, 400, stands=lambda time_s: None)
     assert "cannot be compared" in play.said[0][1].evidence[-1].message

@@ -62,6 +62,11 @@ class Backlog:
         excess = max(0, len(self.items) - self._most)
         self.items, self.dropped = dict(list(self.items.items())[excess:]), self.dropped + excess
 
+    def settle(self, decision: Decision) -> None:
+        """It was carried out: what it answers is not asked again, and not reported as left undone."""
+        for item in _answered(decision, list(self.items)):
+            del self.items[item]
+
     def take(self, now_s: float) -> tuple[dict[Item, Reason], list[tuple[Item, Reason]]]:
         """(what may be acted on and why it waited, what is too old for that and why it waited); both leave the queue."""
         items, self.items = self.items, {}
@@ -128,10 +133,15 @@ def overdue_page(item: Item, why: Reason, now_s: float) -> Decision:
 
 
 def concerned(decision: Decision, items: Sequence[Item]) -> list[Item]:
-    """The items that a decision answers: its own verdict, one about a machine that it takes away too, at least one. A restart answers
-    all that was on the table, and an eviction or a trial, which includes one, whatever blames the job as a whole."""
+    """The items that a decision answers, at least one."""
+    return _answered(decision, items) or list(items[:1])
+
+
+def _answered(decision: Decision, items: Iterable[Item]) -> list[Item]:
+    """Its own verdict, one about a machine that it takes away too. A restart answers all that was on the table, and an eviction or a
+    trial, which includes one, whatever blames the job as a whole."""
     if decision.action == "restart":
         return list(items)
     whole = [item for item in items if decision.action in ("evict", "trial") and item[0].kind == "job"]
     found = [item for item in items if decision.verdict == item[0] or set(decision.machines) & set(item[0].machines)]
-    return [*found, *(item for item in whole if item not in found)] or list(items[:1])
+    return [*found, *(item for item in whole if item not in found)]

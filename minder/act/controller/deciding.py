@@ -163,7 +163,10 @@ class Deciding:
     def _carry_out_approved(self, turn: Turn) -> None:
         decision, incidents = self._recheck(turn.approval.decision), turn.approval.incidents
         if decision.action == "evict":
+            generation = self._state.generation
             self._act(decision, incidents)
+            if self._state.generation > generation:
+                self._tick.backlog.settle(decision)
         elif is_paused(decision):  # what an operator approved waits for the end of the pause; reported once
             if decision.operation_id not in self._told:
                 self._note_decision(decision, incidents)

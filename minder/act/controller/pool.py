@@ -63,6 +63,7 @@ class Pool:
         self._unproven: Mapping[str, str] = {}  # as it was last read: a ledger that fails takes no word away from the status
         self._said: dict[str, _Said] = {}  # by machine
         self.proofs, self._tested = Proofs(ledger), tested
+        self._began = False  # ranks have been placed
         self._outside_before: frozenset[str] | None = None
         self.on_say: Callable[[str], None] = lambda text: None
 
@@ -123,11 +124,13 @@ class Pool:
         return [machine for machine in self._fleet.machines if machine not in out]
 
     def _tell_untested(self) -> None:
-        """A standby that takes ranks although none of its probes was judged: used, since unknown is not faulty, and said."""
+        """A standby that takes ranks although none of its probes was judged: used, since unknown is not faulty, and said. The machines
+        that a job begins on were no standbys."""
         outside = frozenset(self._outside())
         entered = (self._outside_before or frozenset()) & set(self._state.rank_machine.values())
         self._outside_before = outside
-        for machine in sorted(entered) if self._tested else ():
+        began, self._began = self._began, self._began or bool(self._state.rank_machine)
+        for machine in sorted(entered) if self._tested and began else ():
             if self.proofs.of(machine).state == "unknown":
                 text = f"{machine} took ranks although no probe of it has been judged yet: no proven standby was ready before it"
                 self._ledger.append(kinds.NOTE, {"text": text}, job=self._state.name)

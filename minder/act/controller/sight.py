@@ -18,6 +18,7 @@ __all__ = ["SightNotes", "StepSight"]
 
 _MOST_CAUSES = 3  # of one outage
 _SAID_AFTER_S = 30.0
+_ALARMS_S = 600.0  # between two alarms of a kind on the console
 _LINES = "job_log_lines_total"
 _HEARTBEAT = "call minder.heartbeat(step=...) in the training loop"
 _PATTERN = "--step-pattern with a group `step` (job.toml: step_pattern)"
@@ -80,6 +81,7 @@ class SightNotes:
         self._stages, self._tick, self._clock, self._clock_steps = stages, tick, clock, clock_steps
         self.steps = StepSight(watched=stages.watched is not None)
         self.on_say: Callable[[str], None] = lambda message: None
+        self._alarmed_s: dict[str, float] = {}  # kind of alarm to when the console had one
 
     def note_scoring(self) -> None:
         """Telemetry that is not scored is reported: the silence of its rule means nothing."""
@@ -96,11 +98,15 @@ class SightNotes:
             self.on_say("telemetry is scored again")
 
     def note_alarm(self) -> None:
-        """That the job's pace is unusual is reported as it begins, and names no machine: rules do, of what they then see."""
-        alarm = self._stages.alarm()
+        """That the job's pace is unusual is noted as it begins, and names no machine: rules do, of what they then see. On the console one
+        of a kind in ten minutes is enough."""
+        alarm, now_s = self._stages.alarm(), self._clock.steady_s()
         if alarm and not self._tick.alarm:
             self._tick.backlog.tell(kinds.NOTE, {"text": alarm})
-            self.on_say(alarm)
+            kind = alarm.partition(":")[0]
+            if now_s - self._alarmed_s.get(kind, -math.inf) >= _ALARMS_S:
+                self._alarmed_s[kind] = now_s
+                self.on_say(f"{alarm}; connections are looked at, no machine is named by this")
         self._tick.alarm = alarm
 
     def note_steps(self, observation: Observation, samples: Sequence[Sample]) -> None:

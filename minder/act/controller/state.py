@@ -11,6 +11,7 @@ from minder.act.recovery.generation_plan import machine_order
 from minder.model.decision import Decision
 from minder.model.history import LedgerEvent
 from minder.model.observation import JobView
+from minder.model.rank_machines import RankMachines
 from minder.record.incidents import Ledger, kinds
 
 __all__ = ["JobState", "bar_machines", "ended_runs", "fold_job", "open_hold", "placement_payload"]
@@ -26,7 +27,7 @@ class JobState:
     name: str
     run: int = 0
     generation: int = 0
-    rank_machine: dict[int, str] = field(default_factory=dict)
+    rank_machine: Mapping[int, str] = field(default_factory=dict)
     phase: Phase = "starting"
     generation_start_s: float = 0.0
     last_step: float = -math.inf
@@ -55,7 +56,7 @@ class JobState:
         """`sized_in` once this generation has begun on these machines."""
         return generation if self.rank_machine and len(self.rank_machine) != len(rank_machine) else self.sized_in
 
-    def place(self, generation: int, rank_machine: dict[int, str]) -> None:
+    def place(self, generation: int, rank_machine: Mapping[int, str]) -> None:
         """Another generation, on these machines."""
         self.sized_in = self.sized(generation, rank_machine)
         self.generation, self.rank_machine = generation, rank_machine
@@ -136,8 +137,9 @@ def _outcome(event: LedgerEvent) -> Literal["finished", "failed"]:
 
 
 def _begin_generation(state: JobState, event: LedgerEvent) -> None:
-    placed: Mapping[str, str] = event.payload.get("rank_machine", {})
-    state.generation, state.rank_machine = int(event.payload["generation"]), {int(rank): machine for rank, machine in placed.items()}
+    placed: Mapping[str, str] | RankMachines = event.payload.get("rank_machine", {})
+    ranks = placed if isinstance(placed, RankMachines) else {int(rank): machine for rank, machine in placed.items()}
+    state.generation, state.rank_machine = int(event.payload["generation"]), ranks
     state.sized_in = int(event.payload.get("sized_in") or 0)  # the newest event says it all: not every reader has those before it
     state.update = int(event.payload.get("update") or 0)
     state.generation_start_s = event.time_s

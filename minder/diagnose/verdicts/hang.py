@@ -7,7 +7,8 @@
 - Machines are named by the rules for stalls (`stall.py`, `captures.py`), as for a stall with steps. Where they name none within 20 s,
   a person is paged, with the ranks that stand out by their stacks: the ranks of one machine have no other place to be named.
 - Stacks that change are progress; so is a declared phase. A job whose stacks change, and that shows nothing else for half an hour, is a
-  person's to look at. So is one whose stacks cannot be read.
+  person's to look at. So is one whose stacks cannot be read, if a rank of it is known or it has been seen at work: where neither holds,
+  no job may be there, and what does not begin does not stand.
 - Without activity metrics the newest step decides alone. A generation that makes none although steps of the run were read before has
   stood since it began, as if it had never been at work.
 - This rule names no machine and restarts nothing. `standing` says for how long the job has stood, for the controller (`hung.py`), which
@@ -138,7 +139,8 @@ class HangRule:
             first_s = max(standing.since_s + tracker.activity.limit_s(), self._asked_s if math.isfinite(self._asked_s) else -math.inf)
             alone = observation.job is not None and len(observation.job.machines) < 2  # then no machine can be named
             return (suspect,) if (alone or now_s - first_s >= _SPEAKS_S) and not self._passes else ()
-        if standing.stood is None and now_s - self._asked_s >= _BLIND_S:
+        known = standing.began or (observation.job is not None and bool(observation.job.rank_machine))
+        if known and standing.stood is None and now_s - self._asked_s >= _BLIND_S:
             why = Evidence("stacks", None, "the ranks' stacks cannot be compared: whether they move is unknown", since_s=standing.since_s)
             return (replace(suspect, confidence=0.5, evidence=(*standing.evidence, why)),)
         return ()

@@ -85,8 +85,8 @@ def build_endpoints(supervisor: Supervisor, token: Token | None, metrics_token: 
             raise
         supervisor.tally.requests[outcome] += 1
         event(
-            _log, logging.INFO, "workers asked", job=settings.job, desired=wanted.desired, operation=wanted.operation_id,
-            generation=wanted.generation, outcome=outcome,
+            _log, logging.DEBUG if outcome == "already_done" else logging.INFO, "workers asked", job=settings.job, desired=wanted.desired,
+            operation=wanted.operation_id, generation=wanted.generation, outcome=outcome,
         )  # fmt: skip
         return JSONResponse({"outcome": outcome, "generation": supervisor.generation})
 

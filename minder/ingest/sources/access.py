@@ -44,6 +44,11 @@ class Access:
         """Whether it holds a secret."""
         return bool(self.password or self.token or self.headers)
 
+    @property
+    def identifies(self) -> bool:
+        """Whether it says who asks."""
+        return bool(self.username or self.token or any(name.lower() == "authorization" for name in self.headers))
+
     def all_headers(self) -> dict[str, str]:
         found: dict[str, str] = {}
         if self.tenant:
@@ -122,8 +127,12 @@ def refusal_of_error(url: str, error: BaseException) -> SourceError:
     return SourceError(f"Prometheus at {url} does not answer: {why}", "start it, mend the address, or open its port for this machine")
 
 
-def refusal_of_answer(url: str, status: int, text: str, location: str = "") -> SourceError:
-    """Of an answer that is not what was asked for. text: of its body; location: where it sends us."""
+_WRONG = ("it does not take this user, password or token (HTTP 401)", "mend --user and --password-file (telemetry.username, "
+          "password_file), --bearer-token-file, or the header")  # fmt: skip
+
+
+def refusal_of_answer(url: str, status: int, text: str, location: str = "", known: bool = False) -> SourceError:
+    """Of an answer that is not what was asked for. text: of its body; location: where it sends us; known: we said who asks."""
     short = " ".join(text.split())[:200]
     if "HTTP request to an HTTPS server" in text or "plain HTTP request was sent to HTTPS port" in text:
         return SourceError(f"Prometheus at {url} does not answer: it speaks TLS on that port", "use https:// instead of http://")
@@ -137,7 +146,7 @@ def refusal_of_answer(url: str, status: int, text: str, location: str = "") -> S
     if "no org id" in text.lower() or "orgid" in text.lower():
         return SourceError(f"Prometheus at {url} serves several tenants: {short}", "give --tenant NAME (telemetry.tenant)")
     if status in _ANSWERS:
-        seen, mend = _ANSWERS[status]
+        seen, mend = _WRONG if known and status == 401 else _ANSWERS[status]
         return SourceError(f"Prometheus at {url} does not answer as a Prometheus does: {seen}", mend)
     why = short if status == 200 else f"HTTP {status}{': ' + short if short else ''}"
     return SourceError(f"Prometheus at {url} does not answer as a Prometheus does: {why or 'empty'}", "give the address of its query API")

@@ -124,7 +124,7 @@ class PrometheusSource:
         """Ask in a thread of its own: a server that sends a byte now and then would outlast every socket timeout."""
         if self._question is not None and self._question.is_alive():
             raise SourceError(f"Prometheus at {self._options.url} has still not answered the last query")
-        self._question = _Question(self._connect(), query, self._options.timeout_s)
+        self._question = _Question(self._connect(), query, self._options.timeout_s, self._options.access.identifies)
         self._question.start()
         self._question.join(self._options.timeout_s + 0.5)
         if self._question.is_alive():
@@ -160,11 +160,12 @@ def _as_it_is(request: Any) -> Any:
 class _Question(threading.Thread):
     """One query under way."""
 
-    def __init__(self, connection: PrometheusConnect, query: str, timeout_s: float) -> None:
+    def __init__(self, connection: PrometheusConnect, query: str, timeout_s: float, is_known: bool) -> None:
+        """is_known: the connection says who asks."""
         super().__init__(name="minder-prometheus", daemon=True)
         self.result: Any = None
         self.error: SourceError | None = None
-        self._connection, self._query, self._timeout_s = connection, query, timeout_s
+        self._connection, self._query, self._timeout_s, self._is_known = connection, query, timeout_s, is_known
 
     def run(self) -> None:
         from prometheus_api_client.exceptions import PrometheusApiClientException
@@ -176,7 +177,7 @@ class _Question(threading.Thread):
             self.result = self._connection.custom_query(self._query, params=server_limit, timeout=self._timeout_s)
         except PrometheusApiClientException as error:
             status, text = _status_and_text(str(error))
-            self.error = refusal_of_answer(url, status, text)
+            self.error = refusal_of_answer(url, status, text, known=self._is_known)
         except JSONDecodeError:
             self.error = refusal_of_answer(url, 200, "no JSON")
         except (RequestException, OSError) as error:

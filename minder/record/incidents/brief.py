@@ -84,7 +84,7 @@ def brief(
     """follows: what happens next, as minder.record.incidents.outlook says. approvals: what operators were asked about it."""
     steps = undo_steps(incident, place)
     commands = "; ".join(f"{step.command} ({step.does})" for step in steps)
-    undo = commands or "Nothing was done that could be undone."
+    undo = commands or ("Nothing is left that could be undone." if incident.evicted else "Nothing was done that could be undone.")
     return Brief(_now(incident, follows or outlook(incident), approvals), _morning(incident, approvals, place), undo, steps)
 
 

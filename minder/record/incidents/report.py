@@ -12,7 +12,7 @@ from minder.model.history import Approval
 from minder.record.incidents.brief import as_it_is, brief
 from minder.record.incidents.record import Incident
 from minder.record.incidents.spans import format_span
-from minder.record.incidents.words import TIERS, cause_words, size_words
+from minder.record.incidents.words import cause_words, size_words, tier_words
 from minder.wire.codec import to_json
 
 __all__ = ["AFTERWARDS", "describe_evidence", "incident_json", "incident_report", "incident_rows", "left_to_a_person"]
@@ -104,8 +104,8 @@ def _headline(incident: Incident) -> str:
     if verdict is None:
         return "no verdict is recorded"
     blame = f"{', '.join(verdict.machines) or 'the job'} {cause_words(verdict.cause, bool(verdict.machines))}"
-    unnamed = "" if verdict.machines else ", no machine to blame"
-    return f"{blame}{unnamed} ({TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f})"
+    unnamed = "" if verdict.machines or verdict.tier == "evict" else ", no machine to blame"
+    return f"{blame}{unnamed} ({tier_words(verdict.tier, bool(verdict.machines))}, confidence {verdict.confidence:.2f})"
 
 
 def describe_evidence(item: Evidence) -> str:
@@ -127,7 +127,8 @@ def describe_evidence(item: Evidence) -> str:
 def _decision_lines(decision: Decision | None, stages: bool) -> list[str]:
     if decision is None:
         return []
-    lines = [f"{decision.action} {', '.join(decision.machines)}".strip() + f" ({decision.reason}): {decision.detail}"]
+    action = "nothing is done:" if decision.action == "none" else decision.action
+    lines = [f"{action} {', '.join(decision.machines)}".strip() + f" ({decision.reason}): {decision.detail}"]
     if decision.replacements:
         lines.append(f"in their place: {', '.join(decision.replacements)}")
     if size := size_words(decision):

@@ -9,7 +9,7 @@ from typing import Any
 from minder.model.clock import format_time
 from minder.model.history import LedgerEvent
 from minder.record.incidents import kinds
-from minder.record.incidents.words import TIERS, cause_words
+from minder.record.incidents.words import cause_words, tier_words
 
 __all__ = ["describe"]
 
@@ -53,7 +53,7 @@ def _tail(payload: Payload, *keys: str) -> str:
 
 
 def _tier(payload: Payload) -> str:
-    return TIERS.get(str(payload.get("tier")), str(payload.get("tier")))
+    return tier_words(str(payload.get("tier")), bool(payload.get("machines")))
 
 
 def _verdict(payload: Payload) -> str:

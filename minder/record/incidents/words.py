@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from minder.model.decision import Decision
 from minder.model.evidence import Verdict
 
-__all__ = ["TIERS", "cause_words", "ranks_words", "size_words", "verdict_words", "what_was_decided"]
+__all__ = ["TIERS", "cause_words", "ranks_words", "size_words", "tier_words", "verdict_words", "what_was_decided"]
 
 TIERS = {"evict": "evict (high confidence)", "page": "page (a person should look)", "watch": "watch (noted)"}
 _MACHINE = {
@@ -64,6 +64,15 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f" (rank{'' if len(ranks) == 1 else 's'} {text})" if spans else ""
 
 
+def tier_words(tier: str, names_machine: bool) -> str:
+    """What a verdict's tier asks for. One that names no machine evicts none: the job is started again.
+
+    >>> tier_words("evict", True), tier_words("evict", False)
+    ('evict (high confidence)', 'restart (no machine is to blame)')
+    """
+    return "restart (no machine is to blame)" if tier == "evict" and not names_machine else TIERS.get(tier, tier)
+
+
 def verdict_words(verdict: Verdict, rank_machine: Mapping[int, str]) -> str:
     """Who, what and why, in one line."""
     who = ranks_words(verdict.machines, rank_machine) or "the job"
@@ -73,7 +82,7 @@ def verdict_words(verdict: Verdict, rank_machine: Mapping[int, str]) -> str:
     if "update" in verdict.sources:
         return f"the job is to run another version of its code: {why}"
     what = f"{who} {cause_words(verdict.cause, bool(verdict.machines))}{f': {why}' if why else ''}"
-    return f"{what}; {TIERS.get(verdict.tier, verdict.tier)}, confidence {verdict.confidence:.2f}"
+    return f"{what}; {tier_words(verdict.tier, bool(verdict.machines))}, confidence {verdict.confidence:.2f}"
 
 
 def _why(verdict: Verdict) -> str:

@@ -25,6 +25,7 @@ __all__ = ["MEMORY", "database_errors", "open_engine", "reading", "safe_name", "
 MEMORY = ":memory:"
 _WRITE = "minder_write"
 _SWITCH_ATTEMPTS = 50
+_CACHE_KIB = 512  # a connection; a service has fifteen, and the system keeps the file in its own cache
 _STOPPED_WRITER_MS = 5000
 _WRITER_LOCK = 0x6D696E646572  # "minder": PostgreSQL's advisory locks are numbers
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
@@ -116,6 +117,7 @@ def _tune_sqlite(engine: Engine, busy_timeout_s: float) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s * 1000)}")
         _switch_to_wal(cursor)
         cursor.execute("PRAGMA synchronous = FULL")  # an intent that was written survives a power cut
+        cursor.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         cursor.execute("PRAGMA recursive_triggers = ON")  # INSERT OR REPLACE must not slip past the DELETE trigger
         cursor.close()
 
