@@ -170,8 +170,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Every process that a test starts inherits this mark, also one that runs in a session of its own.
 
-    A test's agent of the whole host reads no kernel log: labs beside it write errors into the host's. A lab's agents read that one, and take
-    what names a process of theirs.
+    A test's agent of the whole host reads no kernel log: labs beside it write errors into the host's. A lab's agents read that one, and
+    take what names a process of theirs.
     """
     os.environ[RUN_VARIABLE] = uuid.uuid4().hex
     os.environ["MINDER_AGENT_KERNEL_LOG"] = os.devnull
