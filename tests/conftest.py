@@ -163,6 +163,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     server = item.get_closest_marker("server")
     if server is not None and (reason := missing_server(server.args)):
         pytest.skip(reason)
+    for marker in item.iter_markers("package"):
+        for name in marker.args:
+            if importlib.util.find_spec(name) is None:
+                pytest.skip(f"needs the Python package {name}, of an extra")
     if item.get_closest_marker("root") is not None and os.geteuid() != 0:
         pytest.skip("needs root, for network namespaces and cgroups")
 
@@ -251,6 +255,15 @@ def own_mlflow() -> None:
     """MLflow keeps where it logs to in the environment of its process: no module logs where the one before it did."""
     for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
         del os.environ[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def light_ledgers() -> Iterator[pytest.MonkeyPatch]:
+    from tests.light_ledgers import lighten
+
+    with pytest.MonkeyPatch.context() as patch:
+        lighten(patch)
+        yield patch
 
 
 @pytest.fixture(scope="session")
