@@ -190,6 +190,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)  # a twentieth of a run went into searches after each 700 objects
         gc.enable()
 
 
