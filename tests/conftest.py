@@ -163,13 +163,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     server = item.get_closest_marker("server")
     if server is not None and (reason := missing_server(server.args)):
         pytest.skip(reason)
+    for marker in item.iter_markers("package"):
+        for name in marker.args:
+            if importlib.util.find_spec(name) is None:
+                pytest.skip(f"needs the Python package {name}, of an extra")
     if item.get_closest_marker("root") is not None and os.geteuid() != 0:
         pytest.skip("needs root, for network namespaces and cgroups")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Every process that a test starts inherits this mark, also one that runs in a session of its own."""
+    """Every process that a test starts inherits this mark, also one that runs in a session of its own.
+
+    A test's agent of the whole host reads no kernel log: labs beside it write errors into the host's. A lab's agents read that one, and
+    take what names a process of theirs.
+    """
     os.environ[RUN_VARIABLE] = uuid.uuid4().hex
+    os.environ["MINDER_AGENT_KERNEL_LOG"] = os.devnull
 
 
 @pytest.hookimpl(wrapper=True)
@@ -181,6 +190,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)  # a twentieth of a run went into searches after each 700 objects
         gc.enable()
 
 
@@ -246,6 +256,15 @@ def own_mlflow() -> None:
     """MLflow keeps where it logs to in the environment of its process: no module logs where the one before it did."""
     for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
         del os.environ[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def light_ledgers() -> Iterator[pytest.MonkeyPatch]:
+    from tests.light_ledgers import lighten
+
+    with pytest.MonkeyPatch.context() as patch:
+        lighten(patch)
+        yield patch
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,9 @@ def command(
         Path | None,
         typer.Option(envvar="MINDER_AGENT_PROBE_FOLDER", help="Where the disk probe writes. [default: the temporary folder]"),
     ] = None,
+    kernel_log: Annotated[
+        Path, typer.Option(envvar="MINDER_AGENT_KERNEL_LOG", help="The kernel's log, such as the host's in a container.")
+    ] = Path("/dev/kmsg"),
     retest_deadline: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds that the test may take.")] = 600.0,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM): answer over TLS only.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
@@ -96,6 +99,7 @@ def command(
         retest=(command := split_command(retest)),
         retest_probes=parse_retest_probes(retest_probes, command),
         probe_folder=probe_folder,
+        kernel_log=kernel_log,
         retest_deadline_s=retest_deadline,
         tls=server_tls(tls_cert, tls_key, tls_client_ca),
     )

@@ -85,7 +85,10 @@ def _kernel_log(roots: MachineRoots) -> Finding:
         os.close(os.open(roots.dev / "kmsg", os.O_RDONLY | os.O_NONBLOCK))
     except FileNotFoundError:
         return Finding(
-            "kernel log", "note", f"there is no {roots.dev / 'kmsg'} (a container?): Xid and OOM messages are not seen", "mount it"
+            "kernel log",
+            "note",
+            f"there is no {roots.dev / 'kmsg'} (a container?): Xid and OOM messages are not seen",
+            "mount the host's; minder agent --kernel-log names it",
         )
     except OSError as error:
         return Finding("kernel log", "missing", f"{roots.dev / 'kmsg'}: {error.strerror}: Xid and OOM messages are not seen", mend)

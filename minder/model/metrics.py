@@ -18,8 +18,8 @@ class Metric:
     """One canonical metric. low/high: values outside are impossible, in the metric's unit.
 
     `spoken`: no quantity to compare between machines: what it says comes as a signal (telemetry/spoken.py), and no window holds it.
-    `host_only`: a bump that does not reach the training is housekeeping. `counter`: the total of events so far, not a
-    rate; only its growth means anything. `synchronous`: moves with the training step, so peers move together.
+    `counter`: the total of events so far, not a rate; only its growth means anything.
+    `synchronous`: moves with the training step, so peers move together.
     """
 
     name: str
@@ -27,7 +27,6 @@ class Metric:
     low: float
     high: float
     family: Family
-    host_only: bool = False
     counter: bool = False
     synchronous: bool = False
     spoken: bool = False
@@ -36,9 +35,9 @@ class Metric:
 _HUGE = 1e15
 
 CATALOGUE: tuple[Metric, ...] = (
-    Metric("cpu_usage_ratio", "ratio", 0.0, 1.0, "host", host_only=True),
-    Metric("memory_usage_ratio", "ratio", 0.0, 1.0, "host", host_only=True),
-    Metric("disk_usage_ratio", "ratio", 0.0, 1.0, "host", host_only=True),
+    Metric("cpu_usage_ratio", "ratio", 0.0, 1.0, "host"),
+    Metric("memory_usage_ratio", "ratio", 0.0, 1.0, "host"),
+    Metric("disk_usage_ratio", "ratio", 0.0, 1.0, "host"),
     Metric("cpu_throttled_ratio", "ratio", 0.0, 1.0, "host"),
     Metric("processes_stopped", "1", 0.0, 1e6, "host"),
     Metric("gpu_duty_cycle_ratio", "ratio", 0.0, 1.0, "gpu", synchronous=True),

@@ -251,7 +251,9 @@ class Fleet:
         silent = {machine for machine, view in views.items() if view.launcher_age_s is None or view.launcher_age_s > _SILENT_S}
         turns = asyncio.Semaphore(_AT_ONCE)
         calls = {
-            machine: partial(self._bounded, partial(deliver, self._clients[machine], body, read, turns), 1.0 if machine in silent else timeout_s)
+            machine: partial(
+                self._bounded, partial(deliver, self._clients[machine], body, read, turns), 1.0 if machine in silent else timeout_s
+            )
             for machine in wanted
         }
         found = self._together(calls, timeout_s + 2.0)

@@ -15,11 +15,12 @@ from minder.edge.agent import capture as module
 from minder.edge.agent.capture import capture, parse_request
 from minder.edge.exporters.jobs import JobProcess
 
+NO_KERNEL_LOG = Path(os.devnull)
 ME = [JobProcess(os.getpid(), "j", 0)]
 
 
 def looks(**body: Any) -> list[float]:
-    answer = asyncio.run(capture("m0", ME, parse_request({"what": ["flows"], **body})))
+    answer = asyncio.run(capture("m0", ME, parse_request({"what": ["flows"], **body}), NO_KERNEL_LOG))
     assert answer["late"] == []
     return sorted({flow["time_s"] for flow in answer["flows"]})
 
@@ -44,5 +45,6 @@ def test_looks_that_cost_much_are_fewer_and_never_less_than_two(monkeypatch: pyt
 def test_a_progress_bar_does_not_push_the_last_words_out(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"before {n}\n" for n in range(5)) + "".join(f"\r {n}/900 [00:10<05:12, 1.25it/s]" for n in range(900)))
-    answer = asyncio.run(capture("m0", [JobProcess(os.getpid(), "j", 0, log=str(log))], parse_request({"what": ["logs"]})))
+    asked = parse_request({"what": ["logs"]})
+    answer = asyncio.run(capture("m0", [JobProcess(os.getpid(), "j", 0, log=str(log))], asked, NO_KERNEL_LOG))
     assert answer["logs"] == {"rank0": [*(f"before {n}" for n in range(5)), " 899/900 [00:10<05:12, 1.25it/s]"]}

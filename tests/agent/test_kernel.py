@@ -19,7 +19,7 @@ def test_new_lines_of_interest_become_signals(tmp_path: Path) -> None:
     reader, writer = os.pipe()
 
     async def follow() -> None:
-        follower = KernelFollower("m1", published.extend, lambda signal: signal.data.get("code") != 13, str(tmp_path / "none"))
+        follower = KernelFollower("m1", published.extend, lambda signal: signal.data.get("code") != 13, tmp_path / "none")
         follower.follow(reader)
         for record in (
             b"6,1,5,-;usb 1-2: hello\n",
@@ -37,18 +37,19 @@ def test_new_lines_of_interest_become_signals(tmp_path: Path) -> None:
 
 
 def test_a_log_that_may_not_be_read_is_no_error(tmp_path: Path) -> None:
-    async def start() -> bool:
-        follower = KernelFollower("m1", lambda signals: None, lambda signal: True, str(tmp_path / "none"))
+    async def start(device: Path) -> bool:
+        follower = KernelFollower("m1", lambda signals: None, lambda signal: True, device)
         follower.start()
         return follower.reading
 
-    assert asyncio.run(start()) is False
-    assert read_kernel_tail(str(tmp_path / "none")) == []
+    for device in (tmp_path / "none", Path(os.devnull)):
+        assert asyncio.run(start(device)) is False
+        assert read_kernel_tail(device) == []
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="/dev/kmsg cannot be read here")
 def test_the_tail_of_the_real_log() -> None:
-    lines = read_kernel_tail()
+    lines = read_kernel_tail(Path("/dev/kmsg"))
     assert 0 < len(lines) <= 50
     assert all(line.startswith("[") for line in lines)
 

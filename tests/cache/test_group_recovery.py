@@ -17,8 +17,7 @@ from minder.edge.cache.client import SOCKET_VARIABLE
 from minder.edge.cache.record import RecordName
 from tests.cache.conftest import Running
 
-pytest.importorskip("torch.distributed")
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.package("torch"), pytest.mark.lab, pytest.mark.timeout(240)]
 
 _PROGRAM = """
 import json, os, sys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from types import ModuleType
 
@@ -14,9 +13,7 @@ from minder.ingest.windows import align_columns
 from minder.model.resources import find_resource
 from minder.record.registry.folder import read_model
 
-if importlib.util.find_spec("torch") is None:  # not loaded: every quick run collects this file
-    pytest.skip("needs the extra torch", allow_module_level=True)
-pytest.importorskip("safetensors", reason="needs the extra models")
+pytestmark = pytest.mark.package("torch", "safetensors")
 
 
 @pytest.mark.parametrize("name", ["reference", "reference-int"])

@@ -120,7 +120,7 @@ def evicted_since(history: History, since_s: float) -> int:
     context=around(NOW_S),
     config=PolicyConfig(dry_run=False, breaker_share=1.0),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig) -> None:
     decisions = Policy(config).decide(verdicts, history, context)
     acting = [item for item in decisions if item.action in ("evict", "trial", "restart")]
@@ -147,7 +147,7 @@ def test_limits_hold_whatever_comes(verdicts: list[Verdict], history: History, c
 
 
 @given(*inputs)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_verdict_is_half_obeyed_or_forgotten(
     verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig
 ) -> None:
@@ -163,7 +163,7 @@ def test_no_verdict_is_half_obeyed_or_forgotten(
 
 
 @given(*inputs, st.sampled_from(["all", "job", "rack"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_pause_stops_actions_and_never_a_page(
     verdicts: list[Verdict], history: History, context: PolicyContext, config: PolicyConfig, scope: str
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from minder.model.errors import BadInputError
 from minder.record.registry.folder import Model, read_model, write_model
 
-pytest.importorskip("safetensors")
+pytestmark = pytest.mark.package("safetensors")
 
 MODEL = Model(
     detector="minder",

@@ -4,11 +4,14 @@ import os
 import sqlite3
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
 
+from minder.model.clock import FakeClock
 from minder.model.errors import BadInputError, LedgerError, MissingExtraError
+from minder.record.store import engine
 from minder.record.store.engine import MEMORY, open_engine, reading, writing
 
 
@@ -48,6 +51,22 @@ def test_a_lock_held_by_another_process_is_one_line(tmp_path: Path) -> None:
         pass
     assert "\n" not in str(caught.value)
     other.close()
+
+
+def test_the_change_to_wal_is_waited_for_as_long_as_a_lock_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process makes the ledger, and takes its time: SQLite itself does not wait for the change of the journal's mode."""
+    clock = FakeClock(0.0)
+
+    def execute(statement: str) -> None:
+        if clock.now_s() < held_s:
+            raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(engine, "time", SimpleNamespace(sleep=clock.sleep, monotonic=clock.now_s))
+    held_s = 4.9
+    engine._switch_to_wal(SimpleNamespace(execute=execute), 5.0)
+    held_s = clock.now_s() + 5.1
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        engine._switch_to_wal(SimpleNamespace(execute=execute), 5.0)
 
 
 def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from minder.offline.training.learned import fit as fitting
 from minder.offline.training.learned.examples import Examples
 from minder.offline.training.learned.fit import Fitted, fit
 
-pytest.importorskip("sklearn", reason="needs the extra models")
+pytestmark = pytest.mark.package("sklearn")
 POWER = FEATURES.index("power_quick")
 
 

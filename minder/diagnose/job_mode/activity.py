@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,8 @@ _OTHERS = "tcp_throughput_bytes_per_second"
 _OWN = ("job_tcp_bytes_per_second", "rdma_throughput_bytes_per_second")
 _METRICS = tuple(ACTIVITY_FLOORS)
 _LEAST_K = np.array(list(ACTIVITY_FLOORS.values()))
+_MEMORY_PLACE, _OTHERS_PLACE = _METRICS.index(_MEMORY), _METRICS.index(_OTHERS)
+_OWN_PLACES = [_METRICS.index(name) for name in _OWN]
 _WORK = [_METRICS.index(name) for name in _METRICS[:6]]  # what training moves, beside files and logs
 
 
@@ -63,13 +65,15 @@ class Activity:
 
     def update(self, window: Window, machines: Collection[str]) -> None:
         """machines: the job's members; what others do is none of its activity."""
-        places = [window.metrics.index(name) if name in window.metrics else -1 for name in _METRICS]
         members = [(m, name) for m, name in enumerate(window.machines) if name in machines]
-        gpu = [k for k, name in enumerate(window.metrics) if name.startswith("gpu_")]
-        self.has_gpus = self.has_gpus or not bool(np.isnan(window.values_TMK[:, [m for m, _ in members]][:, :, gpu]).all())
+        values_TMK = window.values_TMK[:, [m for m, _ in members]]
+        if not self.has_gpus:
+            gpu = [k for k, name in enumerate(window.metrics) if name.startswith("gpu_")]
+            self.has_gpus = not bool(np.isnan(values_TMK[:, :, gpu]).all())
+        activity_TMK = _by_metric(values_TMK, window.metrics)
+        known_TM = ~np.isnan(activity_TMK).all(axis=2)
         for row, time_s in enumerate(window.times_T):
-            rows = {name: _row(window.values_TMK[row, m], places) for m, name in members}
-            self._note(float(time_s), {name: row_K for name, row_K in rows.items() if not np.isnan(row_K).all()})
+            self._note(float(time_s), {name: activity_TMK[row, m] for m, (_, name) in enumerate(members) if known_TM[row, m]})
 
     def quiet_s(self, now_s: float) -> float:
         """Seconds without any activity; 0 while there is some, or while nothing has been heard for a minute."""
@@ -146,9 +150,8 @@ class Activity:
         raised_K = np.maximum(_LEAST_K, limits.active_share * known.usual_K)
         least_K = np.where(known.rows_K < limits.activity_fewest_rows, _LEAST_K, raised_K)
         active_K: np.ndarray = level_K > least_K
-        place = _METRICS.index(_MEMORY)
-        memory, before = float(row_K[place]), known.memory
-        active_K[place] = abs(memory - before) > limits.memory_share * before  # False for NaN
+        memory, before = float(row_K[_MEMORY_PLACE]), known.memory
+        active_K[_MEMORY_PLACE] = abs(memory - before) > limits.memory_share * before  # False for NaN
         known.memory = before if math.isnan(memory) else memory
         return active_K
 
@@ -168,9 +171,12 @@ def _mean(rows: list[np.ndarray]) -> np.ndarray:
     return mean_K
 
 
-def _row(values_K: np.ndarray, places: list[int]) -> np.ndarray:
-    """By _METRICS, NaN where nothing is known."""
-    row_K = np.array([values_K[place] if place >= 0 else np.nan for place in places], dtype=float)
-    if not np.isnan(row_K[[_METRICS.index(name) for name in _OWN]]).all():
-        row_K[_METRICS.index(_OTHERS)] = np.nan
-    return row_K
+def _by_metric(values_TMK: np.ndarray, metrics: Sequence[str]) -> np.ndarray:
+    """The last axis by _METRICS, NaN where nothing is known."""
+    found_TMK = np.full((*values_TMK.shape[:2], len(_METRICS)), np.nan)
+    for k, name in enumerate(_METRICS):
+        if name in metrics:
+            found_TMK[:, :, k] = values_TMK[:, :, metrics.index(name)]
+    own_TM = ~np.isnan(found_TMK[:, :, _OWN_PLACES]).all(axis=2)
+    found_TMK[own_TM, _OTHERS_PLACE] = np.nan
+    return found_TMK

@@ -71,5 +71,10 @@ class CommonLevel:
 
 
 def _median(values: np.ndarray) -> float:
-    kept = values[~np.isnan(values)]
-    return float(np.median(kept)) if len(kept) else float("nan")
+    """Of what is known. np.median asks what kind of array it has for ten times as long as it then takes."""
+    kept = np.sort(values)  # NaN last
+    known = len(kept) - int(np.isnan(kept).sum())
+    middle = known // 2
+    if not known:
+        return float("nan")
+    return float(kept[middle]) if known % 2 else float((kept[middle - 1] + kept[middle]) / 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import median
 
 import numpy as np
 
@@ -15,6 +16,41 @@ from minder.diagnose.job_mode.thresholds import THRESHOLDS, Thresholds
 from minder.model.observation import Observation
 
 __all__ = ["StepClock"]
+
+
+class _StepTimes:
+    """(at, seconds) of the newest steps. What is usual of them is asked for many times between two steps, and worked out once."""
+
+    def __init__(self, kept: int) -> None:
+        self._items: deque[tuple[float, float]] = deque(maxlen=kept)
+        self._quantiles: dict[float, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, at_s: float, seconds: float) -> None:
+        self._items.append((at_s, seconds))
+        self._quantiles.clear()
+
+    def keep(self, items: list[tuple[float, float]]) -> None:
+        self._items.clear()
+        self._items.extend(items)
+        self._quantiles.clear()
+
+    def forget(self, since_s: float) -> None:
+        self.keep([item for item in self._items if item[0] < since_s])
+
+    def move(self, by_s: float) -> None:
+        self.keep([(at_s + by_s, seconds) for at_s, seconds in self._items])
+
+    def after(self, at_s: float) -> list[float]:
+        return [seconds for time_s, seconds in self._items if time_s > at_s]
+
+    def quantile(self, share: float) -> float:
+        if share not in self._quantiles:
+            seconds = [seconds for _, seconds in self._items]
+            self._quantiles[share] = median(seconds) if share == 0.5 else float(np.quantile(seconds, share))
+        return self._quantiles[share]
 
 
 class StepClock:
@@ -30,9 +66,9 @@ class StepClock:
         self.first: tuple[float, float] | None = None  # (step, time) of the generation's first step
         self._first_step: float = math.nan
         kept = limits.kept_steps
-        self._durations: deque[tuple[float, float]] = deque(maxlen=kept)  # (at, seconds per step), healthy steps only
-        self._recent: deque[tuple[float, float]] = deque(maxlen=kept)
-        self._gaps: deque[tuple[float, float]] = deque(maxlen=kept)  # (at, seconds since the step before): a log may report every tenth
+        self._durations = _StepTimes(kept)  # seconds per step, healthy steps only
+        self._recent = _StepTimes(kept)
+        self._gaps = _StepTimes(kept)  # seconds since the step before: a log may report every tenth
 
     def update(self, observation: Observation) -> None:
         """Note the newest step of an observation."""
@@ -43,12 +79,12 @@ class StepClock:
     @property
     def typical_s(self) -> float:
         """Median step time while the job was well, NaN before there are five."""
-        return float(np.median([seconds for _, seconds in self._durations])) if self.is_timed else math.nan
+        return self._durations.quantile(0.5) if self.is_timed else math.nan
 
     @property
     def p99_s(self) -> float:
         """The 99th percentile of the same."""
-        return float(np.quantile([seconds for _, seconds in self._durations], 0.99)) if self.is_timed else math.nan
+        return self._durations.quantile(0.99) if self.is_timed else math.nan
 
     @property
     def reads_steps(self) -> bool:
@@ -57,10 +93,10 @@ class StepClock:
 
     def recent_s(self, now_s: float, horizon_s: float) -> float:
         """Median step time over the last `horizon_s`; a step that is still open counts with its age. NaN without any."""
-        seconds = [value for at_s, value in self._recent if at_s > now_s - horizon_s]
+        seconds = self._recent.after(now_s - horizon_s)
         if self._recent and now_s - self.advanced_s > max([self.typical_s, self._usual_gap_s(), *seconds]):
             seconds.append(now_s - self.advanced_s)
-        return float(np.median(seconds)) if seconds else math.nan
+        return median(seconds) if seconds else math.nan
 
     def is_slower(self, times: float, now_s: float, horizon_s: float) -> bool:
         """Whether steps took `times` their usual over the last `horizon_s`; False where either is unknown."""
@@ -81,9 +117,7 @@ class StepClock:
     def forget_slow(self, since_s: float) -> None:
         """Do not learn from what was just called anomalous: drop step times from `since_s` on."""
         for times in (self._durations, self._gaps):
-            kept = [item for item in times if item[0] < since_s]
-            times.clear()
-            times.extend(kept)
+            times.forget(since_s)
 
     def excuse(self, until_s: float) -> None:
         """Silence up to then means nothing."""
@@ -102,16 +136,14 @@ class StepClock:
         self.by_machine = {}
         self.first = None
         self._first_step = math.nan
-        self._recent.clear()
+        self._recent.keep([])
 
     def move(self, by_s: float) -> None:
         """The wall clock was set forward by so much."""
         self.advanced_s += by_s
         self.first = None if self.first is None else (self.first[0], self.first[1] + by_s)
         for times in (self._durations, self._recent, self._gaps):
-            moved = [(at_s + by_s, seconds) for at_s, seconds in times]
-            times.clear()
-            times.extend(moved)
+            times.move(by_s)
 
     @property
     def is_timed(self) -> bool:
@@ -121,7 +153,7 @@ class StepClock:
     def _usual_gap_s(self) -> float:
         """How long it mostly takes until a newer step is reported; 0 before there are five."""
         known = len(self._gaps) >= self._limits.fewest_timed_steps
-        return float(np.quantile([seconds for _, seconds in self._gaps], 0.95)) if known else 0.0
+        return self._gaps.quantile(0.95) if known else 0.0
 
     def _newest(self, observation: Observation) -> tuple[float, float]:
         newest, at_s = -math.inf, math.nan
@@ -150,9 +182,9 @@ class StepClock:
         if math.isfinite(self.step) and not math.isnan(self.advanced_s) and at_s > self.advanced_s:
             seconds = (at_s - self.advanced_s) / (step - self.step)
             if step - self._first_step > self._limits.warm_up_steps:
-                self._recent.append((at_s, seconds))
-                self._durations.append((at_s, seconds))
-                self._gaps.append((at_s, at_s - self.advanced_s))
+                self._recent.add(at_s, seconds)
+                self._durations.add(at_s, seconds)
+                self._gaps.add(at_s, at_s - self.advanced_s)
         else:
             self._first_step = self.first[0] if self.first is not None else step
         self.steps_in_generation = int(step - self._first_step) + 1

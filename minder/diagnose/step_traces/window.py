@@ -96,7 +96,6 @@ class TraceWindow:
         self._grid: set[_Worker] = set()
         self._machine: dict[_Worker, str] = {}
         self._rows = 0
-        self._changed = 0
         self._studied = 0
 
     @property

@@ -67,7 +67,9 @@ def _number(body: dict[str, Any], name: str, default: float, low: float, high: f
     return float(value)
 
 
-async def capture(machine: str, processes: Sequence[JobProcess], request: CaptureRequest, show_states: bool = True) -> dict[str, Any]:
+async def capture(
+    machine: str, processes: Sequence[JobProcess], request: CaptureRequest, kernel_log: Path, show_states: bool = True
+) -> dict[str, Any]:
     """All parts at once; a part that does not come in time is reported as an empty one. show_states: False masks T and wchan."""
     ends_s = time.monotonic() + request.deadline_s
     answer: dict[str, Any] = {
@@ -87,7 +89,7 @@ async def capture(machine: str, processes: Sequence[JobProcess], request: Captur
         "reach": lambda: _reach(machine, processes, ends_s),
         "stacks": lambda: dump_stacks(processes, ends_s, request.native),
         "processes": lambda: asyncio.to_thread(_states, processes, show_states),
-        "kernel": lambda: asyncio.to_thread(read_kernel_tail),
+        "kernel": lambda: asyncio.to_thread(read_kernel_tail, kernel_log),
         "logs": lambda: asyncio.to_thread(_logs, processes),
     }
     tasks = {name: asyncio.ensure_future(parts[name]()) for name in request.what}

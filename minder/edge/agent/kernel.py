@@ -6,13 +6,13 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from minder.edge.signals.kernel_log import KernelLine, parse_kernel_line, parse_kmsg_record
 from minder.model.evidence import Signal
 
 __all__ = ["KernelFollower", "read_kernel_tail"]
 
-_DEVICE = "/dev/kmsg"
 _RECORD_BYTES = 16384  # the kernel refuses to read a record in pieces
 _TAIL_LINES = 50
 
@@ -23,9 +23,7 @@ class KernelFollower:
     `belongs` decides whether a line is this machine's: the kernel log of machines that share a host is one.
     """
 
-    def __init__(
-        self, machine: str, publish: Callable[[list[Signal]], None], belongs: Callable[[Signal], bool], device: str = _DEVICE
-    ) -> None:
+    def __init__(self, machine: str, publish: Callable[[list[Signal]], None], belongs: Callable[[Signal], bool], device: Path) -> None:
         self._machine = machine
         self._publish = publish
         self._belongs = belongs
@@ -68,7 +66,7 @@ class KernelFollower:
         self._publish(signals)
 
 
-def read_kernel_tail(device: str = _DEVICE, lines: int = _TAIL_LINES) -> list[str]:
+def read_kernel_tail(device: Path, lines: int = _TAIL_LINES) -> list[str]:
     """The last lines of the kernel log, oldest first; none where it may not be read."""
     try:
         handle = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -25,6 +25,7 @@ class AgentOptions:
     nccl_inspector: where NCCL's Inspector writes its JSON files (minder.edge.agent.nccl).
     retest: the site's test of this machine (minder.edge.agent.retest), none if empty; or retest_probes: probes of ours instead of it.
     probe_folder: where the disk probe writes, the system's temporary folder if not given.
+    kernel_log: the device that is read, /dev/kmsg or the host's where a container has it elsewhere.
     processes_of is a pid, or "registry" for the trees of the launchers in run_dir. token None: no token asked for.
     metrics_token: opens /metrics and nothing else.
     """
@@ -50,6 +51,7 @@ class AgentOptions:
     retest_probes: tuple[str, ...] = ()
     retest_deadline_s: float = 600.0
     probe_folder: Path | None = None
+    kernel_log: Path = Path("/dev/kmsg")
     tls: ServerTls | None = None
     cgroup_root: Path = Path("/sys/fs/cgroup")
     infiniband_root: Path = Path("/sys/class/infiniband")

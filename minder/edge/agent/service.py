@@ -62,7 +62,7 @@ class Service:
         folder = {} if options.probe_folder is None else {"folder": str(options.probe_folder)}
         self.probing = Probing(folder, occupied=lambda: self.retests.busy)
         self.retests = Retests(options.retest, options.retest_deadline_s, options.retest_probes, self.probing)
-        self.kernel = KernelFollower(options.machine, self.publish, self.belongs)
+        self.kernel = KernelFollower(options.machine, self.publish, self.belongs, options.kernel_log)
 
     async def metrics(self, request: Request) -> Response:
         reading = self._about()
@@ -107,7 +107,7 @@ class Service:
         processes = self.sampler.table.read(time.time())
         if "stacks" in wanted.what and any(process.rank == 0 for process in processes):
             self._ask_ras()
-        return JSONResponse(await capture(self.options.machine, processes, wanted, show_states))
+        return JSONResponse(await capture(self.options.machine, processes, wanted, self.options.kernel_log, show_states))
 
     def _ask_ras(self) -> None:
         """A caller that wants stacks wants to know why the job stands. RAS speaks for all of the job, so one machine asks, one question

@@ -8,7 +8,7 @@ Each row's scores come from it and earlier rows alone: none looks ahead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from minder.diagnose.detectors.contract import Detector
@@ -39,16 +39,6 @@ class ScoredAhead:
             raise ValueError("these are not the next rows of the windows that were scored ahead")
         self._next += len(found)
         return found
-
-    def skip_quiet(self) -> int:
-        """Leave out the rows before the first that accuses a machine; how many that were."""
-        before = self._next
-        for item in self._scores:
-            if (item.score_M >= item.threshold).any():
-                self._scores = chain([item], self._scores)
-                break
-            self._next += 1
-        return self._next - before
 
     def learn(self, window: Window, anomalous: frozenset[str]) -> None:
         """Nothing, like the detector behind it."""

@@ -24,7 +24,7 @@ __all__ = ["MEMORY", "database_errors", "open_engine", "reading", "safe_name", "
 
 MEMORY = ":memory:"
 _WRITE = "minder_write"
-_SWITCH_ATTEMPTS = 50
+_SWITCH_PAUSE_S = 0.02
 _CACHE_KIB = 512  # a connection; a service has fifteen, and the system keeps the file in its own cache
 _STOPPED_WRITER_MS = 5000
 _WRITER_LOCK = 0x6D696E646572  # "minder": PostgreSQL's advisory locks are numbers
@@ -115,7 +115,7 @@ def _tune_sqlite(engine: Engine, busy_timeout_s: float) -> None:
         connection.isolation_level = None  # transactions begin where we say, not where the driver guesses
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s * 1000)}")
-        _switch_to_wal(cursor)
+        _switch_to_wal(cursor, busy_timeout_s)
         cursor.execute("PRAGMA synchronous = FULL")  # an intent that was written survives a power cut
         cursor.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         cursor.execute("PRAGMA recursive_triggers = ON")  # INSERT OR REPLACE must not slip past the DELETE trigger
@@ -128,18 +128,20 @@ def _tune_sqlite(engine: Engine, busy_timeout_s: float) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
-def _switch_to_wal(cursor: Any) -> None:
-    """SQLite does not wait for the lock when the journal mode changes: processes that open a new ledger together would fail."""
+def _switch_to_wal(cursor: Any, busy_timeout_s: float) -> None:
+    """SQLite does not wait for the lock when the journal mode changes: processes that open a new ledger together would fail. As it waits
+    for any other lock, this waits for `busy_timeout_s`: on a busy disk the first of them takes seconds."""
     import sqlite3
 
-    for attempt in range(_SWITCH_ATTEMPTS):
+    end_s = time.monotonic() + busy_timeout_s
+    while True:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or attempt == _SWITCH_ATTEMPTS - 1:
+            if "locked" not in str(error) or time.monotonic() >= end_s:
                 raise
-            time.sleep(0.02)
+            time.sleep(_SWITCH_PAUSE_S)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from minder.simulate.lab import hog
 from minder.simulate.lab.capabilities import Capabilities
 from minder.simulate.lab.cascade import Cascade
 from minder.simulate.lab.cgroup import Cgroup
-from minder.simulate.lab.machine import LabMachine
+from minder.simulate.lab.machine import KERNEL_LOG, LabMachine
 from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.record import process_state, start_ticks
 from minder.simulate.lab.workers import job_processes, process_tree, training_workers
@@ -46,7 +46,6 @@ __all__ = ["FAULT_KINDS", "Fault", "InjectionRecord", "check_fault", "inject"]
 SCRIPT_KINDS = ("exception", "nan")  # the training script does these, which its environment asks for
 _NEEDS: Mapping[str, str] = {"slow-cpu": "cpu-quota", "oom": "memory-limit", "slow-link": "slow-link", "dead-link": "dead-link"}
 _HOG_DEADLINE_S = 20.0
-_KERNEL_LOG = Path("/dev/kmsg")
 _STICKY_S, _STICKY_IDLE_S = 2.0, 12.0
 _GONE = ("Z", "X", "")  # process states (proc(5)); "" has no entry any more
 
@@ -91,8 +90,8 @@ def check_fault(kind: str, mode: str, capabilities: Capabilities) -> None:
     """Can this fault be injected in a lab of this mode here? Raises BadInputError (unknown) or UnsupportedFaultError (with the reason)."""
     if kind not in FAULT_KINDS:
         raise BadInputError(f"unknown fault {kind}; known: {', '.join(FAULT_KINDS)}")
-    if kind == "xid" and not os.access(_KERNEL_LOG, os.R_OK | os.W_OK):
-        raise UnsupportedFaultError(f"fault xid cannot be injected here: it needs to read and write {_KERNEL_LOG} (root)")
+    if kind == "xid" and not os.access(KERNEL_LOG, os.R_OK | os.W_OK):
+        raise UnsupportedFaultError(f"fault xid cannot be injected here: it needs to read and write {KERNEL_LOG} (root)")
     if kind == "disk-full" and os.geteuid():
         raise UnsupportedFaultError("fault disk-full cannot be injected here: it mounts a file system (root)")
     feature = _NEEDS.get(kind)
@@ -174,7 +173,7 @@ def _xid(machine: LabMachine, fault: Fault) -> InjectionRecord:
         f"NVRM: Xid (PCI:0000:3b:00): 48, pid={victim.pid}, name=python, An uncorrectable double bit error (DBE) has been detected on GPU"
     )
     now_s = time.time()
-    _KERNEL_LOG.write_text(f"<3>{line}\n")
+    KERNEL_LOG.write_text(f"<3>{line}\n")
     _send(victim.pid, signal.SIGKILL)
     return InjectionRecord(fault.kind, machine.name, now_s, f"{line}; killed rank {victim.rank}", _nothing)
 

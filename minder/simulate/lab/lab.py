@@ -20,7 +20,7 @@ from minder.model.private import make_private
 from minder.simulate.lab.capabilities import Capabilities, find_capabilities
 from minder.simulate.lab.cgroup import Cgroup, find_layout
 from minder.simulate.lab.clean import remove_lab
-from minder.simulate.lab.machine import LabMachine, MachinePlace
+from minder.simulate.lab.machine import KERNEL_LOG, LabMachine, MachinePlace
 from minder.simulate.lab.network import CONTROLLER_HOST, LabNetwork, find_free_subnets
 from minder.simulate.lab.processes import LAB_VARIABLE, OWNER_VARIABLE
 from minder.simulate.lab.record import RUN_ID, LabRecord, Owner, default_state_dir, read_records
@@ -105,6 +105,7 @@ class Lab:
         """Start `minder agent <flags>` on a machine, listening on its management address, its view narrowed to the machine."""
         # Without a namespace the interfaces are the host's, and a machine's metrics must be its own: it has none of that name.
         view = ["--cgroup", machine.cgroup.name] if machine.cgroup else ["--processes-of", "registry", "--interface", "none"]
+        view += ["--kernel-log", str(KERNEL_LOG)]  # where faults write, whatever the environment names
         machine.agent = self._start_minder("agent", machine, token_file, port, [*view, *flags])
         return machine.agent
 

@@ -17,9 +17,10 @@ from minder.simulate.lab.network import LabNetwork
 from minder.simulate.lab.processes import LAB_VARIABLE, MACHINE_VARIABLE, OWNER_VARIABLE, end_processes, marked_processes
 from minder.simulate.lab.record import start_ticks
 
-__all__ = ["MEMORY", "LabMachine", "MachinePlace"]
+__all__ = ["KERNEL_LOG", "MEMORY", "LabMachine", "MachinePlace"]
 
 MEMORY = Path("/dev/shm")
+KERNEL_LOG = Path("/dev/kmsg")  # of all machines of the lab: their host's
 
 # Joins the cgroups, enters the network namespace, becomes the program: the pid stays the same. `ip netns exec` is not used, as it
 # mounts /sys anew and the cgroup files vanish from the program's sight.

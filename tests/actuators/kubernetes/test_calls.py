@@ -14,7 +14,7 @@ import pytest
 from minder.act.actuators.kubernetes.calls import KubernetesCalls
 from minder.model.errors import ActuatorError, EngineRefusalError, EngineUnavailableError
 
-pytest.importorskip("kubernetes")
+pytestmark = pytest.mark.package("kubernetes")
 
 
 class Server(ThreadingHTTPServer):

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.lab
-
-pytest.importorskip("torch")
+pytestmark = [pytest.mark.lab, pytest.mark.package("torch")]
 
 
 def replay(*options: str) -> dict[str, Any]:
