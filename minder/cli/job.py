@@ -9,7 +9,7 @@ import typer
 
 from minder.cli.probes import AgentToken, ProbeNames
 
-__all__ = ["add_standby", "app", "diagnose", "end", "list_jobs", "register", "restart"]
+__all__ = ["add_standby", "app", "checkpoints", "diagnose", "end", "list_jobs", "register", "restart"]
 
 app = typer.Typer(
     help="Jobs: restart one in place, give it a standby; register, list and end those that a service watches.", no_args_is_help=True
@@ -82,6 +82,38 @@ def end(
     said = demand_note(reason, "--reason")
     with open_client() as client:
         typer.echo(client.end_job(name, said).detail)
+
+
+@app.command("checkpoints")
+def checkpoints(
+    folder: Annotated[Path, typer.Argument(help="Where the job saves.")],
+    pin: Annotated[int | None, typer.Option(min=0, help="Keep this step when the job removes it: linked into FOLDER/pinned.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """The checkpoints in a folder, whichever program wrote them: torchtitan, DCP, Megatron, DeepSpeed, Trainer, Lightning, NVRx, minder.
+
+    Example: minder job checkpoints /shared/llm-70b/checkpoints --pin 12000
+    """
+    import json
+    import time
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.edge.checkpoint import site
+    from minder.model.errors import BadInputError, CheckpointError
+
+    check_choice("--format", format_, ("table", "json"))
+    try:
+        if pin is not None:
+            site.pin(folder, pin)
+        found = site.site_checkpoints(folder)
+    except OSError as error:
+        raise BadInputError(f"{error.filename or folder}: {error.strerror}; name the folder in which the job's checkpoints lie") from error
+    except CheckpointError as error:
+        raise BadInputError(str(error)) from error
+    if format_ == "json":
+        typer.echo(json.dumps({"checkpoints": site.as_json(found, time.time())}, indent=1))
+        return
+    print_table(site.as_rows(found, time.time()))
 
 
 @app.command("add-standby")

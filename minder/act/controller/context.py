@@ -232,10 +232,11 @@ class CheckpointLook:
             self._thread.join(_FOLDER_ANSWERS_S)
 
     def _read(self, folder: Path) -> None:
-        from minder.edge.checkpoint.manifest import newest_step, why_same_size
+        from minder.edge.checkpoint.manifest import why_same_size
+        from minder.edge.checkpoint.site import newest_site_step
 
         try:
-            self._step, self._same_size = newest_step(folder), why_same_size(folder)
+            self._step, self._same_size = newest_site_step(folder) if folder.is_dir() else None, why_same_size(folder)
         except (CheckpointError, OSError) as error:
             self._same_size = f"its checkpoints in {folder} cannot be looked at: {error}"
 
