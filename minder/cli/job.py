@@ -124,6 +124,7 @@ def add_standby(
     launcher: Annotated[str, typer.Option(help="Where its launcher of this job listens, like http://10.0.0.9:9402.")],
     rack: Annotated[str | None, typer.Option(help="What it shares with other machines, as in [[machines]].")] = None,
     switch: Annotated[str | None, typer.Option(help="The same.")] = None,
+    block: Annotated[str | None, typer.Option(help="The part of the network in which it lies, as in [[machines]].")] = None,
     reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
     wait: Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for the controller to take it in.")] = 20.0,
     ledger: LedgerOption = None,
@@ -143,13 +144,15 @@ def add_standby(
 
     for option, url in (("--agent", agent), ("--launcher", launcher)):
         check_url(option, url)
-    wanted = Join("", machine, agent.rstrip("/"), launcher.rstrip("/"), rack, switch)
+    wanted = Join("", machine, agent.rstrip("/"), launcher.rstrip("/"), rack, switch, block)
     with open_ledger(ledger) as opened:
         if isinstance(opened, Ledger):
             operation_id = order_join(opened, name, wanted, operator_name(), reason).operation_id
         else:
             said = demand_note(reason, "--reason")
-            request = StandbyRequest(machine=machine, agent=wanted.agent, launcher=wanted.launcher, reason=said, rack=rack, switch=switch)
+            request = StandbyRequest(
+                machine=machine, agent=wanted.agent, launcher=wanted.launcher, reason=said, rack=rack, switch=switch, block=block
+            )
             operation_id = opened.client.add_standby(name, request).detail.partition(":")[0]
         found = wait_for_join(opened.events, name, operation_id, wait)
     if found.state == "asked":
