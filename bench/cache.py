@@ -1,6 +1,7 @@
 """What checkpoints in memory cost: how long a step waits for its save, processor time, and how long a gigabyte takes to come back.
 
     python bench/cache.py [--parts wait restore] [--steps 12] [--step-seconds 1.0]
+    python bench/cache.py --faults [--seeds 5]
 
 wait: ranks with a real cache each (two machines of a job on this one), state of 10 and 100 MB a rank on 6 ranks and of 1 GB on 2. A step
 is a forward and backward that sleep, then the optimiser's step; its wait is what `save` and the optimiser's hook take. restore: 1 GiB of
@@ -50,14 +51,29 @@ class Caches:
 
     def __enter__(self) -> Caches:
         for index in range(self._count):
-            command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", f"m{index}", "--max-bytes", self._max_bytes]
-            process = subprocess.Popen(
-                [*command, "--folder", str(self.folder(index))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-            self._processes.append(process)
-            assert process.stdout is not None
-            self.urls.append(process.stdout.readline().split(" at ")[1].split(",")[0])
+            self.start(index)
         return self
+
+    def start(self, index: int) -> None:
+        """Also again, after `kill` or `lose`."""
+        command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", f"m{index}", "--max-bytes", self._max_bytes]
+        process = subprocess.Popen(
+            [*command, "--folder", str(self.folder(index))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        self._processes[index:] = [process, *self._processes[index + 1 :]]
+        self.urls[index:] = [process.stdout.readline().split(" at ")[1].split(",")[0], *self.urls[index + 1 :]]
+
+    def kill(self, index: int) -> None:
+        """SIGKILL; its records stay."""
+        self._processes[index].kill()
+        self._processes[index].wait()
+
+    def lose(self, index: int) -> None:
+        """The machine goes with its memory, and another takes its place."""
+        self.kill(index)
+        shutil.rmtree(self.folder(index))
+        self.start(index)
 
     def __exit__(self, *unused: object) -> None:
         for process in self._processes:
@@ -223,7 +239,14 @@ def main() -> None:
     parser.add_argument("--step-seconds", type=float, default=1.0)
     parser.add_argument("--cases", nargs="+", default=["6x10", "6x100", "2x1000"], help="RANKSxMEGABYTES")
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--faults", nargs="*", metavar="FAULT", help="what the state survives: see cache_faults.py")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("bench-out/cache-faults"))
     options = parser.parse_args()
+    if options.faults is not None:
+        import cache_faults
+
+        sys.exit(cache_faults.main(options))
     torch.set_num_threads(1)
     result: dict[str, Any] = {}
     if "wait" in options.parts:
