@@ -41,26 +41,29 @@ def _state(seed: int) -> dict[str, Any]:
     return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": seed}
 
 
-def test_dcp_saves_into_the_cache_and_loads_from_it(cache: Running) -> None:
-    import torch.distributed.checkpoint as dcp
+def _lines_of_the_page(begin: str) -> str:
+    page = (Path(__file__).resolve().parents[2] / "docs/state.md").read_text()
+    return next(block for block in page.split("```python\n") if block.startswith(begin)).split("```")[0]
 
+
+def test_dcp_saves_into_the_cache_and_loads_from_it(cache: Running) -> None:
     from minder import Checkpointer
     from minder.edge.checkpoint.dcp import CacheReader, CacheWriter
 
-    checkpoints = Checkpointer("memory")
+    save, _, load = _lines_of_the_page("import torch.distributed").partition("...\n")
+    checkpoints, saved = Checkpointer("memory"), _state(1)
     assert CacheReader(checkpoints).newest_step() is None
-    writer, saved = CacheWriter(checkpoints), _state(1)
     for step in (1, 2):
-        dcp.save(saved, checkpoint_id=f"step-{step}", storage_writer=writer, no_dist=True)
+        exec(save, {"state": saved, "step": step, "checkpoints": checkpoints})
     assert checkpoints.wait() is None
-    fresh, reader = _state(2), CacheReader(Checkpointer("memory"))
-    assert reader.newest_step() == 2
-    dcp.load(fresh, storage_reader=reader, no_dist=True)
-    assert fresh["epoch"] == 1
+    fresh = _state(2)
+    found: dict[str, Any] = {"state": fresh, "step": 0, "checkpoints": Checkpointer("memory")}
+    exec(save.rpartition("dcp.save")[0] + load, found)
+    assert (found["step"], fresh["epoch"]) == (2, 1)
     torch.testing.assert_close(fresh["model"], saved["model"], rtol=0, atol=0)
     torch.testing.assert_close(fresh["optimizer"]["state"], saved["optimizer"]["state"], rtol=0, atol=0)
     with pytest.raises(CheckpointError, match="names no step"):
-        writer.reset("newest")
+        CacheWriter(checkpoints).reset("newest")
 
 
 def test_a_folder_is_no_place_for_dcps_writer(tmp_path: Path) -> None:
@@ -100,14 +103,17 @@ def test_hugging_faces_trainer_goes_on_from_memory_as_if_nothing_had_been(
     generator = torch.Generator().manual_seed(3)
     data = [{"x": torch.randn(4, generator=generator), "labels": torch.randn(1, generator=generator)} for _ in range(24)]
 
-    def run(*callbacks: Any, resume: str | None = None) -> Any:
+    def prepare() -> tuple[Any, Any]:
         transformers.set_seed(7)
         arguments = transformers.TrainingArguments(
             str(tmp_path / "out"), max_steps=9, per_device_train_batch_size=4, save_strategy="no", report_to=[], disable_tqdm=True,
             use_cpu=True, logging_steps=1, lr_scheduler_type="linear",
         )  # fmt: skip
-        trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=list(callbacks))
-        trainer.train(resume_from_checkpoint=resume)
+        return Model(), arguments
+
+    def run(*callbacks: Any) -> Any:
+        trainer = transformers.Trainer(*prepare(), train_dataset=data, callbacks=list(callbacks))
+        trainer.train()
         return trainer
 
     whole = run()
@@ -116,11 +122,10 @@ def test_hugging_faces_trainer_goes_on_from_memory_as_if_nothing_had_been(
     with pytest.raises(_Stopped):
         run(first, Stop())
     assert first.checkpoints.wait() is None
-    second = MemoryCallback()
-    folder = second.resume_folder()
-    assert folder is not None
-    resumed = run(second, resume=folder)
-    assert not Path(folder).exists()
+    names = dict(zip(("model", "arguments"), prepare(), strict=True)) | {"data": data, "Trainer": transformers.Trainer}
+    exec(_lines_of_the_page("from minder.edge.checkpoint.hugging_face"), names)
+    resumed = names["trainer"]
+    assert names["callback"]._folder is None, "what it resumed from is removed"
     losses = [[entry["loss"] for entry in trainer.state.log_history if "loss" in entry] for trainer in (whole, resumed)]
     assert len(losses[0]) == 9
     assert losses[1][-4:] == losses[0][-4:]

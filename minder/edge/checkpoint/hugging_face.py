@@ -15,6 +15,7 @@ import dataclasses
 import json
 import random
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,7 @@ def _random_files() -> list[str]:
 
 def _random_state() -> dict[str, Any]:
     """`load_latest` has set the generators to what they were at the step."""
-    import numpy
-
+    numpy = sys.modules["numpy"]  # the Trainer has loaded it
     state = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.random.get_rng_state_all()
