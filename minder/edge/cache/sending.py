@@ -27,9 +27,8 @@ _SILENT_MS = 5_000  # a receiver that takes nothing for so long has gone
 class SendingProtocol(PatientProtocol):
     """Applications find it in the request's scope, as state["protocol"]."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.app_state = {**self.app_state, "protocol": self}
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
+        super().__init__(config, server_state, {**app_state, "protocol": self}, _loop)
 
 
 class FileBody(Response):
