@@ -49,7 +49,7 @@ def build_endpoints(cache: Cache) -> ASGIApp:
         begin, count = (_whole(request, key) for key in ("from", "bytes"))
         path, size_bytes = await _in(readers, cache.find_body, _name(request.path_params["name"]))
         pool = readers if request.query_params.get("urgent") == "1" else senders
-        return FileBody(path, begin, max(0, min(count, PIECE_BYTES, size_bytes - begin)), pool)
+        return await _in(pool, FileBody, path, begin, max(0, min(count, PIECE_BYTES, size_bytes - begin)), pool)
 
     async def backups(request: Request) -> Response:
         text = await request.body()

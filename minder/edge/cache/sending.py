@@ -7,6 +7,7 @@ a thread sends them. The event loop waits for neither disk nor network.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,11 @@ import h11
 from starlette.responses import Response
 
 from minder.edge.listening import PatientProtocol
+from minder.model.log import event
 
 __all__ = ["FileBody", "SendingProtocol"]
 
+_log = logging.getLogger("minder.cache")
 _SILENT_MS = 5_000  # a receiver that takes nothing for so long has gone
 
 
@@ -60,9 +63,9 @@ class FileBody(Response):
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._pool, partial(_send, lent, self._file, self._begin, self._count))
-        except OSError:
-            protocol.transport.abort()  # the receiver sees that bytes are missing, and asks for the rest
-            raise
+        except OSError as error:
+            event(_log, logging.INFO, "body cut off", detail=str(error))
+            protocol.transport.abort()  # a receiver that is left sees that bytes are missing, and asks for the rest
         finally:
             os.close(lent)
 
