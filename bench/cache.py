@@ -1,9 +1,11 @@
 """What checkpoints in memory cost: how long a step waits for its save, processor time, and how long a gigabyte takes to come back.
 
     python bench/cache.py [--parts wait restore] [--steps 12] [--step-seconds 1.0]
+    python bench/cache.py --faults [--seeds 5]
 
 wait: ranks with a real cache each (two machines of a job on this one), state of 10 and 100 MB a rank on 6 ranks and of 1 GB on 2. A step
-is a forward and backward that sleep, then the optimiser's step; its wait is what `save` and the optimiser's hook take. restore: 1 GiB of
+is a forward and backward that sleep, then the optimiser's step; its wait is what `save` and the optimiser's hook take. Beside it, in the
+same job, torch.distributed.checkpoint into a shared folder at every step, asynchronously and not. restore: 1 GiB of
 one rank from its own memory, from a peer's, from a local disk and from a store (a folder that a peer's cache has on its disk).
 Prints JSON.
 """
@@ -28,6 +30,7 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 
 from minder import Checkpointer
 from minder.edge.cache.client import SOCKET_VARIABLE, CacheClient
@@ -37,6 +40,7 @@ from minder.edge.cache.record import Record, RecordName, body_path, checksums, d
 
 _SKIPPED = 2  # first steps: buffers are made
 _GIB = 2**30
+WAYS = ("memory", "memory at once", "dcp async", "dcp")
 
 
 class Caches:
@@ -50,14 +54,29 @@ class Caches:
 
     def __enter__(self) -> Caches:
         for index in range(self._count):
-            command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", f"m{index}", "--max-bytes", self._max_bytes]
-            process = subprocess.Popen(
-                [*command, "--folder", str(self.folder(index))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-            self._processes.append(process)
-            assert process.stdout is not None
-            self.urls.append(process.stdout.readline().split(" at ")[1].split(",")[0])
+            self.start(index)
         return self
+
+    def start(self, index: int) -> None:
+        """Also again, after `kill` or `lose`."""
+        command = [sys.executable, "-m", "minder", "cache", "--job", "bench", "--machine", f"m{index}", "--max-bytes", self._max_bytes]
+        process = subprocess.Popen(
+            [*command, "--folder", str(self.folder(index))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        self._processes[index:] = [process, *self._processes[index + 1 :]]
+        self.urls[index:] = [process.stdout.readline().split(" at ")[1].split(",")[0], *self.urls[index + 1 :]]
+
+    def kill(self, index: int) -> None:
+        """SIGKILL; its records stay."""
+        self._processes[index].kill()
+        self._processes[index].wait()
+
+    def lose(self, index: int) -> None:
+        """The machine goes with its memory, and another takes its place."""
+        self.kill(index)
+        shutil.rmtree(self.folder(index))
+        self.start(index)
 
     def __exit__(self, *unused: object) -> None:
         for process in self._processes:
@@ -77,10 +96,10 @@ class Caches:
         return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, overlap: bool) -> dict[str, Any]:
+def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, way: str) -> dict[str, Any]:
     with Caches(ranks, f"{5 * size_bytes + 2**26}") as caches, tempfile.TemporaryDirectory() as folder:
         started_cpu_s = caches.cpu_s()
-        children = [_fork(rank, ranks, size_bytes, caches, Path(folder), options, overlap) for rank in range(ranks)]
+        children = [_fork(rank, ranks, size_bytes, caches, Path(folder), options, way) for rank in range(ranks)]
         if any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children):
             raise SystemExit("a rank failed: see above")
         seen = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
@@ -88,14 +107,14 @@ def measure_wait(ranks: int, size_bytes: int, options: argparse.Namespace, overl
     waits_s = sorted(wait for each in seen for wait in each["waits_s"][_SKIPPED:])
     gigabytes = ranks * size_bytes * options.steps / 1e9
     return {
-        "ranks": ranks, "mb_a_rank": size_bytes / 1e6, "overlap": overlap, "errors": sorted({each["error"] for each in seen} - {""}),
+        "ranks": ranks, "mb_a_rank": size_bytes / 1e6, "way": way, "errors": sorted({each["error"] for each in seen} - {""}),
         "wait_median_ms": _ms(statistics.median(waits_s)), "wait_p99_ms": _ms(waits_s[int(0.99 * (len(waits_s) - 1))]),
         "cpu_s_per_gb_ranks": round(sum(each["cpu_s"] for each in seen) / gigabytes, 3),
         "cpu_s_per_gb_caches": round(cache_cpu_s / gigabytes, 3),
     }  # fmt: skip
 
 
-def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, options: argparse.Namespace, overlap: bool) -> int:
+def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, options: argparse.Namespace, way: str) -> int:
     child = os.fork()
     if child:
         return child
@@ -103,7 +122,7 @@ def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, 
     try:
         os.environ[SOCKET_VARIABLE] = str(caches.folder(rank) / "socket")
         dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
-        (folder / f"{rank}.json").write_text(json.dumps(_train(rank, size_bytes, options, overlap)))
+        (folder / f"{rank}.json").write_text(json.dumps(_train(rank, size_bytes, options, _saver(way, folder))))
         status = 0
     finally:
         if status:
@@ -111,7 +130,46 @@ def _fork(rank: int, ranks: int, size_bytes: int, caches: Caches, folder: Path, 
         os._exit(status)
 
 
-def _train(rank: int, size_bytes: int, options: argparse.Namespace, overlap: bool) -> dict[str, Any]:
+class _Memory:
+    """Checkpointer("memory"), with or without the overlap of copy and forward."""
+
+    def __init__(self, overlap: bool) -> None:
+        self._checkpoints = Checkpointer("memory", overlap=overlap)
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        self._checkpoints.save(step, state)
+
+    def wait(self) -> str:
+        error = self._checkpoints.wait()
+        return "" if error is None else str(error)
+
+
+class _Dcp:
+    """torch.distributed.checkpoint into a folder that all ranks share, at every step; asynchronously: a save waits for the one before."""
+
+    def __init__(self, folder: Path, is_async: bool) -> None:
+        self._folder, self._is_async, self._future = folder, is_async, None
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        plain = {name: value.state_dict() for name, value in state.items()}
+        path = self._folder / f"dcp-{step % 2}"  # the one before the last is written over
+        if not self._is_async:
+            dcp.save(plain, checkpoint_id=path)
+            return
+        self.wait()
+        self._future = dcp.async_save(plain, checkpoint_id=path)
+
+    def wait(self) -> str:
+        if self._future is not None:
+            self._future.result()
+        return ""
+
+
+def _saver(way: str, folder: Path) -> Any:
+    return _Dcp(folder, way == "dcp async") if way.startswith("dcp") else _Memory(way == "memory")
+
+
+def _train(rank: int, size_bytes: int, options: argparse.Namespace, checkpoints: Any) -> dict[str, Any]:
     """Weights and one moment of the same size: SGD with momentum; each rank has its own values, so that every byte is sent."""
     parameters = [torch.nn.Parameter(torch.full((size_bytes // 80,), float(rank))) for _ in range(10)]
     optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
@@ -119,7 +177,6 @@ def _train(rank: int, size_bytes: int, options: argparse.Namespace, overlap: boo
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     model = torch.nn.ParameterList(parameters)
-    checkpoints = Checkpointer("memory", overlap=overlap)
     waits_s, cpu_s = [], 0.0
     for step in range(1, options.steps + 1):
         dist.barrier()
@@ -134,8 +191,7 @@ def _train(rank: int, size_bytes: int, options: argparse.Namespace, overlap: boo
         waits_s.append(saved_s - begin_s + time.perf_counter() - gate_s)
         cpu_s += _cpu_s() - before_s
         optimizer.step()
-    error = checkpoints.wait()
-    return {"waits_s": waits_s, "cpu_s": cpu_s, "error": "" if error is None else str(error)}
+    return {"waits_s": waits_s, "cpu_s": cpu_s, "error": checkpoints.wait()}
 
 
 def measure_restore(options: argparse.Namespace) -> dict[str, Any]:
@@ -222,14 +278,22 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--step-seconds", type=float, default=1.0)
     parser.add_argument("--cases", nargs="+", default=["6x10", "6x100", "2x1000"], help="RANKSxMEGABYTES")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="what saves, in the same job and run")
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--faults", nargs="*", metavar="FAULT", help="what the state survives: see cache_faults.py")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("bench-out/cache-faults"))
     options = parser.parse_args()
+    if options.faults is not None:
+        import cache_faults
+
+        sys.exit(cache_faults.main(options))
     torch.set_num_threads(1)
     result: dict[str, Any] = {}
     if "wait" in options.parts:
         cases = [tuple(map(int, case.split("x"))) for case in options.cases]
         result["wait"] = [
-            measure_wait(ranks, megabytes * 10**6, options, overlap) for ranks, megabytes in cases for overlap in (True, False)
+            measure_wait(ranks, megabytes * 10**6, options, way) for ranks, megabytes in cases for way in options.ways
         ]  # fmt: skip
     if "restore" in options.parts:
         result["restore"] = measure_restore(options)

@@ -20,7 +20,7 @@ from minder.record.incidents import kinds
 from minder.record.incidents.joins import Join
 from minder.wire.tokens import write_token
 
-NEW = Join("join-1", "n9", "http://127.0.0.1:8", "http://127.0.0.1:9", rack="r7")
+NEW = Join("join-1", "n9", "http://127.0.0.1:8", "http://127.0.0.1:9", rack="r7", block="b2")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_it_is_polled_scraped_aligned_recorded_and_placed_like_the_others(built:
     assert token is not None and admits.endpoints(NEW).launcher.token == token.token, "the job's own tokens"
     admits.admit(NEW)
     assert stages.source._source._targets[-1].machine == "n9"
-    assert stages.context(app.state, (), time.time()).domains["n9"] == {"rack": "r7"}
+    assert stages.context(app.state, (), time.time()).domains["n9"] == {"rack": "r7", "block": "b2"}
     now_s = time.time()
     for age in (3.0, 2.0, 1.0):
         stages.windows.push([Sample(now_s - age, name, {"cpu_usage_ratio": 0.5}) for name in ("m0", "n9")])

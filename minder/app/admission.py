@@ -75,7 +75,7 @@ class Admission:
 
 def _extended(config: JobConfig, join: Join) -> JobConfig:
     machine = MachineConfig(
-        name=join.machine, agent=join.agent, launcher=join.launcher, standby=True, rack=join.rack, switch=join.switch
+        name=join.machine, agent=join.agent, launcher=join.launcher, standby=True, rack=join.rack, switch=join.switch, block=join.block
     )  # fmt: skip
     return config.model_copy(update={"machines": (*config.machines, machine)})
 

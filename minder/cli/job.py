@@ -10,7 +10,7 @@ import typer
 from minder.cli import job_update
 from minder.cli.probes import AgentToken, ProbeNames
 
-__all__ = ["add_standby", "app", "diagnose", "end", "list_jobs", "register", "restart"]
+__all__ = ["add_standby", "app", "checkpoints", "diagnose", "end", "list_jobs", "register", "restart"]
 
 app = typer.Typer(
     help="Jobs: restart one in place, update its code, give it a standby; register, list and end those that a service watches.",
@@ -89,6 +89,38 @@ def end(
         typer.echo(client.end_job(name, said).detail)
 
 
+@app.command("checkpoints")
+def checkpoints(
+    folder: Annotated[Path, typer.Argument(help="Where the job saves.")],
+    pin: Annotated[int | None, typer.Option(min=0, help="Keep this step when the job removes it: linked into FOLDER/pinned.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """The checkpoints in a folder, whichever program wrote them: torchtitan, DCP, Megatron, DeepSpeed, Trainer, Lightning, NVRx, minder.
+
+    Example: minder job checkpoints /shared/llm-70b/checkpoints --pin 12000
+    """
+    import json
+    import time
+
+    from minder.cli.tables import check_choice, print_table
+    from minder.edge.checkpoint import site
+    from minder.model.errors import BadInputError, CheckpointError
+
+    check_choice("--format", format_, ("table", "json"))
+    try:
+        if pin is not None:
+            site.pin(folder, pin)
+        found = site.site_checkpoints(folder)
+    except OSError as error:
+        raise BadInputError(f"{error.filename or folder}: {error.strerror}; name the folder in which the job's checkpoints lie") from error
+    except CheckpointError as error:
+        raise BadInputError(str(error)) from error
+    if format_ == "json":
+        typer.echo(json.dumps({"checkpoints": site.as_json(found, time.time())}, indent=1))
+        return
+    print_table(site.as_rows(found, time.time()))
+
+
 @app.command("add-standby")
 def add_standby(
     name: Annotated[str, typer.Argument(help="The running job's name.")],
@@ -97,6 +129,7 @@ def add_standby(
     launcher: Annotated[str, typer.Option(help="Where its launcher of this job listens, like http://10.0.0.9:9402.")],
     rack: Annotated[str | None, typer.Option(help="What it shares with other machines, as in [[machines]].")] = None,
     switch: Annotated[str | None, typer.Option(help="The same.")] = None,
+    block: Annotated[str | None, typer.Option(help="The part of the network in which it lies, as in [[machines]].")] = None,
     reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")] = "",
     wait: Annotated[float, typer.Option(min=0.0, help="Wait so many seconds for the controller to take it in.")] = 20.0,
     ledger: LedgerOption = None,
@@ -116,13 +149,15 @@ def add_standby(
 
     for option, url in (("--agent", agent), ("--launcher", launcher)):
         check_url(option, url)
-    wanted = Join("", machine, agent.rstrip("/"), launcher.rstrip("/"), rack, switch)
+    wanted = Join("", machine, agent.rstrip("/"), launcher.rstrip("/"), rack, switch, block)
     with open_ledger(ledger) as opened:
         if isinstance(opened, Ledger):
             operation_id = order_join(opened, name, wanted, operator_name(), reason).operation_id
         else:
             said = demand_note(reason, "--reason")
-            request = StandbyRequest(machine=machine, agent=wanted.agent, launcher=wanted.launcher, reason=said, rack=rack, switch=switch)
+            request = StandbyRequest(
+                machine=machine, agent=wanted.agent, launcher=wanted.launcher, reason=said, rack=rack, switch=switch, block=block
+            )
             operation_id = opened.client.add_standby(name, request).detail.partition(":")[0]
         found = wait_for_join(opened.events, name, operation_id, wait)
     if found.state == "asked":

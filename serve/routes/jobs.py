@@ -109,7 +109,7 @@ def plan_standby(service: Service, caller: Caller, name: str, body: StandbyReque
     for what, url in (("agent", body.agent), ("launcher", body.launcher)):
         if not host_in(service.settings.file.standby_hosts, _host(what, url)):
             raise refuse(403, f"{what}: {_host(what, url)} is none of the hosts in standby_hosts of this service's settings: add it there")
-    wanted = Join("", body.machine, body.agent.rstrip("/"), body.launcher.rstrip("/"), body.rack, body.switch)
+    wanted = Join("", body.machine, body.agent.rstrip("/"), body.launcher.rstrip("/"), body.rack, body.switch, body.block)
     try:
         check_join(service.events.select(EventQuery(job=name, kinds=JOIN_KINDS)), name, wanted)
     except BadInputError as error:

@@ -69,7 +69,7 @@ def _run(config: JobConfig) -> dict[str, Any]:
     """As a controller registers a run (minder.record.incidents.kinds.JOB_REGISTERED)."""
     inside = [machine.name for machine in config.machines if not machine.standby]
     domains = {
-        machine.name: {key: value for key, value in (("rack", machine.rack), ("switch", machine.switch)) if value}
+        machine.name: {key: value for key, value in (("rack", machine.rack), ("switch", machine.switch), ("block", machine.block)) if value}
         for machine in config.machines
     }
     return {

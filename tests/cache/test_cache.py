@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from minder.edge.cache.members import Member
 from minder.edge.cache.pull import PIECE_BYTES, RateLimit, pull_body, pull_head
 from minder.edge.cache.record import CHUNK_BYTES, RecordName, draft_path
 from minder.edge.cache.settings import CacheSettings, check_settings, parse_bytes
-from minder.model.errors import BadInputError, CheckpointError, WireError
+from minder.model.errors import BadInputError, CheckpointError, NoAnswerError, WireError
 from tests.cache.conftest import TOKEN, Running
 
 Start = Callable[..., Running]
@@ -67,9 +68,9 @@ def test_a_backup_that_was_cut_off_goes_on_where_it_was(pair: tuple[Running, Run
     draft = draft_path(other.settings.folder, name(1))
     draft.write_bytes(LARGE[: 4 * CHUNK_BYTES] + b"\0" * (len(LARGE) - 4 * CHUNK_BYTES))
     asked: list[str] = []
-    read_into = pull._Peer.read_into
-    monkeypatch.setattr(pull._Peer, "read_into", lambda peer, path, target: (asked.append(path), read_into(peer, path, target)))
-    pull_body(one.cache.url, TOKEN, record, other.settings.folder, RateLimit(0))
+    ask = pull._Peer._ask
+    monkeypatch.setattr(pull._Peer, "_ask", lambda peer, path: (asked.append(path), ask(peer, path))[1])
+    pull_body([pull.Source(one.cache.url, name(1))], TOKEN, record, other.settings.folder, RateLimit(0))
     assert draft.read_bytes() == LARGE
     assert f"from={4 * CHUNK_BYTES}&" in asked[0]
 
@@ -77,16 +78,15 @@ def test_a_backup_that_was_cut_off_goes_on_where_it_was(pair: tuple[Running, Run
 def test_a_chunk_that_comes_damaged_is_asked_for_again(pair: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = pair
     one.write(name(1), LARGE)
-    piece, spoilt = one.cache.piece, []
+    fill, spoilt = pull._Peer.fill, []
 
-    def damage_once(record: RecordName, begin: int, count: int) -> bytes:
-        found = bytearray(piece(record, begin, count))
+    def damage_once(peer: pull._Peer, target: memoryview, answer: Any) -> None:
+        fill(peer, target, answer)
         if not spoilt:
-            spoilt.append(begin)
-            found[100] ^= 1
-        return bytes(found)
+            spoilt.append(target[100])
+            target[100] ^= 1
 
-    monkeypatch.setattr(one.cache, "piece", damage_once)
+    monkeypatch.setattr(pull._Peer, "fill", damage_once)
     assert one.client.keep(name(1), 5.0) == ""
     assert other.body(name(1)) == LARGE
     assert spoilt
@@ -148,9 +148,9 @@ def test_a_newer_generation_that_went_back_drops_the_steps_that_it_will_take_aga
 
 def test_equal_bodies_are_kept_once_a_machine_and_not_sent(pair: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = pair
-    sent: list[int] = []
-    piece = one.cache.piece
-    monkeypatch.setattr(one.cache, "piece", lambda record, begin, count: (sent.append(count), piece(record, begin, count))[1])
+    sent: list[RecordName] = []
+    find_body = one.cache.find_body
+    monkeypatch.setattr(one.cache, "find_body", lambda record: (sent.append(record), find_body(record))[1])
     other.write(name(1, rank=1), LARGE, values=b"of rank 1")
     other.client.keep(name(1, rank=1), 5.0)
     one.write(name(1, rank=0), LARGE, values=b"of rank 0")
@@ -246,7 +246,8 @@ def test_every_nth_step_goes_to_the_disk_and_is_offered_from_there(start: Start,
             one.cache._flushing.join(5.0)
     records = one.client.hello(str(disk))["records"]
     assert [item["name"] for item in records if item["where"] == "disk"] == [str(name(step)) for step in (4, 6, 8)]
-    assert one.cache.piece(name(8), 0, 10) == SMALL[:10]
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    assert httpx.get(f"{one.cache.url}/v1/records/{name(8)}/body?from=10&bytes=10", headers=headers).content == SMALL[10:20]
     assert pull_head(one.cache.url, TOKEN, name(6)).world_size == 1
 
 
@@ -278,6 +279,42 @@ def test_a_rate_limit_spreads_what_it_lets_through(monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         limit.take(PIECE_BYTES)
     assert slept == pytest.approx([0.0, 1.0, 2.0])
+
+
+def test_a_body_comes_from_all_that_have_an_equal_one_and_a_holder_that_goes_is_left_out(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = LARGE * 8
+    caches = [start(f"m{rank}") for rank in range(4)]
+    for rank, each in enumerate(caches):
+        each.join(rank, 4, caches[(rank + 1) % 4])
+        if rank:
+            each.write(name(3, rank), body, 4)
+            each.client.hello()
+    fill, asked = pull._Peer.fill, []
+
+    def fill_or_go(peer: pull._Peer, target: memoryview, answer: Any) -> None:
+        asked.append(peer.url)
+        if peer.url == caches[2].cache.url and asked.count(peer.url) > 3:
+            raise NoAnswerError("it has gone")
+        fill(peer, target, answer)
+
+    monkeypatch.setattr(pull._Peer, "fill", fill_or_go)
+    bodies = [(each.cache.url, name(3, rank)) for rank, each in enumerate(caches) if rank]
+    caches[0].client.fetch(name(3, 1), caches[1].cache.url, 5.0, bodies)
+    assert caches[0].body(name(3, 1)) == body
+    assert set(asked) == {each.cache.url for each in caches[1:]}
+
+
+def test_a_damaged_body_of_our_own_is_not_taken_for_an_equal_one(pair: tuple[Running, Running]) -> None:
+    one, other = pair
+    other.write(name(3, rank=1), LARGE)
+    one.write(name(3, rank=0), LARGE)
+    for each in pair:
+        each.client.hello()
+    (one.settings.folder / f"{name(3)}.body").write_bytes(b"!" + LARGE[1:])
+    one.client.fetch(name(3, rank=1), other.cache.url, 5.0)
+    assert one.body(name(3, rank=1)) == LARGE
 
 
 def test_a_fetch_for_recovery_finds_what_a_peer_holds_or_says_what_is_missing(pair: tuple[Running, Running]) -> None:

@@ -15,9 +15,10 @@ import pytest
 
 from minder.edge.cache.client import SOCKET_VARIABLE
 from minder.edge.cache.record import RecordName
+from minder.model.errors import CheckpointError
 from tests.cache.conftest import Running
 
-pytestmark = [pytest.mark.package("torch"), pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.package("torch"), pytest.mark.lab, pytest.mark.timeout(420)]
 
 _PROGRAM = """
 import json, os, sys
@@ -25,15 +26,30 @@ from datetime import timedelta
 import torch, torch.distributed as dist
 import torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.tensor.parallel
 from minder import Checkpointer
-sockets, (layout, folder, phase) = json.loads(sys.argv[1]), sys.argv[2:5]
+from minder.edge.checkpoint.dcp import CacheReader, CacheWriter
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+sockets, (layout, folder, phase), options = json.loads(sys.argv[1]), sys.argv[2:5], json.loads(sys.argv[5])
 size = len(sockets)
+
+def dcp_load(checkpoints, state):
+    reader = CacheReader(checkpoints)
+    step = reader.newest_step()
+    if step is not None:
+        model, optimizer = get_state_dict(state["model"], state["optimizer"])
+        found = {"model": model, "optimizer": optimizer}
+        dcp.load(found, storage_reader=reader)
+        set_state_dict(state["model"], state["optimizer"], model_state_dict=found["model"], optim_state_dict=found["optimizer"])
+    return step
 
 def build():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 64))
-    if layout == "ddp":
+    if layout == "wide":  # more than eight chunks a rank: enough to know equal bodies
+        model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 64))
+    if layout in ("ddp", "wide"):
         return model, torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)  # rebuilds no buckets
-    if layout == "fsdp2":
+    if layout == "fsdp2" or layout == "dcp":
         return torch.distributed.fsdp.fully_shard(model), model
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -47,8 +63,11 @@ def body(rank):
     model, run = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     state = {"model": model, "optimizer": optimizer}
-    checkpoints = Checkpointer("memory", timeout_s=60)
-    step = checkpoints.load_latest(state) or 0
+    checkpoints = Checkpointer("memory", timeout_s=60, flush_dir=options.get("flush_dir"), flush_every=2)
+    if layout == "dcp":
+        step = dcp_load(checkpoints, state) or 0
+    else:
+        step = checkpoints.load_latest(state) or 0
     begun, losses = step, {}
     while step < 6:
         step += 1
@@ -59,7 +78,11 @@ def body(rank):
         optimizer.zero_grad()
         losses[step] = loss.item().hex()
         if step <= 4:
-            checkpoints.save(step, state)
+            if layout == "dcp":
+                found = get_state_dict(model, optimizer)
+                dcp.save({"model": found[0], "optimizer": found[1]}, checkpoint_id=f"step-{step}", storage_writer=CacheWriter(checkpoints))
+            else:
+                checkpoints.save(step, state)
             if step == 3:
                 assert checkpoints.wait() is None
     error = checkpoints.wait()
@@ -84,14 +107,14 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
 """
 
 
-def _run(caches: Sequence[Running], layout: str, folder: Path, phase: str) -> dict[int, dict[str, Any]]:
+def _run(caches: Sequence[Running], layout: str, folder: Path, phase: str, **options: Any) -> dict[int, dict[str, Any]]:
     """All ranks of one generation to their end; what each said."""
     sockets = json.dumps([str(cache.settings.socket_path) for cache in caches])
     parallelism = {"tp": {"tensor": 2, "data": 2}}.get(layout, {"data": len(caches)})
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MINDER_PARALLELISM": json.dumps(parallelism)}
     environment.pop(SOCKET_VARIABLE, None)
-    command = [sys.executable, "-c", textwrap.dedent(_PROGRAM), sockets, layout, str(folder), phase]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", textwrap.dedent(_PROGRAM), sockets, layout, str(folder), phase, json.dumps(options)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return {found["rank"]: found for found in map(json.loads, done.stdout.splitlines())}
 
@@ -108,7 +131,9 @@ def _flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "lost", "damaged"), [("ddp", [1], None), ("fsdp2", [1], 3), ("tp", [0, 1], None)], ids=["ddp", "fsdp2", "tp"]
+    ("layout", "lost", "damaged"),
+    [("ddp", [1], None), ("fsdp2", [1], 3), ("tp", [0, 1], None), ("dcp", [2], None)],
+    ids=["ddp", "fsdp2", "tp", "dcp"],
 )  # fmt: skip
 def test_what_is_left_is_the_same_to_the_bit(
     start: Callable[..., Running], tmp_path: Path, layout: str, lost: list[int], damaged: int | None
@@ -126,3 +151,74 @@ def test_what_is_left_is_the_same_to_the_bit(
     for rank, found in second.items():
         assert found["begun"] == 4
         assert found["losses"] == {step: loss for step, loss in first[rank]["losses"].items() if int(step) > 4}
+
+
+def test_owner_and_backup_together_cost_the_steps_since_the_last_flush(start: Callable[..., Running], tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    machines = [start(f"m{index}") for index in range(4)]
+    first = _run(machines, "fsdp2", tmp_path, "first", flush_dir=str(disk))
+    assert {len(list(disk.glob(f"step-{step:09d}-*.head"))) for step in (2, 4)} == {4}
+    for path in disk.glob("step-000000004-*"):
+        path.unlink()  # as if the last flush had not come to its end
+    for index in (0, 1):  # rank 0 and the machine that has its backup
+        _lose(machines[index])
+        machines[index] = start(f"s{index}")
+    second = _run(machines, "fsdp2", tmp_path, "second", flush_dir=str(disk))
+    for rank, found in second.items():
+        assert found["begun"] == 2
+        assert found["losses"] == {step: loss for step, loss in first[rank]["losses"].items() if int(step) > 2}
+
+
+def test_a_shared_store_is_read_once_where_all_memory_is_lost(start: Callable[..., Running], tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    machines = [start(f"m{index}") for index in range(4)]
+    first = _run(machines, "wide", tmp_path, "first", flush_dir=str(disk))
+    for index in range(4):
+        _lose(machines[index])
+        machines[index] = start(f"s{index}")
+    read: list[str] = []
+    for machine in machines:
+        find_body = machine.cache.find_body
+
+        def note(name: RecordName, find_body: Any = find_body) -> Any:
+            found = find_body(name)
+            if found[0].parent == disk:
+                read.append(str(name))
+            return found
+
+        machine.cache.find_body = note  # type: ignore[method-assign]
+    second = _run(machines, "wide", tmp_path, "second", flush_dir=str(disk))
+    assert set(read) == {str(RecordName(4, 0, 0))}
+    for rank, found in second.items():
+        assert (found["begun"], found["error"]) == (4, None)
+        assert found["losses"] == {step: loss for step, loss in first[rank]["losses"].items() if int(step) > 4}
+
+
+def test_a_peer_that_dies_for_good_in_a_recovery_leaves_the_next_copy_or_step(
+    start: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk has an older step: that is what all ranks take then."""
+    from minder.edge.cache import cache as module
+
+    monkeypatch.setattr(module, "RETURNS_S", 0.5)
+    disk = tmp_path / "disk"
+    machines = [start(f"m{index}") for index in range(4)]
+    first = _run(machines, "fsdp2", tmp_path, "first", flush_dir=str(disk))
+    for path in disk.glob("step-000000004-*"):
+        path.unlink()
+    _lose(machines[0])
+    machines[0] = start("s0")
+    backup = machines[1].cache
+
+    find_body = backup.find_body
+
+    def lost(name: RecordName) -> Any:
+        if name == RecordName(4, 0, 0):
+            raise CheckpointError(f"no record {name} here")
+        return find_body(name)
+
+    backup.find_body = lost  # type: ignore[method-assign]
+    second = _run(machines, "fsdp2", tmp_path, "second", flush_dir=str(disk))
+    for rank, found in second.items():
+        assert found["begun"] == 2
+        assert found["losses"] == {step: loss for step, loss in first[rank]["losses"].items() if int(step) > 2}

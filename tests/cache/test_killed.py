@@ -67,8 +67,10 @@ def _until(what: Callable[[], bool]) -> None:
 
 
 def test_a_cache_killed_in_the_middle_of_a_backup_goes_on_with_the_rest(
-    processes: Callable[..., Process], start: Callable[..., Running]
+    processes: Callable[..., Process], start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from minder.edge.cache import sending
+
     owner, holder = start("m0"), processes("m1", "8M")
     holder.client.join(Member(1, 1, 2, owner.cache.url, TOKEN))
     owner.client.join(Member(0, 1, 2, holder.url, TOKEN))
@@ -81,15 +83,16 @@ def test_a_cache_killed_in_the_middle_of_a_backup_goes_on_with_the_rest(
     holder.kill()
     came = draft.stat().st_blocks * 512
     assert came < len(BODY)
-    asked: list[int] = []
-    piece = owner.cache.piece
-    owner.cache.piece = lambda name, begin, count: (asked.append(begin), piece(name, begin, count))[1]  # type: ignore[method-assign]
     keeping.join(60.0)
     assert "does not answer" in outcome[0]
     again = holder.again()
+    sent: list[tuple[int, int]] = []
+    send = sending._send
+    monkeypatch.setattr(sending, "_send", lambda to, file, begin, count: (sent.append((begin, count)), send(to, file, begin, count)))
     assert owner.client.keep(NAME, 60.0) == ""
     assert (again.folder / f"{NAME}.body").read_bytes() == BODY
-    assert min(asked) > 0
+    assert min(begin for begin, _ in sent) > 0
+    assert sum(count for _, count in sent) <= len(BODY) - came + 2**18
     again.kill()
 
 
@@ -104,15 +107,16 @@ def test_a_peer_killed_in_the_middle_of_a_recovery_has_a_moment_to_return(
     owner.write(NAME, BODY)
     assert owner.client.keep(NAME, 60.0) == ""
     owner.cache.memory.drop([NAME])
-    read_into, killed = pull._Peer.read_into, threading.Event()
+    keep, killed, kept = pull._Pull._keep, threading.Event(), []
 
-    def kill_at_the_third(peer: pull._Peer, path: str, target: memoryview) -> None:
-        if path.endswith("from=8388608&bytes=4194304") and not killed.is_set():
+    def kill_at_the_fortieth(pulling: pull._Pull, index: int, chunk: memoryview) -> bool:
+        kept.append(index)
+        if len(kept) == 40:
             holder.kill()
             killed.set()
-        read_into(peer, path, target)
+        return keep(pulling, index, chunk)
 
-    monkeypatch.setattr(pull._Peer, "read_into", kill_at_the_third)
+    monkeypatch.setattr(pull._Pull, "_keep", kill_at_the_fortieth)
     returned: list[Process] = []
     threading.Thread(target=lambda: (killed.wait(30.0), returned.append(holder.again())), daemon=True).start()
     assert owner.client.fetch(NAME, holder.url, 30.0) == owner.settings.folder

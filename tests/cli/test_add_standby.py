@@ -84,10 +84,17 @@ def test_a_job_that_is_only_watched_takes_nobody(ledger: Ledger, capsys: pytest.
 
 
 def test_an_order_without_a_controller_is_not_called_done(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
-    assert add(ledger, *NEW, "--rack", "r7", "--wait", "0") == 1
+    assert add(ledger, *NEW, "--rack", "r7", "--block", "b1", "--wait", "0") == 1
     assert "not taken in yet" in capsys.readouterr().out
     (join,) = joins(ledger)
-    assert (join.machine, join.agent, join.launcher, join.rack, join.state) == ("n9", "http://n9:1", "http://n9:2", "r7", "asked")
+    assert (join.machine, join.agent, join.launcher, join.rack, join.block, join.state) == (
+        "n9",
+        "http://n9:1",
+        "http://n9:2",
+        "r7",
+        "b1",
+        "asked",
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,9 @@ class Site:
         write_token(self.token)
         (folder / "nodes").mkdir()
         for machine in self.lab.all_machines:
-            (folder / "nodes" / machine.name).write_text(f"ADDRESS={machine.address}\nDATA={machine.data_address}\nRUN={machine.run_dir}\n")
+            (folder / "nodes" / machine.name).write_text(
+                f"ADDRESS={machine.address}\nDATA={machine.data_address}\nRUN={machine.run_dir}\nMEMORY={machine.memory_dir}\n"
+            )
 
     def name(self, index: int) -> str:
         return self.lab.all_machines[index].name
@@ -61,13 +63,16 @@ class Site:
         for index, machine in enumerate(self.lab.all_machines):
             self.lab.start_agent(machine, self.token, AGENT_PORT, ["--gpu", "off", *flags, *(first if index == 0 else ())])
 
-    def submit(self, count: int, step: str) -> SlurmJob:
-        """A job whose one task per node is the shell text `step`, with that node's own variables."""
+    def submit(self, count: int, step: str, beside: str = "") -> SlurmJob:
+        """A job whose one task per node is the shell text `step`, with that node's own variables. beside: the same, as another step."""
         task = self.folder / "task.sh"
         task.write_text(f"#!/bin/bash\n. {self.folder}/nodes/$SLURMD_NODENAME\nexport GLOO_SOCKET_IFNAME=data0 OMP_NUM_THREADS=1\n{step}\n")
+        if beside:
+            (self.folder / "beside.sh").write_text(f"#!/bin/bash\n. {self.folder}/nodes/$SLURMD_NODENAME\n{beside}\n")
+        own_step = f"srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 bash {self.folder}/beside.sh &\n" if beside else ""
         batch = self.folder / "batch.sh"
         first = f'. {self.folder}/nodes/$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\nexport MASTER_ADDR=$DATA'
-        batch.write_text(f"#!/bin/bash\n{first}\nsrun --no-kill --kill-on-bad-exit=0 --wait=0 bash {task}\n")
+        batch.write_text(f"#!/bin/bash\n{first}\n{own_step}srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 bash {task}\n")
         words = ["sbatch", "--parsable", "--no-kill", "--requeue", "--exclusive", "--open-mode=append", f"-N{count}", f"-n{count}"]
         told = subprocess.run(
             [*words, "-o", str(self.folder / "job.log"), str(batch)],
@@ -181,6 +186,37 @@ def test_a_node_hangs_and_the_spare_of_the_allocation_takes_over(site: Site, tmp
     assert done.returncode == 0 and not site.nodes.show(bad.name).is_held, done
     refused = subprocess.run([*back, site.name(0), "--config", str(config)], capture_output=True, text=True, check=False)
     assert refused.returncode == 1 and "not ours to undo" in refused.stderr and site.nodes.show(site.name(0)).is_drained
+
+
+@pytest.mark.release
+@pytest.mark.timeout(500)
+def test_a_node_is_lost_with_its_memory_and_no_folder_is_shared(site: Site, tmp_path: Path) -> None:
+    """The caches are a step of their own, which no end of a launcher touches."""
+    from minder.simulate.lab.reference import compare_losses, reference_losses
+
+    site.start_agents()
+    minder = f'"{sys.executable}" -m minder'
+    cache = f"exec {minder} cache --job big --machine $SLURMD_NODENAME --listen $DATA:0 --folder $MEMORY --max-bytes 64M"
+    launch = f"exec {minder} launch --job big --machine $SLURMD_NODENAME --listen $ADDRESS:{LAUNCHER_PORT} --cache-bytes 64M"
+    script = f'"{training_script()}" --output {site.folder}/train --steps {STEPS} --step-seconds 0.2 --memory'
+    flags = f"--cache-folder $MEMORY --token-file {site.token} --run-dir $RUN --slots 1"
+    job = site.submit(4, f"sleep 1; {launch} {flags} -- {script}", f"{cache} --token-file {site.token}")
+    site.until(lambda: job.show().state == "RUNNING", "the Slurm job")
+    config = site.write_config(f"job = {job.id}\nmachines = 3", launchers=True)
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("checkpoint_dir")]
+    config.write_text("\n".join(['checkpoints = "memory"', *lines]))
+    controller = site.minder("run", "--config", str(config), "--act")
+    site.until(lambda: (site.status().get("step") or 0) >= 12, "the 12th step", 120.0)
+    lost = site.lab.all_machines[1]
+    lost.kill_all()
+    assert not lost.memory_dir.exists()
+    assert controller.wait(150) == 0, _tail(site.folder / "controller.log")
+    assert [event.payload["machine"] for event in site.events(kinds.BARRED)] == [lost.name]
+    assert not (site.folder / "checkpoints").exists()
+    comparison = compare_losses(site.folder / "train", reference_losses(0, STEPS, 3, tmp_path / "undisturbed"))
+    assert comparison.equal, comparison.detail
+    taken = [json.loads(line)["step"] for line in (site.folder / "train" / "losses.jsonl").read_text().splitlines()]
+    assert len(taken) - len(set(taken)) <= 1, "at most the step in flight was taken twice"
 
 
 def test_a_watched_node_hangs_and_its_job_is_requeued_without_it(site: Site) -> None:

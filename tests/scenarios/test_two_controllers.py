@@ -3,6 +3,7 @@ one goes on, once."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -90,3 +91,31 @@ def test_the_one_that_waits_finishes_what_the_killed_one_began_and_nobody_starts
     assert len(events(kinds.INTENT)) == len(events(kinds.RESULT)) == 1
     placed = [event.payload["rank_machine"]["1"] for event in events(kinds.GENERATION_STARTED)]
     assert placed == [run.name(1), run.name(4)]
+
+
+@pytest.mark.release
+@pytest.mark.timeout(420)
+def test_controller_store_host_and_a_machine_go_and_state_in_memory_is_left(
+    drama: Callable[..., Any], postgres: Any, same_losses: Any
+) -> None:
+    """The leader's machine goes with the store that the generation met at; another leads, and then a machine of the job goes."""
+    from minder.act.recovery.rendezvous import RendezvousHost
+
+    run = drama(memory=True, fault="crash", steps=60)
+    with ExitStack() as stack:
+        found = Controllers(run, postgres.new_database(), stack)
+        first = found.start("a")
+        found.until(lambda: found.events(kinds.JOB_REGISTERED))
+        found.start("b")
+        found.until(lambda: found.events(kinds.FIRST_STEP))
+        first.send_signal(signal.SIGKILL)
+        RendezvousHost(found.folder / "state-a", run.stage.lab.controller_address).stop()
+        found.until(lambda: found.events(kinds.CONTROLLER_STARTED))
+        lost = run.stage.lab.machines[1]
+        run.stage.power_off([lost])
+        (end,) = found.until(lambda: found.events(kinds.JOB_ENDED), 200.0)
+        assert end.payload["outcome"] == "finished"
+        assert [event.payload["machine"] for event in found.events(kinds.BARRED)] == [lost.name]
+    assert same_losses(run)
+    taken = [json.loads(line)["step"] for line in (run.stage.folder / "train" / "losses.jsonl").read_text().splitlines()]
+    assert len(taken) - len(set(taken)) <= 1

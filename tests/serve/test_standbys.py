@@ -30,12 +30,12 @@ def send(http: httpx.Client, service: Service, as_: As) -> Callable[..., httpx.R
 
 
 def test_an_order_stands_in_the_ledger_for_the_controller(send: Callable[..., httpx.Response], ledger: Ledger) -> None:
-    answer = send(rack="r12")
+    answer = send(rack="r12", block="b1")
     assert answer.status_code == 201, answer.text
     (event,) = ledger.events(kinds=[kinds.STANDBY_ADDED])
     assert answer.json()["detail"].startswith(f"{event.operation_id}: n9 is to join llm") and event.job == "llm"
-    order = {key: event.payload[key] for key in ("machine", "agent", "launcher", "rack", "switch", "reason")}
-    assert order == BODY | {"rack": "r12", "switch": None} and event.payload["by"].startswith("operator")
+    order = {key: event.payload[key] for key in ("machine", "agent", "launcher", "rack", "switch", "block", "reason")}
+    assert order == BODY | {"rack": "r12", "switch": None, "block": "b1"} and event.payload["by"].startswith("operator")
 
 
 @pytest.mark.parametrize(("changes", "status", "said"), [

@@ -255,11 +255,12 @@ class CheckpointLook:
             self._thread.join(_FOLDER_ANSWERS_S)
 
     def _read(self, folder: Path) -> None:
-        from minder.edge.checkpoint.manifest import complete_checkpoints, newest_step, why_same_size
+        from minder.edge.checkpoint.manifest import complete_checkpoints, why_same_size
+        from minder.edge.checkpoint.site import newest_site_step
 
         try:
             self._written_by = [(item.step, item.update) for item in complete_checkpoints(folder)]
-            self._step, self._same_size = newest_step(folder), why_same_size(folder)
+            self._step, self._same_size = newest_site_step(folder) if folder.is_dir() else None, why_same_size(folder)
         except (CheckpointError, OSError) as error:
             self._same_size = f"its checkpoints in {folder} cannot be looked at: {error}"
 

@@ -315,10 +315,10 @@ class Recovery:
         folder = self._settings.checkpoint_dir
         if folder is None or not folder.is_dir():
             return None
-        from minder.edge.checkpoint.manifest import newest_step
+        from minder.edge.checkpoint.site import newest_site_step
 
         try:
-            return newest_step(folder, frozenset() if self.updates is None else self.updates.foreign(update))
+            return newest_site_step(folder, frozenset() if self.updates is None else self.updates.foreign(update))
         except (CheckpointError, OSError):
             return None
 

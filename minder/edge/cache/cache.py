@@ -11,7 +11,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from minder.edge.cache.folder import RecordFolder, read_record
 from minder.edge.cache.members import Member, Members
-from minder.edge.cache.pull import PIECE_BYTES, RateLimit, pull_body, pull_head
+from minder.edge.cache.pull import PIECE_BYTES, RateLimit, Source, be_nice, pull_body, pull_head
 from minder.edge.cache.record import Record, RecordName, body_path, draft_path
 from minder.edge.cache.settings import CacheSettings
 from minder.model.errors import CheckpointError, NoAnswerError
@@ -63,7 +63,7 @@ class Cache:
             self.memory.look()
             places = [("memory", self.memory), *([("disk", disk)] if disk is not None else [])]
             held = [
-                {"name": str(name), "world_size": record.world_size, "where": where}
+                {"name": str(name), "world_size": record.world_size, "where": where, "key": record.key}
                 for where, folder in places
                 for name, record in sorted(folder.records.items())
             ]
@@ -131,9 +131,9 @@ class Cache:
         if due:
             self._flush(due)
 
-    def fetch(self, name: RecordName, url: str) -> str:
-        """Pull a record from a peer into our folder, as fast as it comes; the folder. A damaged one of our own is replaced. A peer that
-        dies meanwhile has a moment to return."""
+    def fetch(self, name: RecordName, url: str, bodies: Sequence[Source] = ()) -> str:
+        """Pull a record from a peer into our folder, as fast as it comes, and check all of it; the folder. bodies: where equal bodies lie,
+        if not only there. A damaged one of our own is replaced. A peer that dies meanwhile has a moment to return."""
         with self._lock:
             self._heard_s = self._now_s()
             token = self._token()
@@ -141,7 +141,7 @@ class Cache:
         end_s = time.monotonic() + RETURNS_S
         while True:
             try:
-                self._pull(name, url, token, RateLimit(0))
+                self._pull(Source(url, name), token, bodies=bodies)
                 return str(self.settings.folder)
             except NoAnswerError:
                 if time.monotonic() >= end_s:
@@ -162,17 +162,15 @@ class Cache:
         """Pull a peer's record; one whose body lies here already costs its head only. Raises WireError, CheckpointError, OSError."""
         with self._lock:
             token = self._token()
-        self._pull(name, url, token, self._limit)
+        self._pull(Source(url, name), token, self._limit)
 
     def head(self, name: RecordName) -> bytes:
         return self._find(name)[1].pack()
 
-    def piece(self, name: RecordName, begin: int, count: int) -> bytes:
-        """Bytes of a body, in memory or on the flush disk."""
-        folder, _ = self._find(name)
-        with body_path(folder, name).open("rb") as file:
-            file.seek(begin)
-            return file.read(count)
+    def find_body(self, name: RecordName) -> tuple[Path, int]:
+        """The file, in memory or on the flush disk, and its bytes."""
+        folder, record = self._find(name)
+        return body_path(folder, name), record.body_bytes
 
     # Its life
 
@@ -200,18 +198,20 @@ class Cache:
             event(_log, logging.WARNING, "no backup", record=name, peer=member.backup_url, detail=why)
         return why
 
-    def _pull(self, name: RecordName, url: str, token: str, limit: RateLimit) -> None:
+    def _pull(self, source: Source, token: str, limit: RateLimit | None = None, bodies: Sequence[Source] = ()) -> None:
+        """limit: of a backup; without one it is a recovery, which takes nothing for whole that is not."""
+        name = source.name
         with self._one_at_a_time(name):
             with self._lock:
                 if name in self.memory.records:
                     return
-            record = pull_head(url, token, name)
-            if self._linked(record):
+            record = pull_head(source.url, token, name)
+            if self._linked(record, is_recovery=limit is None):
                 return
             with self._lock:
                 if not self._fits(record.body_bytes - _allocated(draft_path(self.memory.path, name))):
                     raise CheckpointError(f"the cache of {self.settings.machine} is full: it holds {self.settings.max_bytes} bytes at most")
-            pull_body(url, token, record, self.memory.path, limit)
+            pull_body(bodies or [source], token, record, self.memory.path, limit)
             with self._lock:
                 self.memory.add(record)
                 self._drop_old_of(name.rank)
@@ -233,12 +233,15 @@ class Cache:
     def _uncommitted(self) -> list[RecordName]:
         return [name for name in self.memory.records if (name.step, name.generation) != self.members.committed]
 
-    def _linked(self, record: Record) -> bool:
+    def _linked(self, record: Record, is_recovery: bool) -> bool:
         """Replicas of a data-parallel group save equal bodies within the same moment: then ours serves for both."""
         end_s = time.monotonic() + (_SAME_STEP_S if record.name.rank in self._was_equal else 0.0)
         while True:
             with self._lock:
                 twin = self.memory.equal(record)
+                if twin is not None and is_recovery and self.memory.is_damaged(twin):
+                    self.memory.drop([twin])
+                    continue
                 if twin is not None:
                     self.memory.link(record, twin)
                     self._was_equal.add(record.name.rank)
@@ -312,6 +315,7 @@ class _Flush:
 
 
 def _write_all(flushes: list[_Flush]) -> None:
+    be_nice()
     for flush in flushes:
         flush.write()
 

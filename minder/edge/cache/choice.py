@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minder.edge.cache.record import RecordName
 
-__all__ = ["Copy", "Holding", "choose_step"]
+__all__ = ["Copy", "Holding", "choose_step", "equal_bodies", "shared_reads"]
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one cache has: its address, and for each record its world size and where it lies, "memory" or "disk"."""
+    """What one cache has: its address, and for each record its world size and where it lies, "memory" or "disk". keys: equal for equal
+    bodies, of the records that have one."""
 
     url: str
     records: Mapping[tuple[RecordName, str], int]
+    keys: Mapping[RecordName, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,40 @@ def choose_step(
     return {
         rank: _nearest(RecordName(step, generation, rank), found[newest][rank], holdings[rank].url) for rank in range(world_size)
     }  # fmt: skip
+
+
+def equal_bodies(
+    holdings: Sequence[Holding], copy: Copy, bad: Collection[tuple[RecordName, str, str]] = ()
+) -> list[tuple[str, RecordName]]:
+    """Where in memory the body of a copy lies, first its own place: addresses of caches, one record in each. Replicas of a data-parallel
+    group have equal ones, so that a new machine reads from all of them at once. Begins with the ranks after the copy's own: each reads
+    from others.
+    """
+    key = _keys(holdings).get(copy.name)
+    found = {copy.url: copy.name}
+    turn = copy.name.rank + 1
+    for holding in [*holdings[turn:], *holdings[:turn]]:
+        for name, of_name in holding.keys.items():
+            is_there = (name, "memory") in holding.records and (name, holding.url, "memory") not in bad
+            if key is not None and of_name == key and is_there:
+                found.setdefault(holding.url, name)
+    return list(found.items())
+
+
+def shared_reads(holdings: Sequence[Holding], chosen: Mapping[int, Sequence[Copy]]) -> list[tuple[int, ...]]:
+    """Ranks whose equal bodies lie in a store that several machines share, and nowhere else: the first of each group is to read it there,
+    the others from its memory. A store that all read at once is the slowest part of a large job."""
+    keys = _keys(holdings)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for rank, copies in sorted(chosen.items()):
+        is_shared = copies[0].where == "disk" and len({copy.url for copy in copies}) > 1
+        if is_shared and copies[0].name in keys:
+            groups[keys[copies[0].name]].append(rank)
+    return [tuple(ranks) for ranks in groups.values() if len(ranks) > 1]
+
+
+def _keys(holdings: Sequence[Holding]) -> dict[RecordName, str]:
+    return {name: key for holding in holdings for name, key in holding.keys.items()}
 
 
 def _nearest(name: RecordName, copies: Collection[tuple[str, str]], own_url: str) -> list[Copy]:

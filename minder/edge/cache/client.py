@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,11 @@ class CacheClient:
     def commit(self, step: int, generation: int) -> None:
         self._ask("commit", step=step, generation=generation)
 
-    def fetch(self, name: RecordName, url: str, wait_s: float) -> Path:
-        """Have a peer's record pulled into our folder; the folder."""
-        return Path(self._ask("fetch", wait_s, name=str(name), url=url))
+    def fetch(self, name: RecordName, url: str, wait_s: float, bodies: Sequence[tuple[str, RecordName]] = ()) -> Path:
+        """Have a peer's record pulled into our folder, and checked; the folder. bodies: addresses and records of equal bodies, where the
+        body is to come from, if not from there."""
+        equal = [{"url": at, "name": str(alike)} for at, alike in bodies]
+        return Path(self._ask("fetch", wait_s, name=str(name), url=url, bodies=equal))
 
     def leave(self, rank: int, generation: int) -> None:
         self._ask("leave", rank=rank, generation=generation)

@@ -17,8 +17,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from minder.edge.cache.cache import Cache
-from minder.edge.cache.pull import PIECE_BYTES
+from minder.edge.cache.pull import PIECE_BYTES, be_nice
 from minder.edge.cache.record import RecordName
+from minder.edge.cache.sending import FileBody
 from minder.model.errors import CheckpointError, WireError
 from minder.wire.contact_log import RefusedCallers
 from minder.wire.guard import Scope, TokenGuard
@@ -34,8 +35,9 @@ _READERS, _PULLERS = 8, 16
 
 def build_endpoints(cache: Cache) -> ASGIApp:
     """The ASGI application. Errors are {"error": one line}: 400 a malformed request, 401 no token, 404 no such record, 409 no backup."""
-    readers = ThreadPoolExecutor(_READERS, "minder-read")
-    pullers = ThreadPoolExecutor(_PULLERS, "minder-pull")  # of their own: a backup waits for another cache's readers
+    readers = ThreadPoolExecutor(_READERS, "minder-read")  # heads, and bodies for a recovery
+    senders = ThreadPoolExecutor(_READERS, "minder-send", be_nice)  # bodies for backups
+    pullers = ThreadPoolExecutor(_PULLERS, "minder-pull", be_nice)  # of their own: a backup waits for another cache's senders
 
     async def state(request: Request) -> Response:
         return JSONResponse({**await _in(readers, cache.hello), "used_bytes": await _in(readers, cache.memory.used_bytes)})
@@ -45,8 +47,9 @@ def build_endpoints(cache: Cache) -> ASGIApp:
 
     async def body(request: Request) -> Response:
         begin, count = (_whole(request, key) for key in ("from", "bytes"))
-        piece = await _in(readers, cache.piece, _name(request.path_params["name"]), begin, min(count, PIECE_BYTES))
-        return Response(piece, media_type="application/octet-stream")
+        path, size_bytes = await _in(readers, cache.find_body, _name(request.path_params["name"]))
+        pool = readers if request.query_params.get("urgent") == "1" else senders
+        return await _in(pool, FileBody, path, begin, max(0, min(count, PIECE_BYTES, size_bytes - begin)), pool)
 
     async def backups(request: Request) -> Response:
         text = await request.body()
@@ -94,7 +97,7 @@ def _answer(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request
     async def answer(request: Request) -> Response:
         try:
             return await work(request)
-        except CheckpointError as error:
+        except (CheckpointError, FileNotFoundError) as error:
             return JSONResponse({"error": str(error)}, 404)
         except WireError as error:
             return JSONResponse({"error": str(error)}, 400)

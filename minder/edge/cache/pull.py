@@ -1,4 +1,5 @@
-"""Fetching a record from another cache: in pieces, each chunk checked, and what came before an interruption is not asked for again."""
+"""Fetching a record from other caches: in pieces, each chunk checked before it is written, and what came before an interruption is not
+asked for again. A body may come from several at once: whoever has an equal one."""
 
 from __future__ import annotations
 
@@ -8,18 +9,32 @@ import os
 import threading
 import time
 import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from minder.edge.cache.record import CHUNK_BYTES, Record, RecordName, draft_path, parse_head, wrong_chunk
+from minder.edge.cache.record import CHUNK_BYTES, Record, RecordName, draft_path, parse_head
 from minder.model.errors import CheckpointError, NoAnswerError, WireError
 from minder.wire.plain import Origin
 
-__all__ = ["PIECE_BYTES", "RateLimit", "pull_body", "pull_head"]
+__all__ = ["PIECE_BYTES", "RateLimit", "Source", "be_nice", "pull_body", "pull_head"]
 
-PIECE_BYTES = 16 * CHUNK_BYTES
+PIECE_BYTES = 64 * CHUNK_BYTES
 _LARGEST_HEAD_BYTES = 64 * 2**20
 _TRIES = 3
 _SILENT_S = 5.0
+_STREAMS = 2  # of one source, and at least: a stream is bound by one core
+_MOST_SOURCES = 4
+_NICE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A cache and the record there whose body is wanted."""
+
+    url: str
+    name: RecordName
 
 
 class RateLimit:
@@ -40,6 +55,11 @@ class RateLimit:
         time.sleep(max(0.0, start_s - time.monotonic()))
 
 
+def be_nice() -> None:
+    """The calling thread gives way to the training processes: what is done at every step. A recovery is not: all wait for it."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+
+
 def pull_head(url: str, token: str, name: RecordName) -> Record:
     """Raises WireError (NoAnswerError where the peer is silent), CheckpointError for a damaged one."""
     record = parse_head(_Peer(url, token).get(f"/v1/records/{name}/head", _LARGEST_HEAD_BYTES))
@@ -48,45 +68,111 @@ def pull_head(url: str, token: str, name: RecordName) -> Record:
     return record
 
 
-def pull_body(url: str, token: str, record: Record, folder: Path, limit: RateLimit) -> None:
+def pull_body(sources: Sequence[Source], token: str, record: Record, folder: Path, limit: RateLimit | None = None) -> None:
     """Fill the record's draft in `folder`; chunks that an earlier try left there are kept where they are right.
 
-    A piece that comes damaged is asked for again, three times in all. Raises WireError, CheckpointError, OSError; what came stays.
+    limit: of a backup, which one stream fetches at low priority. None: a recovery, in several streams, from all sources. A chunk that
+    comes damaged is asked for again, three times in all. Raises WireError, CheckpointError, OSError; what came stays.
     """
     path = draft_path(folder, record.name)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        has_begun = os.fstat(handle).st_blocks > 0
         os.ftruncate(handle, record.body_bytes)
         if record.body_bytes:
-            _fill(_Peer(url, token), record, memoryview(mmap.mmap(handle, record.body_bytes)), limit)
+            missing = _missing(handle, record) if has_begun else list(range(len(record.chunks)))
+            _Pull(token, record, handle, limit, missing).run(sources[:_MOST_SOURCES])
     finally:
         os.close(handle)
 
 
-def _fill(peer: _Peer, record: Record, body: memoryview, limit: RateLimit) -> None:
-    begin = CHUNK_BYTES * (wrong_chunk(body, record) or 0)
-    if wrong_chunk(body, record) is None:
-        return
-    while begin < record.body_bytes:
-        count = min(PIECE_BYTES, record.body_bytes - begin)
-        piece = body[begin : begin + count]
-        for attempt in range(_TRIES):
-            limit.take(count)
-            peer.read_into(f"/v1/records/{record.name}/body?from={begin}&bytes={count}", piece)
-            bad = _bad_chunk(piece, record, begin // CHUNK_BYTES)
-            if bad is None:
-                break
-            if attempt == _TRIES - 1:
-                raise CheckpointError(f"chunk {bad} of {record.name} from {peer.url} is damaged")
-        begin += count
+def _missing(handle: int, record: Record) -> list[int]:
+    """Chunks that are not what was written."""
+    body = memoryview(mmap.mmap(handle, record.body_bytes))
+    return [index for index, wanted in enumerate(record.chunks) if zlib.crc32(_chunk(body, index)) != wanted]
 
 
-def _bad_chunk(piece: memoryview, record: Record, first: int) -> int | None:
-    for offset in range(0, len(piece), CHUNK_BYTES):
-        index = first + offset // CHUNK_BYTES
-        if zlib.crc32(piece[offset : offset + CHUNK_BYTES]) != record.chunks[index]:
-            return index
-    return None
+class _Pull:
+    """One body on its way. Threads take pieces, which are runs of neighbouring chunks, until none is left."""
+
+    def __init__(self, token: str, record: Record, handle: int, limit: RateLimit | None, missing: list[int]) -> None:
+        self._token, self._record, self._handle, self._limit = token, record, handle, limit
+        longest = PIECE_BYTES // CHUNK_BYTES
+        self._pieces = _runs(missing, longest if limit is not None else max(1, min(longest, len(missing) // (4 * _MOST_SOURCES))))
+        self._lock = threading.Lock()
+
+    def run(self, sources: Sequence[Source]) -> None:
+        """A source that fails is left out, and its piece goes to another."""
+        if self._limit is not None:
+            self._drain(sources[0])
+            return
+        left = list(sources)
+        while self._pieces:
+            streams = (left * max(1, _STREAMS // len(left)))[: max(len(left), len(self._pieces))]
+            with ThreadPoolExecutor(len(streams), "minder-stream") as pool:
+                outcomes = [(source, pool.submit(self._drain, source)) for source in streams]
+            failed = {source: error for source, outcome in outcomes if (error := outcome.exception()) is not None}
+            left = [source for source in left if source not in failed]
+            if not left:
+                raise next(iter(failed.values()))
+
+    def _drain(self, source: Source) -> None:
+        peer = _Peer(source.url, self._token)
+        while (piece := self._take()) is not None:
+            done = piece.start
+            try:
+                for reached in self._fetch(peer, source.name, piece):
+                    done = reached
+            except (OSError, WireError, CheckpointError):
+                self._give_back(range(done, piece.stop))
+                raise
+        peer.close()
+
+    def _take(self) -> range | None:
+        with self._lock:
+            return self._pieces.pop(0) if self._pieces else None
+
+    def _give_back(self, piece: range) -> None:
+        if piece:
+            with self._lock:
+                self._pieces.insert(0, piece)
+
+    def _fetch(self, peer: _Peer, name: RecordName, piece: range) -> Iterable[int]:
+        """Chunk by chunk; yields the first that is still missing."""
+        begin, end = piece.start * CHUNK_BYTES, min(piece.stop * CHUNK_BYTES, self._record.body_bytes)
+        if self._limit is not None:
+            self._limit.take(end - begin)
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        damaged = []
+        with peer.body(name, begin, end - begin, self._limit is None) as answer:
+            for index in piece:
+                chunk = buffer[: min(CHUNK_BYTES, end - index * CHUNK_BYTES)]
+                peer.fill(chunk, answer)
+                if not self._keep(index, chunk):
+                    damaged.append(index)
+                elif not damaged:
+                    yield index + 1
+        for index in damaged:
+            self._ask_again(peer, name, index, buffer)
+            yield index + 1
+        yield piece.stop
+
+    def _keep(self, index: int, chunk: memoryview) -> bool:
+        if zlib.crc32(chunk) != self._record.chunks[index]:
+            return False
+        if os.pwrite(self._handle, chunk, index * CHUNK_BYTES) != len(chunk):
+            raise OSError(28, "no room for a checkpoint record")
+        return True
+
+    def _ask_again(self, peer: _Peer, name: RecordName, index: int, buffer: memoryview) -> None:
+        begin = index * CHUNK_BYTES
+        chunk = buffer[: min(CHUNK_BYTES, self._record.body_bytes - begin)]
+        for _ in range(_TRIES - 1):
+            with peer.body(name, begin, len(chunk), self._limit is None) as answer:
+                peer.fill(chunk, answer)
+            if self._keep(index, chunk):
+                return
+        raise CheckpointError(f"chunk {index} of {name} from {peer.url} is damaged")
 
 
 class _Peer:
@@ -98,6 +184,9 @@ class _Peer:
         self._connection = http.client.HTTPConnection(origin.host, origin.port, timeout=_SILENT_S)
         self._headers = {"Authorization": f"Bearer {token}"}
 
+    def close(self) -> None:
+        self._connection.close()
+
     def get(self, path: str, largest_bytes: int) -> bytes:
         with self._ask(path) as answer:
             data = answer.read(largest_bytes + 1)
@@ -105,18 +194,19 @@ class _Peer:
             raise WireError(f"{self.url}{path} answered more than {largest_bytes} bytes")
         return data
 
-    def read_into(self, path: str, target: memoryview) -> None:
+    def body(self, name: RecordName, begin: int, count: int, is_urgent: bool) -> http.client.HTTPResponse:
+        return self._ask(f"/v1/records/{name}/body?from={begin}&bytes={count}" + ("&urgent=1" if is_urgent else ""))
+
+    def fill(self, target: memoryview, answer: http.client.HTTPResponse) -> None:
         done = 0
-        with self._ask(path) as answer:
-            while done < len(target):
-                try:
-                    count = answer.readinto(target[done:])
-                except (OSError, http.client.HTTPException) as error:
-                    raise NoAnswerError(f"{self.url} stopped in the middle of {path}: {error}") from error
-                if not count:
-                    raise NoAnswerError(f"{self.url} stopped in the middle of {path}")
-                done += count
-            answer.read()
+        while done < len(target):
+            try:
+                count = answer.readinto(target[done:])
+            except (OSError, http.client.HTTPException) as error:
+                raise NoAnswerError(f"{self.url} stopped in the middle of a record: {error}") from error
+            if not count:
+                raise NoAnswerError(f"{self.url} stopped in the middle of a record")
+            done += count
 
     def _ask(self, path: str) -> http.client.HTTPResponse:
         try:
@@ -129,3 +219,18 @@ class _Peer:
             said = answer.read(500).decode(errors="replace")
             raise WireError(f"the cache at {self.url} answered {answer.status} to {path.partition('?')[0]}: {said}")
         return answer
+
+
+def _chunk(body: memoryview, index: int) -> memoryview:
+    return body[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+
+
+def _runs(indices: Iterable[int], longest: int) -> list[range]:
+    """Neighbouring chunks together, so many at most."""
+    found: list[range] = []
+    for index in indices:
+        if found and found[-1].stop == index and len(found[-1]) < longest:
+            found[-1] = range(found[-1].start, index + 1)
+        else:
+            found.append(range(index, index + 1))
+    return found

@@ -15,6 +15,7 @@ from typing import Any
 
 from minder.edge.cache.cache import Cache
 from minder.edge.cache.members import Member
+from minder.edge.cache.pull import Source
 from minder.edge.cache.record import RecordName
 from minder.model.errors import MinderError, WireError
 from minder.model.log import event
@@ -72,6 +73,8 @@ _VERBS: dict[str, Callable[[Cache, Mapping[str, Any]], Any]] = {
     "room": lambda cache, request: cache.make_room(request["rank"], request["body_bytes"]),
     "keep": lambda cache, request: cache.keep(_name(request), request["wait_s"]),
     "commit": lambda cache, request: cache.commit(request["step"], request["generation"]),
-    "fetch": lambda cache, request: cache.fetch(_name(request), request["url"]),
+    "fetch": lambda cache, request: cache.fetch(
+        _name(request), request["url"], [Source(item["url"], _name(item)) for item in request.get("bodies", ())]
+    ),
     "leave": lambda cache, request: cache.leave(request["rank"], request["generation"]),
 }

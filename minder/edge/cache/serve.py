@@ -9,7 +9,6 @@ import functools
 import http.client
 import json
 import logging
-import os
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -19,6 +18,7 @@ import uvicorn
 from minder.edge.cache.cache import Cache
 from minder.edge.cache.endpoints import build_endpoints
 from minder.edge.cache.rank_socket import serve_ranks
+from minder.edge.cache.sending import SendingProtocol
 from minder.edge.cache.settings import CacheSettings, check_settings
 from minder.edge.listening import Doorway, PatientLoop, serving_options
 from minder.model.errors import BadInputError, NoAnswerError
@@ -30,7 +30,6 @@ __all__ = ["CacheServer", "ask_peer", "serve"]
 
 _log = logging.getLogger("minder.cache")
 _LOOK_S = 2.0
-_NICE = 10
 _KEPT_CONNECTION_S = 60
 _PORT_FILE = "port"
 
@@ -41,7 +40,6 @@ def serve(settings: CacheSettings) -> None:
     Raises BadInputError for a folder or memory that cannot serve, or for a second cache in the same folder.
     """
     check_settings(settings)
-    os.nice(_NICE)
     with open_private(settings.folder / "lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,7 +84,7 @@ class CacheServer:
         replace_private(settings.folder / _PORT_FILE, str(self._listener.getsockname()[1]))
         host, port = self._listener.getsockname()[:2]
         self.cache = Cache(settings, f"http://{f'[{host}]' if ':' in host else host}:{port}", ask_peer)
-        options = {**serving_options(), "timeout_keep_alive": _KEPT_CONNECTION_S}
+        options = {**serving_options(), "http": SendingProtocol, "timeout_keep_alive": _KEPT_CONNECTION_S}
         self._server = _Server(uvicorn.Config(build_endpoints(self.cache), lifespan="off", **options))
 
     def stop(self) -> None:

@@ -76,6 +76,16 @@ class Checkpointer:
         """Of what is saved now: above that of everything that was there."""
         return self._tier.generation
 
+    def demand_memory(self, who: str) -> Checkpointer:
+        """This one; raises CheckpointError for a folder, which `who` cannot use."""
+        if not isinstance(self._tier, MemoryTier):
+            raise CheckpointError(f'{who} needs Checkpointer("memory"), and this one saves to a folder')
+        return self
+
+    def gather_all(self, value: Any) -> list[Any]:
+        """Every rank's value, on every rank, in the order of the ranks: all call it together."""
+        return self._tier._ranks.gather_all(value)
+
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Take the state after `step` steps and save it in the background. The same step twice is saved once.
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from minder.edge.cache.choice import Copy, Holding, choose_step
+from minder.edge.cache.choice import Copy, Holding, choose_step, equal_bodies, shared_reads
 from minder.edge.cache.client import CacheClient
 from minder.edge.cache.folder import read_record
 from minder.edge.cache.members import Member
@@ -287,34 +287,61 @@ class MemoryTier:
         bad: set[tuple[RecordName, str, str]] = set()
         while True:
             answers = self._ranks.gather_all(self._cache.hello(self._flush_dir))
-            chosen = choose_step([_holding(answer) for answer in answers], self._ranks.size, bad)
+            holdings = [_holding(answer) for answer in answers]
+            chosen = choose_step(holdings, self._ranks.size, bad)
             if chosen is None:
                 self._refuse_a_silent_start(answers, bad)
                 return None
-            found, mine_bad = self._first_whole(chosen[self._ranks.rank])
+            mine = [*self._read_once(holdings, chosen), *chosen[self._ranks.rank]]
+            found, mine_bad = self._first_whole(mine, holdings, bad)
             news = [copy for each in self._ranks.gather_all(mine_bad) for copy in each]
             if not news:
                 assert found is not None
                 return found
             bad.update(news)
 
-    def _first_whole(self, copies: list[Copy]) -> tuple[tuple[Record, torch.Tensor] | None, list[tuple[RecordName, str, str]]]:
+    def _read_once(self, holdings: list[Holding], chosen: dict[int, list[Copy]]) -> list[Copy]:
+        """Where ranks with equal bodies have them in a shared store only: one reads it, and in each round twice as many have it in memory.
+        The copy that is in our own memory then, if all went well; else the store is left."""
+        groups = shared_reads(holdings, chosen)
+        if not groups:
+            return []
+        rank = self._ranks.rank
+        group = next((each for each in groups if rank in each), ())
+        place, found = group.index(rank) if group else -1, []
+        for have in [0, *(2**turn for turn in range((max(map(len, groups)) - 1).bit_length()))]:
+            if have <= place < max(1, 2 * have):
+                copy = chosen[rank][0]
+                before = [(holdings[peer].url, chosen[peer][0].name) for peer in group[:have]]
+                turn = place % max(1, have)
+                try:
+                    self._cache.fetch(copy.name, copy.url, _FETCH_S, before[turn:] + before[:turn])
+                    found = [Copy(copy.name, holdings[rank].url, "memory", own=True)]
+                except (CheckpointError, OSError) as error:
+                    _log.warning("record %s is read from the store: %s", copy.name, error)
+            self._ranks.gather_all(None)
+        return found
+
+    def _first_whole(
+        self, copies: list[Copy], holdings: list[Holding], bad: set[tuple[RecordName, str, str]]
+    ) -> tuple[tuple[Record, torch.Tensor] | None, list[tuple[RecordName, str, str]]]:
         """The first copy that can be had and is undamaged; else all of them, as bad ones."""
         for copy in copies:
             try:
-                return self._open(copy), []
+                return self._open(copy, [] if copy.own else equal_bodies(holdings, copy, bad)), []
             except (CheckpointError, OSError) as error:
                 _log.warning("record %s in %s of %s is passed over: %s", copy.name, copy.where, copy.url, error)
         return None, [(copy.name, copy.url, copy.where) for copy in copies]
 
-    def _open(self, copy: Copy) -> tuple[Record, torch.Tensor]:
+    def _open(self, copy: Copy, elsewhere: list[tuple[str, RecordName]]) -> tuple[Record, torch.Tensor]:
         if not copy.own:
-            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S)  # as long as it comes; a peer that is silent raises sooner
+            folder = self._cache.fetch(copy.name, copy.url, _FETCH_S, elsewhere)  # as long as it comes; a silent peer raises sooner
         else:
             folder = self._cache.folder if copy.where == "memory" else Path(self._flush_dir)
         record = read_record(folder, copy.name)
         body = _map(body_path(folder, copy.name), record.body_bytes)
-        bad = None if body is None else wrong_chunk(memoryview(body), record)
+        # what the cache has just fetched it has checked chunk by chunk
+        bad = None if body is None or not copy.own else wrong_chunk(memoryview(body), record)
         if bad is not None:
             raise CheckpointError(f"chunk {bad} of {copy.name} in {folder} is damaged")
         return record, _as_tensor(body)
@@ -372,7 +399,9 @@ def _as_tensor(body: mmap.mmap | None) -> torch.Tensor:
 
 def _holding(answer: Mapping[str, Any]) -> Holding:
     named = ((RecordName.parse(item["name"]), item) for item in answer["records"])
-    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in named if name is not None})
+    records = [(name, item) for name, item in named if name is not None]
+    keys = {name: item["key"] for name, item in records if item.get("key")}
+    return Holding(answer["url"], {(name, item["where"]): item["world_size"] for name, item in records}, keys)
 
 
 def _newest_generation(answer: Mapping[str, Any]) -> int:

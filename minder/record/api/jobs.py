@@ -64,6 +64,9 @@ class StandbyRequest(Request):
     reason: Text = Field(description="Why; the next person reads it.")
     rack: MachineName | None = Field(default=None, description="Rack that it shares with other machines.")
     switch: MachineName | None = Field(default=None, description="Switch that it shares with other machines.")
+    block: MachineName | None = Field(
+        default=None, description="Block of the network in which it lies, the machines below one spine switch."
+    )
 
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

@@ -46,6 +46,7 @@ class Join:
     launcher: str
     rack: str | None = None
     switch: str | None = None
+    block: str | None = None
     state: Literal["asked", "done", "failed"] = "asked"
     detail: str = ""
 
@@ -58,9 +59,9 @@ def fold_joins(events: Iterable[LedgerEvent]) -> list[Join]:
         if event.kind == kinds.JOB_REGISTERED:
             found.clear()  # the next run begins with the machines of its configuration
         elif event.kind == kinds.STANDBY_ADDED:
-            rack, switch = (None if payload.get(key) is None else str(payload[key]) for key in ("rack", "switch"))
+            rack, switch, block = (None if payload.get(key) is None else str(payload[key]) for key in ("rack", "switch", "block"))
             machine, agent, launcher = (str(payload.get(key)) for key in ("machine", "agent", "launcher"))
-            found[name] = Join(name, machine, agent, launcher, rack, switch)
+            found[name] = Join(name, machine, agent, launcher, rack, switch, block)
         elif event.kind == kinds.RESULT and name in found:
             done = payload.get("outcome") in ("done", "already_done")
             found[name] = replace(found[name], state="done" if done else "failed", detail=str(payload.get("detail") or ""))
@@ -94,7 +95,7 @@ def new_join() -> str:
 
 def join_payload(wanted: Join) -> dict[str, Any]:
     """Payload of STANDBY_ADDED, without who and why."""
-    return {key: getattr(wanted, key) for key in ("machine", "agent", "launcher", "rack", "switch")}
+    return {key: getattr(wanted, key) for key in ("machine", "agent", "launcher", "rack", "switch", "block")}
 
 
 def check_join(events: Sequence[LedgerEvent], job: str, wanted: Join) -> None:
