@@ -10,7 +10,8 @@ from learned_stumps import stumps
 
 from minder.diagnose.detectors.choose import choose_learned
 from minder.diagnose.detectors.learned.detector import LearnedDetector, PoolDetector
-from minder.diagnose.detectors.learned.features import CANDIDATES, FEATURES, FeatureStream
+from minder.diagnose.detectors.learned.describe import CANDIDATES, FEATURES
+from minder.diagnose.detectors.learned.features import FeatureStream
 from minder.diagnose.load_detector import equip_model, open_model
 from minder.diagnose.verdicts.judge import Judge
 from minder.diagnose.verdicts.telemetry import TelemetryRule

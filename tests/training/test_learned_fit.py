@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.learned.features import FEATURES, KIND_FEATURES
+from minder.diagnose.detectors.learned.describe import FEATURES, KIND_FEATURES
 from minder.diagnose.detectors.learned.model import Calibration, LearnedModel
 from minder.diagnose.detectors.learned.trees import CLIP
 from minder.model.errors import ConfigError

@@ -12,7 +12,7 @@ from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.learned.decide import Speaking, Veto
 from minder.diagnose.detectors.learned.features import Bin, FeatureStream
 from minder.diagnose.detectors.learned.model import LearnedModel
-from minder.diagnose.detectors.learned.posterior import JUDGED, Posterior, spread_margins
+from minder.diagnose.detectors.learned.posterior import Posterior, spread_margins
 from minder.diagnose.detectors.traits import with_devices
 from minder.model.evidence import Evidence, Scores
 from minder.model.telemetry import Window
@@ -39,7 +39,7 @@ class LearnedDetector:
         metrics, values_TKM = with_devices(window)
         found = []
         for t, time_s in enumerate(window.times_T.tolist()):
-            ended = self._stream.add(time_s, window.machines, metrics, values_TKM[t].astype(np.float64), window.present_TM[t])
+            ended = self._stream.add(time_s, window.machines, metrics, values_TKM[t], window.present_TM[t])
             if ended is not None:
                 self._take(ended)
             found.append(self._scores(time_s, window.machines))
@@ -73,13 +73,15 @@ class LearnedDetector:
         self.posterior.follow(ended.machines)
         if len(ended.machines) < _FEWEST:
             return
-        margin_C = self.model.margin.of(ended.features_CF[:JUDGED])
-        p_M = self.posterior.update(ended.dt_s, spread_margins(len(ended.machines), ended.candidates_C[:JUDGED], margin_C))
+        margin_C = self.model.margin.of(ended.features_CF)
+        p_M = self.posterior.update(ended.dt_s, spread_margins(len(ended.machines), ended.candidates_C, margin_C))
         self._stood = self._speaking.update(ended.dt_s, ended.machines, p_M)
 
     def _scores(self, time_s: float, machines: tuple[str, ...]) -> Scores:
-        score_M = np.array([self._stood.get(name, 0.0) for name in machines])
-        threshold = self.model.decision.speak_s
+        score_M, threshold = np.zeros(len(machines)), self.model.decision.speak_s
+        for name, seconds in self._stood.items():
+            if name in machines:
+                score_M[machines.index(name)] = seconds
         odd = [machines[m] for m in np.flatnonzero(score_M >= 0.5 * threshold).tolist()]
         evidence = {name: self._evidence(name, time_s) for name in odd}
         return Scores(time_s, machines, score_M, threshold, evidence, {name: time_s - self._stood[name] for name in odd})

@@ -15,6 +15,7 @@ KINDS = (
     "throughput", "utilisation", "tensor", "power", "temperature", "clock", "memory_bandwidth", "nvlink", "pcie", "network", "congestion",
     "errors", "processor", "host_memory",
 )  # fmt: skip
+_ABSURD = 1e15  # no metric has such values
 COMMON_KINDS = ("utilisation", "tensor", "power", "nvlink", "network", "congestion")  # whose common move says what the job is doing
 
 
@@ -88,17 +89,29 @@ class SeriesTable:
         self.names = tuple(metrics[k] for k, _ in found)
         kinds = [series.kind for _, series in found]
         self.members = [np.array([i for i, kind in enumerate(kinds) if kind == wanted], dtype=np.int64) for wanted in KINDS]
-        self.log_K1 = np.array([[series.logarithmic] for _, series in found], dtype=bool).reshape(-1, 1)
-        self.offset_K1 = np.array([[series.offset] for _, series in found]).reshape(-1, 1)
-        self.floor_K1 = np.array([[series.floor] for _, series in found]).reshape(-1, 1)
+        self.log_K = np.array([series.logarithmic for _, series in found], dtype=bool)
+        self.offset_K1 = np.array([[series.offset] for _, series in found], dtype=np.float32).reshape(-1, 1)
+        self.floor_K1 = np.array([[series.floor] for _, series in found], dtype=np.float32).reshape(-1, 1)
 
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
-        """Values on the series' scales, NaN where there is no data or where a value cannot be one."""
-        values_KM = np.where(np.isfinite(values_KM) & (np.abs(values_KM) < 1e15), values_KM, np.nan)
-        return np.asarray(np.where(self.log_K1, np.log(np.maximum(values_KM, 0.0) + self.offset_K1), values_KM / self.offset_K1))
+        """The series' values on their scales (a new array of 32 bits), NaN where there is no data or where a value cannot be one.
+
+        values_KM: of all metrics of the window.
+        """
+        with np.errstate(over="ignore"):
+            out_KM = values_KM[self.columns].astype(np.float32)
+        out_KM[~(np.abs(out_KM) < _ABSURD)] = np.nan  # infinite, too
+        for k, logarithmic in enumerate(self.log_K.tolist()):
+            if logarithmic:
+                np.maximum(out_KM[k], 0.0, out=out_KM[k])
+                out_KM[k] += self.offset_K1[k, 0]
+                np.log(out_KM[k], out=out_KM[k])
+            else:
+                out_KM[k] /= self.offset_K1[k, 0]
+        return np.asarray(out_KM)
 
     def unscale(self, k: int, value: float) -> float:
         """One scaled value of series k in its metric's base unit."""
-        if self.log_K1[k, 0]:
+        if self.log_K[k]:
             return float(np.exp(min(value, 80.0)) - self.offset_K1[k, 0])
         return float(value * self.offset_K1[k, 0])

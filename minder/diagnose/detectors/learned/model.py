@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from minder.diagnose.detectors.learned.decide import Decision
-from minder.diagnose.detectors.learned.features import FEATURES
+from minder.diagnose.detectors.learned.describe import FEATURES
 from minder.diagnose.detectors.learned.posterior import Accumulation
 from minder.diagnose.detectors.learned.trees import Margin, TreeSet
 from minder.model.errors import ConfigError

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["JUDGED", "Accumulation", "Posterior", "spread_margins"]
+__all__ = ["Accumulation", "Posterior", "spread_margins"]
 
-JUDGED = 16  # the loudest machines of a bin, whose log likelihood ratios are computed
 _LONGEST_S = 15.0
 _TINY = 1e-12
 

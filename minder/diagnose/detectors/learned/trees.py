@@ -7,21 +7,22 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from minder.diagnose.detectors.learned.features import FEATURES, KIND_FEATURES
+from minder.diagnose.detectors.learned.describe import FEATURES, KIND_FEATURES, SIGNED
 
 __all__ = ["CLIP", "MONOTONE", "Margin", "TreeSet", "as_magnitudes"]
 
 CLIP = 8.0  # no bin's log likelihood ratio is believed beyond this
 _LAST_OF_KINDS = max(part.stop for part in KIND_FEATURES.values())
 # What can only speak for a fault, the larger it is: all that is measured of a kind (as magnitudes), how many are odd, by how much.
-MONOTONE = tuple(int(i < _LAST_OF_KINDS or name in ("odd_kinds", "loud", "loud_lead")) for i, name in enumerate(FEATURES))
+_AS_A_WHOLE = ("odd_kinds", "loud", "loud_lead", "slow_loud", "slow_loud_lead")
+MONOTONE = tuple(int(i < _LAST_OF_KINDS or name in _AS_A_WHOLE) for i, name in enumerate(FEATURES))
 
 
 def as_magnitudes(features_RF: np.ndarray) -> np.ndarray:
     """The inputs of the monotone set: deviations without their sign; a lead keeps its own."""
     out_RF = features_RF.copy()
     for part in KIND_FEATURES.values():
-        out_RF[:, part.start : part.stop - 1] = np.abs(out_RF[:, part.start : part.stop - 1])
+        out_RF[:, part.start : part.start + SIGNED] = np.abs(out_RF[:, part.start : part.start + SIGNED])
     return out_RF
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.diagnose.detectors.learned.features import FEATURES, KIND_FEATURES
+from minder.diagnose.detectors.learned.describe import FEATURES, KIND_FEATURES
 from minder.offline.training.learned.recording import Recording
 
 __all__ = ["Examples", "Sampled", "join", "sample"]

@@ -19,8 +19,8 @@ import numpy as np
 import minder.diagnose.detectors as detectors
 import minder.simulate.worlds as worlds
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.detectors.learned.features import FEATURES, FeatureStream
-from minder.diagnose.detectors.learned.posterior import JUDGED
+from minder.diagnose.detectors.learned.describe import FEATURES
+from minder.diagnose.detectors.learned.features import FeatureStream
 from minder.diagnose.detectors.traits import with_devices
 from minder.model.telemetry import Window
 from minder.offline.worlds.shown import is_shown
@@ -31,7 +31,7 @@ from minder.simulate.worlds.world import NO_FAULT, World
 
 __all__ = ["Recording", "made", "read_recording"]
 
-_FORMAT = 1  # of the cached files: count it up when they change
+_FORMAT = 2  # of the cached files: count it up when they change
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +123,9 @@ def _read(path: Path, said: list[Said]) -> Recording:
     with np.load(path) as data:
         about: dict[str, Any] = json.loads(str(data["about"]))
         arrays = {name: data[name] for name in ("time_B", "dt_B", "first_B", "machine_R", "features_RF")}
-    _keep_judged(arrays)
     for name in ("machines", "culprits", "nuisances"):
         about[name] = tuple(about[name])
     return Recording(**about, **arrays, said=tuple(said))
-
-
-def _keep_judged(arrays: dict[str, np.ndarray]) -> None:
-    """Of every bin the rows whose margins are computed live: the loudest come first."""
-    first_B, count_B = arrays["first_B"], np.diff(arrays["first_B"])
-    rank_R = np.arange(len(arrays["machine_R"])) - np.repeat(first_B[:-1], count_B)
-    for name in ("machine_R", "features_RF"):
-        arrays[name] = arrays[name][rank_R < JUDGED]
-    arrays["first_B"] = np.concatenate([[0], np.cumsum(np.minimum(count_B, JUDGED))])
 
 
 @functools.cache
@@ -143,7 +133,7 @@ def _hash(family: str, room: str) -> str:
     """Of the code that decides: the family, and the detector's modules of the room ("": the default's, beside `learned`)."""
     root = Path(str(detectors.__file__)).parent
     here, there = Path(__file__).parents[2] / "worlds", Path(str(worlds.__file__)).parent / "families"
-    names = ("features", "kinds", "ordered") if room else ()
+    names = ("describe", "features", "kinds", "ordered", "typed_state") if room else ()
     files = [root / room / f"{name}.py" for name in names] if room else sorted(root.glob("*.py"))
     files += [*sorted((there / family).rglob("*.py")), *there.glob(f"{family}.py")]
     files += [here / "window.py", here / ("shown.py" if room else "trace.py")]
