@@ -1,4 +1,4 @@
-"""Medians over machines where some values are missing: no warnings, and no more work than a large job needs. Legend: K series, M machines."""
+"""Medians over machines where some values are missing, of no more machines than a median needs. Legend: K series, M machines."""
 
 from __future__ import annotations
 

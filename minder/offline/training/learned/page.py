@@ -16,9 +16,9 @@ import numpy as np
 from minder.model.errors import BadInputError
 from minder.offline.evaluation.reliability import measure_reliability
 from minder.offline.plots.evaluation import draw_reliability
-from minder.offline.training.learned.measure import Line, earned, fit_calibration, lines, measure_gain, said_and_right, shown_only
+from minder.offline.training.learned.measure import Line, earned, lines, measure_gain, said_and_right, shown_only
 from minder.offline.training.learned.validate import Row, Validation
-from minder.simulate.worlds.catalogue import TUNED_ON, group_of
+from minder.simulate.worlds.catalogue import TUNED_ON
 
 __all__ = ["VALIDATION", "document_of", "table_of", "write_validation"]
 
@@ -33,7 +33,7 @@ border-bottom:1px solid #e5e5e5}td:first-child,th:first-child{text-align:left}im
 def document_of(validation: Validation) -> dict[str, Any]:
     """Everything that was measured, as JSON; NaN is null."""
     rows = validation.rows
-    said_N, right_N = calibrated_accusations(validation)
+    said_N, right_N = said_and_right(rows, "pool")
     verdict = earned(rows, said_N, right_N)
     sections = [{"title": title, "lines": [_record(line) for line in lines(part)]} for title, part in _sections(rows) if part]
     sections += [
@@ -65,18 +65,6 @@ def document_of(validation: Validation) -> dict[str, Any]:
 
 def _families(rows: Sequence[Row]) -> list[str]:
     return sorted({row.recording.family for row in rows})
-
-
-def calibrated_accusations(validation: Validation) -> tuple[np.ndarray, np.ndarray]:
-    """(said, right) of the pool's first accusations; what is said of a group's was fitted on the other groups."""
-    said, right = [], []
-    for row in validation.rows:
-        p_N, right_N = said_and_right([row], "pool")
-        if len(p_N):
-            calibration = fit_calibration(validation.inner[group_of(row.recording.family)])
-            said.append(calibration.share(float(p_N[0])))
-            right.append(bool(right_N[0]))
-    return np.array(said, dtype=np.float64), np.array(right, dtype=bool)
 
 
 def table_of(document: dict[str, Any]) -> str:
