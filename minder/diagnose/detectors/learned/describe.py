@@ -55,14 +55,10 @@ class Deviations:
 
 def kind_levels(table: SeriesTable, size_KM: np.ndarray, seen_KM: np.ndarray) -> np.ndarray:
     """(P, M): the largest magnitude among a kind's series, NaN where the machine never showed one."""
-    out_PM = np.full((len(KINDS), size_KM.shape[1]), np.nan, dtype=np.float32)
-    size_KM = np.where(seen_KM, np.abs(size_KM), np.nan)
-    for p, places in enumerate(table.members):
-        if len(places) == 1:
-            out_PM[p] = size_KM[places[0]]
-        elif len(places):
-            out_PM[p] = np.fmax.reduce(size_KM[places], axis=0)
-    return np.asarray(np.minimum(out_PM, _MOST))
+    size_KM = np.abs(size_KM)
+    if not seen_KM.all():
+        size_KM[~seen_KM] = np.nan
+    return np.asarray(np.minimum(table.largest(size_KM), np.float32(_MOST)))
 
 
 def odd_machines(quick_PM: np.ndarray) -> np.ndarray:
@@ -105,7 +101,7 @@ def describe(
 
 
 def _loudness(level_PM: np.ndarray) -> np.ndarray:
-    return np.asarray(np.nan_to_num(np.minimum(level_PM, _LOUDEST)).sum(axis=0))
+    return np.asarray(np.nansum(np.minimum(level_PM, np.float32(_LOUDEST)), axis=0))
 
 
 def _loudest(loud_M: np.ndarray) -> np.ndarray:
@@ -120,15 +116,15 @@ def _loudest(loud_M: np.ndarray) -> np.ndarray:
 
 
 def _fill_signed(out_CPX: np.ndarray, table: SeriesTable, seen: Deviations, chosen_C: np.ndarray) -> None:
+    """Of each kind the series that deviates most speaks."""
+    if not len(table.there_P):
+        return
     there_KC, quick_KC = seen.seen_KM[:, chosen_C], np.abs(seen.quick_KM[:, chosen_C])
+    best_PC = np.array([places[quick_KC[places].argmax(axis=0)] for places in table.members if len(places)])
+    known_PC = np.logical_or.reduceat(there_KC[table.by_kind], table.begins, axis=0)
     parts = [values_KM[:, chosen_C] for values_KM in (seen.now_KM, seen.quick_KM, seen.slow_KM, seen.peer_KM, seen.size_KM)]
-    columns = np.arange(len(chosen_C))
-    for p, places in enumerate(table.members):
-        if len(places):
-            known_C = there_KC[places].any(axis=0)
-            best_C = places[quick_KC[places].argmax(axis=0)]
-            for i, values_KC in enumerate(parts):
-                out_CPX[:, p, i] = np.where(known_C, np.clip(values_KC[best_C, columns], -_MOST, _MOST), np.nan)
+    values_XPC = np.clip(np.array(parts)[:, best_PC, np.arange(len(chosen_C))], -_MOST, _MOST)
+    out_CPX[:, table.there_P, :SIGNED] = np.where(known_PC, values_XPC, np.nan).transpose(2, 1, 0)
 
 
 def _lead(level_PM: np.ndarray, chosen_C: np.ndarray) -> np.ndarray:
