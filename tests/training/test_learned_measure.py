@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from minder.offline.evaluation.scoring import Judged
+from minder.offline.training.learned import recording as recordings
 from minder.offline.training.learned.calibrate import fit_calibration
-from minder.offline.training.learned.measure import earned, lines, measure_gain, poisson_lower, reliability_slope, shown_only
-from minder.offline.training.learned.recording import Recording
+from minder.offline.training.learned.measure import as_drawn, earned, lines, measure_gain, poisson_lower, reliability_slope, shown_only
+from minder.offline.training.learned.recording import REDRAWN, Recording
 from minder.offline.training.learned.trial import WAYS, Outcome
 from minder.offline.training.learned.validate import Row, has_concept
 
@@ -102,9 +104,21 @@ def test_the_slope_shows_whether_what_is_said_differs_too_much() -> None:
     assert math.isnan(reliability_slope(share_N, np.ones(4000, dtype=bool)))
 
 
-def test_what_no_metric_shows_can_be_left_out_of_the_score() -> None:
-    rows = [row("queue", 1, FOUND, FOUND), row("queue", 2, FOUND, MISSED, shown=False), row("queue", 3, QUIET, QUIET, fault=None)]
-    assert [item.recording.seed for item in shown_only(rows)] == [1, 3]
+def test_what_no_metric_shows_is_scored_as_drawn_and_as_redrawn() -> None:
+    hidden, again = row("queue", 2, FOUND, MISSED, shown=False), row("queue", 2 + REDRAWN, FOUND, FOUND)
+    rows = [row("queue", 1, FOUND, FOUND), hidden, again, row("queue", 3, QUIET, QUIET, fault=None)]
+    assert [item.recording.seed for item in shown_only(rows)] == [1, 2 + REDRAWN, 3]
+    assert [item.recording.seed for item in as_drawn(rows)] == [1, 2, 3]
+
+
+def test_a_hidden_world_is_redrawn_once_and_the_first_that_shows_its_fault_stands_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def drawn(family: str, seed: int, cache: Path) -> Recording:
+        return recording(family, seed, "hang" if seed != 1 + REDRAWN else None, shown=seed not in (1, 1 + REDRAWN))
+
+    monkeypatch.setattr(recordings, "read_recording", drawn)
+    assert [item.seed for item in recordings.made({"queue": range(3)}, tmp_path)] == [0, 1, 1 + 2 * REDRAWN, 2]
 
 
 def test_a_nuisance_is_known_by_its_concept_in_every_family() -> None:

@@ -17,7 +17,7 @@ from minder.offline.training.learned.trial import WAYS
 from minder.offline.training.learned.validate import Row
 from minder.simulate.worlds.catalogue import TUNED_ON
 
-__all__ = ["Gain", "Line", "Verdict", "earned", "lines", "measure_gain", "reliability_slope", "said_and_right", "shown_only"]
+__all__ = ["Gain", "Line", "Verdict", "as_drawn", "earned", "lines", "measure_gain", "reliability_slope", "said_and_right", "shown_only"]
 
 _DAY_S = 86_400.0
 _RESAMPLES = 2000
@@ -84,9 +84,14 @@ def poisson_lower(events: int, sure: float) -> float:
     return high if events else 0.0
 
 
+def as_drawn(rows: Sequence[Row]) -> list[Row]:
+    """The seeds that were asked for, faults that no metric shows among them."""
+    return [row for row in rows if not row.recording.is_redrawn]
+
+
 def shown_only(rows: Sequence[Row]) -> list[Row]:
-    """Without recordings whose culprit no metric shows."""
-    return [row for row in rows if row.recording.fault is None or row.recording.shown]
+    """Without recordings whose fault no metric shows, and with what these were redrawn as."""
+    return [row for row in rows if not row.recording.is_hidden]
 
 
 @dataclass(frozen=True, slots=True)

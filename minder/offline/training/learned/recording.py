@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,8 +30,9 @@ from minder.offline.worlds.window import peer_groups, window_of
 from minder.simulate.worlds.catalogue import load_family
 from minder.simulate.worlds.world import NO_FAULT, World
 
-__all__ = ["Recording", "made", "read_recording"]
+__all__ = ["REDRAWN", "Recording", "made", "read_recording"]
 
+REDRAWN = 1_000_000  # added to the seed of a world whose fault no metric shows, three times at most
 _FORMAT = 2  # of the cached files: count it up when they change
 
 
@@ -63,6 +65,16 @@ class Recording:
     def name(self) -> str:
         return f"{self.family}:{self.seed}"
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it has a fault that no metric shows."""
+        return self.fault is not None and not self.shown
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether it stands for one whose fault no metric shows."""
+        return self.seed >= REDRAWN
+
 
 def read_recording(family: str, seed: int, cache: Path) -> Recording:
     """From the cache, or made and written there (a part that its code has not changed is kept)."""
@@ -80,12 +92,21 @@ def read_recording(family: str, seed: int, cache: Path) -> Recording:
 
 
 def made(families: dict[str, range], cache: Path) -> Iterator[Recording]:
-    """All of these seeds, family by family in turn, so that a part of them is a fair sample."""
+    """All of these seeds, family by family in turn, so that a part of them is a fair sample; after a hidden one what it is redrawn as."""
     longest = max((len(seeds) for seeds in families.values()), default=0)
     for i in range(longest):
         for family, seeds in families.items():
             if i < len(seeds):
-                yield read_recording(family, seeds[i], cache)
+                found = read_recording(family, seeds[i], cache)
+                yield found
+                yield from _redrawn(found, cache)
+
+
+def _redrawn(found: Recording, cache: Path) -> Iterator[Recording]:
+    """A world with a fault that its telemetry shows, instead of one without; none where three seeds have none."""
+    if found.is_hidden:
+        others = (read_recording(found.family, found.seed + k * REDRAWN, cache) for k in (1, 2, 3))
+        yield from itertools.islice((other for other in others if other.fault is not None and other.shown), 1)
 
 
 def _write_features(path: Path, world: World, window: Window) -> None:
