@@ -68,7 +68,13 @@ def test_a_model_comes_back_from_its_arrays_and_one_of_another_version_does_not(
     assert again.calibration == model.calibration and again.decision == model.decision
     arrays = {name: array for name, array in model.arrays().items() if name != "signed.value_TN"}
     broken = {**model.arrays(), "signed.left_TN": np.zeros_like(model.arrays()["signed.left_TN"])}
-    for data, record in ((arrays, model.record()), (broken, model.record()), (model.arrays(), {**model.record(), "features": ["power"]})):
+    cut = {**model.arrays(), "monotone.feature_TN": np.array(3)}
+    for data, record in (
+        (arrays, model.record()),
+        (cut, model.record()),
+        (broken, model.record()),
+        (model.arrays(), {**model.record(), "features": ["power"]}),
+    ):
         with pytest.raises(ConfigError, match="train default"):
             LearnedModel.of(data, record)
     with pytest.raises(ConfigError, match="decision"):
