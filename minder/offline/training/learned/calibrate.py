@@ -34,4 +34,5 @@ def fit_calibration(parts: Sequence[np.ndarray], prior: float) -> Calibration:
         hessian = design_NX.T @ (design_NX * (weight_N * q_N * (1.0 - q_N))[:, None]) + _RIDGE * np.eye(5)
         step_X = np.linalg.solve(hessian, design_NX.T @ (weight_N * (right_N - q_N)) - _RIDGE * (weights_X - start_X))
         weights_X = weights_X + np.clip(step_X, -2.0, 2.0)
-    return Calibration(*weights_X.tolist(), prior=known.prior)
+    intercept, level, default, sure, learned = weights_X.tolist()
+    return Calibration(intercept, level, default, sure, learned, known.prior)
