@@ -23,11 +23,15 @@ import numpy as np
 from minder.diagnose.detectors.choose import choose_detector
 from minder.diagnose.detectors.contract import Detector
 from minder.diagnose.detectors.default import DefaultDetector
+from minder.diagnose.detectors.learned.detector import LearnedDetector
+from minder.diagnose.detectors.learned.model import LearnedModel
 from minder.diagnose.detectors.similarity.config import SimilarityConfig
 from minder.diagnose.detectors.similarity.weights import Weights, shapes
 from minder.model.errors import MinderError
 from minder.model.metrics import CATALOGUE
+from minder.model.resources import find_resource
 from minder.model.telemetry import Window
+from minder.record.registry.folder import read_model
 
 METRICS = tuple(
     metric.name for metric in CATALOGUE if metric.family in ("host", "gpu", "interconnect", "network") and not metric.counter
@@ -132,11 +136,31 @@ def measure_streaming() -> dict[str, float]:
     }
 
 
+def measure_learned(windows: list[Window], rows: int) -> dict[str, float]:
+    """The learned detector with the trees that ship: the batch, and ticks of 5 s, each of which ends a bin of every job."""
+    trained = read_model(find_resource("models/default"))
+    model = LearnedModel.of(trained.arrays, trained.network)
+    run(LearnedDetector(model), [at_time(windows[t % len(windows)], t) for t in range(20)])  # warm
+    batch = run(LearnedDetector(model), [at_time(windows[t % len(windows)], t) for t in range(rows)])
+    ticks, sizes = np.zeros(8), [1500] * 10 + [256] * 30 + [64] * 36
+    for size in sizes:
+        made = [at_time(window, 5 * t) for t, window in enumerate(make_rows(8, size, size))]
+        ticks += np.array(run(LearnedDetector(model, stages(size)), made))
+    one = run(LearnedDetector(model), [at_time(window, 5 * t) for t, window in enumerate(make_rows(8, 25_000))])
+    return {
+        "batch_learned_s": sum(batch) * ROWS / rows,
+        "tick_25000_in_76_jobs_learned_ms": 1000 * float(np.median(ticks[2:])) * 25_000 / sum(sizes),
+        "tick_25000_one_job_learned_ms": 1000 * float(np.median(one[2:])),
+    }
+
+
 def measure(rows: int, others: int, detectors: tuple[str, ...]) -> dict[str, float]:
     windows = make_rows(60, MACHINES)
     found: dict[str, float] = {}
     if "default" in detectors:
         found |= measure_default(windows, rows) | measure_streaming()
+    if "learned" in detectors:
+        found |= measure_learned(windows, rows)
     found["peak_memory_default_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     for name in (name for name in OTHERS if name in detectors):
         try:
@@ -153,7 +177,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rows", type=int, default=ROWS, help="of the default's batch")
     parser.add_argument("--others", type=int, default=4, help="rows of the batch that the other detectors are given")
-    parser.add_argument("--detectors", nargs="*", default=["default", *OTHERS])
+    parser.add_argument("--detectors", nargs="*", default=["default", "learned", *OTHERS])
     arguments = parser.parse_args()
     found = measure(arguments.rows, arguments.others, tuple(arguments.detectors))
     if arguments.json:

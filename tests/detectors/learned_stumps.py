@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minder.diagnose.detectors.learned.features import FEATURES
+from minder.diagnose.detectors.learned.describe import FEATURES
 from minder.diagnose.detectors.learned.model import LearnedModel
 from minder.diagnose.detectors.learned.trees import Margin, TreeSet
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minder.diagnose.detectors.learned.features import FEATURES, KIND_FEATURES
-from minder.diagnose.detectors.learned.model import Calibration, LearnedModel
+from minder.diagnose.detectors.learned.decide import Calibration
+from minder.diagnose.detectors.learned.describe import FEATURES, KIND_FEATURES
+from minder.diagnose.detectors.learned.model import LearnedModel
 from minder.diagnose.detectors.learned.trees import CLIP
 from minder.model.errors import ConfigError
 from minder.offline.training.learned import fit as fitting
@@ -61,20 +62,20 @@ def test_what_speaks_for_a_machine_is_the_kind_that_it_cannot_do_without(fitted:
 
 
 def test_a_model_comes_back_from_its_arrays_and_one_of_another_version_does_not(fitted: Fitted, examples: Examples) -> None:
-    model = LearnedModel(fitted.margin(), calibration=Calibration(0.8, -0.2, 0.6))
+    model = LearnedModel(fitted.margin(), calibration=Calibration(-0.2, 0.8, prior=0.6))
     again = LearnedModel.of(model.arrays(), model.record())
     np.testing.assert_array_equal(again.margin.of(examples.features_NF), model.margin.of(examples.features_NF))
     assert again.calibration == model.calibration and again.decision == model.decision
     arrays = {name: array for name, array in model.arrays().items() if name != "signed.value_TN"}
     broken = {**model.arrays(), "signed.left_TN": np.zeros_like(model.arrays()["signed.left_TN"])}
-    for data, record in ((arrays, model.record()), (broken, model.record()), (model.arrays(), {**model.record(), "features": ["power"]})):
+    cut = {**model.arrays(), "monotone.feature_TN": np.array(3)}
+    for data, record in (
+        (arrays, model.record()),
+        (cut, model.record()),
+        (broken, model.record()),
+        (model.arrays(), {**model.record(), "features": ["power"]}),
+    ):
         with pytest.raises(ConfigError, match="train default"):
             LearnedModel.of(data, record)
     with pytest.raises(ConfigError, match="decision"):
         LearnedModel.of(model.arrays(), {**model.record(), "decision": {"speak_p": 0.9}})
-
-
-def test_a_rarer_fault_makes_the_same_evidence_worth_less() -> None:
-    calibration = Calibration(1.0, 0.0, 0.5)
-    assert calibration.share(0.99) == pytest.approx(0.99, abs=1e-3)
-    assert calibration.share(0.99, prior=0.02) < calibration.share(0.99, prior=0.2) < 0.99

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from minder.offline.evaluation.scoring import Judged
-from minder.offline.training.learned.measure import earned, fit_calibration, lines, measure_gain, poisson_lower, shown_only
-from minder.offline.training.learned.recording import Recording
+from minder.offline.training.learned import recording as recordings
+from minder.offline.training.learned.calibrate import fit_calibration
+from minder.offline.training.learned.measure import as_drawn, earned, lines, measure_gain, poisson_lower, reliability_slope, shown_only
+from minder.offline.training.learned.recording import REDRAWN, Recording
 from minder.offline.training.learned.trial import WAYS, Outcome
 from minder.offline.training.learned.validate import Row, has_concept
 
@@ -30,7 +33,7 @@ def outcome(name: str, delay_s: float = math.nan, p: float = math.nan, false: in
 
 
 def row(family: str, seed: int, old: Outcome, new: Outcome, fault: str | None = "hang", **changed: object) -> Row:
-    return Row(recording(family, seed, fault, **changed), dict(zip(WAYS, (old, old, new), strict=True)), np.zeros((0, 3)))
+    return Row(recording(family, seed, fault, **changed), dict(zip(WAYS, (old, old, new), strict=True)))
 
 
 FOUND, MISSED, QUIET = outcome("found", 60.0, 0.99), outcome("missed", 420.0), outcome("quiet")
@@ -70,24 +73,52 @@ def test_nothing_is_earned_without_unseen_families_or_by_being_as_good() -> None
 
 def test_it_is_earned_where_every_condition_holds() -> None:
     better = [row(family, seed, MISSED if seed % 2 else FOUND, FOUND) for family in ("queue", "fluid") for seed in range(40)]
-    right_N = np.arange(400) % 20 > 0
-    said_N = np.where(right_N, 0.96, 0.75)
+    rng = np.random.default_rng(3)
+    said_N = rng.uniform(0.4, 0.99, 2000)
+    right_N = rng.random(2000) < said_N
     verdict = earned([*better, *(row("recipes", seed, FOUND, FOUND) for seed in range(8))], said_N, right_N, 100)
     assert verdict.earned, verdict.why
 
 
+def accusations(level: float, sure: bool, right: float, count: int = 60) -> np.ndarray:
+    """Snapshots of so many accusations by the default detector, as `trial.snapshots` gives them."""
+    return np.array([[level, 1.0, sure, 0.0, i < right * count, 1.0] for i in range(count)])
+
+
 def test_calibration_follows_what_was_right() -> None:
-    surer = [row("queue", seed, FOUND, outcome("found" if seed % 10 else "wrong", 60.0, 0.999)) for seed in range(60)]
-    unsure = [row("queue", seed, FOUND, outcome("found" if seed % 2 else "wrong", 60.0, 0.6)) for seed in range(60)]
-    calibration = fit_calibration([*surer, *unsure])
-    assert calibration.share(0.999) == pytest.approx(0.9, abs=0.05)
-    assert calibration.share(0.6) == pytest.approx(0.5, abs=0.08)
-    assert fit_calibration([]).slope == 1.0
+    calibration = fit_calibration([accusations(3.0, True, 0.9), accusations(-1.0, False, 0.4)], prior=0.6)
+    assert calibration.share(3.0, False, True, sure=True) == pytest.approx(0.9, abs=0.05)
+    assert calibration.share(-1.0, False, True) == pytest.approx(0.4, abs=0.06)
+    assert calibration.prior == 0.6
+    untaught = fit_calibration([accusations(3.0, True, 0.0, count=5)], prior=0.5)
+    assert untaught.level > 0.0, "five accusations teach nothing"
 
 
-def test_what_no_metric_shows_can_be_left_out_of_the_score() -> None:
-    rows = [row("queue", 1, FOUND, FOUND), row("queue", 2, FOUND, MISSED, shown=False), row("queue", 3, QUIET, QUIET, fault=None)]
-    assert [item.recording.seed for item in shown_only(rows)] == [1, 3]
+def test_the_slope_shows_whether_what_is_said_differs_too_much() -> None:
+    rng = np.random.default_rng(1)
+    share_N = rng.uniform(0.05, 0.95, 4000)
+    right_N = rng.random(4000) < share_N
+    assert reliability_slope(share_N, right_N) == pytest.approx(1.0, abs=0.1)
+    odds_N = share_N / (1.0 - share_N)
+    assert reliability_slope(odds_N**3 / (1.0 + odds_N**3), right_N) == pytest.approx(1.0 / 3.0, abs=0.05)
+    assert math.isnan(reliability_slope(share_N, np.ones(4000, dtype=bool)))
+
+
+def test_what_no_metric_shows_is_scored_as_drawn_and_as_redrawn() -> None:
+    hidden, again = row("queue", 2, FOUND, MISSED, shown=False), row("queue", 2 + REDRAWN, FOUND, FOUND)
+    rows = [row("queue", 1, FOUND, FOUND), hidden, again, row("queue", 3, QUIET, QUIET, fault=None)]
+    assert [item.recording.seed for item in shown_only(rows)] == [1, 2 + REDRAWN, 3]
+    assert [item.recording.seed for item in as_drawn(rows)] == [1, 2, 3]
+
+
+def test_a_hidden_world_is_redrawn_once_and_the_first_that_shows_its_fault_stands_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def drawn(family: str, seed: int, cache: Path) -> Recording:
+        return recording(family, seed, "hang" if seed != 1 + REDRAWN else None, shown=seed not in (1, 1 + REDRAWN))
+
+    monkeypatch.setattr(recordings, "read_recording", drawn)
+    assert [item.seed for item in recordings.made({"queue": range(3)}, tmp_path)] == [0, 1, 1 + 2 * REDRAWN, 2]
 
 
 def test_a_nuisance_is_known_by_its_concept_in_every_family() -> None:

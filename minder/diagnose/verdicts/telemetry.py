@@ -29,7 +29,7 @@ from typing import Literal
 import numpy as np
 
 from minder.diagnose.detectors.contract import Detector
-from minder.diagnose.detectors.traits import trait_of
+from minder.diagnose.detectors.sure import families_of, is_sure
 from minder.diagnose.job_mode.tracker import JobTracker
 from minder.ingest.windows import keep_machines, rows_of
 from minder.model.errors import ScoringLostError
@@ -43,7 +43,6 @@ _HOLD = 0.3  # share of the threshold above which an accused machine stays accus
 _AS_ODD = 0.7  # share of the accused's score
 _MOST_WAITING = 300  # rows that wait for a detector that does not answer
 _OUT_S = 60.0  # four scrapes of 15 s without a sample of anybody: nothing can be seen to end
-_LOST_S = 120.0  # so long silent, beside a stalled job: no exporter that restarts
 _GROUP_S = 10.0  # machines that turn odd within this time of each other were hit together
 
 
@@ -127,22 +126,16 @@ def _suspect(scores: Scores, m: int, source: str) -> Suspect:
         Evidence("telemetry", scores.machines[n], "turned odd at about the same time", since_s=_since_s(scores, n)) for n in together
     )
     at_once = cause == "absence" and _since_s(scores, m) >= scores.in_time_s[0]
-    families = 1 + at_once if cause == "absence" else _families(scores.evidence.get(machine, ()))
+    families = 1 + at_once if cause == "absence" else families_of(scores.evidence.get(machine, ()))
     raw = strength(families, float(scores.score_M[m]) / scores.threshold - 1.0, len(together))
     since_s = min(_since_s(scores, scores.machines.index(name)) for name in machines)
-    lost = scores.time_s - since_s >= _LOST_S and not scores.quiet  # an exporter may die in a long evaluation, too
-    sure = lost and at_once if cause == "absence" else families >= 2 and since_s <= scores.in_time_s[1]
-    tier: Tier = "evict" if sure and not is_group else "page"
+    tier: Tier = "evict" if is_sure(scores, m) and not is_group else "page"
     kind: Literal["machine", "group"] = "group" if is_group else "machine"
     return Suspect(scores.time_s, source, kind, machines, cause, calibrated(raw), since_s, tier, evidence, against)
 
 
 def _since_s(scores: Scores, m: int) -> float:
     return scores.since_s.get(scores.machines[m], scores.time_s)
-
-
-def _families(evidence: Sequence[Evidence]) -> int:
-    return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > 0.3})
 
 
 def _hit_together(scores: Scores, m: int) -> list[int]:

@@ -15,6 +15,7 @@ KINDS = (
     "throughput", "utilisation", "tensor", "power", "temperature", "clock", "memory_bandwidth", "nvlink", "pcie", "network", "congestion",
     "errors", "processor", "host_memory",
 )  # fmt: skip
+_ABSURD = 1e15  # no metric has such values
 COMMON_KINDS = ("utilisation", "tensor", "power", "nvlink", "network", "congestion")  # whose common move says what the job is doing
 
 
@@ -80,25 +81,50 @@ def series_of(name: str) -> Series | None:
 
 
 class SeriesTable:
-    """The series of K read metrics as arrays; `columns`: their places in the window's own metrics."""
+    """The series of K read metrics as arrays, those on a logarithmic scale first. columns: their places in the window's own metrics.
+
+    kind_K: place of each one's kind in KINDS. by_kind: the K places kind by kind; begins: where each kind that there is begins in it.
+    """
 
     def __init__(self, metrics: Sequence[str]) -> None:
-        found = [(k, series) for k, name in enumerate(metrics) if (series := series_of(name)) is not None]
+        read = [(k, series) for k, name in enumerate(metrics) if (series := series_of(name)) is not None]
+        found = sorted(read, key=lambda item: not item[1].logarithmic)
         self.columns = np.array([k for k, _ in found], dtype=np.int64)
         self.names = tuple(metrics[k] for k, _ in found)
-        kinds = [series.kind for _, series in found]
-        self.members = [np.array([i for i, kind in enumerate(kinds) if kind == wanted], dtype=np.int64) for wanted in KINDS]
-        self.log_K1 = np.array([[series.logarithmic] for _, series in found], dtype=bool).reshape(-1, 1)
-        self.offset_K1 = np.array([[series.offset] for _, series in found]).reshape(-1, 1)
-        self.floor_K1 = np.array([[series.floor] for _, series in found]).reshape(-1, 1)
+        self.kind_K = np.array([KINDS.index(series.kind) for _, series in found], dtype=np.int64)
+        self.members = [np.flatnonzero(self.kind_K == p) for p in range(len(KINDS))]
+        self.by_kind = np.argsort(self.kind_K, kind="stable")
+        self.there_P, self.begins = np.unique(self.kind_K[self.by_kind], return_index=True)
+        self.logarithms = sum(series.logarithmic for _, series in found)
+        self.offset_K1 = np.array([[series.offset] for _, series in found], dtype=np.float32).reshape(-1, 1)
+        self.floor_K1 = np.array([[series.floor] for _, series in found], dtype=np.float32).reshape(-1, 1)
 
     def scale(self, values_KM: np.ndarray) -> np.ndarray:
-        """Values on the series' scales, NaN where there is no data or where a value cannot be one."""
-        values_KM = np.where(np.isfinite(values_KM) & (np.abs(values_KM) < 1e15), values_KM, np.nan)
-        return np.asarray(np.where(self.log_K1, np.log(np.maximum(values_KM, 0.0) + self.offset_K1), values_KM / self.offset_K1))
+        """The series' values on their scales (a new array of 32 bits), NaN where there is no data or where a value cannot be one.
+
+        values_KM: of all metrics of the window.
+        """
+        with np.errstate(over="ignore"):
+            out_KM = values_KM[self.columns].astype(np.float32, copy=False)
+        absurd_KM = ~(np.abs(out_KM) < _ABSURD)  # infinite, too
+        out_KM[absurd_KM] = np.nan
+        first_KM, last_KM = out_KM[: self.logarithms], out_KM[self.logarithms :]
+        np.maximum(first_KM, 0.0, out=first_KM)
+        first_KM += self.offset_K1[: self.logarithms]
+        np.log(first_KM, out=first_KM)
+        last_KM /= self.offset_K1[self.logarithms :]
+        return out_KM
+
+    def largest(self, size_KM: np.ndarray) -> np.ndarray:
+        """(P, M): the largest value among the series of each kind, NaN where there is none; NaN counts nothing."""
+        out_PM = np.full((len(KINDS), size_KM.shape[1]), np.nan, dtype=np.float32)
+        for p in self.there_P.tolist():
+            places = self.members[p]
+            out_PM[p] = size_KM[places[0]] if len(places) == 1 else np.fmax.reduce(size_KM[places], axis=0)
+        return out_PM
 
     def unscale(self, k: int, value: float) -> float:
         """One scaled value of series k in its metric's base unit."""
-        if self.log_K1[k, 0]:
+        if k < self.logarithms:
             return float(np.exp(min(value, 80.0)) - self.offset_K1[k, 0])
         return float(value * self.offset_K1[k, 0])

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
 
-from minder.diagnose.detectors.learned.decide import Decision
-from minder.diagnose.detectors.learned.features import FEATURES
+from minder.diagnose.detectors.learned.decide import Calibration, Decision
+from minder.diagnose.detectors.learned.describe import FEATURES
 from minder.diagnose.detectors.learned.posterior import Accumulation
 from minder.diagnose.detectors.learned.trees import Margin, TreeSet
 from minder.model.errors import ConfigError
 
-__all__ = ["Calibration", "LearnedModel", "prior_log_odds"]
+__all__ = ["LearnedModel"]
 
 C = TypeVar("C")
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Platt: P(the first accusation is right) = 1 / (1 + exp(-(slope x + intercept))), x the log odds of its posterior. prior: the share of
-    recordings with a fault that it was fitted under."""
-
-    slope: float = 1.0
-    intercept: float = 0.0
-    prior: float = 0.5
-
-    def share(self, p: float, prior: float | None = None) -> float:
-        """The share of such accusations that is right, under `prior` instead of the one it was fitted under.
-
-        >>> round(Calibration().share(0.99, prior=0.01), 2)
-        0.5
-        """
-        x = math.log(max(p, 1e-9)) - math.log(max(1.0 - p, 1e-9))
-        moved = 0.0 if prior is None else prior_log_odds(prior) - prior_log_odds(self.prior)
-        return 1.0 / (1.0 + math.exp(-min(max(self.slope * x + self.intercept + moved, -30.0), 30.0)))
-
-
-def prior_log_odds(prior: float) -> float:
-    return math.log(prior) - math.log(1.0 - prior)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from minder.diagnose.detectors.learned.features import FEATURES, KIND_FEATURES
+from minder.diagnose.detectors.learned.describe import FEATURES, KIND_FEATURES, SIGNED
 
 __all__ = ["CLIP", "MONOTONE", "Margin", "TreeSet", "as_magnitudes"]
 
 CLIP = 8.0  # no bin's log likelihood ratio is believed beyond this
 _LAST_OF_KINDS = max(part.stop for part in KIND_FEATURES.values())
 # What can only speak for a fault, the larger it is: all that is measured of a kind (as magnitudes), how many are odd, by how much.
-MONOTONE = tuple(int(i < _LAST_OF_KINDS or name in ("odd_kinds", "loud", "loud_lead")) for i, name in enumerate(FEATURES))
+_AS_A_WHOLE = ("odd_kinds", "loud", "loud_lead", "slow_loud", "slow_loud_lead")
+MONOTONE = tuple(int(i < _LAST_OF_KINDS or name in _AS_A_WHOLE) for i, name in enumerate(FEATURES))
 
 
 def as_magnitudes(features_RF: np.ndarray) -> np.ndarray:
     """The inputs of the monotone set: deviations without their sign; a lead keeps its own."""
     out_RF = features_RF.copy()
     for part in KIND_FEATURES.values():
-        out_RF[:, part.start : part.stop - 1] = np.abs(out_RF[:, part.start : part.stop - 1])
+        out_RF[:, part.start : part.start + SIGNED] = np.abs(out_RF[:, part.start : part.start + SIGNED])
     return out_RF
 
 
@@ -37,33 +38,41 @@ class TreeSet:
     right_TN: np.ndarray
     value_TN: np.ndarray
     base: np.ndarray
+    _flat: tuple[np.ndarray, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """All trees in one row of nodes, so that one step of every row in every tree is five look-ups. Raises ValueError (`check`)."""
+        self.check()
+        first_T1 = np.arange(len(self.feature_TN))[:, None] * self.feature_TN.shape[1]
+        children = np.stack([first_T1 + self.right_TN, first_T1 + self.left_TN], axis=-1)
+        parts = (self.feature_TN.astype(np.intp), self.threshold_TN, self.missing_left_TN > 0, children.astype(np.intp), self.value_TN)
+        object.__setattr__(self, "_flat", (first_T1.ravel(), *(part.ravel() for part in parts)))
 
     def log_odds(self, features_RF: np.ndarray) -> np.ndarray:
         """(R,): the sum over all trees."""
-        trees = np.arange(len(self.feature_TN))
-        rows = np.arange(len(features_RF))[:, None]
-        node_RT = np.zeros((len(features_RF), len(trees)), dtype=np.int64)
+        first_T, feature, threshold, missing_left, children, value = self._flat
+        rows, width = features_RF.shape
+        given, row_R1 = np.ascontiguousarray(features_RF, dtype=np.float64).ravel(), np.arange(rows)[:, None] * width
+        node_RT = np.tile(first_T, (rows, 1))
         while True:
-            value_RT = features_RF[rows, self.feature_TN[trees, node_RT]]
-            left_RT = np.where(np.isnan(value_RT), self.missing_left_TN[trees, node_RT] > 0, value_RT <= self.threshold_TN[trees, node_RT])
-            next_RT = np.where(left_RT, self.left_TN[trees, node_RT], self.right_TN[trees, node_RT])
+            seen_RT = given.take(row_R1 + feature.take(node_RT))
+            left_RT = (seen_RT <= threshold.take(node_RT)) | (np.isnan(seen_RT) & missing_left.take(node_RT))
+            next_RT = children.take(2 * node_RT + left_RT)
             if (next_RT == node_RT).all():
-                return np.asarray(self.value_TN[trees, node_RT].sum(axis=1) + float(self.base[0]))
+                return np.asarray(value.take(node_RT).sum(axis=1) + float(self.base[0]))
             node_RT = next_RT
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        return {f"{name}.{item.name}": getattr(self, item.name) for item in fields(self)}
+        return {f"{name}.{item.name}": getattr(self, item.name) for item in fields(self) if item.init}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], name: str) -> TreeSet:
         """Raises KeyError for an array that is missing, ValueError for trees that no evaluation could end in."""
-        found = cls(*(arrays[f"{name}.{item.name}"] for item in fields(cls)))
-        found.check()
-        return found
+        return cls(*(arrays[f"{name}.{item.name}"] for item in fields(cls) if item.init))
 
     def check(self) -> None:
         shape = self.feature_TN.shape
-        same = all(getattr(self, item.name).shape == shape for item in fields(self) if item.name != "base")
+        same = all(getattr(self, item.name).shape == shape for item in fields(self) if item.init and item.name != "base")
         if len(shape) != 2 or not same or self.feature_TN.max(initial=0) >= len(FEATURES) or self.feature_TN.min(initial=0) < 0:
             raise ValueError("trees whose arrays do not fit each other or the features")
         here_N = np.arange(shape[1])

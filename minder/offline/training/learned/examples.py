@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.diagnose.detectors.learned.features import FEATURES, KIND_FEATURES
+from minder.diagnose.detectors.learned.describe import FEATURES, KIND_FEATURES
 from minder.offline.training.learned.recording import Recording
 
 __all__ = ["Examples", "Sampled", "join", "sample"]
 
-_NEGATIVES = 120  # of a recording, drawn by how loud the machine is
+_NEGATIVES = 60  # of a recording, drawn by how loud the machine is
+_POSITIVES = 40  # of a recording, at random: neighbouring bins hardly differ
 _LEAST_S, _LAST_S = 8.0, 450.0  # after the onset: rows before say nothing yet, rows after may have been attended to
 _DROPPED = 0.15  # of the rows lose one kind, so that a verdict can be explained by what is missing
 _LOUD = FEATURES.index("loud")
@@ -47,7 +48,7 @@ def sample(recording: Recording) -> Sampled:
     chance_R = np.zeros(len(label_R))
     if negative_R.any():
         chance_R[negative_R] = np.minimum(1.0, _NEGATIVES * loud_R[negative_R] / loud_R[negative_R].sum())
-    chance_R[label_R == 1] = 1.0
+    chance_R[label_R == 1] = min(1.0, _POSITIVES / max(int((label_R == 1).sum()), 1))
     rows = np.flatnonzero(rng.random(len(label_R)) < chance_R)
     features_NF = recording.features_RF[rows].astype(np.float32)
     _drop_kinds(features_NF, rng)

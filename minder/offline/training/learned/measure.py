@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minder.diagnose.detectors.learned.model import Calibration
 from minder.offline.evaluation.intervals import Figure, poisson_upper
 from minder.offline.evaluation.scoring import LIMIT_S, summarise
 from minder.offline.training.learned.trial import WAYS
 from minder.offline.training.learned.validate import Row
 from minder.simulate.worlds.catalogue import TUNED_ON
 
-__all__ = ["Gain", "Line", "Verdict", "earned", "fit_calibration", "lines", "measure_gain", "said_and_right", "shown_only"]
+__all__ = ["Gain", "Line", "Verdict", "as_drawn", "earned", "lines", "measure_gain", "reliability_slope", "said_and_right", "shown_only"]
 
 _DAY_S = 86_400.0
 _RESAMPLES = 2000
@@ -85,9 +84,14 @@ def poisson_lower(events: int, sure: float) -> float:
     return high if events else 0.0
 
 
+def as_drawn(rows: Sequence[Row]) -> list[Row]:
+    """The seeds that were asked for, faults that no metric shows among them."""
+    return [row for row in rows if not row.recording.is_redrawn]
+
+
 def shown_only(rows: Sequence[Row]) -> list[Row]:
-    """Without recordings whose culprit no metric shows."""
-    return [row for row in rows if row.recording.fault is None or row.recording.shown]
+    """Without recordings whose fault no metric shows, and with what these were redrawn as."""
+    return [row for row in rows if not row.recording.is_hidden]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +138,9 @@ def _difference(tables: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def said_and_right(rows: Sequence[Row], way: str) -> tuple[np.ndarray, np.ndarray]:
-    """(posterior, right) of the first accusation of each recording that has one."""
+    """(said, right) of the first accusation of each recording that has one; what is said of a group's was fitted on the other groups."""
     found = [(row.outcomes[way].first_p, row.outcomes[way].first_right) for row in rows if not math.isnan(row.outcomes[way].first_p)]
     return np.array([p for p, _ in found], dtype=np.float64), np.array([right for _, right in found], dtype=bool)
-
-
-def fit_calibration(rows: Sequence[Row], way: str = "pool") -> Calibration:
-    """Platt's two numbers by Newton's method, with his soft targets: all right, or all wrong, fixes no slope. Too few: as they are."""
-    p_N, right_N = said_and_right(rows, way)
-    prior = float(np.clip(np.mean([row.recording.fault is not None for row in rows]) if rows else 0.5, 0.01, 0.99))
-    if len(p_N) < 10:
-        return Calibration(prior=prior)
-    x_N = np.log(np.clip(p_N, 1e-9, 1.0)) - np.log(np.clip(1.0 - p_N, 1e-9, 1.0))
-    good, bad = right_N.sum(), (~right_N).sum()
-    target_N = np.where(right_N, (good + 1.0) / (good + 2.0), 1.0 / (bad + 2.0))
-    design_N2, weights = np.stack([x_N, np.ones(len(x_N))], axis=1), np.array([0.3, 0.5])
-    for _ in range(50):
-        q_N = 1.0 / (1.0 + np.exp(-np.clip(design_N2 @ weights, -30.0, 30.0)))
-        hessian = design_N2.T @ (design_N2 * (q_N * (1.0 - q_N))[:, None]) + 1e-2 * np.eye(2)
-        weights = weights + np.linalg.solve(hessian, design_N2.T @ (target_N - q_N) - 1e-2 * (weights - np.array([0.3, 0.5])))
-    return Calibration(float(max(weights[0], 0.0)), float(weights[1]), prior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +177,26 @@ def _calibrated(said_N: np.ndarray, right_N: np.ndarray) -> tuple[bool, str]:
         return False, "calibration: no accusation"
     gap = float(said_N.mean() - right_N.mean())
     brier, constant = float(((said_N - right_N) ** 2).mean()), float(right_N.mean() * (1.0 - right_N.mean()))
-    scores = f"said minus right {gap:+.3f}, Brier {brier:.3f} (constant {constant:.3f})"
+    slope = reliability_slope(said_N, right_N)
+    scores = f"said minus right {gap:+.3f}, Brier {brier:.3f} (constant {constant:.3f}), slope {slope:.2f} (0.7 to 1.3)"
     text = f"calibration: {len(said_N)} first accusations ({_FEWEST} needed), {scores}"
-    return len(said_N) >= _FEWEST and abs(gap) <= 0.05 and brier < constant, text
+    return len(said_N) >= _FEWEST and abs(gap) <= 0.05 and brier < constant and 0.7 <= slope <= 1.3, text
+
+
+def reliability_slope(said_N: np.ndarray, right_N: np.ndarray) -> float:
+    """The slope of a logistic regression of right on the log odds that were said: 1 where what is said differs as much as what is right.
+
+    NaN where all are right or all are wrong.
+    """
+    if right_N.all() or not right_N.any():
+        return math.nan
+    share_N = np.clip(said_N, 1e-6, 1.0 - 1e-6)
+    design_N2, weights = np.stack([np.log(share_N / (1.0 - share_N)), np.ones(len(share_N))], axis=1), np.array([1.0, 0.0])
+    for _ in range(50):
+        q_N = 1.0 / (1.0 + np.exp(-np.clip(design_N2 @ weights, -30.0, 30.0)))
+        hessian = design_N2.T @ (design_N2 * (q_N * (1.0 - q_N))[:, None]) + 1e-6 * np.eye(2)
+        weights = weights + np.clip(np.linalg.solve(hessian, design_N2.T @ (right_N - q_N)), -1.0, 1.0)
+    return float(weights[0])
 
 
 def _told(figure: Figure) -> str:

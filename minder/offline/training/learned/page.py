@@ -16,9 +16,9 @@ import numpy as np
 from minder.model.errors import BadInputError
 from minder.offline.evaluation.reliability import measure_reliability
 from minder.offline.plots.evaluation import draw_reliability
-from minder.offline.training.learned.measure import Line, earned, fit_calibration, lines, measure_gain, said_and_right, shown_only
+from minder.offline.training.learned.measure import Line, as_drawn, earned, lines, measure_gain, said_and_right, shown_only
 from minder.offline.training.learned.validate import Row, Validation
-from minder.simulate.worlds.catalogue import TUNED_ON, group_of
+from minder.simulate.worlds.catalogue import TUNED_ON
 
 __all__ = ["VALIDATION", "document_of", "table_of", "write_validation"]
 
@@ -32,15 +32,15 @@ border-bottom:1px solid #e5e5e5}td:first-child,th:first-child{text-align:left}im
 
 def document_of(validation: Validation) -> dict[str, Any]:
     """Everything that was measured, as JSON; NaN is null."""
-    rows = validation.rows
-    said_N, right_N = calibrated_accusations(validation)
+    rows = as_drawn(validation.rows)
+    said_N, right_N = said_and_right(rows, "pool")
     verdict = earned(rows, said_N, right_N)
-    sections = [{"title": title, "lines": [_record(line) for line in lines(part)]} for title, part in _sections(rows) if part]
+    sections = [{"title": title, "lines": [_record(line) for line in lines(part)]} for title, part in _sections(validation.rows) if part]
     sections += [
-        {"title": f"recordings with {concept}, by models that saw none", "lines": [_record(line) for line in lines(part)]}
+        {"title": f"recordings with {concept}, by models that saw none", "lines": [_record(line) for line in lines(as_drawn(part))]}
         for concept, part in validation.nuisances.items()
     ]
-    gains = {title: asdict(measure_gain(part)) for title, part in _sections(rows)[:3] if part}
+    gains = {title: asdict(measure_gain(part)) for title, part in _sections(validation.rows)[:4] if part}
     measured = [item for item in rows if not math.isnan(item.outcomes["pool"].first_p)]
     judged = [
         replace(row.outcomes["pool"].judged, confidence=float(p), outcome="found" if right else "wrong")
@@ -65,18 +65,6 @@ def document_of(validation: Validation) -> dict[str, Any]:
 
 def _families(rows: Sequence[Row]) -> list[str]:
     return sorted({row.recording.family for row in rows})
-
-
-def calibrated_accusations(validation: Validation) -> tuple[np.ndarray, np.ndarray]:
-    """(said, right) of the pool's first accusations; what is said of a group's was fitted on the other groups."""
-    said, right = [], []
-    for row in validation.rows:
-        p_N, right_N = said_and_right([row], "pool")
-        if len(p_N):
-            calibration = fit_calibration(validation.inner[group_of(row.recording.family)])
-            said.append(calibration.share(float(p_N[0])))
-            right.append(bool(right_N[0]))
-    return np.array(said, dtype=np.float64), np.array(right, dtype=bool)
 
 
 def table_of(document: dict[str, Any]) -> str:
@@ -112,16 +100,20 @@ def write_validation(document: dict[str, Any], folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    unseen = [row for row in rows if row.recording.family not in TUNED_ON]
-    tuned = [row for row in rows if row.recording.family in TUNED_ON]
+def _sections(every: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    rows = as_drawn(every)
+    unseen, tuned = [row for row in rows if _is_unseen(row)], [row for row in rows if not _is_unseen(row)]
     found = [
         ("families that neither has seen", unseen),
         ("families that the default detector was tuned on", tuned),
         ("all families", list(rows)),
-        ("families that neither has seen, without faults that no metric shows", shown_only(unseen)),
+        ("families that neither has seen, faults that no metric shows redrawn", [row for row in shown_only(every) if _is_unseen(row)]),
     ]
     return found + [(f"family {name}", [row for row in rows if row.recording.family == name]) for name in _families(rows)]
+
+
+def _is_unseen(row: Row) -> bool:
+    return row.recording.family not in TUNED_ON
 
 
 def _not_shown(rows: Sequence[Row]) -> dict[str, list[int]]:
@@ -161,7 +153,9 @@ def _page(document: dict[str, Any], picture: bytes) -> str:
         f'<h2>Reliability</h2><img alt="Reliability of the pool" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
     )
     hidden = ", ".join(f"{family} {counts[0]} of {counts[1]}" for family, counts in document["not_shown"].items())
-    parts.append(f"<p>Faults that no metric shows: {html.escape(hidden)}. Data {document['data_sha256'][:12]}.</p>")
+    parts.append(
+        f"<p>Faults that no metric shows, drawn again in the fourth table: {html.escape(hidden)}. Data {document['data_sha256'][:12]}.</p>"
+    )
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Validation</title>'
     return f'<!doctype html><html lang="en"><head>{head}<style>{_STYLE}</style></head><body>{"".join(parts)}</body></html>\n'
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ import numpy as np
 import minder.diagnose.detectors as detectors
 import minder.simulate.worlds as worlds
 from minder.diagnose.detectors.default import DefaultDetector
-from minder.diagnose.detectors.learned.features import FEATURES, FeatureStream
-from minder.diagnose.detectors.learned.posterior import JUDGED
+from minder.diagnose.detectors.learned.describe import FEATURES
+from minder.diagnose.detectors.learned.features import FeatureStream
 from minder.diagnose.detectors.traits import with_devices
 from minder.model.telemetry import Window
 from minder.offline.worlds.shown import is_shown
@@ -29,9 +30,10 @@ from minder.offline.worlds.window import peer_groups, window_of
 from minder.simulate.worlds.catalogue import load_family
 from minder.simulate.worlds.world import NO_FAULT, World
 
-__all__ = ["Recording", "made", "read_recording"]
+__all__ = ["REDRAWN", "Recording", "made", "read_recording"]
 
-_FORMAT = 1  # of the cached files: count it up when they change
+REDRAWN = 1_000_000  # added to the seed of a world whose fault no metric shows, three times at most
+_FORMAT = 2  # of the cached files: count it up when they change
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,16 @@ class Recording:
     def name(self) -> str:
         return f"{self.family}:{self.seed}"
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it has a fault that no metric shows."""
+        return self.fault is not None and not self.shown
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether it stands for one whose fault no metric shows."""
+        return self.seed >= REDRAWN
+
 
 def read_recording(family: str, seed: int, cache: Path) -> Recording:
     """From the cache, or made and written there (a part that its code has not changed is kept)."""
@@ -80,12 +92,21 @@ def read_recording(family: str, seed: int, cache: Path) -> Recording:
 
 
 def made(families: dict[str, range], cache: Path) -> Iterator[Recording]:
-    """All of these seeds, family by family in turn, so that a part of them is a fair sample."""
+    """All of these seeds, family by family in turn, so that a part of them is a fair sample; after a hidden one what it is redrawn as."""
     longest = max((len(seeds) for seeds in families.values()), default=0)
     for i in range(longest):
         for family, seeds in families.items():
             if i < len(seeds):
-                yield read_recording(family, seeds[i], cache)
+                found = read_recording(family, seeds[i], cache)
+                yield found
+                yield from _redrawn(found, cache)
+
+
+def _redrawn(found: Recording, cache: Path) -> Iterator[Recording]:
+    """A world with a fault that its telemetry shows, instead of one without; none where three seeds have none."""
+    if found.is_hidden:
+        others = (read_recording(found.family, found.seed + k * REDRAWN, cache) for k in (1, 2, 3))
+        yield from itertools.islice((other for other in others if other.fault is not None and other.shown), 1)
 
 
 def _write_features(path: Path, world: World, window: Window) -> None:
@@ -123,19 +144,9 @@ def _read(path: Path, said: list[Said]) -> Recording:
     with np.load(path) as data:
         about: dict[str, Any] = json.loads(str(data["about"]))
         arrays = {name: data[name] for name in ("time_B", "dt_B", "first_B", "machine_R", "features_RF")}
-    _keep_judged(arrays)
     for name in ("machines", "culprits", "nuisances"):
         about[name] = tuple(about[name])
     return Recording(**about, **arrays, said=tuple(said))
-
-
-def _keep_judged(arrays: dict[str, np.ndarray]) -> None:
-    """Of every bin the rows whose margins are computed live: the loudest come first."""
-    first_B, count_B = arrays["first_B"], np.diff(arrays["first_B"])
-    rank_R = np.arange(len(arrays["machine_R"])) - np.repeat(first_B[:-1], count_B)
-    for name in ("machine_R", "features_RF"):
-        arrays[name] = arrays[name][rank_R < JUDGED]
-    arrays["first_B"] = np.concatenate([[0], np.cumsum(np.minimum(count_B, JUDGED))])
 
 
 @functools.cache
@@ -143,7 +154,7 @@ def _hash(family: str, room: str) -> str:
     """Of the code that decides: the family, and the detector's modules of the room ("": the default's, beside `learned`)."""
     root = Path(str(detectors.__file__)).parent
     here, there = Path(__file__).parents[2] / "worlds", Path(str(worlds.__file__)).parent / "families"
-    names = ("features", "kinds", "ordered") if room else ()
+    names = ("describe", "features", "kinds", "ordered", "typed_state") if room else ()
     files = [root / room / f"{name}.py" for name in names] if room else sorted(root.glob("*.py"))
     files += [*sorted((there / family).rglob("*.py")), *there.glob(f"{family}.py")]
     files += [here / "window.py", here / ("shown.py" if room else "trace.py")]

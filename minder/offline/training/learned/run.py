@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from minder.diagnose.detectors.learned.model import Calibration, LearnedModel
+from minder.diagnose.detectors.learned.model import LearnedModel
 from minder.model.clock import SystemClock, format_time
 from minder.model.errors import BadInputError, ConfigError
 from minder.model.resources import default_state_dir
 from minder.offline.training.learned.examples import join, sample
 from minder.offline.training.learned.fit import PARAMETERS, fit
 from minder.offline.training.learned.folds import Folds
-from minder.offline.training.learned.measure import fit_calibration
 from minder.offline.training.learned.page import document_of, table_of, write_validation
 from minder.offline.training.learned.recording import Recording, made
-from minder.offline.training.learned.validate import Settings, Validation, validate
+from minder.offline.training.learned.validate import Validation, common_settings, validate
 from minder.record.registry.folder import Model, write_model
 from minder.record.registry.mlflow_registry import Log, Registry, Version
 from minder.simulate.worlds.catalogue import family_names, group_of, load_family
@@ -105,11 +104,10 @@ def refit(
     recordings = gather(asked, say)
     validation = _validated(recordings, asked, say, with_nuisances=False)
     document = document_of(validation)
-    chosen = list(validation.settings.values())
-    settings: Settings = max(chosen, key=chosen.count)
+    settings = common_settings(validation.settings)
     say(f"fit to all {len(recordings)} recordings")
     margin = fit(join([sample(item) for item in recordings])).margin()
-    learned = LearnedModel(margin, settings.accumulation, settings.decision, _calibration(validation))
+    learned = LearnedModel(margin, settings.accumulation, settings.decision, settings.calibration)
     model = Model(detector, network=learned.record(), arrays=learned.arrays(), training=_provenance(recordings, document))
     model = replace(model, card=_card(model, document))
     with tempfile.TemporaryDirectory(prefix="minder-train-") as scratch:
@@ -121,11 +119,6 @@ def refit(
         log.files["card.md"] = model.card.encode()
         version = registry.log_training("default", log, Path(scratch) / "detector", ())
     return version, model, document
-
-
-def _calibration(validation: Validation) -> Calibration:
-    """On first accusations of families that were left out."""
-    return fit_calibration(validation.rows)
 
 
 def _provenance(recordings: Sequence[Recording], document: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,26 @@
+"""Whether a machine that stands out does so in a way that justifies an eviction by telemetry alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minder.diagnose.detectors.traits import trait_of
+from minder.model.evidence import Evidence, Scores
+
+__all__ = ["families_of", "is_sure"]
+
+_LOST_S = 120.0  # so long silent, beside a stalled job: no exporter that restarts
+
+
+def is_sure(scores: Scores, m: int) -> bool:
+    """Two independent families of metrics testify, or silence that lasts and that the peers' stall confirms."""
+    machine = scores.machines[m]
+    since_s = scores.since_s.get(machine, scores.time_s)
+    if scores.cause.get(machine, "unknown") == "absence":  # an exporter may die in a long evaluation, too
+        return scores.time_s - since_s >= _LOST_S and not scores.quiet and since_s >= scores.in_time_s[0]
+    return families_of(scores.evidence.get(machine, ())) >= 2 and since_s <= scores.in_time_s[1]
+
+
+def families_of(evidence: Sequence[Evidence]) -> int:
+    """How many independent families of metrics this evidence is of."""
+    return len({trait_of(item.metric).family for item in evidence if item.metric is not None and trait_of(item.metric).weight > 0.3})
