@@ -34,6 +34,7 @@ from minder.edge.checkpoint import optimizer_state, random_state
 from minder.edge.checkpoint.copying import CopyOut, StepGate
 from minder.edge.checkpoint.ranks import Ranks
 from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
+from minder.edge.checkpoint.staging import Staging
 from minder.model.errors import BadInputError, CheckpointError
 from minder.model.topology import Parallelism
 
@@ -69,7 +70,7 @@ class MemoryTier:
         self._quick_cache = CacheClient(self._cache.path, patience_s=0.0, timeout_s=_LONGEST_WAIT_S)
         self._flush_dir, self._flush_every = "" if flush_dir is None else str(flush_dir), flush_every
         self._overlap = overlap
-        self._gate = StepGate()
+        self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
         self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
         self._in_flight: deque[threading.Event] = deque()
@@ -180,7 +181,7 @@ class MemoryTier:
         self._body_bytes = shard.body_bytes
         self._await_room(shard.body_bytes)
         body = _new_body(draft_path(self._cache.folder, name), shard.body_bytes)
-        copy = CopyOut(shard, _as_tensor(body), late)
+        copy = CopyOut(shard, _as_tensor(body), late, self._staging)
         self._gate.hold_for(copy)
 
         def finish() -> None:

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 from minder.edge.worker import pulse
 from minder.edge.worker.connections import cut_connections, open_sockets
 from minder.edge.worker.control import Assignment, Control, current
+from minder.edge.worker.device import abort_device_groups
 from minder.edge.worker.failures import Interrupted, NonFiniteGradient, disk_of, fingerprint, is_victim, traceback_tail
-from minder.edge.worker.teardown import abort_device_groups, tear_down
+from minder.edge.worker.teardown import tear_down
 
 __all__ = ["apply_environment", "report_exception", "run"]
 
@@ -127,8 +128,8 @@ class _Generation:
             main_thread = threading.main_thread().ident
             if self.in_place and main_thread is not None:
                 signal.pthread_kill(main_thread, self._signal)
-            cut_connections(self._keep)
             abort_device_groups()
+            cut_connections(self._keep)
             pulse.tick()
             time.sleep(_CUT_EVERY_S)
 
