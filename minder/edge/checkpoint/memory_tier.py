@@ -47,6 +47,7 @@ _SILENCE_S = 10.0  # so long a cache that did not answer is not asked again
 _BACKUP_S = 30.0  # from the hand-over on, and for each byte as long as a slow network takes; a step without a backup is not committed
 _SLOW_BYTES_PER_S = 50e6
 _FETCH_S = 3600.0
+_THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))  # for the checksums of a large body: the other cores are the job's
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
 
 
@@ -224,7 +225,7 @@ class MemoryTier:
 
     def _complete(self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None) -> None:
         folder = self._cache.folder
-        chunks = () if body is None else checksums(memoryview(body))
+        chunks = () if body is None else checksums(memoryview(body), _THREADS)
         draft_path(folder, name).replace(body_path(folder, name))
         write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values))
 
