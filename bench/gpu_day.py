@@ -1,6 +1,6 @@
-"""Everything of minder that needs a GPU, in one command of about five minutes on one device.
+"""Everything of minder that needs a GPU, in one command of about four minutes on one device.
 
-    python bench/gpu_day.py --out FOLDER [--steps nvml,hang] [--deadline 420]
+    python bench/gpu_day.py --out FOLDER [--steps nvml,hang] [--deadline 240]
 
 Steps are independent: each is a process with a time limit, and one that fails or has no device is a line with its reason. FOLDER holds
 results.jsonl and table.md, written as the steps end, and raw.tgz: RAS answers, Flight Recorder dumps, stacks, logs. --rehearse runs the
@@ -47,7 +47,7 @@ def _nvml(out: Path, device: str) -> Rows:
 def _save(out: Path, device: str) -> Rows:
     from training import save_rows
 
-    return save_rows(out, device, 45.0 if device == "cuda" else 2.0)
+    return save_rows(out, device, 24.0 if device == "cuda" else 2.0)
 
 
 def _overhead(out: Path, device: str) -> Rows:
@@ -70,13 +70,13 @@ def _loop(out: Path, device: str) -> Rows:
 
 # What runs, in this order, and within how many seconds.
 STEPS: dict[str, tuple[Callable[[Path, str], Rows], float]] = {
-    "nvml": (_nvml, 60.0),
-    "hang": (_hang("stop", True), 110.0),
-    "save": (_save, 110.0),
-    "spin": (_hang("spin", False), 60.0),
-    "loop": (_loop, 130.0),
-    "overhead": (_overhead, 70.0),
-    "probes": (_probes, 90.0),
+    "hang": (_hang("stop", True), 80.0),
+    "save": (_save, 75.0),
+    "loop": (_loop, 80.0),
+    "spin": (_hang("spin", False), 40.0),
+    "overhead": (_overhead, 40.0),
+    "probes": (_probes, 60.0),
+    "nvml": (_nvml, 50.0),
 }
 
 
@@ -84,7 +84,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("gpu-day"), help="folder for results.jsonl, table.md and raw.tgz")
     parser.add_argument("--steps", default=",".join(STEPS), help="comma separated")
-    parser.add_argument("--deadline", type=float, default=420.0, help="seconds; a step that would begin later is left out")
+    parser.add_argument("--deadline", type=float, default=240.0, help="seconds; a step that would begin later is left out")
     parser.add_argument("--rehearse", action="store_true", help="on the processor")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -38,10 +38,23 @@ def memory() -> dict[str, int]:
     return {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
 
 
+def leftovers() -> list[str]:
+    """What is still allocated on the GPU, and where it was: "64 MiB x 24: backward < train"."""
+    if DEVICE != "cuda":
+        return []
+    found: dict[str, list[int]] = {}
+    for segment in torch.cuda.memory_snapshot():
+        for block in segment["blocks"]:
+            if block["state"].startswith("active"):
+                names = [f"{frame['name']}:{frame['line']}" for frame in block.get("frames", [])[:6]]
+                found.setdefault(" < ".join(names) or "unknown", []).append(block["size"])
+    return sorted(f"{sum(sizes) >> 20} MiB in {len(sizes)}: {where}" for where, sizes in found.items())
+
+
 def main() -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     generation = int(os.environ.get("MINDER_GENERATION", "0"))
-    note("main", generation=generation)
+    note("main", generation=generation, leftovers=leftovers())
     dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", rank=rank, world_size=world, timeout=timedelta(seconds=600))
     note("group", generation=generation)
     try:
@@ -103,5 +116,6 @@ def spin_if_asked(rank: int, step: int, generation: int) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if DEVICE == "cuda":
+        torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=1000)
         torch.zeros(1, device="cuda")
     minder.run(main)

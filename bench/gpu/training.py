@@ -242,7 +242,7 @@ def _nan_rows(device: str) -> list[dict[str, Any]]:
         probe.close()
         command = [sys.executable, str(Path(__file__).with_name("nan.py")), device]
         env = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "MINDER_RUN_DIR": folder}
-        env |= {name: "1" for name in ("NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")}
+        env |= dict.fromkeys(("NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"), "1")
         env |= {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
         env |= {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
         ranks = [

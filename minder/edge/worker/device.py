@@ -48,6 +48,9 @@ def free_device(limit_s: float) -> bool:
     def ask() -> None:
         try:
             cuda.synchronize(device)
+            clear_workspaces = getattr(sys.modules.get("torch._C"), "_cuda_clearCublasWorkspaces", None)
+            if clear_workspaces is not None:
+                clear_workspaces()  # cuBLAS's own: 64 MiB and more that are no tensor's
             cuda.empty_cache()
         except RuntimeError as error:
             print(f"minder: GPU {device}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)

@@ -69,6 +69,7 @@ def _forget_names() -> bool:
     if world is None:
         return True
     world.group_count = 0
+    getattr(world, "pg_default_device", {}).clear()  # torch leaves it: it keeps every group that ever exchanged an object
     return not world.pg_map
 
 

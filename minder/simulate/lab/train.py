@@ -28,13 +28,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-_DEVICE = os.environ.get("MINDER_LAB_DEVICE", "cpu")
-_ONE_GPU = {
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
-    "NCCL_SOCKET_IFNAME": "lo",
-}  # fmt: skip
-if _DEVICE != "cpu":
-    os.environ.update({name: os.environ.get(name, value) for name, value in _ONE_GPU.items()})
 
 import torch
 import torch.distributed as dist
@@ -53,6 +46,13 @@ else:
 
     corpus, model, plain = _beside("corpus"), _beside("model"), _beside("plain")
 
+_DEVICE = os.environ.get("MINDER_LAB_DEVICE", "cpu")
+_ONE_GPU = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+    "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+if _DEVICE != "cpu":
+    os.environ.update({name: os.environ.get(name, value) for name, value in _ONE_GPU.items()})
 _LEARNING_RATE = 3e-3
 _POISONS = {"nan": math.nan, "spike": 1_000.0}
 _EVALUATION_STEP = -1  # a batch that no training step uses
