@@ -108,6 +108,19 @@ def test_a_gpu_that_does_not_come_back_is_reported(how: str, monkeypatch: pytest
     release.set()
 
 
+@pytest.mark.parametrize(("left_share", "before_share", "too_much"), [(0.02, 0.0, False), (0.2, 0.0, True), (0.5, 0.45, False)])
+def test_what_a_generation_leaves_on_the_gpu_counts_beyond_what_was_there(
+    left_share: float, before_share: float, too_much: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    total = 80 << 30
+    _cuda(monkeypatch, lambda index: None)
+    fake = sys.modules["torch.cuda"]
+    fake.memory_allocated = lambda: int(left_share * total)  # type: ignore[attr-defined]
+    fake.get_device_properties = lambda index: SimpleNamespace(total_memory=total)  # type: ignore[attr-defined]
+    assert device.holds_too_much(int(before_share * total)) is too_much
+    assert "still holds" in capsys.readouterr().err
+
+
 def test_without_a_gpu_in_use_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)

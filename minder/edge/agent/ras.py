@@ -1,5 +1,5 @@
 """Asks NCCL's RAS subsystem, which runs inside the job's processes and answers on one port of each machine: NCCL 2.28.9 was asked live, on
-one GPU (docs/gpu.md). JSON first: the text of 2.28 calls a job of two ranks OK whose counts differ, and gives no counts then.
+one GPU (docs/gpu.md). JSON first: it gives every rank's counts, the text of 2.28 only those that it calls a mismatch.
 
 An answer may take as long as its own time-out, may never come, and may say OK while a watchdog fires.
 """

@@ -8,9 +8,11 @@ import threading
 import time
 from typing import Any
 
-__all__ = ["abort_device_groups", "allow_abort", "device_groups", "free_device"]
+__all__ = ["abort_device_groups", "allocated_bytes", "allow_abort", "device_groups", "free_device", "holds_too_much"]
 
 _ABORT_LIMIT_S = 2.0
+_REPORTED_BYTES = 64 << 20
+_MOST_LEFT = 0.1  # of the GPU's memory
 
 
 def allow_abort() -> None:
@@ -61,6 +63,23 @@ def free_device(limit_s: float) -> bool:
     thread.start()
     thread.join(limit_s)
     return answered.is_set()
+
+
+def allocated_bytes() -> int:
+    """Memory of the current GPU that tensors of this process hold; 0 where no GPU is in use."""
+    cuda: Any = sys.modules.get("torch.cuda")
+    return 0 if cuda is None or not cuda.is_initialized() else int(cuda.memory_allocated())
+
+
+def holds_too_much(before: int) -> bool:
+    """Whether a generation that is over holds more than a tenth of the GPU's memory, beyond the bytes that were held before it: the next
+    one may not fit beside it. What it leaves is printed."""
+    cuda: Any = sys.modules.get("torch.cuda")
+    left = allocated_bytes() - before
+    if cuda is None or left < _REPORTED_BYTES:
+        return False
+    print(f"minder: the old generation still holds {left >> 20} MiB of the GPU", file=sys.stderr, flush=True)
+    return left > _MOST_LEFT * float(cuda.get_device_properties(cuda.current_device()).total_memory)
 
 
 def device_groups() -> list[Any]:

@@ -10,7 +10,7 @@ import traceback
 from typing import Any
 
 from minder.edge.worker.connections import cut_connections
-from minder.edge.worker.device import abort_device_groups, device_groups, free_device
+from minder.edge.worker.device import abort_device_groups, device_groups, free_device, holds_too_much
 
 __all__ = ["tear_down"]
 
@@ -18,8 +18,11 @@ _DESTROY_LIMIT_S = 3.0
 _DEVICE_LIMIT_S = 5.0
 
 
-def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int) -> None:
-    """Abort and cut what waits, destroy the groups, drop main's frames, free the GPU. Ends the process with `exit_code` if one hangs."""
+def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int, memory_before: int = 0) -> None:
+    """Abort and cut what waits, destroy the groups, drop main's frames, free the GPU. Ends the process with `exit_code` if one hangs.
+
+    memory_before: bytes of the GPU that were in use before main began.
+    """
     abort_device_groups()  # before the cut: NCCL's own threads would report a cut connection as a failed peer
     cut_connections(keep)  # a group's destructor joins its threads, and one may still wait for a silent peer
     groups = device_groups()
@@ -36,7 +39,7 @@ def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int)
     groups.clear()
     cut_connections(keep)  # a thread of the old generation (an asynchronous checkpoint) may have connected again
     gc.collect()
-    if not free_device(_DEVICE_LIMIT_S):
+    if not free_device(_DEVICE_LIMIT_S) or holds_too_much(memory_before):
         print("minder: the GPU does not come back from the old generation: this process ends", file=sys.stderr, flush=True)
         os._exit(exit_code)
 
