@@ -30,7 +30,6 @@ BROAD_EXCEPTS = {
     "minder/edge/worker/pulse.py::heartbeat": "a heartbeat cannot end a training step: counted",
     "minder/edge/worker/tracer.py::now": "the device's error is the training loop's to see: counted",
     "minder/edge/worker/teardown.py::_destroy_groups": "an aborted process group may complain while it goes: printed, looked at afterwards",
-    "minder/edge/worker/teardown.py::abort_device_groups": "one half-made process group must not keep the others open: printed",
     "serve/scoring/worker.py::_answer": "what nobody foresaw in a stranger's upload is refused, and its traceback is logged",
 }
 

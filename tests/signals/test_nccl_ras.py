@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +105,24 @@ def test_json_names_the_same() -> None:
     assert report is not None and [item.rank for item in report.behind] == [2] and report.ahead == ()
     report = read_ras(document([7, 7, 6, 6]))  # no majority: nobody is behind
     assert report is not None and (report.behind, report.ahead) == ((), ())
+
+
+RECORDED = Path(__file__).parent / "data" / "nccl_ras"  # NCCL 2.28.9 on one GPU, two healthy ranks, one a step ahead
+
+
+@pytest.mark.parametrize("name", ["moving_job.json", "moving_job.txt"])
+def test_a_live_answer_of_a_healthy_job_is_read_and_names_no_rank(name: str) -> None:
+    report = read_ras((RECORDED / name).read_text())
+    assert report is not None and (report.silent, report.behind, report.ahead, report.problems) == ((), (), (), ())
+
+
+def test_a_live_answer_names_the_rank_that_is_behind_two_others() -> None:
+    text = (RECORDED / "moving_job.json").read_text()
+    accepted, document = text[: text.index("{")], json.loads(text[text.index("{") :])
+    communicator = document["communicators"][0]
+    communicator["ranks"].append(communicator["ranks"][0] | {"rank": 2, "pid": 1510})
+    report = read_ras(accepted + json.dumps(document))
+    assert report is not None and [(item.rank, item.pid) for item in report.behind] == [(1, 1509)]
 
 
 @pytest.mark.parametrize(

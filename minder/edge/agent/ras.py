@@ -1,5 +1,5 @@
-"""Asks NCCL's RAS subsystem, which runs inside the job's processes and answers on one port of each machine. Never run live here: no GPU
-was at hand; its recorded answers are read (minder.edge.signals.nccl_ras).
+"""Asks NCCL's RAS subsystem, which runs inside the job's processes and answers on one port of each machine: NCCL 2.28.9 was asked live, on
+one GPU (docs/gpu.md). JSON first: it gives every rank's counts, the text of 2.28 only those that it calls a mismatch.
 
 An answer may take as long as its own time-out, may never come, and may say OK while a watchdog fires.
 """
@@ -24,7 +24,7 @@ _MOST_NAMED = 64
 
 async def ask_ras(deadline_s: float, port: int = _PORT) -> RasReport | None:
     """The report of `ncclras` where it is installed, else of the port; None where nothing answers in time."""
-    for ask in (_ask_client, _ask_port):
+    for ask in (_ask_client, _ask_port_json, _ask_port_text):
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             report = read_ras(await asyncio.wait_for(ask(port, deadline_s), deadline_s))
             if report is not None:
@@ -49,10 +49,18 @@ async def _ask_client(port: int, deadline_s: float) -> str:
         await process.wait()
 
 
-async def _ask_port(port: int, deadline_s: float) -> str:
+async def _ask_port_json(port: int, deadline_s: float) -> str:
+    return await _ask_port(port, b"SET FORMAT json\nverbose status\n")
+
+
+async def _ask_port_text(port: int, deadline_s: float) -> str:
+    return await _ask_port(port, b"verbose status\n")
+
+
+async def _ask_port(port: int, question: bytes) -> str:
     reader, writer = await asyncio.open_connection(_HOST, port)
     try:
-        writer.write(b"verbose status\n")
+        writer.write(question)
         await writer.drain()
         return (await _read(reader)).decode(errors="replace")
     finally:

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
 CHUNK_BYTES = 256 * 1024
 _NAME = re.compile(r"step-(\d{9,})-generation-(\d{5,})-rank-(\d{5,})")
 _FORMAT = 1
+_LEAST_SHARE_BYTES = 32 << 20
 _FEWEST_CHUNKS = 8  # a key of fewer checksums is no proof that two bodies are equal
 
 
@@ -125,12 +127,21 @@ def write_head(folder: Path, record: Record, *, sync: bool = False) -> None:
     unfinished.replace(path)
 
 
-def checksums(body: memoryview) -> tuple[int, ...]:
-    """CRC-32 of every chunk; the last one may be shorter.
+def checksums(body: memoryview, threads: int = 1) -> tuple[int, ...]:
+    """CRC-32 of every chunk; the last one may be shorter. threads: how many share a large body.
 
     >>> checksums(memoryview(b"abc"))
     (891568578,)
     """
+    share = -(-len(body) // (max(1, threads) * CHUNK_BYTES)) * CHUNK_BYTES
+    if threads <= 1 or share < _LEAST_SHARE_BYTES:
+        return _checksums(body)
+    with ThreadPoolExecutor(threads) as pool:
+        parts = pool.map(_checksums, [body[begin : begin + share] for begin in range(0, len(body), share)])
+        return tuple(checksum for part in parts for checksum in part)
+
+
+def _checksums(body: memoryview) -> tuple[int, ...]:
     return tuple(zlib.crc32(body[begin : begin + CHUNK_BYTES]) for begin in range(0, len(body), CHUNK_BYTES))
 
 

@@ -1,7 +1,8 @@
 """Copying a shard out of a training process while it goes on training.
 
 Parameters of an optimiser and its own tensors change in its `step` only: they are copied in the background during the next forward and
-backward, and a hook makes that step wait for them. Everything else is copied at once. Tensors count their in-place changes, so a tensor
+backward, and a hook makes that step wait for them: the host for tensors of the processor, the device alone for those of a GPU
+(minder.edge.checkpoint.staging). Everything else is copied before the next forward. Tensors count their in-place changes, so a tensor
 that changed nevertheless makes the copy fail; it is never half old and half new.
 """
 
@@ -15,20 +16,36 @@ from typing import Any
 import torch
 
 from minder.edge.checkpoint.shards import Shard, local_part
+from minder.edge.checkpoint.staging import Buffer, Mark, Staging
 from minder.model.errors import CheckpointError
 
 __all__ = ["CopyOut", "StepGate"]
+
+_SMALL_BYTES = 4096
 
 
 class CopyOut:
     """One shard on its way into one body (uint8, of body_bytes). `late`: storages whose tensors may be copied by `finish`."""
 
-    def __init__(self, shard: Shard, body: torch.Tensor, late: frozenset[int]) -> None:
+    def __init__(self, shard: Shard, body: torch.Tensor, late: frozenset[int], staging: Staging) -> None:
         self._body = body
-        self._waiting = []
+        self._staging = staging
+        self._lock = threading.Lock()
+        self._is_held = self._is_changed = False
         self._is_done = threading.Event()
-        for piece, tensor in zip(shard.pieces, shard.tensors, strict=True):
-            if tensor.is_cpu and tensor.untyped_storage().data_ptr() in late:
+        pairs = list(zip(shard.pieces, shard.tensors, strict=True))
+        self._staged = [index for index, tensor in enumerate(shard.tensors) if staging.serves(tensor)]
+        self._buffer: Buffer | None = None
+        self._marks: list[Mark] = []
+        self._watched: list[tuple[torch.Tensor, int]] = []
+        if self._staged:
+            self._stage(shard, late)
+        self._waiting = []
+        beside = set(self._staged)
+        for index, (piece, tensor) in enumerate(pairs):
+            if index in beside:
+                continue
+            if _is_late(tensor, late) and tensor.is_cpu and not (beside and tensor.nbytes <= _SMALL_BYTES):
                 self._waiting.append((piece, tensor, tensor._version))
             else:
                 piece.of(body).copy_(tensor)
@@ -36,25 +53,67 @@ class CopyOut:
             self._is_done.set()
 
     def finish(self) -> None:
-        """In the background. Raises CheckpointError where a tensor changed meanwhile."""
+        """In the background. Raises CheckpointError where a tensor changed meanwhile, RuntimeError for an error of the device."""
         try:
             for piece, tensor, version in self._waiting:
                 piece.of(self._body).copy_(tensor)
-                if tensor._version != version:
-                    raise CheckpointError(
-                        "the state changed outside of an optimiser's step while it was copied: this step is not saved; "
-                        'give Checkpointer("memory", overlap=False)'
-                    )
+                self._is_changed |= tensor._version != version
         finally:
             self._waiting = []
             self._is_done.set()
+        self._collect()
+        if self._is_changed:
+            raise CheckpointError(
+                "the state changed outside of an optimiser's step while it was copied: this step is not saved; "
+                'give Checkpointer("memory", overlap=False)'
+            )
 
-    def wait(self) -> None:
+    def hold(self) -> None:
+        """What is changed after this call is not in the copy."""
         self._is_done.wait()
+        self._note_changes(is_held=True)
+        for mark in self._marks:
+            mark.hold_streams()
+
+    def _stage(self, shard: Shard, late: frozenset[int]) -> None:
+        """What may change in the next forward goes first, and the current streams wait for it."""
+        self._buffer = self._staging.take(shard.pieces)
+        is_late = {index: _is_late(shard.tensors[index], late) for index in self._staged}
+        for wanted in (False, True):
+            chosen = [index for index in self._staged if is_late[index] is wanted]
+            if not chosen:
+                continue
+            mark = self._staging.copy([shard.tensors[index] for index in chosen], [self._buffer.parts[index] for index in chosen])
+            self._marks.append(mark)
+            if not wanted:
+                mark.hold_streams()
+        # Held until the copy is done: memory that is freed earlier is given to another tensor.
+        self._watched = [(shard.tensors[index], shard.tensors[index]._version if is_late[index] else -1) for index in self._staged]
+
+    def _collect(self) -> None:
+        """From the buffer into the body, once the device is done with it."""
+        if self._buffer is None:
+            return
+        for mark in self._marks:
+            mark.wait()
+        self._note_changes()
+        self._watched = []
+        if not self._is_changed:
+            for index in self._staged:
+                self._buffer.pieces[index].of(self._body).copy_(self._buffer.parts[index])
+        self._staging.give(self._buffer)
+        self._buffer = None
+
+    def _note_changes(self, is_held: bool = False) -> None:
+        """The host runs ahead of a GPU: what it has changed counts until an optimiser's step begins, since that is put behind the copy."""
+        with self._lock:
+            if not self._is_held:
+                self._is_changed |= any(version not in (-1, tensor._version) for tensor, version in self._watched)
+            self._is_held |= is_held
 
 
 class StepGate:
-    """Holds every known optimiser's step up until the copies that are under way are done."""
+    """Puts every known optimiser's step behind the copies that are under way."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -77,7 +136,11 @@ class StepGate:
     def _before_step(self, *unused: Any) -> None:
         under_way, self._under_way = self._under_way, []
         for copy in under_way:
-            copy.wait()
+            copy.hold()
+
+
+def _is_late(tensor: torch.Tensor, late: frozenset[int]) -> bool:
+    return tensor.untyped_storage().data_ptr() in late
 
 
 def _storages(optimizer: torch.optim.Optimizer) -> set[int]:

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from minder.edge.checkpoint import equal_state, optimizer_state, random_state
 from minder.edge.checkpoint import manifest as manifests
@@ -57,7 +57,7 @@ class FolderTier:
         self._keep = keep
         self._sync_files, self._any_size = sync_files, any_size
         self._ranks = Ranks(process_group, timeout_s)
-        self._stager = _stager()
+        self._stager = StateDictStager(pin_memory=torch.cuda.is_available())
         self._thread: threading.Thread | None = None
         self._saved_step: int | None = None
         self._error: CheckpointError | None = None
@@ -77,7 +77,7 @@ class FolderTier:
         plain = self._plain(state)
         note = torch.cat([equal_state.describe(plain), random_state.capture()])
         needed = self._ranks.rank == 0 or not self._first_writes
-        staged = self._stager.stage(plain) if needed else {}
+        staged = self._stage(plain) if needed else {}
         path = manifests.checkpoint_path(self.directory, step, self.generation)
         # a daemon: a save that hangs in the group of a dead generation must not keep the process
         self._thread = threading.Thread(target=self._write, args=(path, step, staged, note), name="minder-checkpoint", daemon=True)
@@ -149,6 +149,15 @@ class FolderTier:
             raise CheckpointError(f"the key {_OWN_KEY!r} in the state is taken: rename it")
         return {key: value.state_dict() if hasattr(value, "state_dict") else value for key, value in state.items()}
 
+    def _stage(self, plain: dict[str, Any]) -> dict[str, Any]:
+        """A copy in memory of the processor, page-locked where there is a GPU, and used again by the next save. torch's DefaultStager
+        around it serves one save only in torch 2.11: it closes itself."""
+        on_gpu = torch.cuda.is_available()
+        staged: dict[str, Any] = self._stager.stage(plain, non_blocking=on_gpu)
+        if on_gpu:
+            torch.cuda.synchronize()
+        return staged
+
     def _write(self, path: Path, step: int, staged: dict[str, Any], note: torch.Tensor) -> None:
         """The background thread."""
         try:
@@ -198,12 +207,6 @@ class FolderTier:
 
     def _failure(self, step: int, error: BaseException) -> CheckpointError:
         return CheckpointError(f"checkpoint of step {step} in {self.directory} failed: {_last_line(error)}")
-
-
-def _stager() -> DefaultStager:
-    cuda = torch.cuda.is_available()
-    options = StagingOptions(use_pinned_memory=cuda, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=cuda)
-    return DefaultStager(options)
 
 
 def _last_line(error: BaseException) -> str:

@@ -34,6 +34,7 @@ from minder.edge.checkpoint import optimizer_state, random_state
 from minder.edge.checkpoint.copying import CopyOut, StepGate
 from minder.edge.checkpoint.ranks import Ranks
 from minder.edge.checkpoint.shards import Shard, put_together, take_apart, unpack_values
+from minder.edge.checkpoint.staging import Staging
 from minder.model.errors import BadInputError, CheckpointError
 from minder.model.topology import Parallelism
 
@@ -46,6 +47,7 @@ _SILENCE_S = 10.0  # so long a cache that did not answer is not asked again
 _BACKUP_S = 30.0  # from the hand-over on, and for each byte as long as a slow network takes; a step without a backup is not committed
 _SLOW_BYTES_PER_S = 50e6
 _FETCH_S = 3600.0
+_THREADS = max(1, min(4, (os.cpu_count() or 1) // 4))  # for the checksums of a large body: the other cores are the job's
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, CheckpointError)
 
 
@@ -69,7 +71,7 @@ class MemoryTier:
         self._quick_cache = CacheClient(self._cache.path, patience_s=0.0, timeout_s=_LONGEST_WAIT_S)
         self._flush_dir, self._flush_every = "" if flush_dir is None else str(flush_dir), flush_every
         self._overlap = overlap
-        self._gate = StepGate()
+        self._gate, self._staging = StepGate(), Staging()
         self._ranks = Ranks(process_group, timeout_s)
         self._copying, self._committing = _Lane("minder-copy"), _Lane("minder-commit")
         self._in_flight: deque[threading.Event] = deque()
@@ -180,7 +182,7 @@ class MemoryTier:
         self._body_bytes = shard.body_bytes
         self._await_room(shard.body_bytes)
         body = _new_body(draft_path(self._cache.folder, name), shard.body_bytes)
-        copy = CopyOut(shard, _as_tensor(body), late)
+        copy = CopyOut(shard, _as_tensor(body), late, self._staging)
         self._gate.hold_for(copy)
 
         def finish() -> None:
@@ -223,7 +225,7 @@ class MemoryTier:
 
     def _complete(self, name: RecordName, shard: Shard, values: bytes, body: mmap.mmap | None) -> None:
         folder = self._cache.folder
-        chunks = () if body is None else checksums(memoryview(body))
+        chunks = () if body is None else checksums(memoryview(body), _THREADS)
         draft_path(folder, name).replace(body_path(folder, name))
         write_head(folder, Record(name, self._ranks.size, shard.body_bytes, shard.layout, chunks, values))
 

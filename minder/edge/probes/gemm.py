@@ -56,7 +56,8 @@ def measure(options: Mapping[str, Any], product: Product | None = None) -> Findi
     for index, device in enumerate(devices):
         name = f"gpu{index}" if gpus else None
         rates, wrong = _rounds(torch.device(device), size, seconds, product or torch.matmul)
-        measures.append(Measurement("gemm_gflops", statistics.harmonic_mean(rates), "GFLOP/s", "higher", name))
+        warm = rates[1:] if len(rates) > 1 else rates
+        measures.append(Measurement("gemm_gflops", statistics.harmonic_mean(warm), "GFLOP/s", "higher", name))
         measures.append(Measurement("gemm_wrong", len(wrong), "products", "none", name))
         if wrong:
             faults.append(f"{name or 'the processor'}: {len(wrong)} of {len(rates)} products are wrong, the first at {wrong[0]}")
@@ -65,7 +66,7 @@ def measure(options: Mapping[str, Any], product: Product | None = None) -> Findi
 
 
 def _rounds(device: torch.device, size: int, seconds: float, product: Product) -> tuple[list[float], list[str]]:
-    """GFLOP/s of each product, and where the wrong ones are wrong."""
+    """GFLOP/s of each product, of which the first one warms up, and where the wrong ones are wrong."""
     import torch
 
     generator = torch.Generator().manual_seed(20260101)
@@ -84,7 +85,7 @@ def _rounds(device: torch.device, size: int, seconds: float, product: Product) -
         rates.append(2.0 * size**3 / (time.perf_counter() - begun) / 1e9)
         if place := wrong_elements(found, rows, columns):
             wrong.append(place)
-    return rates[1:] if len(rates) > 1 else rates, wrong  # the first one warms up
+    return rates, wrong
 
 
 def _sums(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -37,12 +37,15 @@ class RasReport:
     timeouts: int = 0
 
 
+_ACCEPTED = re.compile(r"\A(?:\s*OK\s*\n)*\s*")  # its answer to SET FORMAT and the like
+
+
 def read_ras(text: str) -> RasReport | None:
     """A report, JSON or text; None for anything else, such as an answer that was cut off before its first communicator."""
-    start = text.find("{")
-    if text.lstrip().startswith("{"):
+    text = _ACCEPTED.sub("", text)
+    if text.startswith("{"):
         try:
-            return _read_json(json.loads(text[start:]))
+            return _read_json(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
     return _read_text(text) if "Group     Comms" in text or "No communicator data" in text else None

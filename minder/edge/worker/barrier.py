@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 from minder.edge.worker import pulse
 from minder.edge.worker.connections import cut_connections, open_sockets
 from minder.edge.worker.control import Assignment, Control, current
+from minder.edge.worker.device import abort_device_groups, allocated_bytes
 from minder.edge.worker.failures import Interrupted, NonFiniteGradient, disk_of, fingerprint, is_victim, traceback_tail
-from minder.edge.worker.teardown import abort_device_groups, tear_down
+from minder.edge.worker.teardown import tear_down
 
 __all__ = ["apply_environment", "report_exception", "run"]
 
@@ -62,6 +63,7 @@ class _Generation:
         self._control = control
         self._signal = _interrupt_signal()
         self._keep: frozenset[str] = frozenset()
+        self._memory_before = 0
         self._armed = False
         self._raised_at_s = 0.0
         self.active: int | None = None
@@ -71,7 +73,7 @@ class _Generation:
         """(True, result) if main came to its end, (False, None) if it must be tried again in a later generation."""
         if self.in_place:
             signal.signal(self._signal, self._handle)
-        self._keep = open_sockets()
+        self._keep, self._memory_before = open_sockets(), allocated_bytes()
         self._raised_at_s = 0.0
         self.active = generation
         self._control.on_interrupt(self._interrupt)
@@ -103,7 +105,7 @@ class _Generation:
         """Of the generation nothing stays, or nothing of the process: half torn down it must not join the next one. A fresh one does."""
         is_down = False
         try:
-            tear_down(error, self._keep, _EXIT_CANNOT_RESTART)
+            tear_down(error, self._keep, _EXIT_CANNOT_RESTART, self._memory_before)
             is_down = True
         finally:
             if not is_down:  # it walks through torch's own state, which may raise anything: printed, and the process ends
@@ -127,8 +129,8 @@ class _Generation:
             main_thread = threading.main_thread().ident
             if self.in_place and main_thread is not None:
                 signal.pthread_kill(main_thread, self._signal)
-            cut_connections(self._keep)
             abort_device_groups()
+            cut_connections(self._keep)
             pulse.tick()
             time.sleep(_CUT_EVERY_S)
 

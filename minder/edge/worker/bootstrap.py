@@ -19,6 +19,7 @@ from pathlib import Path
 
 from minder.edge.worker import pulse
 from minder.edge.worker.control import Assignment, Control, connect
+from minder.edge.worker.device import allow_abort
 from minder.edge.worker.dumps import keep_dumps
 
 _PR_SET_PDEATHSIG = 1
@@ -33,6 +34,8 @@ def main(arguments: list[str]) -> int:
     control = connect()
     pulse.switch_page(_claim_page(), -1, -1)
     keep_dumps()
+    if os.environ.get("MINDER_BARRIER") == "script":
+        allow_abort()
     if control is not None:
         control.start()
     _preload()

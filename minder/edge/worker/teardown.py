@@ -10,17 +10,22 @@ import traceback
 from typing import Any
 
 from minder.edge.worker.connections import cut_connections
+from minder.edge.worker.device import abort_device_groups, device_groups, free_device, holds_too_much
 
-__all__ = ["abort_device_groups", "tear_down"]
+__all__ = ["tear_down"]
 
 _DESTROY_LIMIT_S = 3.0
+_DEVICE_LIMIT_S = 5.0
 
 
-def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int) -> None:
-    """Cut what is still connected, destroy the groups, drop main's frames. Ends the process with `exit_code` if it hangs."""
-    cut_connections(keep)  # first: a group's destructor joins its threads, and one may still wait for a silent peer
-    abort_device_groups()
-    groups = _groups()
+def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int, memory_before: int = 0) -> None:
+    """Abort and cut what waits, destroy the groups, drop main's frames, free the GPU. Ends the process with `exit_code` if one hangs.
+
+    memory_before: bytes of the GPU that were in use before main began.
+    """
+    abort_device_groups()  # before the cut: NCCL's own threads would report a cut connection as a failed peer
+    cut_connections(keep)  # a group's destructor joins its threads, and one may still wait for a silent peer
+    groups = device_groups()
     worker = threading.Thread(target=_destroy_groups, name="minder-teardown", daemon=True)
     worker.start()
     worker.join(_DESTROY_LIMIT_S)
@@ -34,25 +39,9 @@ def tear_down(error: BaseException | None, keep: frozenset[str], exit_code: int)
     groups.clear()
     cut_connections(keep)  # a thread of the old generation (an asynchronous checkpoint) may have connected again
     gc.collect()
-    _empty_device_cache()
-
-
-def abort_device_groups() -> None:
-    """Abort device collectives (NCCL), which need no socket to hang; gloo groups come back when their sockets are cut."""
-    distributed = _distributed()
-    if distributed is None:
-        return
-    for group in _groups():
-        try:
-            if "nccl" in str(distributed.get_backend(group)):
-                group.abort()
-        except Exception as error:  # noqa: BLE001 - the group may be half made or half gone; what else is open must still be aborted
-            print(f"minder: abort: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-
-
-def _groups() -> list[Any]:
-    distributed = _distributed()
-    return [] if distributed is None else list(getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_map", {}))
+    if not free_device(_DEVICE_LIMIT_S) or holds_too_much(memory_before):
+        print("minder: the GPU does not come back from the old generation: this process ends", file=sys.stderr, flush=True)
+        os._exit(exit_code)
 
 
 def _distributed() -> Any:
@@ -83,6 +72,7 @@ def _forget_names() -> bool:
     if world is None:
         return True
     world.group_count = 0
+    getattr(world, "pg_default_device", {}).clear()  # torch leaves it: it keeps every group that ever exchanged an object
     return not world.pg_map
 
 
@@ -95,9 +85,3 @@ def _drop_frames(error: BaseException | None) -> None:
         error.__traceback__ = None
         former, error = error, error.__cause__ or error.__context__
         former.__context__ = former.__cause__ = None
-
-
-def _empty_device_cache() -> None:
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda.is_available() and cuda.is_initialized():
-        cuda.empty_cache()

@@ -73,5 +73,5 @@ def parameters_sha256(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         digest.update(name.encode())
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
+        digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

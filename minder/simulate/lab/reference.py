@@ -1,6 +1,6 @@
 """The undisturbed run of the same seed, and the comparison with it: equal means bit for bit, at every step.
 
-The reference is a real run of the training script with as many gloo processes, without pacing, checkpoints and faults. Its ranks
+The reference is a real run of the training script with as many processes, without pacing, checkpoints and faults. Its ranks
 are forked from one process that has loaded torch once. It is kept in a folder named by everything that it depends on.
 """
 
@@ -41,7 +41,8 @@ class Comparison:
 
 def reference_losses(seed: int, steps: int, world_size: int, cache_dir: str | os.PathLike[str]) -> Path:
     """The folder of the undisturbed run (losses.jsonl, final.json); computed at the first call. Raises LabError."""
-    key = hashlib.sha256(json.dumps([seed, steps, world_size, version("torch"), platform.machine(), _sources_sha256()]).encode())
+    device = os.environ.get("MINDER_LAB_DEVICE", "cpu")
+    key = hashlib.sha256(json.dumps([seed, steps, world_size, version("torch"), platform.machine(), device, _sources_sha256()]).encode())
     folder = Path(cache_dir) / f"reference-{key.hexdigest()[:16]}"
     if (folder / "final.json").exists():
         return folder
@@ -108,7 +109,8 @@ def _sources_sha256() -> str:
 
 
 def _run(folder: Path, arguments: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MINDER_", "TORCHELASTIC_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MINDER_", "TORCHELASTIC_"))}
+    environment = kept | {"MINDER_LAB_DEVICE": os.environ.get("MINDER_LAB_DEVICE", "cpu"), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     command = [sys.executable, "-m", "minder.simulate.lab.reference", "--output", str(folder), *arguments]
     try:

@@ -7,6 +7,8 @@ one thread, deterministic kernels, a batch that is a pure function of (seed, ste
 and find_unused_parameters=True, which keeps DDP from rebuilding its buckets after the first step of every process (a rebuilt
 bucket is summed in another order).
 
+MINDER_LAB_DEVICE=cuda: on NCCL, all ranks on the first GPU. NCCL takes each of them for a machine of its own and joins them by sockets.
+
 Faults of the script itself, from MINDER_LAB_FAULT: `exception@STEP` (every rank raises, in one generation only),
 `nan@STEP:RANK` (one rank's own gradient becomes NaN, once ever), `spike@STEP:RANK` (it becomes a thousand times what it is).
 """
@@ -44,6 +46,13 @@ else:
 
     corpus, model, plain = _beside("corpus"), _beside("model"), _beside("plain")
 
+_DEVICE = os.environ.get("MINDER_LAB_DEVICE", "cpu")
+_ONE_GPU = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+    "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+if _DEVICE != "cpu":
+    os.environ.update({name: os.environ.get(name, value) for name, value in _ONE_GPU.items()})
 _LEARNING_RATE = 3e-3
 _POISONS = {"nan": math.nan, "spike": 1_000.0}
 _EVALUATION_STEP = -1  # a batch that no training step uses
@@ -91,9 +100,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(options: argparse.Namespace) -> None:
     """One generation, from the process group to the last step."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group(
-        "gloo", options.init_method, rank=rank, world_size=world_size, timeout=timedelta(seconds=options.collective_timeout)
-    )
+    os.environ.setdefault("NCCL_HOSTID", os.environ.get("MINDER_LAB_MACHINE") or f"rank-{rank}")  # or it refuses a GPU of two ranks
+    backend, limit = ("gloo" if _DEVICE == "cpu" else "nccl"), timedelta(seconds=options.collective_timeout)
+    dist.init_process_group(backend, options.init_method, rank=rank, world_size=world_size, timeout=limit)
     job = _prepare(options, rank)
     step = job.loop.load(job.state)
     while step < options.steps:
@@ -116,7 +125,7 @@ def main(options: argparse.Namespace) -> None:
 def _prepare(options: argparse.Namespace, rank: int) -> Job:
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(options.seed)
-    module = model.CharacterModel(len(corpus.ALPHABET))
+    module = model.CharacterModel(len(corpus.ALPHABET)).to(_DEVICE)
     ddp = DistributedDataParallel(module, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(module.parameters(), lr=_LEARNING_RATE, fused=True)
     folder = options.checkpoint_dir or Path(os.environ.get("MINDER_CHECKPOINT_DIR") or options.output / "checkpoints")
@@ -140,7 +149,7 @@ def _train_step(job: Job, step: int) -> None:
     _raise_if_asked(job, step)
     poison = _poison_if_told(job, step)
     job.ddp.train()
-    loss = job.ddp(*model.batch(job.corpus, job.options.seed, step, job.rank))
+    loss = job.ddp(*_batch(job.corpus, job.options.seed, step, job.rank))
     job.optimizer.zero_grad(set_to_none=True)
     loss.backward()
     if poison is not None:
@@ -158,6 +167,10 @@ def _train_step(job: Job, step: int) -> None:
     job.loop.stepped(step, float(reduced), gradient_norm, _LEARNING_RATE)
 
 
+def _batch(*which: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(part.to(_DEVICE) for part in model.batch(*which))
+
+
 def _append(path: Path, line: str) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -169,7 +182,7 @@ def _append(path: Path, line: str) -> None:
 def _evaluate(job: Job) -> None:
     with job.loop.evaluation(), torch.no_grad():
         job.ddp.eval()
-        job.model(*model.batch(job.corpus, job.options.seed, _EVALUATION_STEP, job.rank))
+        job.model(*_batch(job.corpus, job.options.seed, _EVALUATION_STEP, job.rank))
         time.sleep(job.options.evaluate_seconds)
 
 
@@ -220,8 +233,8 @@ def _warm_up(options: argparse.Namespace) -> None:
     """Pay for lazy imports and first calls before the barrier, where no peer waits for them."""
     if not options.plain:
         import minder.simulate.lab.watched  # noqa: F401
-    module = model.CharacterModel(len(corpus.ALPHABET))
-    module(*model.batch(torch.tensor(corpus.encoded(1_000)), 0, 0, 0)).backward()
+    module = model.CharacterModel(len(corpus.ALPHABET)).to(_DEVICE)
+    module(*_batch(torch.tensor(corpus.encoded(1_000)), 0, 0, 0)).backward()
     torch.optim.AdamW(module.parameters(), fused=True).step()
 
 
