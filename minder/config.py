@@ -226,11 +226,13 @@ class ReplayConfig(_Strict):
     steps: of each run. runs: of each group in each phase; more of them find a fault that comes and goes. seed: of weights and data. layers:
     of the job's model, of which the replay keeps one a pipeline stage; 0: not known."""
 
-    command: Literal["reference", "script"] = "reference"
-    steps: int = Field(default=100, ge=1, le=10_000)
-    runs: int = Field(default=2, ge=1, le=100)
-    seed: int = Field(default=0, ge=0)
-    layers: int = Field(default=0, ge=0)
+    command: Literal["reference", "script"] = Field(
+        default="reference", description='"script": the one that launchers were started with; "reference": a small model of minder\'s.'
+    )
+    steps: int = Field(default=100, ge=1, le=10_000, description="Steps of each run.")
+    runs: int = Field(default=2, ge=1, le=100, description="Runs of each group in each phase.")
+    seed: int = Field(default=0, ge=0, description="Seed of weights and data.")
+    layers: int = Field(default=0, ge=0, description="Layers of the job's model; 0: not known.")
 
     @property
     def settings(self) -> ReplaySettings:

@@ -86,7 +86,7 @@ def test_bad_requests_say_what_is_wrong(body: str, hint: str) -> None:
 
     class Supervisor:
         class settings:
-            job, machine, slots, allow_env = "demo", "m1", 2, ()
+            job, machine, slots, allow_env, command = "demo", "m1", 2, (), ("train.py",)
             env, run_dir, probe_folder = dict[str, str](), Path("no-such-run"), None
 
     async def ask() -> httpx.Response:
