@@ -83,11 +83,14 @@ def test_bad_requests_say_what_is_wrong(body: str, hint: str) -> None:
     import asyncio
 
     from minder.edge.launcher.endpoints import build_endpoints
+    from minder.edge.launcher.updates import Updates
 
     class Supervisor:
         class settings:
             job, machine, slots, allow_env, command = "demo", "m1", 2, (), ("train.py",)
-            env, run_dir, probe_folder = dict[str, str](), Path("no-such-run"), None
+            env, run_dir, probe_folder, allow_updates = dict[str, str](), Path("no-such-run"), None, None
+
+        updates = Updates(settings)  # type: ignore[arg-type]
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app=build_endpoints(Supervisor(), None))  # type: ignore[arg-type]
