@@ -107,13 +107,21 @@ def test_json_names_the_same() -> None:
     assert report is not None and (report.behind, report.ahead) == ((), ())
 
 
-RECORDED = Path(__file__).parent / "data" / "nccl_ras"  # NCCL 2.28.9 on one GPU, two healthy ranks, one a step ahead
+RECORDED = Path(__file__).parent / "data" / "nccl_ras"  # NCCL 2.28.9 on one GPU: two healthy ranks, one a step ahead; one that is stopped
 
 
 @pytest.mark.parametrize("name", ["moving_job.json", "moving_job.txt"])
 def test_a_live_answer_of_a_healthy_job_is_read_and_names_no_rank(name: str) -> None:
     report = read_ras((RECORDED / name).read_text())
     assert report is not None and (report.silent, report.behind, report.ahead, report.problems) == ((), (), (), ())
+
+
+@pytest.mark.parametrize("name", ["stopped_rank.json", "stopped_rank.txt"])
+def test_a_live_answer_names_the_rank_that_is_stopped(name: str) -> None:
+    """NCCL 2.28.9's JSON lacks a comma there, so no JSON reader takes it as it is."""
+    report = read_ras((RECORDED / name).read_text())
+    assert report is not None and (report.behind, report.ahead, report.problems) == ((), (), ("INCOMPLETE",))
+    assert [(item.rank, item.pid, item.host) for item in report.silent] == [(1, 537, "127.0.0.1")]
 
 
 def test_a_live_answer_names_the_rank_that_is_behind_two_others() -> None:

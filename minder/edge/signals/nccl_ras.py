@@ -37,6 +37,7 @@ class RasReport:
     timeouts: int = 0
 
 
+_NO_COMMA = re.compile(r'(?<=[\w"\]}])(\s*\n\s*")')  # NCCL 2.28.9 leaves one out where it says why a rank is missing
 _ACCEPTED = re.compile(r"\A(?:\s*OK\s*\n)*\s*")  # its answer to SET FORMAT and the like
 
 
@@ -45,7 +46,7 @@ def read_ras(text: str) -> RasReport | None:
     text = _ACCEPTED.sub("", text)
     if text.startswith("{"):
         try:
-            return _read_json(json.loads(text))
+            return _read_json(json.loads(_NO_COMMA.sub(r",\1", text)))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
     return _read_text(text) if "Group     Comms" in text or "No communicator data" in text else None
@@ -128,4 +129,7 @@ def _side(problem: str, launched: list[tuple[int, int]]) -> str:
 
 
 def _once(processes: Iterable[RasProcess]) -> tuple[RasProcess, ...]:
-    return tuple(dict.fromkeys(processes))
+    """Each once: a process that is named with its rank is not named without one as well."""
+    found = tuple(dict.fromkeys(processes))
+    ranked = {(item.pid, item.host) for item in found if item.rank is not None}
+    return tuple(item for item in found if item.rank is not None or (item.pid, item.host) not in ranked)
