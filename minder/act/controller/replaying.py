@@ -74,7 +74,7 @@ def layout_of(parallelism: Parallelism, rank_machine: Mapping[int, str]) -> Repl
 
 
 def can_replay(parallelism: Parallelism, rank_machine: Mapping[int, str]) -> bool:
-    """Whether the job's machines make groups that tell anything: not one machine, and not the machines of a single replica."""
+    """Whether the job's machines make groups that show anything: not one machine, and not the machines of a single replica."""
     try:
         layout = layout_of(parallelism, rank_machine)
         return advance(layout, [], order=usual_order(layout)).next is not None and len(layout.machines) > 1

@@ -1,5 +1,5 @@
 """Fetching a record from other caches: in pieces, each chunk checked before it is written, and what came before an interruption is not
-asked for again. A body may come from several at once: whoever has an equal one."""
+asked for again. A body may come from several at once: every one that has an equal one."""
 
 from __future__ import annotations
 
