@@ -48,7 +48,8 @@ def test_an_oom_kill_in_this_machine_and_not_in_its_neighbour(bench: Any, wait: 
     sick, well = groups
     for name in groups:
         (MEMORY / name / "memory.limit_in_bytes").write_text(str(64 << 20))
-    ours, theirs = bench.agent("--cgroup", sick), bench.agent("--cgroup", well)
+    log = ("--kernel-log", "/dev/kmsg")  # the kernel itself writes there what it killed
+    ours, theirs = bench.agent("--cgroup", sick, *log), bench.agent("--cgroup", well, *log)
     assert ours.wait_metric("minder_oom_kills_total") == 0
     hog = subprocess.run([sys.executable, "-c", HOG, str(MEMORY / sick)], check=False)
     assert hog.returncode == -9

@@ -99,6 +99,6 @@ def test_doctor_reads_the_shipped_set_up_without_a_guess(site: Any) -> None:
     assert proposal.mappings == ("minder", "dcgm", "node") and proposal.guessed == ()
     assert proposal.identity is not None and (proposal.identity.labels, proposal.identity.joins) == (("machine",), ())
     assert proposal.identity.machines == ("node-0001", "node-0002") and proposal.interval_s == 1.0
-    assert list(proposal.clocks_s) == [f"127.0.0.1:{site.ports['node']}"]
+    assert list(proposal.clocks_s) == ["node-0001"]
     missing = [item for item in look_at_proposal(site.url, proposal) if item.status == "missing"]
     assert [(item.check, "node-0002 lacks gpu" in item.seen) for item in missing] == [("families", True)]  # only node-0001 has DCGM
