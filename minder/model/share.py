@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Share", "exact_share"]
+__all__ = ["Share", "beta_quantile", "exact_share"]
+
+_TERMS, _TINY = 300, 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,36 +36,45 @@ def exact_share(part: int, whole: int, sure: float = 0.95) -> tuple[float, float
     ([0.0, 0.308], [0.187, 0.813], (0.0, 1.0))
     """
     tail = (1.0 - sure) / 2.0
-    low = 0.0 if part == 0 else _quantile(tail, part, whole - part + 1)
-    high = 1.0 if part == whole else _quantile(1.0 - tail, part + 1, whole - part)
+    low = 0.0 if part == 0 else beta_quantile(part, whole - part + 1, tail)
+    high = 1.0 if part == whole else beta_quantile(part + 1, whole - part, 1.0 - tail)
     return low, high
 
 
-def _quantile(chance: float, a: float, b: float) -> float:
-    """Of the beta distribution, by bisection."""
+def beta_quantile(a: float, b: float, share: float) -> float:
+    """x with P(X <= x) = share for X ~ Beta(a, b), by bisection; a, b above 0."""
     low, high = 0.0, 1.0
     for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if _incomplete_beta(middle, a, b) < chance else (low, middle)
-    return (low + high) / 2.0
+        middle = (low + high) / 2
+        low, high = (middle, high) if _cumulative(a, b, middle) < share else (low, middle)
+    return (low + high) / 2
 
 
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction (Lentz' method), which is quick on this side of the mean."""
+def _cumulative(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function."""
     if x <= 0.0 or x >= 1.0:
-        return min(1.0, max(0.0, x))
-    if x > (a + 1.0) / (a + b + 2.0):
-        return 1.0 - _incomplete_beta(1.0 - x, b, a)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
-    value, over, under = 1.0, 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0))
-    value = under
-    for m in range(1, 500):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1.0) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1.0)),
-        ):
-            under, over = 1.0 / (1.0 + term * under), 1.0 + term / over
-            value *= under * over
-        if abs(under * over - 1.0) < 1e-14:
+        return float(x >= 1.0)
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - _cumulative(b, a, 1.0 - x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    return front * _fraction(a, b, x) / a
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    """Its continued fraction, by Lentz's method."""
+    c, d = 1.0, 1.0 / _off_zero(1.0 - (a + b) * x / (a + 1))
+    found = d
+    for m in range(1, _TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        before = found
+        for term in (even, odd):
+            d, c = 1.0 / _off_zero(1.0 + term * d), _off_zero(1.0 + term / c)
+            found *= d * c
+        if abs(found - before) < 1e-14 * abs(found):
             break
-    return front * value
+    return found
+
+
+def _off_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY

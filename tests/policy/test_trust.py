@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from minder.act.policy import Policy, PolicyConfig, PolicyContext
-from minder.act.policy.beta import beta_quantile, rate_of
+from minder.act.policy.beta import rate_of
 from minder.act.policy.describe import rule_json, rule_rows
 from minder.act.policy.trust import distrusted, standing_of
 from minder.model.evidence import Failure, Verdict
 from minder.model.history import History, RuleRecord
+from minder.model.share import beta_quantile
 
 NOW_S, DAY_S = 10_000.0, 86_400.0
 Accuse = Callable[..., Verdict]
