@@ -12,16 +12,15 @@ does at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.held import HeldJob, MakeContext, Suspends
+from minder.act.controller.held import Held, HeldJob, Hold, MakeContext, Suspends
 from minder.act.controller.state import JobState, open_hold
 from minder.act.policy.config import PolicyConfig
 from minder.act.recovery.generation_plan import machine_order
-from minder.act.recovery.restart import StartResult
 from minder.diagnose.diagnostics.diagnosis import Diagnosis, TestRound, conclude, doubtful
 from minder.diagnose.diagnostics.judgement import judge_machines
 from minder.edge.probes.contract import PROBES, find_programs
@@ -40,39 +39,24 @@ __all__ = ["SOURCE", "Diagnosing", "probe_evidence", "probe_verdict"]
 
 SOURCE = "probes"  # of verdicts
 _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
-_OVERDUE_S = 30.0  # past the limit: then the job goes on, whatever holds the end of its tests up
 _SURE = 0.95
 _ORDERS = (kinds.JOB_REGISTERED, kinds.JOB_ENDED, kinds.INTENT, kinds.GENERATION_STARTED)
 
 
 @dataclass(slots=True)
-class _Run:
-    """One diagnosis. begun_s: by the steady clock. number: of the round. answers: machine to its results, of those that are done; partial:
-    of the others. troubled_s: since when a machine has not answered or refused. over: the result is in the ledger."""
+class _Run(Held):
+    """One diagnosis. number: of the round. answers: machine to its results, of those that are done; partial: of the others. troubled_s:
+    since when a machine has not answered or refused."""
 
-    decision: Decision
-    incident: str
-    items: list[Item]
-    machines: tuple[str, ...]
-    generation: int
-    event_id: int
-    since_s: float
-    begun_s: float
     names: tuple[str, ...]
     number: int = 1
     answers: dict[str, tuple[ProbeResult, ...]] = field(default_factory=dict)
     partial: dict[str, tuple[ProbeResult, ...]] = field(default_factory=dict)
     untested: dict[str, str] = field(default_factory=dict)
     troubled_s: dict[str, float] = field(default_factory=dict)
-    over: bool = False
-    given: bool = False  # its items were taken
-
-    @property
-    def operation_id(self) -> str:
-        return self.decision.operation_id
 
 
-class Diagnosing:
+class Diagnosing(Hold[_Run]):
     """`tick` once per tick, before the decisions; then `take_items` are to be decided on. Every method raises LedgerError."""
 
     action: Literal["diagnose"] = "diagnose"
@@ -82,23 +66,12 @@ class Diagnosing:
         self, state: JobState, ledger: Ledger, fleet: Fleet, config: PolicyConfig, clock: Clock,
         context: MakeContext, recovery: Suspends,
     ) -> None:  # fmt: skip
-        self._state, self._ledger, self._fleet = state, ledger, fleet
-        self._config, self._clock, self._recovery = config, clock, recovery
-        self._held = HeldJob(state, ledger, config, clock, context)
-        self._run: _Run | None = None
-        self.on_say: Callable[[str], None] = lambda text: None
+        super().__init__(HeldJob(state, ledger, config, clock, context), recovery, "tests")
+        self._fleet = fleet
 
     @property
-    def incident(self) -> str:
-        """Of the diagnosis that holds the job; "" where none does."""
-        run = self._present()
-        return "" if run is None else run.incident
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the job stands although its tests are over."""
-        run = self._present()
-        return run is not None and run.over
+    def limit_s(self) -> float:
+        return self._config.diagnose_limit_s
 
     def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
         """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
@@ -135,45 +108,10 @@ class Diagnosing:
         else:
             self._ask(run)
 
-    def let_go(self) -> None:
-        """Another operation holds the job from now on."""
-        self._run = None
-
-    def take_items(self) -> list[Item]:
-        """What is to be decided now that the tests are over; once."""
-        run = self._present()
-        if run is None or not run.over or run.given:
-            return []
-        run.given = True
-        return run.items
-
-    def resume(self) -> StartResult:
-        """Start the job again as it was, where nothing else did. Raises RecoveryError."""
-        run = self._run
-        assert run is not None and run.over
-        return self._recovery.resume_suspended(run.operation_id, run.incident, "goes on after its tests")
-
-    def give_up_overdue(self) -> None:
-        """A fault of ours must not keep a job standing: far beyond the limit its tests are over."""
-        run = self._present()
-        if run is not None and not run.over and self._passed_s(run) > self._config.diagnose_limit_s + _OVERDUE_S:
-            self._held.complete(run, "failed", "not judged: the tests could not be brought to an end")
-            run.over, self._state.phase = True, "suspended"
-
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
         machines = machine_order(self._state.rank_machine)
         names = self._chosen(decision, machines)
         return _Run(decision, incident, items, machines, self._state.generation, intent.id, intent.time_s, begun_s, names)
-
-    def _present(self) -> _Run | None:
-        """A generation that was started meanwhile, or the job's end, ends it."""
-        run = self._run
-        if run is not None and (not self._state.is_held or run.generation != self._state.generation):
-            self._run = run = None
-        return run
-
-    def _passed_s(self, run: _Run) -> float:
-        return self._clock.steady_s() - run.begun_s
 
     def _chosen(self, decision: Decision, machines: Sequence[str]) -> tuple[str, ...]:
         """Every probe of one machine; alignment where numbers are in doubt, or are due to be looked at."""

@@ -6,8 +6,10 @@ One operation holds a job at a time: the intent of the newest one in the ledger 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from minder.act.controller.backlog import Item
 from minder.act.controller.state import JobState
 from minder.act.policy import timing
 from minder.act.policy.case import Case
@@ -21,9 +23,10 @@ from minder.model.history import LedgerEvent
 from minder.record.incidents import Ledger, kinds
 from minder.wire.fleet import Fleet
 
-__all__ = ["HeldJob", "Holds", "MakeContext", "Suspends"]
+__all__ = ["Held", "HeldJob", "Hold", "MakeContext", "Suspends"]
 
 _SUSPEND_S = 15.0  # by then a launcher has ended its workers
+_OVERDUE_S = 30.0  # past the limit: then the job goes on, whatever holds the end up
 MakeContext = Callable[[JobState, Sequence[str], float], PolicyContext]
 
 
@@ -35,12 +38,25 @@ class Suspends(Protocol):
     def resume_suspended(self, operation_id: str, incident: str | None, reason: str) -> StartResult: ...
 
 
-class Holds(Protocol):
-    """One operation, as far as it is written down."""
+@dataclass(slots=True)
+class Held:
+    """One operation that holds a job. items: what it answers, decided on again afterwards. event_id, since_s: of its intent. begun_s: by
+    the steady clock. over: the result is in the ledger. given: its items were taken."""
 
     decision: Decision
     incident: str
+    items: list[Item]
+    machines: tuple[str, ...]
+    generation: int
     event_id: int
+    since_s: float
+    begun_s: float
+    over: bool = field(default=False, kw_only=True)
+    given: bool = field(default=False, kw_only=True)
+
+    @property
+    def operation_id(self) -> str:
+        return self.decision.operation_id
 
 
 class HeldJob:
@@ -49,7 +65,7 @@ class HeldJob:
     def __init__(self, state: JobState, ledger: Ledger, config: PolicyConfig, clock: Clock, context: MakeContext) -> None:
         self.state, self.ledger, self.config, self.clock, self._context = state, ledger, config, clock, context
 
-    def ended_because(self, run: Holds, action: Literal["diagnose", "replay"]) -> str:
+    def ended_because(self, run: Held, action: Literal["diagnose", "replay"]) -> str:
         """What a person did that ends it; "" for nothing."""
         now_s, name = self.clock.now_s(), self.state.name
         context, history = self._context(self.state, (), now_s), self.ledger.history(name, now_s)
@@ -66,19 +82,19 @@ class HeldJob:
         busy = any(worker.state == "running" for name in machines if name in views for worker in views[name].workers)
         return busy and passed_s < _SUSPEND_S
 
-    def phase(self, run: Holds, phase: str, state: str, detail: str = "") -> None:
+    def phase(self, run: Held, phase: str, state: str, detail: str = "") -> None:
         """Once; none ends that did not begin."""
         seen = {(event.payload.get("phase"), event.payload.get("state")) for event in self.own(run, kinds.RECOVERY_PHASE)}
         if (phase, state) not in seen and (state == "begin" or (phase, "begin") in seen):
             self.append(run, kinds.RECOVERY_PHASE, {"phase": phase, "state": state, "detail": detail})
 
-    def complete(self, run: Holds, outcome: Literal["done", "failed"], detail: str) -> None:
+    def complete(self, run: Held, outcome: Literal["done", "failed"], detail: str) -> None:
         """Once."""
         name = run.decision.operation_id
         if self.ledger.result(name) is None:
             self.ledger.complete(name, ActionResult(name, self.clock.now_s(), outcome, detail))
 
-    def say_verdicts(self, run: Holds, verdicts: Sequence[Verdict], source: str) -> None:
+    def say_verdicts(self, run: Held, verdicts: Sequence[Verdict], source: str) -> None:
         """In the ledger, each once."""
         events = self.ledger.events(since_id=run.event_id, incident=run.incident, kinds=[kinds.VERDICT])
         known = {name for event in events if source in (event.payload.get("sources") or ()) for name in event.payload.get("machines") or ()}
@@ -86,10 +102,10 @@ class HeldJob:
             if not known & set(verdict.machines):
                 self.ledger.append(kinds.VERDICT, verdict, job=self.state.name, incident=run.incident)
 
-    def append(self, run: Holds, kind: str, payload: Mapping[str, Any]) -> None:
+    def append(self, run: Held, kind: str, payload: Mapping[str, Any]) -> None:
         self.ledger.append(kind, payload, job=self.state.name, incident=run.incident, operation_id=run.decision.operation_id)
 
-    def own(self, run: Holds, kind: str) -> list[LedgerEvent]:
+    def own(self, run: Held, kind: str) -> list[LedgerEvent]:
         return [event for event in self.events(kind, run.event_id) if event.operation_id == run.decision.operation_id]
 
     def events(self, kind: str, since_id: int = 0) -> list[LedgerEvent]:
@@ -97,3 +113,68 @@ class HeldJob:
 
     def intent(self, operation_id: str) -> LedgerEvent:
         return next(event for event in self.events(kinds.INTENT) if event.operation_id == operation_id)
+
+
+Run = TypeVar("Run", bound=Held)
+
+
+class Hold(Generic[Run]):
+    """What holds a job asks of each tick. what: in words, with its article. Every method raises LedgerError."""
+
+    def __init__(self, held: HeldJob, recovery: Suspends, what: str) -> None:
+        self._held, self._recovery, self._what = held, recovery, what
+        self._state, self._ledger, self._config, self._clock = held.state, held.ledger, held.config, held.clock
+        self._run: Run | None = None
+        self.on_say: Callable[[str], None] = lambda text: None
+
+    @property
+    def limit_s(self) -> float:
+        """By then it is over, whatever is missing."""
+        raise NotImplementedError
+
+    @property
+    def incident(self) -> str:
+        """Of what holds the job; "" where nothing does."""
+        run = self._present()
+        return "" if run is None else run.incident
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job stands although it is over."""
+        run = self._present()
+        return run is not None and run.over
+
+    def let_go(self) -> None:
+        """Another operation holds the job from now on."""
+        self._run = None
+
+    def take_items(self) -> list[Item]:
+        """What is to be decided now that it is over; once."""
+        run = self._present()
+        if run is None or not run.over or run.given:
+            return []
+        run.given = True
+        return run.items
+
+    def resume(self) -> StartResult:
+        """Start the job again as it was, where nothing else did. Raises RecoveryError."""
+        run = self._run
+        assert run is not None and run.over
+        return self._recovery.resume_suspended(run.operation_id, run.incident, f"goes on after its {self._what}")
+
+    def give_up_overdue(self) -> None:
+        """A fault of ours must not keep a job standing: far beyond the limit it is over."""
+        run = self._present()
+        if run is not None and not run.over and self._passed_s(run) > self.limit_s + _OVERDUE_S:
+            self._held.complete(run, "failed", f"not judged: the {self._what} could not be brought to an end")
+            run.over, self._state.phase = True, "suspended"
+
+    def _present(self) -> Run | None:
+        """A generation that was started meanwhile, or the job's end, ends it."""
+        run = self._run
+        if run is not None and (not self._state.is_held or run.generation != self._state.generation):
+            self._run = run = None
+        return run
+
+    def _passed_s(self, run: Run) -> float:
+        return self._clock.steady_s() - run.begun_s

@@ -13,15 +13,14 @@ generations are in the ledger. So a controller that takes over asks for the same
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from minder.act.controller.backlog import Item
-from minder.act.controller.held import HeldJob, Suspends
+from minder.act.controller.held import Held, HeldJob, Hold, Suspends
 from minder.act.controller.state import open_hold
 from minder.act.recovery.generation_plan import GenerationPlan, machine_order
-from minder.act.recovery.restart import StartResult
 from minder.diagnose.diagnostics.replay import ReplayFinding, ReplayPhase, advance, usual_order
 from minder.diagnose.diagnostics.replay_layout import ReplayGroup, ReplayLayout, fewer_layers, lay_out
 from minder.diagnose.diagnostics.replay_runs import GroupOutcome, join_runs, judge_phase
@@ -42,7 +41,6 @@ __all__ = ["SOURCE", "ReplaySettings", "Replaying", "can_replay", "layout_of"]
 
 SOURCE = "replay"  # of verdicts
 _PATIENCE_S = 20.0  # so long may a launcher be silent, or refuse because ranks still run
-_OVERDUE_S = 30.0  # past the limit: then the job goes on, whatever holds the end up
 _LATE_S = 15.0  # so long after a phase's time its answers are waited for
 _LEAST_PHASE_S = 10.0
 _SURE = 0.5  # of a finding: below this a person is called, and no machine goes
@@ -101,25 +99,10 @@ class _Phase:
 
 
 @dataclass(slots=True)
-class _Run:
-    """One replay. begun_s: by the steady clock. at: the phase that runs. over: the result is in the ledger. given: its items were
-    taken."""
+class _Run(Held):
+    """One replay. at: the phase that runs."""
 
-    decision: Decision
-    incident: str
-    items: list[Item]
-    machines: tuple[str, ...]
-    generation: int
-    event_id: int
-    since_s: float
-    begun_s: float
     at: _Phase | None = None
-    over: bool = False
-    given: bool = False
-
-    @property
-    def operation_id(self) -> str:
-        return self.decision.operation_id
 
 
 class _Recovers(Suspends, Protocol):
@@ -132,7 +115,7 @@ class _Recovers(Suspends, Protocol):
     def close_groups(self, generations: Sequence[int]) -> None: ...
 
 
-class Replaying:
+class Replaying(Hold[_Run]):
     """`tick` once per tick, before the decisions; then `take_items` are to be decided on. Every method raises LedgerError."""
 
     action: Literal["replay"] = "replay"
@@ -141,31 +124,17 @@ class Replaying:
     def __init__(
         self, held: HeldJob, fleet: Fleet, recovery: _Recovers, parallelism: Parallelism, settings: ReplaySettings | None = None
     ) -> None:
-        self._held, self._fleet, self._recovery, self._parallelism = held, fleet, recovery, parallelism
-        self._state, self._ledger, self._config, self._clock = held.state, held.ledger, held.config, held.clock
+        super().__init__(held, recovery, "replay")
+        self._fleet, self._groups, self._parallelism = fleet, recovery, parallelism
         self._settings = settings or ReplaySettings()
-        self._run: _Run | None = None
-        self.on_say: Callable[[str], None] = lambda text: None
 
     @property
-    def incident(self) -> str:
-        """Of the replay that holds the job; "" where none does."""
-        run = self._present()
-        return "" if run is None else run.incident
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the job stands although its replay is over."""
-        run = self._present()
-        return run is not None and run.over
+    def limit_s(self) -> float:
+        return self._config.replay_limit_s
 
     def begin(self, decision: Decision, items: Sequence[Item], incident: str) -> None:
         """The job was suspended for this decision. items: what it answers, to be decided again afterwards."""
         self._run = self._new_run(decision, list(items), incident, self._held.intent(decision.operation_id), self._clock.steady_s())
-
-    def let_go(self) -> None:
-        """Another operation holds the job from now on."""
-        self._run = None
 
     def take_up(self) -> str:
         """What an earlier controller had begun; one line, "" for nothing."""
@@ -195,40 +164,9 @@ class Replaying:
         elif self._state.phase == "replaying" or not self._held.still_runs(self._fleet, run.machines, self._passed_s(run)):
             self._go_on(run)
 
-    def take_items(self) -> list[Item]:
-        """What is to be decided now that the replay is over; once."""
-        run = self._present()
-        if run is None or not run.over or run.given:
-            return []
-        run.given = True
-        return run.items
-
-    def resume(self) -> StartResult:
-        """Start the job again as it was, where nothing else did. Raises RecoveryError."""
-        run = self._run
-        assert run is not None and run.over
-        return self._recovery.resume_suspended(run.operation_id, run.incident, "goes on after its replay")
-
-    def give_up_overdue(self) -> None:
-        """A fault of ours must not keep a job standing: far beyond the limit its replay is over."""
-        run = self._present()
-        if run is not None and not run.over and self._left_s(run) < -_OVERDUE_S:
-            self._held.complete(run, "failed", "not judged: the replay could not be brought to an end")
-            run.over, self._state.phase = True, "suspended"
-
     def _new_run(self, decision: Decision, items: list[Item], incident: str, intent: LedgerEvent, begun_s: float) -> _Run:
         machines = machine_order(self._state.rank_machine)
         return _Run(decision, incident, items, machines, self._state.generation, intent.id, intent.time_s, begun_s)
-
-    def _present(self) -> _Run | None:
-        """A generation that was started meanwhile, or the job's end, ends it."""
-        run = self._run
-        if run is not None and (not self._state.is_held or run.generation != self._state.generation):
-            self._run = run = None
-        return run
-
-    def _passed_s(self, run: _Run) -> float:
-        return self._clock.steady_s() - run.begun_s
 
     def _left_s(self, run: _Run) -> float:
         return self._config.replay_limit_s - self._passed_s(run)
@@ -278,7 +216,7 @@ class Replaying:
                 )
             self._state.lent_generation = max(self._state.lent_generation, own[1])
         placed = {group.name: group.rank_machine for group in phase.groups}
-        plans = self._recovery.open_groups(f"{run.operation_id}/{phase.number}", placed, after, meetings)
+        plans = self._groups.open_groups(f"{run.operation_id}/{phase.number}", placed, after, meetings)
         return _Phase(phase, plans, self._clock.steady_s(), max(_LEAST_PHASE_S, self._left_s(run) / 2))
 
     def _ask(self, run: _Run, at: _Phase) -> None:
@@ -353,7 +291,7 @@ class Replaying:
                 )
                 self._held.append(run, kinds.REPLAY, replay_payload(at.asked.number, at.asked.kind, ended))
         run.at = None
-        self._recovery.close_groups([plan.generation for plans in at.plans.values() for plan in plans])
+        self._groups.close_groups([plan.generation for plans in at.plans.values() for plan in plans])
         self._go_on(run)
 
     def _end(self, run: _Run, why: str) -> None:
