@@ -37,6 +37,7 @@ from serve.shared_parts import SharedParts
 from serve.status_files import StatusFiles
 from serve.tail import Tail
 from serve.track_index import TrackIndex
+from serve.update_index import UpdateIndex
 from serve.watching.known import KnownJobs
 
 __all__ = ["Service", "open_service", "service_of"]
@@ -57,6 +58,7 @@ class Service:
     machines: MachineIndex
     questions: QuestionIndex
     track: TrackIndex
+    updates: UpdateIndex
     listening: Listening
     tail: Tail
     scoring: ScoringPool
@@ -129,6 +131,7 @@ def open_service(settings: Settings, clock: Clock | None = None) -> Service:
         machines=MachineIndex(events),
         questions=QuestionIndex(events),
         track=TrackIndex(events),
+        updates=UpdateIndex(events),
         listening=Listening(LeaseStore(settings.ledger), clock),
         tail=Tail(events),
         scoring=ScoringPool(limits),

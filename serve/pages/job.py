@@ -17,9 +17,6 @@ from minder.act.controller.study_notes import FILE
 from minder.model.metrics import find_metric
 from minder.record.api.fields import JobName
 from minder.record.api.jobs import JobDetail
-from minder.record.incidents import kinds
-from minder.record.incidents.updates import UPDATE_KINDS, fold_updates
-from minder.record.store.events import EventQuery
 from serve.access import demand_job
 from serve.job_shapes import AXES, NO_LAYOUT, NO_RACK
 from serve.pages.fleet import health_of
@@ -162,21 +159,17 @@ def _values(service: Service, detail: JobDetail, by: str, rank: int | None) -> d
 
 def _update_words(service: Service, detail: JobDetail) -> dict[str, Any] | None:
     """Which version of its code the job runs, which one waits, and the first incident since; None of a job that was never updated."""
-    events = service.events.select(EventQuery(job=detail.name, kinds=(*UPDATE_KINDS, kinds.NOTE)))
-    found = fold_updates(events)
-    if not found.orders:
+    if (found := service.updates.running(detail.name)) is None:
         return None
-    version, order = found.versions[found.running], found.orders[-1]
-    noted = [item for item in events if item.kind == kinds.NOTE and item.payload.get("update") == version.number]
-    first = next((item for item in noted if item.time_s >= found.since_s), None)
+    version, order = found.version, found.order
     return {
         "number": version.number,
         "by": version.by,
         "note": version.note,
-        "since_s": found.since_s if version.number else None,
+        "since_s": found.since_s,
         "waits": order if order.waits else None,
         "failed": order.detail if order.state == "failed" else "",
-        "first": None if first is None else first.incident,
+        "first": found.incident or None,
     }
 
 
